@@ -1,0 +1,43 @@
+"""Time as a component, so that tests and simulations can turn it. Nobody else asks the system."""
+
+import time
+from collections.abc import Callable, Iterator
+
+Clock = Callable[[], int]
+"""Returns milliseconds since the epoch (UTC), as Kafka's `Time.milliseconds`."""
+
+
+def system_clock() -> int:
+    """The machine's wall clock, in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class ManualClock:
+    """A clock that stands still until it is told to move."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self.now_ms = now_ms
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+    def advance(self, ms: int) -> None:
+        """Move on by `ms` milliseconds."""
+        self.now_ms += ms
+
+
+def attempts(timeout_ms: int, *, pause_ms: float = 0.2, longest_ms: float = 20) -> Iterator[int]:
+    """Yield 0, 1, 2, ... with growing pauses between, until `timeout_ms` have passed.
+
+    For polling what can't be waited for: the first attempt comes at once, at least one comes.
+    """
+    end = time.monotonic() + timeout_ms / 1000
+    attempt = 0
+    while True:
+        yield attempt
+        left = end - time.monotonic()
+        if left <= 0:
+            return
+        time.sleep(min(left, pause_ms / 1000))
+        pause_ms = min(pause_ms * 1.5, longest_ms)
+        attempt += 1

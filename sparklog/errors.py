@@ -1,0 +1,119 @@
+"""Every error that sparklog raises on purpose: one class for each thing that a caller can do.
+
+    SparklogError
+    |- InvalidRequestError (ValueError)   fix the call: an option, a column, a topic name
+    |  |- UnknownTopicError               create the topic, or correct its name
+    |  |- RecordTooLargeError             raise max.message.bytes, or make the record smaller
+    |  `- UnsupportedVersionError         read this log with a newer sparklog
+    |- OffsetOutOfRangeError              start again at the log start offset or at the end
+    |- TopicReplacedError                 the topic was deleted and made again: start over
+    |- DataCorruptionError                restore the file, or give the range up knowingly
+    |- BatchConflictError                 two different micro-batches under one number
+    |- FencedError                        another producer took over: stop this one
+    |- OutOfOrderSequenceError            an idempotent producer lost a batch: stop it
+    |- LogLockedError                     retriable: somebody else holds the log
+    `- StorageUnavailableError            retriable: disk full, permissions, I/O errors
+
+Messages say what happened, where (file, position, offset range) and what to do.
+`retriable` tells whether the same call may succeed later without a change.
+"""
+
+from typing import Any, ClassVar
+
+
+class SparklogError(Exception):
+    """Root of the tree; catch it to catch all of the above."""
+
+    retriable: ClassVar[bool] = False
+
+
+class InvalidRequestError(SparklogError, ValueError):
+    """The call can't be carried out as it stands; nothing was changed."""
+
+
+class UnknownTopicError(InvalidRequestError):
+    """The topic or partition does not exist in this log."""
+
+
+class RecordTooLargeError(InvalidRequestError):
+    """A record batch would exceed the topic's max.message.bytes (Kafka: RecordTooLargeException)."""
+
+
+class UnsupportedVersionError(InvalidRequestError):
+    """The log was written by a newer sparklog than this one."""
+
+
+class OffsetOutOfRangeError(SparklogError):
+    """An offset lies before the log start offset or past the high watermark.
+
+    `offset` is the one asked for, `start` and `end` are what the partition holds: [start, end).
+    """
+
+    def __init__(self, message: str, *, offset: int, start: int, end: int) -> None:
+        super().__init__(message)
+        self.offset, self.start, self.end = offset, start, end
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), str(self), self.__dict__)
+
+
+class TopicReplacedError(SparklogError):
+    """The topic's id changed under a reader: it was deleted and made again."""
+
+
+class DataCorruptionError(SparklogError):
+    """Bytes below the last committed end are damaged. Nothing was cut, nothing skipped.
+
+    `path` is the file, `position` the byte where the damage shows, `first` and `end` the offset
+    range [first, end) that can't be trusted (None where it can't be told).
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        path: str,
+        position: int | None = None,
+        first: int | None = None,
+        end: int | None = None,
+    ) -> None:
+        where = path if position is None else f"{path} at byte {position}"
+        extent = "" if first is None else f", offsets [{first}, {'?' if end is None else end})"
+        super().__init__(f"{where}{extent}: {reason}")
+        self.reason, self.path, self.position = reason, path, position
+        self.first, self.end = first, end
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), str(self), self.__dict__)
+
+
+class BatchConflictError(SparklogError):
+    """A micro-batch number was committed before with other contents (another fingerprint)."""
+
+
+class FencedError(SparklogError):
+    """A producer of a newer epoch exists (Kafka: InvalidProducerEpochException)."""
+
+
+class OutOfOrderSequenceError(SparklogError):
+    """A producer's sequence number leaves a gap (Kafka: OutOfOrderSequenceException)."""
+
+
+class LogLockedError(SparklogError):
+    """Another process holds the log's lock: its pid is in the message."""
+
+    retriable = True
+
+
+class StorageUnavailableError(SparklogError):
+    """The file system refused: disk full, no permission, I/O error. The log is as it was."""
+
+    retriable = True
+
+
+def _rebuild(kind: type[SparklogError], message: str, state: dict[str, Any]) -> SparklogError:
+    """Unpickle an error whose constructor takes more than its message (Spark pickles errors)."""
+    error = kind.__new__(kind)
+    Exception.__init__(error, message)
+    error.__dict__.update(state)
+    return error

@@ -1,0 +1,160 @@
+"""`sparklog.lock`: who may write, and what the last holder was doing when it died.
+
+Byte 0 is the write lock (exclusive, for one commit), byte 1 the session lock (shared, as long as
+a log is open for writing). The first page says what state the log was left in:
+
+      at   len  field
+       0     4  magic "SPLK"
+       4     2  version of this page (1)
+       6     1  state: 0 IDLE, 1 BUSY (the intent in the body holds), 2 FULL (recover everything)
+       8     4  pid of the last holder
+      12     8  generation: rises with every change of the log, so others know their caches are old
+      20    40  boot id, ASCII, zero padded
+      60     8  device of this file      68  8  inode of this file
+      76     8  ledger end: the offset after the last committed ledger record
+      84     4  length of the body        88  4  CRC-32C of the body
+      92     4  CRC-32C of bytes 0..91
+    4096     -  body: the intent, JSON, written before the state turns BUSY
+
+Nothing here is synced: the page only matters within one boot, and a page of another boot, device
+or inode (a copied directory) means recovery from the files themselves. Big-endian. The header
+stays far below 512 bytes because a killed process may leave a longer write half done, never a
+short one (PROTOCOL, H4).
+"""
+
+import enum
+import json
+import os
+import struct
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import crc32c
+
+from sparklog.clock import attempts
+from sparklog.errors import LogLockedError, SparklogError
+from sparklog.fs import FileSystem, LockFile
+
+LOCK_NAME: Final = "sparklog.lock"
+BODY_AT: Final = 4096
+_PAGE: Final = struct.Struct(">4sHBxIQ40sQQQII")
+_CRC: Final = struct.Struct(">I")
+assert _PAGE.size == 92  # a layout slip fails at import, not on disk
+_WRITE, _SESSION = 0, 1
+
+
+class State(enum.IntEnum):
+    """What the page says of the log."""
+
+    IDLE = 0
+    BUSY = 1
+    FULL = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """The header of the lock file, but for what identifies the file itself."""
+
+    state: State
+    pid: int
+    generation: int
+    ledger_end: int
+    intent: dict[str, Any] | None = None  # only where state is BUSY
+
+
+class LogLock:
+    """One handle on the lock file. Not thread-safe: the session serialises its threads."""
+
+    def __init__(self, fs: FileSystem, directory: str, *, timeout_ms: int) -> None:
+        self._fs, self._path = fs, os.path.join(directory, LOCK_NAME)
+        self._timeout_ms = timeout_ms
+        self._file: LockFile = fs.open_lock(self._path)
+        self._boot = fs.boot_id()
+        self._pid = os.getpid()
+
+    def join(self) -> None:
+        """Take the session lock, shared. Waits while the last session closes the log."""
+        for _ in attempts(self._timeout_ms):
+            if self._file.try_lock(_SESSION, 1, exclusive=False):
+                if self._file.is_current():
+                    return
+                self._open_again()
+        raise LogLockedError(f"{self._path}: another process is closing this log; try again")
+
+    def is_last(self) -> bool:
+        """Tell whether no other session is open (byte 1 upgrades to exclusive)."""
+        if not self._file.try_lock(_SESSION, 1, exclusive=True):
+            return False
+        self._file.try_lock(_SESSION, 1, exclusive=False)
+        return True
+
+    def acquire(self) -> None:
+        """Take the write lock. Raises LogLockedError, with the holder's pid, on time-out."""
+        if os.getpid() != self._pid:
+            raise SparklogError(
+                f"{self._path}: this log was opened before a fork; open it again in this process"
+            )
+        for _ in attempts(self._timeout_ms):
+            if self._file.try_lock(_WRITE, 1, exclusive=True):
+                if self._file.is_current():
+                    return
+                self._open_again()  # whoever holds the new file would not see our lock
+                self.join()
+        page = self.read()
+        holder = f"process {page.pid}" if page is not None else "another process"
+        raise LogLockedError(
+            f"{self._path}: {holder} has held the write lock for {self._timeout_ms} ms; "
+            "wait for it to finish, or stop that process: its half-done commit is then undone"
+        )
+
+    def release(self) -> None:
+        """Release the write lock."""
+        self._file.unlock(_WRITE, 1)
+
+    def close(self) -> None:
+        """Drop both locks."""
+        self._file.close()
+
+    def read(self) -> Page | None:
+        """Return the page, or None if it is damaged, of another boot, or of another file."""
+        raw = self._file.pread(_PAGE.size + _CRC.size, 0)
+        if len(raw) < _PAGE.size + _CRC.size:
+            return None
+        if _CRC.unpack_from(raw, _PAGE.size)[0] != crc32c.crc32c(raw[: _PAGE.size]):
+            return None
+        magic, version, state, pid, generation, boot, dev, ino, end, length, crc = _PAGE.unpack_from(
+            raw
+        )
+        here = (b"SPLK", 1, self._boot.encode(), *self._file.identity())
+        if (magic, version, boot.rstrip(b"\0"), dev, ino) != here:
+            return None
+        page = Page(state=State(state), pid=pid, generation=generation, ledger_end=end)
+        if page.state is not State.BUSY:
+            return page
+        body = self._file.pread(length, BODY_AT)
+        if len(body) != length or crc32c.crc32c(body) != crc:
+            return None
+        return replace(page, intent=json.loads(body))
+
+    def write(self, page: Page) -> None:
+        """Store the page; an intent's body first, then the header in one short write."""
+        body = b"" if page.intent is None else json.dumps(page.intent).encode()
+        if body:
+            self._file.pwrite(body, BODY_AT)
+        raw = _PAGE.pack(
+            b"SPLK",
+            1,
+            page.state,
+            page.pid,
+            page.generation,
+            self._boot.encode(),
+            *self._file.identity(),
+            page.ledger_end,
+            len(body),
+            crc32c.crc32c(body),
+        )
+        self._file.pwrite(raw + _CRC.pack(crc32c.crc32c(raw)), 0)
+
+    def _open_again(self) -> None:
+        self._file.close()
+        self._file = self._fs.open_lock(self._path)
