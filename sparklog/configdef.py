@@ -1,0 +1,163 @@
+"""What an option is: its name, type, default, valid range, synonyms and text; and how it is read.
+
+The counterpart of Kafka's ConfigDef; `sparklog.config` has the options themselves.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final
+
+from sparklog.errors import InvalidRequestError
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+LONG_MIN: Final = -(2**63)
+
+_FLOAT: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e-?[0-9]+)?", re.IGNORECASE)
+
+Value = int | float | bool | str | tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One option: `low`..`high` bound numbers, `choices` names, `also` is (synonym, factor)."""
+
+    name: str
+    field: str
+    kind: type
+    default: Value
+    doc: str
+    low: int | float | None = None
+    high: int | float | None = None
+    choices: tuple[str, ...] = ()
+    extra: int | None = None
+    also: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def wanted(self) -> str:
+        """The valid values, for people."""
+        if self.kind is bool:
+            return "true or false"
+        if self.choices:
+            return ("a list of " if self.kind is tuple else "one of ") + ", ".join(self.choices)
+        powers: dict[float, str] = {LONG_MIN: "-2^63", INT_MAX: "2^31-1", LONG_MAX: "2^63-1"}
+        low, high = (powers.get(v, str(v)) for v in (self.low or 0, self.high or 0))
+        return f"{low}..{high}" + ("" if self.extra is None else f" or {self.extra}")
+
+    def parse(self, text: str, *, name: str | None = None) -> Value:
+        """Turn `text` into a checked value, as ConfigDef.parseType does.
+
+        Raises: InvalidRequestError with `name` (a synonym's; the key's own by default), the text
+        and the valid values.
+        """
+        value: Value = None
+        text = text.strip()
+        if self.kind is bool:
+            value = {"true": True, "false": False}.get(text.lower())
+        elif self.kind is int and re.fullmatch(r"[+-]?[0-9]+", text):
+            value = int(text)
+        elif self.kind is float and _FLOAT.fullmatch(text):
+            value = float(text)
+        elif self.kind is tuple:
+            value = tuple(part.strip() for part in text.split(",")) if text else ()
+        elif self.kind is str:
+            value = text
+        if value is None or not self._holds(value):
+            raise InvalidRequestError(f"{name or self.name}={text}: want {self.wanted}")
+        return value
+
+    def check(self, value: Value) -> None:
+        """Raise InvalidRequestError unless `value` has this key's type and lies in its range."""
+        if not self._holds(value):
+            raise InvalidRequestError(f"{self.name}={format_value(value)}: want {self.wanted}")
+
+    def _holds(self, value: Value) -> bool:
+        if value is None:
+            return self.default is None and self.kind is not bool
+        if self.kind is float and type(value) is int:
+            value = float(value)
+        if type(value) is not self.kind:
+            return False
+        if self.choices:
+            names = value if isinstance(value, tuple) else (value,)
+            return all(part in self.choices for part in names)
+        if self.low is None or not isinstance(value, int | float):
+            return True
+        assert self.high is not None
+        return self.low <= value <= self.high or value == self.extra
+
+
+def format_value(value: Value) -> str:
+    """Write a value as Kafka's files and tools do."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def option(name: str, default: Value, doc: str, **more: Any) -> Any:
+    """Describe one option; `long` widens an int's upper bound, `also` lists its synonyms."""
+    kind = more.pop("kind", type(default))
+    if kind is int:
+        top = LONG_MAX if more.pop("long", False) else INT_MAX
+        more = {"low": 0, "high": top} | more
+    also = tuple(s if isinstance(s, tuple) else (s, 1) for s in more.pop("also", ()))
+    parts = {"name": name, "kind": kind, "default": default, "doc": doc, "also": also, **more}
+    return field(default=default, metadata=parts)
+
+
+def keys_of(owner: type[Any]) -> dict[str, Key]:
+    """Collect the options of a dataclass by name, in its order."""
+    made = (Key(field=f.name, **f.metadata) for f in fields(owner) if f.metadata)
+    return {key.name: key for key in made}
+
+
+def markdown(keys: Iterable[Key]) -> str:
+    """Return the table of options that the README prints."""
+    lines = ["| key | default | valid | also | |", "|--|--|--|--|--|"]
+    for key in keys:
+        default = "unlimited" if key.default == LONG_MAX else format_value(key.default)
+        also = ", ".join(name for name, _ in key.also)
+        lines.append(f"| `{key.name}` | {default} | {key.wanted} | {also} | {key.doc} |")
+    return "\n".join(lines) + "\n"
+
+
+def read(
+    keys: Iterable[Key], values: Mapping[str, object]
+) -> tuple[dict[str, Any], dict[str, object]]:
+    """Take what belongs to `keys` out of `values`: ({field: value}, the rest)."""
+    rest = dict(values)
+    found: dict[str, Any] = {}
+    for key in keys:
+        # From the weakest to the strongest, so that the last one stands; all are checked.
+        for name, factor in reversed(((key.name, 1), *key.also)):
+            if name in rest:
+                found[key.field] = _scaled(key, name, factor, _text(name, rest.pop(name)))
+    return found, rest
+
+
+def _scaled(key: Key, name: str, factor: int, text: str) -> Value:
+    """Parse a key or a synonym in its own unit. Source: KafkaConfig.logRetentionTimeMillis."""
+    own = key
+    if name != key.name and key.name == "retention.ms":  # a broker refuses 0, a topic has it
+        own = replace(own, low=1, extra=-1)
+    if factor == 1:
+        return own.parse(text, name=name)
+    number = replace(own, low=min(1, own.low or 0), high=INT_MAX).parse(text, name=name)
+    assert isinstance(number, int)
+    return number if number == own.extra else number * factor
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    if isinstance(value, bool | int | float | str):
+        return format_value(value)
+    raise InvalidRequestError(f"{name}={value!r}: want text or a number")
+
+
+def refuse_unknown(names: Mapping[str, object], known: Iterable[str]) -> None:
+    """Raise InvalidRequestError if there are `names` left that no option has."""
+    if names:
+        shown = ", ".join(sorted(map(str, names)))
+        raise InvalidRequestError(f"unknown option {shown}; known are {', '.join(sorted(known))}")
