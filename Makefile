@@ -1,0 +1,53 @@
+# make help lists the targets. Everything happens in ./.venv; nothing else is touched.
+PYTHON ?= python3
+VENV ?= .venv
+PYTEST_ARGS ?=
+BIN := $(VENV)/bin
+PACKAGE := pyproject.toml $(wildcard setup.py) $(wildcard sparklog/format/kernel.py*)
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint bench clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	{ echo "sparklog needs Python 3.11 or later, and $(PYTHON) is $$($(PYTHON) -V 2>&1): run make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	{ rm -rf $(VENV); echo "$(PYTHON) can't make a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 1; }
+
+# A stamp for each set of extras; an editable install also compiles the record kernel in place.
+$(VENV)/.demo: $(BIN)/python $(PACKAGE)
+	$(BIN)/python -m pip install -q -e '.[demo]'
+	@touch $@
+
+$(VENV)/.test: $(BIN)/python $(PACKAGE)
+	$(BIN)/python -m pip install -q -e '.[test]'
+	@touch $@ $(VENV)/.demo
+
+$(VENV)/.bench: $(BIN)/python $(PACKAGE)
+	$(BIN)/python -m pip install -q -e '.[bench]'
+	@touch $@ $(VENV)/.test $(VENV)/.demo
+
+demo: $(VENV)/.demo ## the flights of 2013 through Spark into a log and back, with a kill in between
+	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python examples/quickstart.py
+
+lint: $(VENV)/.test ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+test: lint ## the checks and the whole suite, but for the slow part
+	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+
+test-slow: $(VENV)/.test ## the long runs: thousands of crash seeds, 50 rounds of kill -9
+	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python -m pytest -m slow -n 2 --timeout 0 $(PYTEST_ARGS)
+
+bench: $(VENV)/.bench ## the benchmarks, as one table with ratios
+	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python -m tests.benchmarks $(BENCH_ARGS)
+
+clean: ## remove the virtual environment, caches and builds
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -f sparklog/format/*.c sparklog/format/*.so
