@@ -1,0 +1,322 @@
+"""A file system in memory that can lose power, kill a process and fail at any call.
+
+    fs = CrashFS()                      # a machine with one process
+    other = fs.process()                # a second process on the same disk
+    fs.fail_at(7, Fault.KILL)           # dies at its 7th mutating call: SimulatedKill
+    after = fs.crash_clone(rng)         # the same disk after a power cut, in a new boot
+    later = fs.kill_clone()             # the same disk after `kill -9`: page cache intact
+    fs.on_call = lambda call: ...       # look, or clone, before every mutating call
+
+Each CrashFS is one process: it dies alone, its locks with it, and a dead process does nothing
+more, whatever its `finally` clauses try. What a power cut keeps: see `sparklog.testing.disk`.
+With `reopen=True` a file finds itself by its path at every call, as a `LocalFile` does whose
+descriptor the pool took away; code that renames an open file must not rely on it.
+"""
+
+import errno
+import os
+import random
+import threading
+from collections.abc import Callable, Collection
+from typing import NoReturn
+
+from sparklog.clock import Clock
+from sparklog.testing.crashfile import CrashFile, CrashLockFile, CrashMapping
+from sparklog.testing.disk import DirNode, Disk, FileNode, FileOp, Mode, Node
+from sparklog.testing.faults import (
+    ERRNO,
+    GROWING,
+    MUTATING,
+    Call,
+    Fault,
+    Plan,
+    SimulatedKill,
+    refuse,
+)
+
+
+class CrashFS:
+    """One process and its view of a simulated disk: a `sparklog.fs.FileSystem`.
+
+    `page_bytes` is where a kill may cut a write in two (Linux: between pages).
+    """
+
+    def __init__(
+        self,
+        disk: Disk | None = None,
+        *,
+        clock: Clock | None = None,
+        reopen: bool = False,
+        page_bytes: int = 4096,
+        mutex: "threading.RLock | None" = None,  # type: ignore[valid-type, unused-ignore]
+    ) -> None:
+        self.disk = disk if disk is not None else Disk(clock)
+        self.reopen, self.page_bytes = reopen, page_bytes
+        self.mutex = mutex if mutex is not None else threading.RLock()
+        self.dead = False
+        self.calls: list[Call] = []
+        self.on_call: Callable[[Call], None] | None = None
+        self.on_read: Callable[[str], None] | None = None
+        self.writing = b""  # the data of the latest pwrite, for `kill_clone(torn)`
+        self._plans: list[Plan] = []
+        self._lock_files: list[CrashLockFile] = []
+
+    # -- processes, crashes, faults ------------------------------------------------------------
+
+    def process(self) -> "CrashFS":
+        """Start another process on the same disk."""
+        return CrashFS(self.disk, reopen=self.reopen, page_bytes=self.page_bytes, mutex=self.mutex)
+
+    def kill(self) -> None:
+        """End this process: its locks go, the page cache stays, every further call is a no-op."""
+        with self.mutex:
+            self.dead = True
+            for file in self._lock_files:
+                file.drop_locks()
+
+    def kill_clone(self, torn: Call | None = None) -> "CrashFS":
+        """Return a new process on a copy of the machine on which every process was killed.
+
+        With `torn`, the write that `on_call` is just told of, a part of it was done.
+        """
+        with self.mutex:
+            other = CrashFS(self.disk.clone(), reopen=self.reopen, page_bytes=self.page_bytes)
+        part = self.torn_size(torn.at, torn.size) if torn is not None else 0
+        if torn is not None and part and isinstance(node := other.find(torn.path), FileNode):
+            node.change(FileOp(torn.at, self.writing[:part]))
+        return other
+
+    def crash_clone(self, rng: random.Random | None = None, mode: Mode = "random") -> "CrashFS":
+        """Return the machine after a power cut and a new start; see `disk` for what is kept."""
+        if rng is None:
+            rng = random.Random(0)
+        with self.mutex:
+            disk = self.disk.after_power_cut(rng, mode)
+        return CrashFS(disk, reopen=self.reopen, page_bytes=self.page_bytes)
+
+    def fail_at(
+        self,
+        number: int,
+        fault: Fault,
+        *,
+        ops: Collection[str] | None = None,
+        times: int = 1,
+        when: Callable[[Call], bool] | None = None,
+    ) -> None:
+        """Let the `number`th call from now (1: the next) of those `ops` meet `fault`.
+
+        By default `ops` are all mutating ones that the fault can strike.
+        """
+        default = {Fault.NO_SPACE: GROWING, Fault.TORN_KILL: {"pwrite"}}.get(fault, MUTATING)
+        self._plans.append(Plan(fault, number, times, ops if ops is not None else default, when))
+
+    def heal(self) -> None:
+        """Forget all planned faults."""
+        self._plans.clear()
+
+    def meet(self, op: str, path: str, at: int = 0, size: int = 0, to: str = "") -> Fault | None:
+        """Count a mutating call and tell which fault it meets."""
+        self.check_alive()
+        call = Call(len(self.calls) + 1, op, path, at, size, to)
+        if self.on_call is not None:
+            self.on_call(call)
+        self.calls.append(call)
+        struck = [plan.fault for plan in self._plans if plan.strikes(call)]
+        return struck[0] if struck else None
+
+    def suffer(self, fault: Fault | None, verb: str, path: str) -> None:
+        """Raise what `fault` stands for."""
+        if fault in (Fault.KILL, Fault.TORN_KILL):
+            self.kill()
+            self.check_alive()
+        elif fault is not None:
+            raise refuse(ERRNO[fault], verb, path)
+
+    def torn_size(self, at: int, size: int) -> int:
+        """Return how much of a write is done when the process dies in it: about half, in pages."""
+        cut = (at + size // 2) // self.page_bytes * self.page_bytes
+        return max(0, cut - at)
+
+    def check_alive(self) -> None:
+        if self.dead:
+            raise SimulatedKill(f"killed after {len(self.calls)} calls: {self.calls[-1:]}")
+
+    # -- FileSystem ----------------------------------------------------------------------------
+
+    def open(self, path: str, *, create: bool = False, write: bool = False) -> CrashFile:
+        with self.mutex:
+            node = self._open_node(path, create=create)
+            return CrashFile(self, path, node, write=write or create)
+
+    def open_lock(self, path: str, *, create: bool = True) -> CrashLockFile:
+        with self.mutex:
+            node = self._open_node(path, create=create)
+            file = CrashLockFile(self, path, node, write=True)
+            self._lock_files.append(file)
+            return file
+
+    def _open_node(self, path: str, *, create: bool) -> FileNode:
+        self.check_alive()
+        parent, name = self._parent(path, "open")
+        node = parent.entries.get(name)
+        if isinstance(node, DirNode):
+            raise refuse(errno.EISDIR, "open", path)
+        if node is None:
+            if not create:
+                self._missing(path)
+            self._count("create", "open", path)
+            node = FileNode(self.disk.new_ino(), self.disk.clock())
+            parent.change(name, node)
+        return node
+
+    def map(self, path: str) -> CrashMapping:
+        with self.mutex:
+            return CrashMapping(self, self.file_node(path, "map"))
+
+    def exists(self, path: str) -> bool:
+        with self.mutex:
+            self.check_alive()
+            return self.find(path) is not None
+
+    def is_dir(self, path: str) -> bool:
+        with self.mutex:
+            self.check_alive()
+            return isinstance(self.find(path), DirNode)
+
+    def size(self, path: str) -> int:
+        with self.mutex:
+            node = self._existing(path)
+            return len(node.data) if isinstance(node, FileNode) else 4096
+
+    def mtime_ms(self, path: str) -> int:
+        with self.mutex:
+            return self._existing(path).mtime_ms
+
+    def identity(self, path: str) -> tuple[int, int]:
+        with self.mutex:
+            return self.disk.dev, self._existing(path).ino
+
+    def listdir(self, path: str) -> list[str]:
+        with self.mutex:
+            return sorted(self._directory(path, "list").entries)
+
+    def mkdir(self, path: str) -> None:
+        with self.mutex:
+            parent, name = self._parent(path, "make directory")
+            if name in parent.entries:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+            self._count("mkdir", "make directory", path)
+            parent.change(name, DirNode(self.disk.new_ino(), self.disk.clock()))
+
+    def rmdir(self, path: str) -> None:
+        with self.mutex:
+            parent, name = self._parent(path, "remove directory")
+            if self._directory(path, "remove directory").entries:
+                raise refuse(errno.ENOTEMPTY, "remove directory", path)
+            self._count("rmdir", "remove directory", path)
+            parent.change(name, None)
+
+    def unlink(self, path: str) -> None:
+        with self.mutex:
+            parent, name = self._parent(path, "delete")
+            self.file_node(path, "delete")
+            self._count("unlink", "delete", path)
+            parent.change(name, None)
+
+    def rename(self, src: str, dst: str) -> None:
+        with self.mutex:
+            parent, name = self._parent(src, "rename")
+            node = self._existing(src)
+            target, new_name = self._parent(dst, "rename")
+            old = target.entries.get(new_name)
+            self._check_replace(node, old, src)
+            self._count("rename", "rename", src, dst)
+            if old is not node:
+                came = target.change(new_name, node)
+                parent.change(name, None, needs=came)
+
+    @staticmethod
+    def _check_replace(node: Node, old: Node | None, src: str) -> None:
+        if isinstance(old, DirNode) and isinstance(node, FileNode):
+            raise refuse(errno.EISDIR, "rename", src)
+        if isinstance(old, FileNode) and isinstance(node, DirNode):
+            raise refuse(errno.ENOTDIR, "rename", src)
+        if isinstance(old, DirNode) and old.entries:
+            raise refuse(errno.ENOTEMPTY, "rename", src)
+
+    def link(self, src: str, dst: str) -> None:
+        with self.mutex:
+            node = self.file_node(src, "link")
+            target, new_name = self._parent(dst, "link")
+            if new_name in target.entries:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), src, None, dst)
+            self._count("link", "link", src, dst)
+            target.change(new_name, node)
+
+    def sync_dir(self, path: str) -> None:
+        with self.mutex:
+            node = self._directory(path, "sync directory")
+            self._count("sync_dir", "sync directory", path)
+            node.sync()
+
+    def free_bytes(self, path: str) -> int:
+        with self.mutex:
+            self._existing(path)
+            return self.disk.free_bytes
+
+    def boot_id(self) -> str:
+        return self.disk.boot_id
+
+    def kind(self, path: str) -> str:
+        return self.disk.kind
+
+    # -- paths ---------------------------------------------------------------------------------
+
+    def _count(self, op: str, verb: str, path: str, to: str = "") -> None:
+        """Count a call that is about to change the tree; raise what it meets."""
+        self.suffer(self.meet(op, path, to=to), verb, path)
+
+    def find(self, path: str) -> Node | None:
+        """Return the node at a path, if there is one."""
+        node: Node | None = self.disk.root
+        for part in path.split("/"):
+            if part in ("", "."):
+                continue
+            if not isinstance(node, DirNode):
+                return None
+            node = node.entries.get(part)
+        return node
+
+    def _existing(self, path: str) -> Node:
+        self.check_alive()
+        node = self.find(path)
+        if node is None:
+            self._missing(path)
+        return node
+
+    def file_node(self, path: str, verb: str) -> FileNode:
+        """Return the file at a path; errors as an open would raise them."""
+        node = self._existing(path)
+        if isinstance(node, DirNode):
+            raise refuse(errno.EISDIR, verb, path)
+        return node
+
+    def _directory(self, path: str, verb: str) -> DirNode:
+        node = self._existing(path)
+        if isinstance(node, FileNode):
+            raise refuse(errno.ENOTDIR, verb, path)
+        return node
+
+    def _parent(self, path: str, verb: str) -> tuple[DirNode, str]:
+        self.check_alive()
+        head, _, name = path.rstrip("/").rpartition("/")
+        node = self.find(head)
+        if node is None:
+            self._missing(path)
+        if isinstance(node, FileNode):
+            raise refuse(errno.ENOTDIR, verb, path)
+        return node, name
+
+    @staticmethod
+    def _missing(path: str) -> NoReturn:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

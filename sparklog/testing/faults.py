@@ -1,0 +1,85 @@
+"""Faults to inject into a `CrashFS`, and the trace of calls that names where one struck."""
+
+import errno
+import os
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from sparklog.errors import StorageUnavailableError
+
+
+class SimulatedKill(BaseException):
+    """The process is dead. Not an Exception: no handler of the code under test may catch it."""
+
+
+class Fault(Enum):
+    """What a call can meet."""
+
+    KILL = "kill"  # the process dies just before the call
+    TORN_KILL = "torn kill"  # it dies within a write, of which some pages are done
+    NO_SPACE = "disk full"  # a write is done in part, then ENOSPC; nothing else can grow either
+    IO_ERROR = "I/O error"  # EIO; a sync drops what it should have written (PROTOCOL C8)
+    DENIED = "denied"  # EACCES; nothing is done
+
+
+GROWING: Final = frozenset({"create", "pwrite", "mkdir", "link"})
+"""Operations that a full disk refuses (a rename is done in place)."""
+
+MUTATING: Final = GROWING | {"truncate", "sync", "rmdir", "unlink", "rename", "sync_dir"}
+"""Operations that are counted: before and after each of them the disk may differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One mutating call: the `number`th of its process, from 1."""
+
+    number: int
+    op: str
+    path: str
+    at: int = 0
+    size: int = 0
+    to: str = ""
+
+    def __str__(self) -> str:
+        extent = f" {self.size} bytes at {self.at}" if self.op == "pwrite" else ""
+        extent = f" to {self.size} bytes" if self.op == "truncate" else extent
+        target = f" -> {self.to}" if self.to else ""
+        return f"{self.number:5} {self.op} {self.path}{target}{extent}"
+
+
+@dataclass(slots=True)
+class Plan:
+    """The calls of kind `ops`, from the `first`th on, `times` of them, meet `fault`."""
+
+    fault: Fault
+    first: int
+    times: int
+    ops: Collection[str]
+    when: Callable[[Call], bool] | None = None
+    seen: int = 0
+
+    def strikes(self, call: Call) -> bool:
+        if call.op not in self.ops or (self.when is not None and not self.when(call)):
+            return False
+        self.seen += 1
+        return self.first <= self.seen < self.first + self.times
+
+
+def refuse(number: int, verb: str, path: str) -> StorageUnavailableError:
+    """Return the error that `sparklog.fs` would raise for this errno."""
+    return StorageUnavailableError(f"can't {verb} {path}: {os.strerror(number)}")
+
+
+ERRNO: Final = {
+    Fault.NO_SPACE: errno.ENOSPC,
+    Fault.IO_ERROR: errno.EIO,
+    Fault.DENIED: errno.EACCES,
+}
+
+
+def format_trace(calls: list[Call], last: int = 60) -> str:
+    """Return the last calls, one a line, for a test's failure message."""
+    skipped = [f"... {len(calls) - last} calls before"] if len(calls) > last else []
+    return "\n".join(skipped + [str(call) for call in calls[-last:]])
