@@ -1,0 +1,98 @@
+"""House rules that a linter doesn't know, over every file that git would take."""
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+MODULE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 70
+COLUMNS_MAX = 100
+# The engine asks the system for nothing by itself: files come from fs, time from clock.
+DOORS = {"sparklog/fs.py", "sparklog/clock.py"}
+FORBIDDEN_CALLS = {
+    "open", "time.time", "time.time_ns", "time.sleep", "datetime.now", "datetime.utcnow",
+    "os.open", "os.replace", "os.rename", "os.remove", "os.unlink", "os.mkdir", "os.makedirs",
+    "os.rmdir", "os.listdir", "os.scandir", "os.stat", "os.fsync", "os.fdatasync", "os.truncate",
+    "os.link", "os.path.exists", "os.path.getsize", "os.path.isdir", "shutil.rmtree",
+}  # fmt: skip
+ENGINE = ("sparklog/format/", "sparklog/log/", "sparklog/config", "sparklog/errors")
+ABSOLUTE = re.compile(r"""["'](/home|/root|/tmp|/var|/usr|/opt|/mnt)\b""")
+
+
+def _files(*patterns: str) -> list[str]:
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return sorted(f for f in set(listed.stdout.split("\n")) if f and (ROOT / f).is_file())
+
+
+PYTHON = _files("*.py")
+PACKAGE = [f for f in PYTHON if f.startswith("sparklog/") or f == "pyspark_sparklog.py"]
+
+
+def _name(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return f"{_name(node.value)}.{node.attr}".removeprefix("datetime.datetime.")
+    return node.id if isinstance(node, ast.Name) else "?"
+
+
+def _breaches(path: str) -> list[str]:
+    """What is wrong with one file, as `path:line: text`."""
+    text = (ROOT / path).read_text()
+    lines = text.splitlines()
+    found = [
+        f"{path}:{at}: {len(line)} columns, at most {COLUMNS_MAX}"
+        for at, line in enumerate(lines, 1)
+        if len(line) > COLUMNS_MAX
+    ]
+    if len(lines) > MODULE_LINES_MAX and not path.startswith("tests/"):
+        found.append(f"{path}:1: {len(lines)} lines, at most {MODULE_LINES_MAX}: split it by noun")
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            size = (node.end_lineno or 0) - node.lineno + 1
+            if size > FUNCTION_LINES_MAX:
+                found.append(f"{path}:{node.lineno}: {node.name} has {size} lines")
+        if isinstance(node, ast.Call) and path.startswith(ENGINE) and path not in DOORS:
+            name = _name(node.func)
+            if name in FORBIDDEN_CALLS or (name == "print" and path.startswith("sparklog/")):
+                found.append(f"{path}:{node.lineno}: {name}() goes past fs and clock")
+    return found
+
+
+@pytest.mark.parametrize("path", PYTHON)
+def test_file_is_tidy(path):
+    assert not _breaches(path)
+
+
+@pytest.mark.parametrize("path", PACKAGE)
+def test_module_says_what_it_is_and_names_no_machine(path):
+    text = (ROOT / path).read_text()
+    assert not text.strip() or ast.get_docstring(ast.parse(text)), f"{path} has no docstring"
+    assert not ABSOLUTE.findall(text), f"{path} names an absolute path"
+
+
+def test_every_engine_module_has_a_test():
+    """A module under format/ or log/ is tested by name, or its package's tests import it."""
+    tests = "\n".join((ROOT / f).read_text() for f in PYTHON if f.startswith("tests/"))
+    for path in PACKAGE:
+        module = Path(path).stem
+        if path.startswith(("sparklog/format/", "sparklog/log/")) and module != "__init__":
+            dotted = path[:-3].replace("/", ".")
+            package = dotted.rpartition(".")[0]
+            imported = rf"{re.escape(dotted)}\b|from {re.escape(package)} import [^\n]*\b{module}\b"
+            assert re.search(imported, tests), f"no test imports {dotted}"
+
+
+def test_the_rules_are_not_asleep(tmp_path, monkeypatch):
+    """Each rule finds what it is there for."""
+    bad = tmp_path / "sparklog" / "log" / "bad.py"
+    bad.parent.mkdir(parents=True)
+    body = "    x = 1\n" * FUNCTION_LINES_MAX + '    os.rename("a", "b")\n'
+    bad.write_text(f"import os\n{'#' * 101}\ndef f():\n{body}" + "\n" * 400)
+    monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
+    text = "\n".join(_breaches("sparklog/log/bad.py"))
+    for want in ("101 columns", "lines, at most", "f has 72 lines", "os.rename()"):
+        assert want in text
