@@ -1,0 +1,14 @@
+"""Compiles the record kernel. Without a compiler (or Cython) the package installs all the same."""
+
+from setuptools import setup
+
+try:
+    from Cython.Build import cythonize
+except ImportError:
+    extensions = []
+else:
+    extensions = cythonize("sparklog/format/kernel.py", quiet=True)
+    for extension in extensions:
+        extension.optional = True  # a failed build is a warning; the .py then runs interpreted
+
+setup(ext_modules=extensions)

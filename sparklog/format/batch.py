@@ -1,0 +1,285 @@
+"""Record batch v2 header: bytes in, values out. No files, no clock.
+
+  at  len  field                   type  note
+   0    8  base_offset             i64   not under the CRC
+   8    4  length                  i32   bytes after this field, so the whole batch is 12 + length
+  12    4  leader_epoch            i32   not under the CRC
+  16    1  magic                   i8    2
+  17    4  crc                     u32   CRC-32C of byte 21 to the end of the batch
+  21    2  attributes              i16   bits 0-2 codec, 3 log append time, 4 transactional,
+                                         5 control, 6 base_timestamp is the delete horizon
+  23    4  last_offset_delta       i32
+  27    8  base_timestamp          i64   the FIRST record's, so deltas can be negative
+  35    8  max_timestamp           i64
+  43    8  producer_id             i64   -1: none
+  51    2  producer_epoch          i16   -1: none
+  53    4  base_sequence           i32   -1: none
+  57    4  count                   i32
+  61       records                       compressed as a whole, if at all
+Big-endian. Source: DefaultRecordBatch.java (Kafka 1eb7644), which wins over this table.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from crc32c import crc32c
+
+from sparklog.errors import DataCorruptionError
+from sparklog.format.compression import Codec
+
+Buffer = bytes | bytearray | memoryview
+
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+HEADER_SIZE: Final = 61
+assert HEADER.size == HEADER_SIZE  # a layout slip fails at import, not on disk
+
+LOG_OVERHEAD: Final = 12  # base_offset and length: what `length` doesn't count
+CRC_START: Final = 21
+MAGIC_END: Final = 17  # Kafka's scan ends quietly if no more than this is left
+LEGACY_SIZE_MIN: Final = 14  # LegacyRecord.RECORD_OVERHEAD_V0: below it `length` can't be right
+MAGIC: Final = 2
+SEQUENCE_MAX: Final = 2**31 - 1
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
+
+_PREFIX: Final = struct.Struct(">qiib")
+_CONTROL_RECORD: Final = struct.Struct(">bbbbbhhbhib")
+assert _CONTROL_RECORD.size == 78 - HEADER_SIZE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchHeader:
+    """What the header says. Offsets, sequences: counts; timestamps: ms since the epoch.
+
+    For magic 0 and 1 the fields that those formats lack hold -1 (leader_epoch, producer_*).
+    """
+
+    base_offset: int
+    length: int
+    leader_epoch: int = -1
+    magic: int = MAGIC
+    crc: int = 0
+    attributes: int = 0
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return LOG_OVERHEAD + self.length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """Where readers go on: after compaction the last record may be missing."""
+        return self.last_offset + 1
+
+    @property
+    def codec(self) -> Codec:
+        return Codec(self.attributes & CODEC_MASK)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def log_append_time(self) -> int | None:
+        """The time of every record of the batch, or None where each has its own."""
+        return self.max_timestamp if self.attributes & LOG_APPEND_TIME else None
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When compaction may drop the batch's tombstones; None if that isn't set."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON else None
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last offset (not of the last record that compaction left); -1: none."""
+        if self.base_sequence < 0:
+            return -1
+        return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MAX
+
+    def pack(self, crc: int | None = None) -> bytes:
+        """The 61 bytes, with another CRC if given."""
+        return HEADER.pack(
+            self.base_offset,
+            self.length,
+            self.leader_epoch,
+            self.magic,
+            self.crc if crc is None else crc,
+            self.attributes,
+            self.last_offset_delta,
+            self.base_timestamp,
+            self.max_timestamp,
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            self.count,
+        )
+
+
+def unpack_header(buf: Buffer, at: int) -> BatchHeader:
+    """Decode the 61 bytes at `at` and check nothing."""
+    fields = HEADER.unpack_from(buf, at)
+    return BatchHeader(
+        base_offset=fields[0],
+        length=fields[1],
+        leader_epoch=fields[2],
+        magic=fields[3],
+        crc=fields[4],
+        attributes=fields[5],
+        last_offset_delta=fields[6],
+        base_timestamp=fields[7],
+        max_timestamp=fields[8],
+        producer_id=fields[9],
+        producer_epoch=fields[10],
+        base_sequence=fields[11],
+        count=fields[12],
+    )
+
+
+def read_header(
+    buf: Buffer, at: int, *, path: str, position: int = 0, check_crc: bool = True
+) -> BatchHeader | None:
+    """Decode and check the batch that starts at byte `at` of `buf`.
+
+    Args:
+        buf: read, never copied. `position` is the place of buf[0] in the file `path`.
+    Returns: the header (magic 0 and 1 as well), or None if the batch is not all there (a torn
+        tail or the end: not an error).
+    Raises: DataCorruptionError: all bytes are there but length, magic, CRC or a count is wrong.
+    Cost: one CRC pass over the batch. Source: FileLogInputStream.nextBatch, LogSegment.recover.
+    """
+    left = len(buf) - at
+    if left <= MAGIC_END:
+        return None
+    base_offset, length, _, magic = _PREFIX.unpack_from(buf, at)
+    if length < LEGACY_SIZE_MIN:
+        raise DataCorruptionError(
+            f"batch length {length} is below the least possible",
+            path=path,
+            position=position + at,
+        )
+    if left < LOG_OVERHEAD + length:
+        return None
+    if magic in (0, 1):
+        from sparklog.format import legacy  # it needs this module's BatchHeader
+
+        return legacy.read_entry(buf, at, path=path, position=position, check_crc=check_crc)
+    reason = header_fault(base_offset, length, magic)
+    if reason is None:
+        header = unpack_header(buf, at)
+        if check_crc:
+            crc = crc32c(memoryview(buf)[at + CRC_START : at + header.size])
+            if crc != header.crc:
+                reason = f"crc is {crc}, the header says {header.crc}"
+        reason = reason or field_fault(header.attributes, header.last_offset_delta, header.count)
+    if reason is not None:
+        raise DataCorruptionError(reason, path=path, position=position + at)
+    return header
+
+
+def header_fault(base_offset: int, length: int, magic: int) -> str | None:
+    """What is wrong with a batch that is all there, as far as those three tell; None if nothing."""
+    if magic != MAGIC:
+        return f"magic {magic} is unknown (0, 1 and 2 are)"
+    if length < HEADER_SIZE - LOG_OVERHEAD:
+        return f"batch length {length} is below that of a header"
+    if base_offset < 0:
+        return f"base offset {base_offset} is negative"
+    return None
+
+
+def field_fault(attributes: int, last_offset_delta: int, count: int) -> str | None:
+    """What is wrong with fields that the CRC vouches for; None if nothing."""
+    if attributes & CODEC_MASK > max(Codec):
+        return f"codec {attributes & CODEC_MASK} is unknown"
+    if last_offset_delta < 0 or not 0 <= count <= last_offset_delta + 1:
+        return f"{count} records up to offset delta {last_offset_delta} can't be"
+    return None
+
+
+def seal(batch: bytearray | memoryview) -> None:
+    """Write the CRC of a whole batch into its header."""
+    struct.pack_into(">I", batch, MAGIC_END, crc32c(memoryview(batch)[CRC_START:]))
+
+
+def encode_empty(header: BatchHeader) -> bytes:
+    """The 61 bytes that compaction leaves of a batch without survivors.
+
+    Offsets, sequences, producer and max_timestamp stay. Source:
+    DefaultRecordBatch.writeEmptyHeader.
+    """
+    batch = bytearray(
+        HEADER.pack(
+            header.base_offset,
+            HEADER_SIZE - LOG_OVERHEAD,
+            header.leader_epoch,
+            MAGIC,
+            0,
+            header.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL),
+            header.last_offset_delta,
+            -1,
+            header.max_timestamp,
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            0,
+        )
+    )
+    seal(batch)
+    return bytes(batch)
+
+
+def encode_control(
+    kind: int,
+    *,
+    base_offset: int,
+    timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    leader_epoch: int = 0,
+) -> bytes:
+    """A transaction marker: one batch of 78 bytes; `kind` 0 aborts, 1 commits.
+
+    Source: MemoryRecords.withEndTransactionMarker, EndTransactionMarker.
+    """
+    batch = bytearray(
+        HEADER.pack(
+            base_offset,
+            78 - LOG_OVERHEAD,
+            leader_epoch,
+            MAGIC,
+            0,
+            TRANSACTIONAL | CONTROL,
+            0,
+            timestamp,
+            timestamp,
+            producer_id,
+            producer_epoch,
+            -1,
+            1,
+        )
+        # zig-zag varints: record length 16, key length 4, value length 6, no headers
+        + _CONTROL_RECORD.pack(32, 0, 0, 0, 8, 0, kind, 12, 0, coordinator_epoch, 0)
+    )
+    seal(batch)
+    return bytes(batch)

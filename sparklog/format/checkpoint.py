@@ -1,0 +1,142 @@
+"""Kafka's small text files: offset checkpoints, leader epochs, partition.metadata.
+
+Checkpoints are UTF-8 lines: "0" (the version), the number of entries, one entry a line, and a
+final newline; an empty file holds no entries. partition.metadata is `version: 0`, newline,
+`topic_id: <22 characters>`, without a final newline.
+Source: CheckpointFile.java, OffsetCheckpointFile, LeaderEpochCheckpointFile,
+PartitionMetadataFile.java (Kafka 1eb7644).
+"""
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from sparklog.errors import DataCorruptionError
+
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+LOG_STARTS: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+CLEAN_SHUTDOWN_CONTENT: Final = b'{"version":0,"brokerEpoch":-1}'
+
+Offsets = dict[tuple[str, int], int]
+Epochs = list[tuple[int, int]]
+
+
+def parse_offsets(data: bytes, path: str) -> Offsets:
+    """{(topic, partition): offset} of an offset checkpoint.
+
+    Raises: DataCorruptionError: wrong version, count or line.
+    """
+    offsets: Offsets = {}
+    for line in _entries(data, path):
+        fields = line.split()
+        if len(fields) != 3:
+            raise _damaged(path, f"{line!r} is not `topic partition offset`")
+        offsets[fields[0], _int(fields[1], path)] = _int(fields[2], path)
+    return offsets
+
+
+def format_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
+    """The bytes of an offset checkpoint, sorted by topic and partition."""
+    return _checkpoint(f"{topic} {p} {offset}" for (topic, p), offset in sorted(offsets.items()))
+
+
+def parse_epochs(data: bytes, path: str) -> Epochs:
+    """[(epoch, start offset)] of a leader-epoch-checkpoint, ascending.
+
+    Raises: DataCorruptionError: wrong version, count, line or order.
+    """
+    epochs: Epochs = []
+    for line in _entries(data, path):
+        fields = line.split()
+        if len(fields) != 2:
+            raise _damaged(path, f"{line!r} is not `epoch startOffset`")
+        entry = _int(fields[0], path), _int(fields[1], path)
+        if epochs and (entry[0] <= epochs[-1][0] or entry[1] < epochs[-1][1]):
+            raise _damaged(path, f"epoch {entry} comes after {epochs[-1]}")
+        epochs.append(entry)
+    return epochs
+
+
+def format_epochs(epochs: Sequence[tuple[int, int]]) -> bytes:
+    """The bytes of a leader-epoch-checkpoint."""
+    return _checkpoint(f"{epoch} {start}" for epoch, start in epochs)
+
+
+def parse_partition_metadata(data: bytes, path: str) -> str:
+    """The topic id (22 characters of URL-safe base64).
+
+    Raises: DataCorruptionError: another version, no id, or the zero id.
+    """
+    fields = dict(line.split(": ", 1) for line in _lines(data, path) if ": " in line)
+    if fields.get("version", "").strip() != "0":
+        raise _damaged(path, "version 0 is missing")
+    topic_id = fields.get("topic_id", "").strip()
+    try:
+        raw = topic_id_bytes(topic_id)
+    except ValueError:
+        raise _damaged(path, f"topic_id {topic_id!r} is not a UUID in base64") from None
+    if not any(raw):
+        raise _damaged(path, "the topic id is zero")
+    return topic_id
+
+
+def format_partition_metadata(topic_id: str) -> bytes:
+    """The bytes of partition.metadata: no final newline."""
+    return f"version: 0\ntopic_id: {topic_id}".encode()
+
+
+def topic_id_text(raw: bytes) -> str:
+    """A UUID's 16 bytes as Kafka prints it: URL-safe base64 without padding."""
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def topic_id_bytes(text: str) -> bytes:
+    """The 16 bytes of a topic id. Raises: ValueError: it is not one."""
+    try:
+        raw = base64.b64decode(text + "==", altchars=b"-_", validate=True)
+    except binascii.Error as error:
+        raise ValueError(str(error)) from None
+    if len(raw) != 16:
+        raise ValueError(f"{len(raw)} bytes, want 16")
+    return raw
+
+
+def _checkpoint(lines: Iterable[str]) -> bytes:
+    entries = list(lines)
+    return "\n".join(["0", str(len(entries)), *entries, ""]).encode()
+
+
+def _entries(data: bytes, path: str) -> list[str]:
+    lines = _lines(data, path)
+    if not lines:
+        return []
+    if _int(lines[0], path) != 0:
+        raise _damaged(path, f"version {lines[0]} is unknown")
+    if len(lines) < 2 or _int(lines[1], path) != len(lines) - 2:
+        raise _damaged(path, f"it should hold {lines[1:2]} entries and holds {len(lines) - 2}")
+    return lines[2:]
+
+
+def _lines(data: bytes, path: str) -> list[str]:
+    try:
+        return data.decode().splitlines()
+    except UnicodeDecodeError:
+        raise _damaged(path, "it is not text") from None
+
+
+def _int(text: str, path: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise _damaged(path, f"{text!r} is not a number") from None
+    if not -(2**63) <= value < 2**63:
+        raise _damaged(path, f"{text} is out of range")
+    return value
+
+
+def _damaged(path: str, reason: str) -> DataCorruptionError:
+    return DataCorruptionError(reason, path=path)

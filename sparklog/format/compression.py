@@ -1,0 +1,250 @@
+"""Codecs, each in the framing that Kafka writes; what Kafka reads is read.
+
+  gzip    one member, mtime 0 (several are read)
+  snappy  xerial: 16-byte header, then (i32 size, raw snappy) for each 32 KiB; raw snappy is read
+  lz4     one frame of independent 64 KiB blocks: no sizes, no checksums (both are read)
+  zstd    one frame, no size, no checksum (both, and several frames, are read)
+
+Only the records area of a batch is compressed. Nothing that the data declare about their size
+is trusted with memory: output grows as it comes and ends at `SIZE_MAX`.
+Source: clients/.../common/compress (Kafka 1eb7644).
+"""
+
+import contextlib
+import struct
+import threading
+import zlib
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, Final
+
+import lz4.frame
+import pyarrow as pa
+import zstandard
+
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+
+Buffer = bytes | bytearray | memoryview
+
+SIZE_MAX: Final = 2**31 - 1
+"""Decompressed bytes that one batch may have: more would not fit an Arrow column."""
+
+
+class Codec(IntEnum):
+    """Bits 0-2 of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @classmethod
+    def parse(cls, name: str) -> "Codec":
+        """The codec of a `compression.type`; "none" and "uncompressed" are one."""
+        try:
+            return cls["NONE" if name.lower() == "uncompressed" else name.upper()]
+        except KeyError:
+            names = ", ".join(codec.name.lower() for codec in cls)
+            raise InvalidRequestError(f"unknown codec {name!r}; known are {names}") from None
+
+
+def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
+    """The compressed bytes; `level` None is Kafka's default (gzip -1, lz4 9, zstd 3).
+
+    Raises: InvalidRequestError: the codec has no such level. Thread-safe.
+    """
+    if codec == Codec.LZ4:
+        return _lz4(data, level)
+    if codec == Codec.ZSTD:
+        return _zstd(data, level)
+    if codec == Codec.GZIP:
+        return _gzip(data, level)
+    if codec == Codec.SNAPPY:
+        return _snappy(data)
+    return bytes(data)
+
+
+def check_level(codec: Codec, level: int | None) -> None:
+    """Refuse levels that Kafka refuses. Source: CompressionType.java."""
+    bounds = {Codec.GZIP: (-1, 9), Codec.LZ4: (1, 17), Codec.ZSTD: (-131072, 22)}
+    if level is None or codec not in bounds:
+        return
+    low, high = bounds[codec]
+    if not low <= level <= high or (codec == Codec.GZIP and level == 0):
+        raise InvalidRequestError(f"{codec.name.lower()} level {level}, want {low}..{high}")
+
+
+def decompress(codec: Codec, data: Buffer, *, path: str, position: int) -> Buffer:
+    """The records area in plain; `data` itself for Codec.NONE.
+
+    Raises: DataCorruptionError: the stream is damaged, cut, or grows over `SIZE_MAX`; `path` and
+        `position` say where it came from. Thread-safe.
+    """
+    if codec == Codec.NONE:
+        return data
+    try:
+        return _DECOMPRESSORS[codec](data)
+    except _DAMAGE as error:
+        raise DataCorruptionError(
+            f"{codec.name.lower()} data are damaged: {error}", path=path, position=position
+        ) from error
+
+
+class _Contexts(threading.local):
+    """Codec contexts are dear to make and not thread-safe: each thread keeps its own."""
+
+    def __init__(self) -> None:
+        self.compressors: dict[int, zstandard.ZstdCompressor] = {}
+        self.decompressor = zstandard.ZstdDecompressor()
+
+
+_contexts: Final = _Contexts()
+_snappy_codec: Final = pa.Codec("snappy")
+_DAMAGE: Final = (ValueError, RuntimeError, EOFError, zlib.error, zstandard.ZstdError, MemoryError)
+
+
+def _gzip(data: Buffer, level: int | None) -> bytes:
+    check_level(Codec.GZIP, level)
+    deflate = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, 31)
+    return deflate.compress(data) + deflate.flush()
+
+
+def _lz4(data: Buffer, level: int | None) -> bytes:
+    check_level(Codec.LZ4, level)
+    # Kafka's default level 9 is lz4-java's fast compressor, every other one its HC compressor.
+    native = 0 if level in (None, 9) else min(max(level or 0, 3), 12)
+    framed: bytes = lz4.frame.compress(
+        data,
+        compression_level=native,
+        block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+        block_linked=False,
+        store_size=False,
+    )
+    return framed
+
+
+def _zstd(data: Buffer, level: int | None) -> bytes:
+    check_level(Codec.ZSTD, level)
+    wanted = 3 if level is None else level
+    compressor = _contexts.compressors.get(wanted)
+    if compressor is None:
+        compressor = zstandard.ZstdCompressor(
+            level=wanted, write_checksum=False, write_content_size=False
+        )
+        _contexts.compressors[wanted] = compressor
+    return compressor.compress(data)
+
+
+_XERIAL: Final = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK: Final = 32 * 1024
+
+
+def _snappy(data: Buffer) -> bytes:
+    view = memoryview(data)
+    parts: list[Any] = [_XERIAL]
+    for at in range(0, len(view), _XERIAL_BLOCK):
+        block = _snappy_codec.compress(view[at : at + _XERIAL_BLOCK], asbytes=True)
+        parts += (struct.pack(">i", len(block)), block)
+    return b"".join(parts)
+
+
+def _grown(size: int) -> int:
+    if size > SIZE_MAX:
+        raise ValueError(f"more than {SIZE_MAX} bytes come out of one batch")
+    return size
+
+
+def _gunzip(data: Buffer) -> bytes:
+    parts: list[bytes] = []
+    total, left = 0, bytes(data)
+    while left or not parts:
+        member = zlib.decompressobj(31)
+        parts.append(member.decompress(left, SIZE_MAX - total + 1))
+        total = _grown(total + len(parts[-1]))
+        if not member.eof:
+            raise EOFError("the stream is cut")
+        left = member.unused_data
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _raw_snappy(data: memoryview) -> Any:
+    size = shift = 0
+    for at in range(min(5, len(data))):
+        size |= (data[at] & 0x7F) << shift
+        shift += 7
+        if data[at] < 0x80:
+            # A copy makes at most 64 bytes of 2, so a larger claim is a lie.
+            if size > 32 * len(data) or size > SIZE_MAX:
+                raise ValueError(f"a block of {len(data)} bytes claims to hold {size}")
+            return _snappy_codec.decompress(data, decompressed_size=size, asbytes=True)
+    raise ValueError("a block has no size")
+
+
+def _unsnappy(data: Buffer) -> bytes:
+    view = memoryview(data)
+    if view[:8] != _XERIAL[:8]:
+        plain: bytes = _raw_snappy(view)
+        return plain
+    parts: list[bytes] = []
+    total, at = 0, len(_XERIAL)
+    while at < len(view):
+        if at + 4 > len(view):
+            raise EOFError("a block size is cut")
+        size = int.from_bytes(view[at : at + 4], "big")
+        at += 4
+        if size > len(view) - at:
+            raise EOFError("a block is cut")
+        parts.append(_raw_snappy(view[at : at + size]))
+        total = _grown(total + len(parts[-1]))
+        at += size
+    return b"".join(parts)
+
+
+def _unlz4(data: Buffer) -> bytes:
+    # A declared content size is allocated at once by the library: bound it by lz4's best ratio.
+    if len(data) > 14 and data[4] & 0x08:
+        size = int.from_bytes(data[6:14], "little")
+        if size > 255 * len(data) + 1024 or size > SIZE_MAX:
+            raise ValueError(f"a frame of {len(data)} bytes claims to hold {size}")
+    plain: bytes = lz4.frame.decompress(data)
+    _grown(len(plain))
+    return plain
+
+
+_ZSTD_SLICE: Final = 1024  # a block of 4 bytes can make 128 KiB, so this much makes 32 MiB
+
+
+def _unzstd(data: Buffer) -> bytes:
+    size = zstandard.get_frame_parameters(data).content_size
+    if size <= SIZE_MAX or size == zstandard.CONTENTSIZE_UNKNOWN:
+        with contextlib.suppress(zstandard.ZstdError):
+            return _contexts.decompressor.decompress(
+                data, max_output_size=16 * len(data) + (1 << 16), allow_extra_data=False
+            )
+    return _unzstd_slowly(memoryview(data))
+
+
+def _unzstd_slowly(view: memoryview) -> bytes:
+    """Several frames, extreme ratios, and damage: by slices, so that the output stays bounded."""
+    parts: list[bytes] = []
+    total = at = 0
+    frame = _contexts.decompressor.decompressobj()
+    while at < len(view):
+        if frame.eof:
+            frame = _contexts.decompressor.decompressobj()
+        piece = view[at : at + _ZSTD_SLICE]
+        parts.append(frame.decompress(piece))
+        total = _grown(total + len(parts[-1]))
+        at += len(piece) - len(frame.unused_data)
+    if not frame.eof:
+        raise EOFError("the stream is cut")
+    return b"".join(parts)
+
+
+_DECOMPRESSORS: Final[dict[Codec, Callable[[Buffer], Buffer]]] = {
+    Codec.GZIP: _gunzip,
+    Codec.SNAPPY: _unsnappy,
+    Codec.LZ4: _unlz4,
+    Codec.ZSTD: _unzstd,
+}

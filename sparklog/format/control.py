@@ -1,0 +1,97 @@
+"""Control batches: the markers that end transactions. They take an offset; readers skip them.
+
+One record, never compressed; key i16 version 0, i16 type; value i16 version 0,
+i32 coordinator epoch. Source: ControlRecordType.java, EndTransactionMarker.java (Kafka 1eb7644).
+"""
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from sparklog.errors import DataCorruptionError
+from sparklog.format.batch import HEADER_SIZE, BatchHeader, Buffer, encode_control
+
+__all__ = ["ControlType", "Marker", "encode_control", "read_marker"]
+
+_KEY: Final = struct.Struct(">hh")
+_VALUE: Final = struct.Struct(">hi")
+
+
+class ControlType(IntEnum):
+    """Types that end a transaction; 2-6 belong to KRaft and others are ignored, as Kafka does."""
+
+    ABORT = 0
+    COMMIT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marker:
+    """The end of a producer's transaction. `offset` is the marker's own, `timestamp` in ms."""
+
+    type: ControlType
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    offset: int
+    timestamp: int
+
+
+def read_marker(
+    buf: Buffer, at: int, header: BatchHeader, *, path: str, position: int = 0
+) -> Marker | None:
+    """The marker in the control batch at byte `at`; None if it ends no transaction.
+
+    Raises: DataCorruptionError: it is not one whole control record. `position` is buf[0]'s.
+    """
+    try:
+        key, value = _record(memoryview(buf)[at + HEADER_SIZE : at + header.size])
+        version, kind = _KEY.unpack_from(key)
+        if version < 0:
+            raise ValueError(f"key version {version}")
+        if kind not in (ControlType.ABORT, ControlType.COMMIT):
+            return None
+        value_version, coordinator_epoch = _VALUE.unpack_from(value)
+        if value_version < 0:
+            raise ValueError(f"value version {value_version}")
+    except (ValueError, IndexError, struct.error) as error:
+        raise DataCorruptionError(
+            f"bad control record: {error}", path=path, position=position + at
+        ) from None
+    return Marker(
+        type=ControlType(kind),
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        coordinator_epoch=coordinator_epoch,
+        offset=header.base_offset,
+        timestamp=header.max_timestamp,
+    )
+
+
+def _record(data: memoryview) -> tuple[memoryview, memoryview]:
+    """Key and value of the batch's only record."""
+    length, at = _varint(data, 0)
+    if length != len(data) - at:
+        raise ValueError(f"record length {length}, {len(data) - at} bytes are there")
+    at += 1  # attributes
+    _, at = _varint(data, at)  # timestamp delta
+    _, at = _varint(data, at)  # offset delta
+    fields = []
+    for _ in range(2):
+        size, at = _varint(data, at)
+        if not 0 <= size <= len(data) - at:
+            raise ValueError(f"field of {size} bytes")
+        fields.append(data[at : at + size])
+        at += size
+    return fields[0], fields[1]
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    value = shift = 0
+    for shift in range(0, 70, 7):
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+    raise ValueError("varint of more than 10 bytes")

@@ -1,0 +1,252 @@
+"""Index files as arrays: offset, time and aborted-transaction entries. Pure functions of bytes.
+
+  .index      8 bytes  i32 relative_offset, i32 position: a batch's LAST offset, where it starts
+  .timeindex 12 bytes  i64 timestamp, i32 relative_offset: the largest timestamp so far in the
+                       segment and the last offset of the earliest batch that has it
+  .txnindex  34 bytes  i16 0, i64 producer_id, i64 first_offset, i64 last_offset (the marker's),
+                       i64 last_stable_offset
+Big-endian, no header, no checksum; offsets are relative to the segment's base.
+Source: OffsetIndex, TimeIndex, TransactionIndex, LogSegment.append (Kafka 4.1).
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.format import kernel
+from sparklog.format.batch import Buffer
+
+OFFSET_ENTRY: Final = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
+TIME_ENTRY: Final = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
+TXN_ENTRY: Final = np.dtype(
+    [
+        ("version", ">i2"),
+        ("producer_id", ">i8"),
+        ("first_offset", ">i8"),
+        ("last_offset", ">i8"),
+        ("last_stable_offset", ">i8"),
+    ]
+)
+assert (OFFSET_ENTRY.itemsize, TIME_ENTRY.itemsize, TXN_ENTRY.itemsize) == (8, 12, 34)
+
+RELATIVE_MAX: Final = 2**31 - 1
+Entries = NDArray[np.void]
+
+
+def parse_entries(data: Buffer, dtype: np.dtype[Any], *, path: str) -> Entries:
+    """View the bytes of an index file as entries, without a copy.
+
+    Raises: DataCorruptionError: the size is no multiple of an entry's.
+    """
+    if len(data) % dtype.itemsize:
+        raise DataCorruptionError(
+            f"{len(data)} bytes are no multiple of {dtype.itemsize}",
+            path=path,
+            position=len(data) - len(data) % dtype.itemsize,
+        )
+    return np.frombuffer(data, dtype)
+
+
+def lookup_offset(entries: Entries, base: int, target: int) -> tuple[int, int]:
+    """(offset, position) of the last entry at or below `target`; (base, 0) if there is none.
+
+    `entries` are OFFSET_ENTRYs. Scan from there. Source: OffsetIndex.lookup.
+    """
+    slot = int(np.searchsorted(entries["relative_offset"], target - base, side="right")) - 1
+    if slot < 0:
+        return base, 0
+    entry = entries[slot]
+    return base + int(entry["relative_offset"]), int(entry["position"])
+
+
+def fetch_upper_bound(entries: Entries, base: int, position: int, span: int) -> int | None:
+    """An offset that a fetch of `span` bytes from byte `position` surely doesn't pass.
+
+    Returns: the offset of the first entry at or behind the end of the span; None if there is none.
+    Source: OffsetIndex.fetchUpperBoundOffset.
+    """
+    slot = int(np.searchsorted(entries["position"], position + span, side="left"))
+    return None if slot == len(entries) else base + int(entries[slot]["relative_offset"])
+
+
+def lookup_time(entries: Entries, base: int, timestamp: int) -> tuple[int, int]:
+    """(timestamp, offset) of the last entry at or before `timestamp`; (-1, base) if none.
+
+    `entries` are TIME_ENTRYs. Source: TimeIndex.lookup.
+    """
+    slot = int(np.searchsorted(entries["timestamp"], timestamp, side="right")) - 1
+    if slot < 0:
+        return -1, base
+    entry = entries[slot]
+    return int(entry["timestamp"]), base + int(entry["relative_offset"])
+
+
+def kept_below(entries: Entries, base: int, offset: int) -> int:
+    """How many entries a truncation to `offset` keeps: those with offsets below it.
+
+    For OFFSET_ENTRY and TIME_ENTRY. Source: OffsetIndex.truncateTo, TimeIndex.truncateTo.
+    """
+    return int(np.searchsorted(entries["relative_offset"], offset - base, side="left"))
+
+
+def check_offset_entries(entries: Entries, *, path: str) -> None:
+    """Refuse entries whose offsets or positions go back. Source: OffsetIndex.sanityCheck.
+
+    Stricter than Kafka, which compares the last offset with the base only.
+    """
+    fault = _first(np.diff(entries["relative_offset"].astype(np.int64)) <= 0)
+    if fault is None:
+        fault = _first(np.diff(entries["position"].astype(np.int64)) <= 0)
+    if fault is None and len(entries) and int(entries["relative_offset"][0]) < 0:
+        fault = -1
+    if fault is not None:
+        raise DataCorruptionError(
+            "offset or position goes back", path=path, position=(fault + 1) * 8
+        )
+
+
+def check_time_entries(entries: Entries, *, path: str) -> None:
+    """Refuse entries whose timestamps or offsets go back. Source: TimeIndex.sanityCheck."""
+    fault = _first(np.diff(entries["timestamp"]) <= 0)
+    if fault is None:
+        fault = _first(np.diff(entries["relative_offset"].astype(np.int64)) < 0)
+    if fault is None and len(entries) and int(entries["relative_offset"][0]) < 0:
+        fault = -1
+    if fault is not None:
+        raise DataCorruptionError(
+            "timestamp or offset goes back", path=path, position=(fault + 1) * 12
+        )
+
+
+def check_txn_entries(entries: Entries, base: int, *, path: str) -> None:
+    """Refuse other versions and offsets below the base. Source: TransactionIndex.sanityCheck."""
+    bad = (entries["version"] != 0) | (entries["last_offset"] < base)
+    bad[1:] |= np.diff(entries["last_offset"]) <= 0
+    if (fault := _first(bad)) is not None:
+        raise DataCorruptionError(
+            f"bad entry of an aborted transaction (segment base {base})",
+            path=path,
+            position=fault * TXN_ENTRY.itemsize,
+        )
+
+
+def txn_entry(producer_id: int, first: int, last: int, last_stable: int) -> bytes:
+    """The 34 bytes for one aborted transaction; `last` is its marker's offset."""
+    return np.array([(0, producer_id, first, last, last_stable)], TXN_ENTRY).tobytes()
+
+
+def collect_aborted(
+    entries: Entries, fetch_offset: int, upper_bound: int
+) -> tuple[list[tuple[int, int, int]], bool]:
+    """Aborted transactions that touch [fetch_offset, upper_bound).
+
+    Returns: [(producer_id, first_offset, last_offset)], and whether later segments need not be
+        asked. Source: TransactionIndex.collectAbortedTxns.
+    """
+    done = np.flatnonzero(entries["last_stable_offset"] >= upper_bound)
+    seen = entries[: int(done[0]) + 1] if len(done) else entries
+    hit = seen[(seen["last_offset"] >= fetch_offset) & (seen["first_offset"] < upper_bound)]
+    found = zip(
+        hit["producer_id"].tolist(),
+        hit["first_offset"].tolist(),
+        hit["last_offset"].tolist(),
+        strict=True,
+    )
+    return list(found), bool(len(done))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexState:
+    """What the rule remembers between appends to a segment; a new segment starts with `IndexState()`.
+
+    max_timestamp and max_offset: the largest timestamp so far (ms) and the last offset of the
+    earliest batch having it. last_timestamp: that of the newest time entry.
+    """
+
+    bytes_since_entry: int = 0
+    max_timestamp: int = -1
+    max_offset: int = -1
+    last_timestamp: int = -1
+
+
+def index_entries(
+    batches: Entries, base_offset: int, interval_bytes: int, state: IndexState
+) -> tuple[bytes, bytes, IndexState]:
+    """Index the next batches of the segment with that base (rows of `scan.BATCH_DTYPE`).
+
+    Kafka 4.1's rule, batch by batch: update the maximum; if more than `interval_bytes` came since
+    the last entry, write an offset entry, a time entry if the maximum grew, and count anew; then
+    add the batch's size. So the first batch is never indexed, and appends of any grouping give
+    the same entries as a rebuild.
+
+    Returns: bytes for .index, bytes for .timeindex, the state for the next call.
+    Raises: InvalidRequestError: an offset or position doesn't fit int32: roll first.
+    """
+    count = len(batches)
+    if not count:
+        return b"", b"", state
+    last, position = batches["last_offset"], batches["position"]
+    if int(last[-1]) - base_offset > RELATIVE_MAX or int(position[-1]) > RELATIVE_MAX:
+        raise InvalidRequestError(
+            f"offset {last[-1]} at byte {position[-1]} is out of reach of the segment "
+            f"{base_offset}: roll first"
+        )
+    sizes = np.ascontiguousarray(batches["size"], np.int64)
+    picked = np.empty(count, np.int64)
+    chosen, left = kernel.pick_entries(
+        memoryview(sizes), interval_bytes, state.bytes_since_entry, memoryview(picked)
+    )
+    rows = picked[:chosen]
+    highest, highest_offset = _running_max(batches, state)
+    index = np.empty(chosen, OFFSET_ENTRY)
+    index["relative_offset"] = last[rows] - base_offset
+    index["position"] = position[rows]
+    times = highest[rows]
+    grown = np.diff(times, prepend=state.last_timestamp) > 0
+    timeindex = np.empty(int(grown.sum()), TIME_ENTRY)
+    timeindex["timestamp"] = times[grown]
+    timeindex["relative_offset"] = highest_offset[rows][grown] - base_offset
+    return (
+        index.tobytes(),
+        timeindex.tobytes(),
+        IndexState(
+            bytes_since_entry=left,
+            max_timestamp=int(highest[-1]),
+            max_offset=int(highest_offset[-1]),
+            last_timestamp=int(timeindex["timestamp"][-1]) if grown.any() else state.last_timestamp,
+        ),
+    )
+
+
+def final_time_entry(base_offset: int, state: IndexState) -> tuple[bytes, IndexState]:
+    """The entry that a roll or a clean close forces; empty if the maximum is already there.
+
+    Source: LogSegment.onBecomeInactiveSegment.
+    """
+    if state.max_timestamp <= state.last_timestamp:
+        return b"", state
+    entry = np.array([(state.max_timestamp, state.max_offset - base_offset)], TIME_ENTRY)
+    return entry.tobytes(), IndexState(
+        bytes_since_entry=state.bytes_since_entry,
+        max_timestamp=state.max_timestamp,
+        max_offset=state.max_offset,
+        last_timestamp=state.max_timestamp,
+    )
+
+
+def _running_max(batches: Entries, state: IndexState) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Per batch: the largest timestamp so far, and the last offset of the first batch with it."""
+    stamps = np.concatenate(([state.max_timestamp], batches["max_timestamp"]))
+    offsets = np.concatenate(([state.max_offset], batches["last_offset"]))
+    highest = np.maximum.accumulate(stamps)
+    rises = np.zeros(len(stamps), np.int64)
+    rises[1:] = np.where(highest[1:] > highest[:-1], np.arange(1, len(stamps)), 0)
+    return highest[1:], offsets[np.maximum.accumulate(rises)][1:]
+
+
+def _first(mask: NDArray[np.bool_]) -> int | None:
+    hits = np.flatnonzero(mask)
+    return int(hits[0]) if len(hits) else None

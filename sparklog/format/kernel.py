@@ -1,0 +1,289 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+# cython: initializedcheck=False, annotation_typing=False
+"""The loops over records and batches, in Cython's pure-Python mode: one source for both builds.
+
+Compiled (kernel.pxd gives the C types) it frames and parses about 100 million records a second;
+where no compiler is, Python runs this very file, some hundred times slower, with equal results.
+No Python object is made per record, and the GIL is released in the loops.
+
+Callers pass C-contiguous memoryviews of the right item type ("B", "i", "l") and have checked the
+lengths of columns; everything that comes from a file is checked here, for a wrong length must
+never become a wrong address. Layouts: see README.md.
+"""
+
+import logging
+
+import cython  # type: ignore[import-untyped]
+
+if cython.compiled:
+    from cython.cimports.libc.string import memcpy  # type: ignore[import-untyped]
+
+COMPILED: bool = bool(cython.compiled)
+"""Whether this is the compiled build."""
+
+View = memoryview
+
+# Literals over 31 bits would be Python objects to Cython: these are C variables in the pxd.
+MASK32 = 0xFFFFFFFF
+MURMUR_SEED = 0x9747B28C
+MS_MAX = (2**63 - 1) // 1000
+MICROS_MAX = 2**63 - 1
+
+if not COMPILED:
+    logging.getLogger("sparklog").warning(
+        "sparklog runs its record kernel interpreted, some hundred times slower than compiled. "
+        "To compile it: install a C compiler, then `pip install --no-binary sparklog sparklog` "
+        "(in a checkout: `python setup.py build_ext --inplace`)."
+    )
+
+
+# --- bytes -----------------------------------------------------------------------------------
+
+
+def copy(dst: View, at: int, src: View, start: int, size: int) -> None:
+    """dst[at : at + size] = src[start : start + size]."""
+    if cython.compiled:
+        memcpy(cython.address(dst[at]), cython.address(src[start]), size)
+    else:
+        dst[at : at + size] = src[start : start + size]
+
+
+def load32(buf: View, at: int) -> int:
+    """Big-endian i32."""
+    high: int = buf[at]
+    high = high - ((high & 0x80) << 1)
+    return high * 16777216 + (buf[at + 1] << 16) + (buf[at + 2] << 8) + buf[at + 3]
+
+
+def load64(buf: View, at: int) -> int:
+    """Big-endian i64."""
+    low = load32(buf, at + 4) & MASK32
+    return (load32(buf, at) << 32) + low
+
+
+def store(buf: View, at: int, value: int, width: int) -> None:
+    """Write the low `width` bytes of `value`, big-endian."""
+    while width > 0:
+        width -= 1
+        buf[at + width] = value & 0xFF
+        value >>= 8
+
+
+def wrap(value: int) -> int:
+    """Two's complement of 64 bits, as Java's long; C does it by itself."""
+    if not cython.compiled:
+        return ((value + (1 << 63)) & 0xFFFFFFFFFFFFFFFF) - (1 << 63)
+    return value
+
+
+def to_micros(ms: int) -> int:
+    """Milliseconds to microseconds; what doesn't fit 64 bits becomes the nearest that does."""
+    if ms > MS_MAX:
+        return MICROS_MAX
+    if ms < -MS_MAX:
+        return -MICROS_MAX
+    return ms * 1000
+
+
+def varint_size(value: int) -> int:
+    """Bytes of the zig-zag varint of an i64."""
+    rest = value ^ -1 if value < 0 else value  # zig-zag's bits, less the lowest
+    size = 1
+    while rest > 63:
+        rest >>= 7
+        size += 1
+    return size
+
+
+def put_varint(buf: View, at: int, value: int) -> int:
+    """Write the zig-zag varint of an i64 and return the place behind it."""
+    rest = value ^ -1 if value < 0 else value
+    low = 1 if value < 0 else 0
+    if rest <= 63:
+        buf[at] = rest * 2 + low
+        return at + 1
+    buf[at] = ((rest & 63) * 2 + low) | 0x80
+    rest >>= 6
+    at += 1
+    while rest > 127:
+        buf[at] = (rest & 127) | 128
+        rest >>= 7
+        at += 1
+    buf[at] = rest
+    return at + 1
+
+
+def varint_bytes(buf: View, at: int, stop: int, most: int) -> int:
+    """How many bytes the varint at `at` has; 0 if it is cut or longer than `most`."""
+    size = 0
+    while size < most and at + size < stop:
+        if buf[at + size] < 128:
+            return size + 1
+        size += 1
+    return 0
+
+
+def varint_value(buf: View, at: int, size: int) -> int:
+    """The i64 in the `size` bytes at `at`."""
+    bits = 0
+    while size > 0:
+        size -= 1
+        bits = (bits << 7) | (buf[at + size] & 127)
+    if not cython.compiled:
+        bits &= (1 << 64) - 1
+    half = bits >> 1
+    return -half - 1 if bits & 1 else half
+
+
+def is_set(bitmap: View, bit: int) -> int:
+    """One bit of an Arrow validity bitmap."""
+    return (bitmap[bit >> 3] >> (bit & 7)) & 1
+
+
+# --- batches ---------------------------------------------------------------------------------
+
+POSITION, SIZE, BASE, LAST, BASE_TIME, MAX_TIME, PRODUCER = 0, 1, 2, 3, 4, 5, 6
+PRODUCER_EPOCH, SEQUENCE, COUNT, ATTRIBUTES, LEADER_EPOCH, MAGIC, CRC = 7, 8, 9, 10, 11, 12, 13
+COLUMNS = 14
+"""Columns of the tables of batches (rows of i64)."""
+
+
+def walk(buf: View, at: int, table: View, most: int) -> tuple[int, int, bool]:
+    """Read the headers of up to `most` batches v2 from byte `at` on into `table`.
+
+    CRCs are not looked at. Returns: rows filled, the place behind the last, and whether the walk
+    stopped there for something other than a full table: the end, a torn tail, another magic, a
+    field that can't be right. The caller then looks closer.
+    """
+    rows = 0
+    stopped = 0
+    left = 0
+    length = 0
+    size = len(buf)
+    with cython.nogil:
+        while rows < most:
+            left = size - at
+            if left < 61:
+                stopped = 1
+                break
+            length = load32(buf, at + 8)
+            if length < 49 or length > left - 12 or buf[at + 16] != 2:
+                stopped = 1
+                break
+            table[rows, 0] = at
+            table[rows, 1] = length + 12
+            table[rows, 2] = load64(buf, at)
+            table[rows, 3] = table[rows, 2] + load32(buf, at + 23)
+            table[rows, 4] = load64(buf, at + 27)
+            table[rows, 5] = load64(buf, at + 35)
+            table[rows, 6] = load64(buf, at + 43)
+            table[rows, 7] = load32(buf, at + 51) >> 16
+            table[rows, 8] = load32(buf, at + 53)
+            table[rows, 9] = load32(buf, at + 57)
+            table[rows, 10] = load32(buf, at + 21) >> 16
+            table[rows, 11] = load32(buf, at + 12)
+            table[rows, 12] = 2
+            table[rows, 13] = load32(buf, at + 17) & MASK32
+            if (
+                table[rows, 2] < 0
+                or (table[rows, 10] & 7) > 4
+                or table[rows, 3] < table[rows, 2]
+                or table[rows, 9] < 0
+                or table[rows, 9] > table[rows, 3] - table[rows, 2] + 1
+            ):
+                stopped = 1
+                break
+            at += length + 12
+            rows += 1
+    return rows, at, stopped != 0
+
+
+def renumber(buf: View, base_offset: int, leader_epoch: int) -> int:
+    """Add `base_offset` to every batch's and set its leader epoch; both are outside the CRC.
+
+    Returns: the offset behind the last batch, or -1 - place of the first byte that is no whole
+        batch v2 (nothing was changed then).
+    """
+    at = 0
+    last = -1
+    length = 0
+    size = len(buf)
+    with cython.nogil:
+        while at < size:
+            if size - at < 61 or buf[at + 16] != 2:
+                break
+            length = load32(buf, at + 8)
+            if length < 49 or length > size - at - 12:
+                break
+            at += length + 12
+        if at == size:
+            at = 0
+            while at < size:
+                last = load64(buf, at) + base_offset
+                store(buf, at, last, 8)
+                store(buf, at + 12, leader_epoch, 4)
+                last += load32(buf, at + 23)
+                at += load32(buf, at + 8) + 12
+        else:
+            last = -2 - at
+    return last + 1
+
+
+def pick_entries(sizes: View, interval: int, since: int, picked: View) -> tuple[int, int]:
+    """Rows of the batches that get an index entry. Source: LogSegment.append (Kafka 4.1).
+
+    Returns: how many were put into `picked`, and the bytes since the last entry.
+    """
+    count = 0
+    row = 0
+    rows = len(sizes)
+    with cython.nogil:
+        while row < rows:
+            if since > interval:
+                picked[count] = row
+                count += 1
+                since = 0
+            since += sizes[row]
+            row += 1
+    return count, since
+
+
+def hash_keys(offsets: View, data: View, valid: View, bit: int, partitions: int, out: View) -> None:
+    """Kafka's default partition of each key: toPositive(murmur2(key)) % partitions; null: -1.
+
+    `bit` is the place of the first row's bit in the bitmap `valid`, -1 if there are no nulls.
+    Source: Utils.murmur2, BuiltInPartitioner.partitionForKey.
+    """
+    row = 0
+    rows = len(out)
+    with cython.nogil:
+        while row < rows:
+            if bit >= 0 and not is_set(valid, bit + row):
+                out[row] = -1
+            else:
+                out[row] = (murmur2(data, offsets[row], offsets[row + 1]) & 0x7FFFFFFF) % partitions
+            row += 1
+
+
+def murmur2(data: View, at: int, stop: int) -> int:
+    """Kafka's 32-bit hash (unsigned) of data[at : stop]."""
+    left = stop - at
+    h = MURMUR_SEED ^ left
+    k = 0
+    while left >= 4:
+        k = data[at] | (data[at + 1] << 8) | (data[at + 2] << 16) | (data[at + 3] << 24)
+        k = ((k & MASK32) * 0x5BD1E995) & MASK32
+        k ^= k >> 24
+        k = (k * 0x5BD1E995) & MASK32
+        h = ((h * 0x5BD1E995) & MASK32) ^ k
+        at += 4
+        left -= 4
+    if left == 3:
+        h ^= data[at + 2] << 16
+    if left >= 2:
+        h ^= data[at + 1] << 8
+    if left >= 1:
+        h = ((h ^ data[at]) * 0x5BD1E995) & MASK32
+    h ^= h >> 13
+    h = (h * 0x5BD1E995) & MASK32
+    return h ^ (h >> 15)

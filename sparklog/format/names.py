@@ -1,0 +1,115 @@
+"""Names of topics, partition directories and files. Text in, text out; nothing is looked up.
+
+A partition lives in `<topic>-<partition>`, split at the last "-". Its files are named by their
+base offset in 20 digits. Source: LogFileUtils.java, LocalLog.parseTopicPartitionName, Topic.java
+(Kafka 1eb7644).
+"""
+
+import re
+from typing import Final
+
+from sparklog.errors import InvalidRequestError
+
+LOG: Final = ".log"
+INDEX: Final = ".index"
+TIMEINDEX: Final = ".timeindex"
+TXNINDEX: Final = ".txnindex"
+SNAPSHOT: Final = ".snapshot"
+DELETED: Final = ".deleted"
+CLEANED: Final = ".cleaned"
+SWAP: Final = ".swap"
+EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+
+TOPIC_LENGTH_MAX: Final = 249
+OFFSET_MAX: Final = 2**63 - 1
+RESERVED: Final = frozenset(
+    {
+        "__consumer_offsets",
+        "__transaction_state",
+        "__share_group_state",
+        "__cluster_metadata",
+        "__remote_log_metadata",
+        "__sparklog_commits",
+    }
+)
+"""Topics that Kafka or sparklog keep for themselves."""
+
+_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+")
+_DIRECTORY: Final = re.compile(r"(.+)-([0-9]{1,10})", re.ASCII | re.DOTALL)
+_STEM: Final = re.compile(r"([0-9]{20})\.", re.ASCII)
+
+
+def log_name(base: int) -> str:
+    """The segment's records, e.g. `00000000000000000100.log`."""
+    return f"{base:020d}{LOG}"
+
+
+def index_name(base: int) -> str:
+    """The segment's offset index."""
+    return f"{base:020d}{INDEX}"
+
+
+def timeindex_name(base: int) -> str:
+    """The segment's time index."""
+    return f"{base:020d}{TIMEINDEX}"
+
+
+def txnindex_name(base: int) -> str:
+    """The segment's index of aborted transactions."""
+    return f"{base:020d}{TXNINDEX}"
+
+
+def snapshot_name(offset: int) -> str:
+    """The state of the producers up to, excluding, `offset`."""
+    return f"{offset:020d}{SNAPSHOT}"
+
+
+def parse_base(name: str) -> int | None:
+    """The base offset that a file name begins with; None for names that hold none."""
+    match = _STEM.match(name)
+    if match is None or (base := int(match[1])) > OFFSET_MAX:
+        return None
+    return base
+
+
+def partition_dir(topic: str, partition: int) -> str:
+    """The directory of a partition, relative to its log dir."""
+    return f"{topic}-{partition}"
+
+
+def parse_partition_dir(name: str) -> tuple[str, int] | None:
+    """(topic, partition) of a directory name; None if it doesn't name a live partition.
+
+    `-delete`, `-stray` and `-future` directories end in no number, so they give None as well.
+    """
+    match = _DIRECTORY.fullmatch(name)
+    if match is None or not _TOPIC.fullmatch(match[1]) or match[1] in (".", ".."):
+        return None
+    partition = int(match[2])
+    # Only the canonical spelling: "t-00" would be a second directory for partition 0.
+    if partition > 2**31 - 1 or str(partition) != match[2]:
+        return None
+    return match[1], partition
+
+
+def check_topic(name: str) -> None:
+    """Refuse what Kafka refuses as a topic name. Source: Topic.validate.
+
+    Raises: InvalidRequestError: empty, ".", "..", over 249 characters, or other than [a-zA-Z0-9._-].
+    """
+    if not name or name in (".", ".."):
+        raise InvalidRequestError(f"topic name {name!r} is not allowed; choose another")
+    if len(name) > TOPIC_LENGTH_MAX:
+        raise InvalidRequestError(
+            f"topic name {name[:20]!r}... has {len(name)} characters, at most {TOPIC_LENGTH_MAX} fit"
+        )
+    if not _TOPIC.fullmatch(name):
+        raise InvalidRequestError(
+            f"topic name {name!r} holds other characters than letters, digits, '.', '_' and '-'"
+        )
+
+
+def collides(a: str, b: str) -> bool:
+    """Tell whether two topics share their metric names ('.' and '_' are one there)."""
+    return a.replace(".", "_") == b.replace(".", "_")

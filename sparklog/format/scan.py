@@ -1,0 +1,208 @@
+"""Walks whole batches in a buffer; numbers them anew. Headers go into a NumPy table.
+
+Batches of magic 0 and 1 appear as one row an entry (a compressed set is one entry).
+Source: FileRecords.batches, LogSegment.recover, LogValidator.assignOffsets (Kafka 1eb7644).
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.format import kernel
+from sparklog.format.batch import CRC_START, BatchHeader, Buffer, read_header
+
+BATCH_DTYPE: Final = np.dtype(
+    [
+        ("position", np.int64),  # in the file, of the batch's first byte
+        ("size", np.int64),  # of the whole batch
+        ("base_offset", np.int64),
+        ("last_offset", np.int64),
+        ("base_timestamp", np.int64),
+        ("max_timestamp", np.int64),
+        ("producer_id", np.int64),
+        ("producer_epoch", np.int16),
+        ("base_sequence", np.int32),
+        ("count", np.int32),
+        ("attributes", np.int16),
+        ("leader_epoch", np.int32),
+        ("magic", np.int8),
+    ]
+)
+"""One row a batch, in native byte order; fields as in `BatchHeader`."""
+
+PREFIX_DTYPE: Final = np.dtype([("base_offset", ">i8"), ("length", ">i4"), ("leader_epoch", ">i4")])
+"""The first 16 bytes of a batch: those outside the CRC."""
+
+Table = NDArray[np.void]
+_CHUNK: Final = 16384
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """What a scan found. `end`: file position behind the last whole valid batch.
+
+    `error` is the first damage, at `end`; None for a clean end or a torn tail (then `end` is
+    below the end of the buffer).
+    """
+
+    table: Table
+    end: int
+    error: DataCorruptionError | None
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+
+def scan(
+    buf: Buffer,
+    *,
+    path: str,
+    position: int = 0,
+    check_crc: bool = True,
+    max_batches: int | None = None,
+) -> Batches:
+    """Find the whole batches from the start of `buf` on; it stops at the first damage.
+
+    Args:
+        position: place of buf[0] in the file `path`; positions in the result are the file's.
+    Returns: never raises for what the bytes hold. That offsets rise from batch to batch is not
+        checked: what is right there depends on compaction.
+    Cost: a header walk, and one CRC pass unless `check_crc` is off.
+    """
+    view = memoryview(buf).cast("B")
+    parts: list[Table] = []
+    found = at = 0
+    error: DataCorruptionError | None = None
+    while max_batches is None or found < max_batches:
+        room = _CHUNK if max_batches is None else min(_CHUNK, max_batches - found)
+        room = min(room, len(view) // 61 + 1)
+        columns = np.empty((room, kernel.COLUMNS), np.int64)
+        rows, stop, stopped = kernel.walk(view, at, memoryview(columns), room)
+        good = _good_crcs(view, columns[:rows]) if check_crc else rows
+        if good:
+            parts.append(_table(columns[:good], position))
+            found += good
+        at = stop if good == rows else int(columns[good, kernel.POSITION])
+        if good == rows and not stopped:
+            continue
+        try:  # a fault, the end, or a batch of an older magic: this tells which
+            header = read_header(view, at, path=path, position=position, check_crc=check_crc)
+        except DataCorruptionError as damage:
+            error = damage
+            break
+        if header is None or (max_batches is not None and found >= max_batches):
+            break
+        parts.append(header_row(header, position + at))
+        found += 1
+        at += header.size
+    table = parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, BATCH_DTYPE), *parts])
+    return Batches(table, position + at, error)
+
+
+def header_row(header: BatchHeader, position: int) -> Table:
+    """A table of one row for the batch whose first byte is at `position` of its file."""
+    return np.array(
+        [
+            (
+                position,
+                header.size,
+                header.base_offset,
+                header.last_offset,
+                header.base_timestamp,
+                header.max_timestamp,
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.count,
+                header.attributes,
+                header.leader_epoch,
+                header.magic,
+            )
+        ],
+        BATCH_DTYPE,
+    )
+
+
+def row_header(row: Any) -> BatchHeader:
+    """The header behind a row of a table (its CRC is not kept: 0)."""
+    return BatchHeader(
+        base_offset=int(row["base_offset"]),
+        length=int(row["size"]) - 12,
+        leader_epoch=int(row["leader_epoch"]),
+        magic=int(row["magic"]),
+        attributes=int(row["attributes"]),
+        last_offset_delta=int(row["last_offset"]) - int(row["base_offset"]),
+        base_timestamp=int(row["base_timestamp"]),
+        max_timestamp=int(row["max_timestamp"]),
+        producer_id=int(row["producer_id"]),
+        producer_epoch=int(row["producer_epoch"]),
+        base_sequence=int(row["base_sequence"]),
+        count=int(row["count"]),
+    )
+
+
+def rebase(buf: bytearray | memoryview, base_offset: int, leader_epoch: int) -> int:
+    """Add `base_offset` to the offsets of the batches in `buf` and set their leader epoch, in place.
+
+    Args:
+        buf: whole batches v2 and nothing else; usually with offsets from 0.
+    Returns: the offset behind the last one; `base_offset` for an empty buffer.
+    Raises: InvalidRequestError: `buf` holds something else; it is unchanged then.
+    Cost: touches the headers only, for the CRC doesn't cover these fields.
+    """
+    if not len(buf):
+        return base_offset
+    end = kernel.renumber(memoryview(buf).cast("B"), base_offset, leader_epoch)
+    if end < 0:
+        raise InvalidRequestError(f"no whole batch v2 begins at byte {-1 - end} of the data")
+    return end
+
+
+def rebase_headers(table: Table, base_offset: int, leader_epoch: int) -> NDArray[np.void]:
+    """The first 16 bytes of each batch as `rebase` would leave them, for a file patched in place.
+
+    Returns: one PREFIX_DTYPE row a batch; write `row.tobytes()` at the table's `position`.
+    """
+    prefix = np.empty(len(table), PREFIX_DTYPE)
+    prefix["base_offset"] = table["base_offset"] + base_offset
+    prefix["length"] = table["size"] - 12
+    prefix["leader_epoch"] = leader_epoch
+    return prefix
+
+
+def seal_all(view: memoryview, starts: list[int], ends: list[int]) -> None:
+    """Write the CRCs of the batches v2 at view[start:end]."""
+    for start, end in zip(starts, ends, strict=True):
+        _CRC.pack_into(view, start + 17, crc32c(view[start + CRC_START : end]))
+
+
+_CRC: Final = struct.Struct(">I")
+
+
+def _good_crcs(view: memoryview, columns: NDArray[np.int64]) -> int:
+    """How many batches from the first on have the CRC that their header says."""
+    starts = (columns[:, kernel.POSITION] + CRC_START).tolist()
+    ends = (columns[:, kernel.POSITION] + columns[:, kernel.SIZE]).tolist()
+    crcs = columns[:, kernel.CRC].tolist()
+    for row, (start, end, crc) in enumerate(zip(starts, ends, crcs, strict=True)):
+        if crc32c(view[start:end]) != crc:
+            return row
+    return len(crcs)
+
+
+_NAMES: Final = BATCH_DTYPE.names or ()
+assert len(_NAMES) == kernel.CRC  # the table's columns, in the kernel's order
+
+
+def _table(columns: NDArray[np.int64], position: int) -> Table:
+    table = np.empty(len(columns), BATCH_DTYPE)
+    for index, name in enumerate(_NAMES):
+        table[name] = columns[:, index]
+    if position:
+        table["position"] += position
+    return table

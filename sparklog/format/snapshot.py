@@ -1,0 +1,91 @@
+"""Producer state snapshots: `<offset>.snapshot` bytes <-> entries.
+
+  at  len  field                          type
+   0    2  version                        i16   1
+   2    4  crc                            u32   CRC-32C of byte 6 to the end
+   6    4  count                          i32
+  10   46  each: producer_id i64, producer_epoch i16, last_sequence i32, last_offset i64,
+           offset_delta i32, timestamp i64, coordinator_epoch i32, current_txn_first_offset i64
+Big-endian. Source: ProducerStateManager.java (Kafka 1eb7644).
+"""
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from crc32c import crc32c
+
+from sparklog.errors import DataCorruptionError
+
+_HEAD: Final = struct.Struct(">hIi")
+_ENTRY: Final = struct.Struct(">qhiqiqiq")
+assert (_HEAD.size, _ENTRY.size) == (10, 46)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerEntry:
+    """One producer's newest batch and open transaction.
+
+    Without a data batch: last_sequence -1, last_offset -1, offset_delta 0.
+    current_txn_first_offset -1: no transaction is open. timestamp: ms.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int = -1
+    last_offset: int = -1
+    offset_delta: int = 0
+    timestamp: int
+    coordinator_epoch: int = -1
+    current_txn_first_offset: int = -1
+
+
+def parse_snapshot(data: bytes, path: str) -> list[ProducerEntry]:
+    """The entries of a snapshot file.
+
+    Raises: DataCorruptionError: wrong version, size or CRC (Kafka then uses an older snapshot).
+    """
+    if len(data) < _HEAD.size:
+        raise DataCorruptionError(f"{len(data)} bytes are no snapshot", path=path, position=0)
+    version, crc, count = _HEAD.unpack_from(data)
+    if version != 1:
+        raise DataCorruptionError(f"version {version} is unknown", path=path, position=0)
+    if crc != (actual := crc32c(memoryview(data)[6:])):
+        raise DataCorruptionError(f"crc is {actual}, not {crc}", path=path, position=2)
+    if len(data) != _HEAD.size + count * _ENTRY.size:
+        raise DataCorruptionError(f"{len(data)} bytes for {count} entries", path=path, position=6)
+    return [
+        ProducerEntry(
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            last_sequence=sequence,
+            last_offset=offset,
+            offset_delta=delta,
+            timestamp=timestamp,
+            coordinator_epoch=coordinator,
+            current_txn_first_offset=txn,
+        )
+        for producer_id, epoch, sequence, offset, delta, timestamp, coordinator, txn in (
+            _ENTRY.iter_unpack(memoryview(data)[_HEAD.size :])
+        )
+    ]
+
+
+def format_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
+    """The bytes of a snapshot file, entries in the order given."""
+    packed = [
+        _ENTRY.pack(
+            entry.producer_id,
+            entry.producer_epoch,
+            entry.last_sequence,
+            entry.last_offset,
+            entry.offset_delta,
+            entry.timestamp,
+            entry.coordinator_epoch,
+            entry.current_txn_first_offset,
+        )
+        for entry in entries
+    ]
+    body = struct.pack(">i", len(packed)) + b"".join(packed)
+    return struct.pack(">hI", 1, crc32c(body)) + body
