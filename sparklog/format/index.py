@@ -160,7 +160,7 @@ def collect_aborted(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexState:
-    """What the rule remembers between appends to a segment; a new segment starts with `IndexState()`.
+    """What the rule remembers between appends; a new segment starts with `IndexState()`.
 
     max_timestamp and max_offset: the largest timestamp so far (ms) and the last offset of the
     earliest batch having it. last_timestamp: that of the newest time entry.
@@ -197,7 +197,7 @@ def index_entries(
     sizes = np.ascontiguousarray(batches["size"], np.int64)
     picked = np.empty(count, np.int64)
     chosen, left = kernel.pick_entries(
-        memoryview(sizes), interval_bytes, state.bytes_since_entry, memoryview(picked)
+        sizes.data, interval_bytes, state.bytes_since_entry, picked.data
     )
     rows = picked[:chosen]
     highest, highest_offset = _running_max(batches, state)

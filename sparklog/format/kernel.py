@@ -13,10 +13,10 @@ never become a wrong address. Layouts: see README.md.
 
 import logging
 
-import cython  # type: ignore[import-untyped]
+import cython
 
 if cython.compiled:
-    from cython.cimports.libc.string import memcpy  # type: ignore[import-untyped]
+    from cython.cimports.libc.string import memcpy
 
 COMPILED: bool = bool(cython.compiled)
 """Whether this is the compiled build."""

@@ -96,13 +96,14 @@ def parse_partition_dir(name: str) -> tuple[str, int] | None:
 def check_topic(name: str) -> None:
     """Refuse what Kafka refuses as a topic name. Source: Topic.validate.
 
-    Raises: InvalidRequestError: empty, ".", "..", over 249 characters, or other than [a-zA-Z0-9._-].
+    Raises: InvalidRequestError: empty, ".", "..", over 249 characters, or characters other than
+        [a-zA-Z0-9._-].
     """
     if not name or name in (".", ".."):
         raise InvalidRequestError(f"topic name {name!r} is not allowed; choose another")
     if len(name) > TOPIC_LENGTH_MAX:
         raise InvalidRequestError(
-            f"topic name {name[:20]!r}... has {len(name)} characters, at most {TOPIC_LENGTH_MAX} fit"
+            f"topic name {name[:20]!r}... has {len(name)} characters, over {TOPIC_LENGTH_MAX}"
         )
     if not _TOPIC.fullmatch(name):
         raise InvalidRequestError(

@@ -82,7 +82,7 @@ def scan(
         room = _CHUNK if max_batches is None else min(_CHUNK, max_batches - found)
         room = min(room, len(view) // 61 + 1)
         columns = np.empty((room, kernel.COLUMNS), np.int64)
-        rows, stop, stopped = kernel.walk(view, at, memoryview(columns), room)
+        rows, stop, stopped = kernel.walk(view, at, columns.data, room)
         good = _good_crcs(view, columns[:rows]) if check_crc else rows
         if good:
             parts.append(_table(columns[:good], position))
@@ -147,7 +147,7 @@ def row_header(row: Any) -> BatchHeader:
 
 
 def rebase(buf: bytearray | memoryview, base_offset: int, leader_epoch: int) -> int:
-    """Add `base_offset` to the offsets of the batches in `buf` and set their leader epoch, in place.
+    """Add `base_offset` to the batches' offsets and set their leader epoch, in place.
 
     Args:
         buf: whole batches v2 and nothing else; usually with offsets from 0.
