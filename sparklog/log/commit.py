@@ -1,0 +1,279 @@
+"""One commit: staged chunks become visible in all their partitions together, once.
+
+Source: PROTOCOL, "COMMIT" and "Identity of a micro-batch".
+"""
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from sparklog.errors import BatchConflictError, InvalidRequestError, StorageUnavailableError
+from sparklog.fs import FileSystem
+from sparklog.log.checkpoints import RECOVERY_POINT, read_offsets, write_offsets
+from sparklog.log.ledger import ledger_bases, replay
+from sparklog.log.partition import PartitionLog
+from sparklog.log.state import Record
+
+if TYPE_CHECKING:
+    from sparklog.log.session import Session
+
+CHUNK_PREFIX: Final = "sparklog-chunk-"
+WINDOW_BYTES: Final = 16 << 20
+_SPARE_BYTES: Final = 4 << 20  # indexes, the ledger record, the watermark file
+_LOGGER: Final = logging.getLogger(__name__)
+
+Ends = dict[str, dict[int, tuple[int, int]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """Whole v2 record batches with offsets from 0, for one partition; in memory or in a file.
+
+    A file lies in a log dir under a name that begins with CHUNK_PREFIX. One that its task synced
+    in this boot, with the index entries it would have as a segment, is adopted by rename.
+    """
+
+    topic: str
+    partition: int
+    data: bytes | bytearray | memoryview | None = None
+    path: str | None = None
+    size_bytes: int
+    records: int
+    min_timestamp: int  # ms
+    max_timestamp: int  # ms
+    index: bytes = b""
+    timeindex: bytes = b""
+    first_max_timestamp: int = -1
+    synced_boot_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Which micro-batch: equal fingerprints mean the same planned offsets, so the same rows."""
+
+    writer: str
+    batch: int
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """`ends` is {topic: {partition: (first offset, end offset)}} of what the commit wrote."""
+
+    replayed: bool
+    time_ms: int
+    ends: Ends
+
+
+def commit(
+    session: "Session",
+    chunks: Sequence[Chunk],
+    *,
+    identity: Identity | None = None,
+    app: str = "",
+    source: Mapping[str, Any] | None = None,
+) -> CommitResult:
+    """Append all chunks, in their order, as one atomic commit; nothing if it is a replay.
+
+    Raises: BatchConflictError if the batch number was committed with another fingerprint;
+    UnknownTopicError; StorageUnavailableError if the disk is full or fails (the log is then as it
+    was); DataCorruptionError if a partition is offline.
+    Cost: one fdatasync a touched partition, one for the ledger, one for the watermarks.
+    """
+    with session.locked():
+        if identity is not None:
+            earlier = committed(session, identity)
+            if earlier is not None:
+                return earlier
+        elif not chunks:
+            return CommitResult(False, session.clock(), {})
+        _check(session, chunks)
+        snapshot_if_due(session)
+        touched = sorted({(chunk.topic, chunk.partition) for chunk in chunks})
+        bases = {key: session.writer(*key).state.base for key in touched}
+        with session.step(touched) as step:
+            ends = _append(session, chunks)
+            if session.sync:
+                for key in touched:
+                    session.writer(*key).sync()
+            step.record = _record(identity, ends, app, source)
+        rolled = [key for key in touched if session.writer(*key).state.base != bases[key]]
+        if rolled and session.sync:
+            _advance_recovery_points(session, rolled)
+        time_ms = session.state.time_ms
+    for chunk in chunks:
+        if chunk.path is not None:
+            with contextlib.suppress(FileNotFoundError, StorageUnavailableError):
+                session.fs.unlink(chunk.path)
+    return CommitResult(False, time_ms, ends)
+
+
+def _record(
+    identity: Identity | None, ends: Ends, app: str, source: Mapping[str, Any] | None
+) -> Record:
+    record: Record = {"kind": "append"}
+    if identity is not None:
+        record = {
+            "kind": "commit",
+            "writer": identity.writer,
+            "batch": identity.batch,
+            "fp": identity.fingerprint,
+        }
+    record["ends"] = {t: {str(p): list(span) for p, span in by.items()} for t, by in ends.items()}
+    if source:
+        record["source"] = dict(source)
+    if app:
+        record["app"] = app
+    return record
+
+
+def committed(session: "Session", identity: Identity) -> CommitResult | None:
+    """Return what this very micro-batch wrote, None if it was never committed. Under the lock.
+
+    Raises BatchConflictError if its number was committed with another fingerprint.
+    """
+    last = session.state.writers.get(identity.writer)
+    if last is None or identity.batch > last.batch:
+        return None
+    fingerprint, time_ms, ends = last.fingerprint, last.time_ms, last.ends
+    if identity.batch < last.batch or not ends:
+        found = _find(session, identity)
+        fingerprint = found["fp"] if found else fingerprint if identity.batch == last.batch else ""
+        time_ms = found["time"] if found else time_ms
+        spans = found["ends"] if found else {}
+        ends = {t: {int(p): (s[0], s[1]) for p, s in by.items()} for t, by in spans.items()}
+    if fingerprint == identity.fingerprint:
+        return CommitResult(True, time_ms, ends)
+    raise BatchConflictError(
+        f"writer {identity.writer} committed batch {identity.batch} of {session.home} at "
+        f"{time_ms} ms with other source offsets (last batch {last.batch}); nothing was written. "
+        "Its checkpoint was lost, copied or rewound: give the restarted query another sink name "
+        "(option `name` or `writerId`) to append its rows anew, restore the checkpoint that "
+        "belongs to this log, or reset the writer in the log to this batch"
+    )
+
+
+def _find(session: "Session", identity: Identity) -> Record | None:
+    """Return the newest record of a writer's batch, from the ledger's kept segments."""
+    first = ledger_bases(session.fs, session.home)[0]
+    found = None
+    for _, record in replay(session.fs, session.home, first, session.ledger.end):
+        if (record.get("writer"), record.get("batch")) == (identity.writer, identity.batch):
+            found = record if record["kind"] == "commit" else None
+    return found
+
+
+def _check(session: "Session", chunks: Sequence[Chunk]) -> None:
+    """Refuse what can't be appended before anything is touched."""
+    needed: dict[str, int] = {}
+    now = session.clock()
+    for chunk in chunks:
+        log = session.writer(chunk.topic, chunk.partition)
+        config = log.config
+        late = now - config.message_timestamp_before_max_ms
+        early = now + config.message_timestamp_after_max_ms
+        if not config.log_append_time and not (
+            late <= chunk.min_timestamp and chunk.max_timestamp <= early
+        ):
+            raise InvalidRequestError(
+                f"{chunk.topic}-{chunk.partition}: timestamps {chunk.min_timestamp}.."
+                f"{chunk.max_timestamp} ms lie outside of {late}..{early}, which the topic's "
+                "message.timestamp.before.max.ms and message.timestamp.after.max.ms allow"
+            )
+        directory = os.path.dirname(log.path)
+        needed[directory] = needed.get(directory, _SPARE_BYTES) + chunk.size_bytes
+    for directory, size in needed.items():
+        free = session.fs.free_bytes(directory)
+        if free < size:
+            raise StorageUnavailableError(
+                f"{directory} has {free} bytes free, this commit needs {size}; free space on that "
+                "disk, then repeat the call: nothing was written"
+            )
+
+
+def _append(session: "Session", chunks: Sequence[Chunk]) -> Ends:
+    ends: Ends = {}
+    epoch = session.state.epoch
+    for chunk in chunks:
+        log = session.writer(chunk.topic, chunk.partition)
+        first = log.end_offset
+        if _adoptable(session, chunk, log):
+            assert chunk.path is not None
+            log.adopt(
+                chunk.path,
+                index=chunk.index,
+                timeindex=chunk.timeindex,
+                records=chunk.records,
+                max_timestamp=chunk.max_timestamp,
+                first_max_timestamp=chunk.first_max_timestamp,
+                leader_epoch=epoch,
+            )
+        else:
+            for data in windows(session.fs, chunk):
+                log.append(data, epoch)
+        by_partition = ends.setdefault(chunk.topic, {})
+        first = by_partition.get(chunk.partition, (first, 0))[0]
+        by_partition[chunk.partition] = (first, log.end_offset)
+    return ends
+
+
+def _adoptable(session: "Session", chunk: Chunk, log: PartitionLog) -> bool:
+    return (
+        chunk.path is not None
+        and chunk.synced_boot_id == session.fs.boot_id()
+        and os.path.dirname(chunk.path) == os.path.dirname(log.path)
+        and chunk.size_bytes <= log.config.roll_bytes
+    )
+
+
+def windows(fs: FileSystem, chunk: Chunk) -> Iterator[bytes | bytearray | memoryview]:
+    """Yield a chunk's bytes in pieces of whole batches, about WINDOW_BYTES each."""
+    if chunk.data is not None:
+        yield chunk.data
+        return
+    assert chunk.path is not None
+    with fs.open(chunk.path) as file:
+        at = 0
+        while at < chunk.size_bytes:
+            data = file.pread(min(WINDOW_BYTES, chunk.size_bytes - at), at)
+            whole = _whole_batches(data)
+            if not whole:  # one batch larger than the window
+                size = 12 + int.from_bytes(data[8:12], "big")
+                data, whole = file.pread(size, at), size
+            yield memoryview(data)[:whole]
+            at += whole
+
+
+def _whole_batches(data: bytes) -> int:
+    at = 0
+    while at + 12 <= len(data):
+        following = at + 12 + int.from_bytes(data[at + 8 : at + 12], "big")
+        if following > len(data):
+            break
+        at = following
+    return at
+
+
+def snapshot_if_due(session: "Session") -> None:
+    """Begin a new ledger segment, with a snapshot of the state, when the active one is full."""
+    if session.ledger.wants_snapshot:
+        with session.step() as step:
+            session.ledger.log.roll()
+            step.record = session.state.snapshot()
+
+
+def _advance_recovery_points(session: "Session", rolled: Sequence[tuple[str, int]]) -> None:
+    # A saving for the next FULL recovery, nothing more: a failure costs time then.
+    try:
+        by_dir: dict[str, dict[tuple[str, int], int]] = {}
+        for key in rolled:
+            log = session.writer(*key)
+            by_dir.setdefault(os.path.dirname(log.path), {})[key] = log.state.base
+        for directory, points in by_dir.items():
+            known = read_offsets(session.fs, directory, RECOVERY_POINT)
+            write_offsets(session.fs, directory, RECOVERY_POINT, {**known, **points})
+    except Exception:
+        _LOGGER.warning("%s: recovery points not written", session.home, exc_info=True)

@@ -1,0 +1,288 @@
+"""From Arrow rows to chunks: rows find their partition and become compressed record batches.
+
+Used by `Log.append`, by the sink in the driver, and by Spark tasks, which stage chunks as files
+in the log dir. No lock is taken and nothing here is visible to readers; a chunk file that is
+never committed is rubbish with a name of its own, and is swept.
+"""
+
+import contextlib
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from sparklog.clock import Clock
+from sparklog.config import TopicConfig
+from sparklog.errors import InvalidRequestError, StorageUnavailableError
+from sparklog.format.compression import Codec
+from sparklog.format.index import IndexState, final_time_entry, index_entries
+from sparklog.format.partitioner import murmur2_partitions
+from sparklog.format.records import Encoded, encode
+from sparklog.fs import File, FileSystem
+from sparklog.log.commit import CHUNK_PREFIX, Chunk
+from sparklog.log.topics import TopicInfo
+
+BATCH_SIZE: Final = 16 << 10
+"""Bytes of records that a batch aims at, uncompressed (Kafka producer's batch.size)."""
+
+FILE_BYTES: Final = 8 << 20  # a chunk larger than this goes to its file
+_FLUSH_BYTES: Final = 1 << 20  # rows are framed when so many bytes of a partition have come
+_ADOPT_SHARE: Final = 8  # a chunk of at least 1/8 of a segment may become one by rename
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Framing:
+    """How records become batches. `codec` None: the topic's compression.type decides."""
+
+    batch_size: int = BATCH_SIZE
+    codec: Codec | None = None
+    level: int | None = None
+    producer: tuple[int, int, int] | None = None  # (id, epoch, sequence of the first record)
+
+    def compression(self, config: TopicConfig) -> tuple[Codec, int | None]:
+        """Return codec and level for a topic ("producer" without an own codec means none)."""
+        codec, level = self.codec, self.level
+        if config.compression_type != "producer":
+            codec = Codec.parse(config.compression_type)
+        if codec is None:
+            return Codec.NONE, None
+        if level is None:
+            levels = {
+                Codec.GZIP: config.compression_gzip_level,
+                Codec.LZ4: config.compression_lz4_level,
+                Codec.ZSTD: config.compression_zstd_level,
+            }
+            level = levels.get(codec)
+        return codec, level
+
+
+@dataclass(slots=True)
+class _Growing:
+    """The chunk of one partition that is still growing, and the rows not framed yet."""
+
+    topic: TopicInfo
+    partition: int
+    rows: list[pa.RecordBatch] = field(default_factory=list)
+    row_bytes: int = 0
+    parts: list[Encoded] = field(default_factory=list)
+    file: File | None = None
+    size: int = 0
+    written: int = 0
+    records: int = 0
+    min_timestamp: int = 2**63 - 1
+    max_timestamp: int = -1
+    first_max_timestamp: int = -1
+    index: bytearray = field(default_factory=bytearray)
+    timeindex: bytearray = field(default_factory=bytearray)
+    state: IndexState = field(default_factory=IndexState)
+
+
+class Stager:
+    """Takes rows of any topics; `finish` gives the chunks. Use once.
+
+    `label` names chunk files (letters, digits, '-'); None keeps every chunk in memory.
+    Memory: up to FILE_BYTES a partition with files, all of it without.
+    """
+
+    def __init__(
+        self, fs: FileSystem, clock: Clock, framing: Framing, *, label: str | None = None
+    ) -> None:
+        self._fs, self._clock, self._framing, self._label = fs, clock, framing, label
+        self._growing: dict[tuple[str, int], _Growing] = {}
+        self._done: list[Chunk] = []
+        self._sticky = 0
+
+    def add(self, topic: TopicInfo, rows: pa.RecordBatch, *, partition: int | None = None) -> None:
+        """Stage rows: columns value [, key, headers, timestamp, partition].
+
+        Raises: InvalidRequestError for a partition that is null or not there; RecordTooLargeError.
+        """
+        for number, part in self._split(topic, rows, partition):
+            key = topic.name, number
+            growing = self._growing.get(key)
+            if growing is None:
+                growing = self._growing[key] = _Growing(topic, number)
+            growing.rows.append(part)
+            growing.row_bytes += part.get_total_buffer_size() * part.num_rows // max(
+                rows.num_rows, 1
+            )
+            if growing.row_bytes >= max(_FLUSH_BYTES, self._framing.batch_size):
+                self._frame(growing)
+
+    def _split(
+        self, topic: TopicInfo, rows: pa.RecordBatch, partition: int | None
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        if rows.num_rows == 0:
+            return
+        if partition is None and "partition" not in rows.schema.names and topic.partitions == 1:
+            partition = 0
+        if partition is not None:
+            _check_partition(topic, partition, partition)
+            yield partition, _without_partition(rows)
+            return
+        numbers = self._numbers(topic, rows)
+        _check_partition(topic, int(numbers.min()), int(numbers.max()))
+        order = np.argsort(numbers, kind="stable")
+        found, starts = np.unique(numbers[order], return_index=True)
+        sorted_rows = _without_partition(rows).take(pa.array(order))
+        ends = np.append(starts[1:], rows.num_rows)
+        for number, start, end in zip(found, starts, ends, strict=True):
+            yield int(number), sorted_rows.slice(int(start), int(end - start))
+
+    def _numbers(self, topic: TopicInfo, rows: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+        """Each row's partition: its column, else murmur2 of its key, else sticky."""
+        if "partition" in rows.schema.names:
+            column = rows.column("partition")
+            if column.null_count:
+                raise InvalidRequestError(
+                    f"topic {topic.name}: {column.null_count} rows have a null partition; give "
+                    f"each one of 0..{topic.partitions - 1}, or leave the column out"
+                )
+            return column.cast(pa.int32()).to_numpy(zero_copy_only=False)
+        self._sticky += 1
+        sticky = self._sticky % topic.partitions
+        if "key" not in rows.schema.names:
+            return np.full(rows.num_rows, sticky, np.int32)
+        numbers = murmur2_partitions(rows.column("key"), topic.partitions)
+        return np.where(numbers < 0, np.int32(sticky), numbers)
+
+    def _frame(self, growing: _Growing) -> None:
+        """Turn the rows that came so far into record batches."""
+        if not growing.rows:
+            return
+        config = growing.topic.config
+        codec, level = self._framing.compression(config)
+        now = self._clock()
+        rows = pa.Table.from_batches(growing.rows)
+        growing.rows, growing.row_bytes = [], 0
+        encoded = self._encode(growing, rows, codec, level, now)
+        if growing.size and growing.size + len(encoded.data) > config.roll_bytes:
+            self._close(growing)
+            growing = self._growing[growing.topic.name, growing.partition] = _Growing(
+                growing.topic, growing.partition
+            )
+            encoded = self._encode(growing, rows, codec, level, now)
+        self._grow(growing, encoded)
+
+    def _encode(
+        self, growing: _Growing, rows: pa.Table, codec: Codec, level: int | None, now: int
+    ) -> Encoded:
+        config, producer = growing.topic.config, self._framing.producer
+        if producer is not None:
+            sequence = (producer[2] + growing.records) & 0x7FFFFFFF
+            producer = (producer[0], producer[1], sequence)
+        return encode(
+            rows,
+            codec=codec,
+            level=level,
+            batch_size=min(self._framing.batch_size, config.max_message_bytes),
+            max_message_bytes=config.max_message_bytes,
+            timestamp_ms_default=now,
+            producer=producer,
+            base_offset=growing.records,
+            log_append_time=now if config.log_append_time else None,
+        )
+
+    def _grow(self, growing: _Growing, encoded: Encoded) -> None:
+        batches = encoded.batches.copy()
+        batches["position"] += growing.size
+        if growing.first_max_timestamp < 0 and len(batches):
+            growing.first_max_timestamp = int(batches["max_timestamp"][0])
+        interval = growing.topic.config.index_interval_bytes
+        index, timeindex, growing.state = index_entries(batches, 0, interval, growing.state)
+        growing.index += index
+        growing.timeindex += timeindex
+        growing.parts.append(encoded)
+        growing.size += len(encoded.data)
+        growing.records += encoded.count
+        growing.min_timestamp = min(growing.min_timestamp, encoded.min_timestamp)
+        growing.max_timestamp = max(growing.max_timestamp, encoded.max_timestamp)
+        if self._label is not None and growing.size - growing.written >= FILE_BYTES:
+            self._write(growing)
+
+    def _write(self, growing: _Growing) -> None:
+        if growing.file is None:
+            directory = os.path.dirname(growing.topic.dirs[growing.partition])
+            name = f"{CHUNK_PREFIX}{self._label}-{uuid.uuid4().hex}"
+            growing.file = self._fs.open(os.path.join(directory, name), create=True)
+        for part in growing.parts:
+            growing.file.pwrite(part.data, growing.written)
+            growing.written += len(part.data)
+        growing.parts.clear()
+
+    def _close(self, growing: _Growing) -> None:
+        """Turn what has grown into a chunk."""
+        if not growing.size:
+            return
+        path, boot, data = None, None, None
+        if growing.file is None:
+            parts = growing.parts
+            data = parts[0].data if len(parts) == 1 else b"".join(p.data for p in parts)
+        else:
+            self._write(growing)
+            path = growing.file.path
+            if growing.size >= growing.topic.config.roll_bytes // _ADOPT_SHARE:
+                growing.file.sync()
+                boot = self._fs.boot_id()
+            growing.file.close()
+        # The last time entry is the writer's affair: the chunk may go on growing as a segment.
+        self._done.append(
+            Chunk(
+                topic=growing.topic.name,
+                partition=growing.partition,
+                data=data,
+                path=path,
+                size_bytes=growing.size,
+                records=growing.records,
+                min_timestamp=growing.min_timestamp,
+                max_timestamp=growing.max_timestamp,
+                index=bytes(growing.index),
+                timeindex=bytes(growing.timeindex),
+                first_max_timestamp=growing.first_max_timestamp,
+                synced_boot_id=boot,
+            )
+        )
+
+    def finish(self) -> list[Chunk]:
+        """Return all chunks, in the order in which their partitions must get them."""
+        for growing in list(self._growing.values()):
+            self._frame(growing)
+        for growing in list(self._growing.values()):
+            self._close(growing)
+        self._growing.clear()
+        return self._done
+
+    def discard(self) -> None:
+        """Delete what was staged, after a failure."""
+        for growing in self._growing.values():
+            if growing.file is not None:
+                growing.file.close()
+                self._unlink(growing.file.path)
+        for chunk in self._done:
+            if chunk.path is not None:
+                self._unlink(chunk.path)
+
+    def _unlink(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError, StorageUnavailableError):
+            self._fs.unlink(path)
+
+
+def _check_partition(topic: TopicInfo, low: int, high: int) -> None:
+    for number in (low, high):
+        if number not in topic.dirs:
+            raise InvalidRequestError(
+                f"topic {topic.name} has no partition {number}: want one of {sorted(topic.dirs)}; "
+                "nothing was appended"
+            )
+
+
+def _without_partition(rows: pa.RecordBatch) -> pa.RecordBatch:
+    drop = [name for name in ("partition", "topic") if name in rows.schema.names]
+    return rows.drop_columns(drop) if drop else rows
+
+
+__all__ = ["BATCH_SIZE", "FILE_BYTES", "Framing", "Stager", "final_time_entry"]
