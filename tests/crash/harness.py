@@ -1,0 +1,339 @@
+"""Drives a log on a CrashFS beside the model, and judges what a crash left.
+
+A `World` holds one machine, one open log (or a closed one) and the model of what is committed.
+An operation is planned first: what the log must hold if it succeeds, the call itself, and the
+identity under which it commits, if any. After a crash anywhere in the call the log must hold the
+state before or the state after, never a third; `judge` looks at it as users would.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+import sparklog
+from sparklog.clock import ManualClock
+from sparklog.errors import OffsetOutOfRangeError
+from sparklog.format.compression import Codec
+from sparklog.format.records import encode
+from sparklog.log.commit import Chunk, Identity
+from sparklog.testing.crashfs import CrashFS
+from sparklog.testing.faults import format_trace
+from tests.crash.model import Model, View, describe
+
+ROOT = "/log"
+TOPIC = "t"
+PARTITIONS = 2
+CONFIG = {
+    "internal.segment.bytes": "400",  # some three small appends
+    "index.interval.bytes": "1",  # an index entry for every batch but the first
+    "retention.ms": "-1",
+}
+OPTIONS = {"num.recovery.threads.per.data.dir": "1", "lock.timeout.ms": "2000"}
+
+
+def open_log(fs: CrashFS, clock: ManualClock, mode: str = "rw") -> sparklog.Log:
+    return sparklog.open(ROOT, mode, fs=fs, clock=clock, options=OPTIONS)
+
+
+def table(values: list[bytes]) -> pa.RecordBatch:
+    keys: list[bytes | None] = [None] * len(values)
+    return pa.RecordBatch.from_pydict(
+        {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())}
+    )
+
+
+def chunk(topic: str, partition: int, values: list[bytes], now_ms: int, **staged: str) -> Chunk:
+    """Frame `values` as a task would: one batch a value, offsets from 0."""
+    encoded = encode(
+        table(values),
+        codec=Codec.NONE,
+        batch_size=1,
+        max_message_bytes=1 << 20,
+        timestamp_ms_default=now_ms,
+    )
+    return Chunk(
+        topic=topic,
+        partition=partition,
+        data=bytes(encoded.data),
+        size_bytes=len(encoded.data),
+        records=len(values),
+        min_timestamp=now_ms,
+        max_timestamp=now_ms,
+    )
+
+
+def staged(fs: CrashFS, whole: Chunk, name: str) -> Chunk:
+    """Put a chunk's bytes into a staged file, synced as the task does it."""
+    path = f"{ROOT}/sparklog-chunk-{name}"
+    with fs.open(path, create=True) as file:
+        assert whole.data is not None
+        file.pwrite(whole.data, 0)
+        file.sync()
+    return Chunk(
+        topic=whole.topic,
+        partition=whole.partition,
+        path=path,
+        size_bytes=whole.size_bytes,
+        records=whole.records,
+        min_timestamp=whole.min_timestamp,
+        max_timestamp=whole.max_timestamp,
+        first_max_timestamp=whole.min_timestamp,
+        synced_boot_id=fs.boot_id(),
+    )
+
+
+@dataclass(slots=True)
+class Planned:
+    """An operation about to run."""
+
+    name: str
+    after: Model
+    act: Callable[[], object]
+    identity: Identity | None = None
+    chunks: list[Chunk] = field(default_factory=list)
+
+
+class World:
+    """A machine, a log on it, and the model. The same seed gives the same history."""
+
+    def __init__(self, seed: int = 0, *, reopen: bool = False, page_bytes: int = 512) -> None:
+        self.rng = random.Random(seed)
+        self.clock = ManualClock()
+        self.fs = CrashFS(clock=self.clock, reopen=reopen, page_bytes=page_bytes)
+        self.model = Model()
+        self.log: sparklog.Log | None = None
+        self.history: list[str] = []
+        self.views: list[View] = []  # everything that was ever committed, oldest first
+        self.others: list[sparklog.Log] = []  # sessions of other processes, left open
+        self._serial = itertools.count()
+
+    @classmethod
+    def started(cls, seed: int = 0, **options: bool) -> World:
+        """A log with one topic and a few records, some of them in closed segments."""
+        world = cls(seed, **options)
+        world.open()
+        world.run(world.plan_create(TOPIC))
+        world.run(world.plan_append((TOPIC, 0), 5))
+        world.run(world.plan_commit({(TOPIC, 0): 1, (TOPIC, 1): 2}))
+        return world
+
+    def open(self) -> None:
+        self.log = open_log(self.fs, self.clock)
+
+    @property
+    def opened(self) -> sparklog.Log:
+        assert self.log is not None
+        return self.log
+
+    def values(self, count: int, size: int = 0) -> list[bytes]:
+        return [(b"v%d" % next(self._serial)).ljust(size, b".") for _ in range(count)]
+
+    def run(self, planned: Planned) -> None:
+        self.history.append(planned.name)
+        self.clock.advance(10)
+        planned.act()
+        self.model = planned.after
+        self.views.append(self.model.view())
+
+    # -- operations ----------------------------------------------------------------------------
+
+    def plan_append(self, key: tuple[str, int], count: int, size: int = 0) -> Planned:
+        values = self.values(count, size)
+        after = self.model.with_values({key: values})
+        return Planned(
+            f"append {count} to {key}",
+            after,
+            lambda: self.opened.append(key[0], table(values), partition=key[1]),
+        )
+
+    def plan_commit(
+        self, counts: dict[tuple[str, int], int], *, stage: bool = False, writer: str = "w"
+    ) -> Planned:
+        batch = self.model.writers.get(writer, (-1, ""))[0] + 1
+        identity = Identity(writer=writer, batch=batch, fingerprint=f"fp{next(self._serial)}")
+        values = {key: self.values(count) for key, count in counts.items()}
+        after = self.model.with_values(values)
+        after.writers[writer] = (batch, identity.fingerprint)
+        chunks = [chunk(*key, some, self.clock()) for key, some in values.items()]
+
+        def act() -> object:
+            names = (f"{writer}-{batch}-{number}" for number in itertools.count())
+            given = [staged(self.fs, c, next(names)) for c in chunks] if stage else chunks
+            return self.opened.commit(given, identity=identity, app="test")
+
+        kind = "adopt" if stage else "commit"
+        return Planned(f"{kind} {counts} as {writer}/{batch}", after, act, identity, chunks)
+
+    def plan_replay(self, writer: str = "w") -> Planned:
+        """Commit the last batch's identity once more, with other data: it must be dropped."""
+        batch, fingerprint = self.model.writers[writer]
+        identity = Identity(writer=writer, batch=batch, fingerprint=fingerprint)
+        chunks = [chunk(TOPIC, 0, [b"never"], self.clock())]
+
+        def act() -> object:
+            result = self.opened.commit(chunks, identity=identity, app="test")
+            assert result.replayed
+            return result
+
+        return Planned(f"replay {writer}/{batch}", self.model.copy(), act, identity, chunks)
+
+    def plan_truncate(self, key: tuple[str, int], start: int) -> Planned:
+        after = self.model.with_start(key, start)
+        return Planned(
+            f"delete records of {key} below {start}",
+            after,
+            lambda: self.opened.delete_records(key[0], {key[1]: start}),
+        )
+
+    def plan_create(self, topic: str) -> Planned:
+        after = self.model.with_topic(topic, PARTITIONS)
+        return Planned(
+            f"create {topic}",
+            after,
+            lambda: self.opened.create_topic(topic, partitions=PARTITIONS, config=CONFIG),
+        )
+
+    def plan_drop(self, topic: str) -> Planned:
+        return Planned(
+            f"delete {topic}",
+            self.model.without_topic(topic),
+            lambda: self.opened.delete_topic(topic),
+        )
+
+    def plan_close(self) -> Planned:
+        def act() -> None:
+            self.opened.close()
+            self.log = None
+
+        return Planned("close", self.model.copy(), act)
+
+    def plan_open(self) -> Planned:
+        """Open the log; where it is open, another process does and works on from there."""
+
+        def act() -> None:
+            if self.log is not None:
+                self.others.append(self.log)
+                self.fs = self._successor()
+            self.open()
+
+        return Planned("open", self.model.copy(), act)
+
+    def _successor(self) -> CrashFS:
+        fs = self.fs.process()
+        fs.on_call, self.fs.on_call = self.fs.on_call, None
+        fs.calls = self.fs.calls
+        return fs
+
+
+def view_of(log: sparklog.Log) -> View:
+    """Read everything, as a user would; offsets must be dense."""
+    view: View = {}
+    for topic in log.topics():
+        name = topic if isinstance(topic, str) else topic.name
+        rows: dict[int, list[tuple[int, bytes]]] = {}
+        for batch in log.read(name, columns=["partition", "offset", "value"]):
+            columns = (batch.column(c).to_pylist() for c in ("partition", "offset", "value"))
+            for partition, offset, value in zip(*columns, strict=True):
+                rows.setdefault(partition, []).append((offset, value))
+        for partition, (start, end) in log.offsets(name).items():
+            found = sorted(rows.get(partition, []))
+            assert [offset for offset, _ in found] == list(range(start, end)), (
+                f"{name}-{partition} is [{start}, {end}) but gave {[o for o, _ in found]}"
+            )
+            view[name, partition] = start, end, tuple(value for _, value in found)
+    return view
+
+
+class Judgement(AssertionError):
+    """The log holds what it must not, or lacks what it must hold."""
+
+
+def judge(fs: CrashFS, world: World, planned: Planned | None, *, finished: bool = False) -> Model:
+    """Recover the log on `fs`, check it, close it; return what it held in the end."""
+    log = open_log(fs, world.clock)
+    try:
+        return check(log, world, planned, finished=finished)
+    finally:
+        log.close()
+
+
+def check(
+    log: sparklog.Log,
+    world: World,
+    planned: Planned | None,
+    *,
+    finished: bool = False,
+    go_on: bool = True,
+) -> Model:
+    """Check a recovered log against the world's model; return what it holds now.
+
+    `planned` is the operation that was under way, `finished` whether its call had returned.
+    With `go_on` it must also take more records.
+    """
+    before = world.model
+    after = planned.after if planned is not None else before
+    allowed = [after] if finished else [before, after]
+    found = view_of(log)
+    matches = [model for model in allowed if model.view() == found]
+    if not matches:
+        raise Judgement(
+            f"{describe(found, [m.view() for m in allowed])}\nhistory: {world.history[-30:]}, "
+            f"then {planned.name if planned else 'nothing'}\n"
+            f"calls:\n{format_trace(world.fs.calls)}"
+        )
+    model = matches[0]
+    if planned is not None and planned.identity is not None:
+        model = _check_identity(log, before, planned, model)
+    elif planned is not None and before.view() == planned.after.view():
+        model = planned.after
+    if go_on:
+        model = _check_writable(log, world, model)
+    assert view_of(log) == model.view(), "the log changed between two looks"
+    return model
+
+
+def _check_identity(log: sparklog.Log, before: Model, planned: Planned, found: Model) -> Model:
+    """A replay is recognised if the batch is in, and commits if it isn't. Either way: once."""
+    identity = planned.identity
+    assert identity is not None
+    is_in = before.view() != planned.after.view() and found is planned.after
+    was_in = before.writers.get(identity.writer) == (identity.batch, identity.fingerprint)
+    known = log.committed(identity)
+    assert (known is not None) == (is_in or was_in), (
+        f"{identity}: committed() says {known}, the data say {is_in or was_in}"
+    )
+    result = log.commit(planned.chunks, identity=identity, app="test")
+    assert result.replayed == (is_in or was_in)
+    return found if was_in else planned.after
+
+
+def _check_writable(log: sparklog.Log, world: World, model: Model) -> Model:
+    """Every partition takes one more record, right behind the last."""
+    for key in sorted(model.parts):
+        value = b"after-%d" % next(world._serial)
+        log.append(key[0], table([value]), partition=key[1])
+        model = model.with_values({key: [value]})
+    return model
+
+
+def look(fs: CrashFS, world: World, allowed: list[View]) -> View:
+    """A reader without a lock, in a process of its own, sees one of the allowed views."""
+    reader = fs.process()
+    try:
+        with open_log(reader, world.clock, "r") as log:
+            found = view_of(log)
+    except OffsetOutOfRangeError:
+        raise Judgement("a reader was told of an offset that is out of range") from None
+    calls = len(reader.calls)
+    assert calls == 0, f"a reader changed the disk: {reader.calls}"
+    if found not in allowed:
+        raise Judgement(
+            f"a reader saw what was never committed:\n{describe(found, allowed[-2:])}\n"
+            f"history: {world.history[-30:]}\ncalls:\n{format_trace(world.fs.calls)}"
+        )
+    return found

@@ -1,0 +1,168 @@
+"""Long random histories with crashes, faults and readers in them; each seed can be replayed.
+
+A failure names its seed: `pytest tests/crash -k seeds --crash-seed SEED` runs that one again.
+Rules as RocksDB's db_crashtest: what was acknowledged is there, nothing else is, no hole.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+
+import pytest
+
+import sparklog
+from sparklog.errors import StorageUnavailableError
+from sparklog.testing.faults import Fault, SimulatedKill
+from tests.crash.harness import TOPIC, Planned, World, check, look, open_log, view_of
+
+STEPS = 200
+KEYS = [(TOPIC, 0), (TOPIC, 1)]
+
+
+class History:
+    """One seed's run."""
+
+    def __init__(self, seed: int, tally: Counter[str]) -> None:
+        self.seed, self.tally = seed, tally
+        self.world = World.started(seed, reopen=seed % 3 == 0)
+        self.rng = random.Random(seed)
+        self.reader: sparklog.Log | None = None
+
+    def run(self) -> None:
+        for _ in range(STEPS):
+            self.tally["steps"] += 1
+            self._step()
+        self.world.fs.heal()
+        if self.world.log is None:
+            self._open()
+        check(self.world.opened, self.world, None)
+        self.world.opened.close()
+
+    def _step(self) -> None:
+        world, rng = self.world, self.rng
+        if world.log is None:
+            self._open()
+        planned = self._plan()
+        chance = rng.random()
+        if chance < 0.10:
+            fault = rng.choice((Fault.KILL, Fault.KILL, Fault.TORN_KILL))
+            world.fs.fail_at(rng.randint(1, 40 if fault is Fault.KILL else 12), fault)
+        elif chance < 0.16:
+            fault = rng.choice((Fault.NO_SPACE, Fault.IO_ERROR, Fault.DENIED))
+            world.fs.fail_at(rng.randint(1, 25), fault, times=rng.choice((1, 1, 3)))
+        try:
+            world.run(planned)
+        except SimulatedKill:
+            self._crash(planned)
+        except StorageUnavailableError:
+            self._failed(planned)
+        world.fs.heal()
+        if rng.random() < 0.05:
+            self._read()
+
+    def _plan(self) -> Planned:
+        world, rng = self.world, self.rng
+        key = rng.choice(KEYS)
+        name = rng.choices(
+            ("append", "roll", "commit", "adopt", "replay", "truncate", "topic", "close", "open"),
+            (24, 8, 24, 10, 5, 6, 3, 3, 3),
+        )[0]
+        if name == "append":
+            return world.plan_append(key, rng.randint(1, 3))
+        if name == "roll":
+            return world.plan_append(key, 1, size=350)
+        if name in ("commit", "adopt"):
+            counts = {k: rng.randint(1, 3) for k in rng.sample(KEYS, rng.randint(1, 2))}
+            return world.plan_commit(counts, stage=name == "adopt", writer=rng.choice("wx"))
+        if name == "replay":
+            return world.plan_replay(rng.choice(sorted(world.model.writers)))
+        if name == "truncate":
+            part = world.model.parts[key]
+            return world.plan_truncate(key, rng.randint(part.start, part.end))
+        if name == "topic":
+            there = "u" in world.model.topics()
+            return world.plan_drop("u") if there else world.plan_create("u")
+        return world.plan_close() if name == "close" else world.plan_open()
+
+    def _crash(self, planned: Planned) -> None:
+        world, rng = self.world, self.rng
+        self._machine_dies()
+        while True:
+            if rng.random() < 0.3:
+                world.fs.fail_at(rng.randint(1, 30), Fault.KILL)
+            try:
+                world.open()
+                break
+            except SimulatedKill:
+                self.tally["crashes in recovery"] += 1
+                self._machine_dies()
+        world.fs.heal()
+        world.model = check(world.opened, world, planned, go_on=rng.random() < 0.3)
+        world.views.append(world.model.view())
+
+    def _machine_dies(self) -> None:
+        world, rng = self.world, self.rng
+        world.log = None
+        if rng.random() < 0.6:
+            mode = rng.choice(("random", "random", "random", "strict", "all"))
+            self.tally[f"power cuts ({mode})"] += 1
+            world.fs = world.fs.crash_clone(rng, mode)
+            world.others.clear()
+            self.reader = None
+        else:
+            self.tally["kills"] += 1
+            world.fs = world.fs.process()
+
+    def _failed(self, planned: Planned) -> None:
+        """An error of the disk leaves the log as it was; here and now, and for who comes next."""
+        self.tally["disk errors"] += 1
+        self.world.fs.heal()
+        if planned.name in ("open", "close"):
+            self.world.log = None
+            self._open()
+        unchanged = Planned(planned.name, self.world.model, planned.act)
+        check(self.world.opened, self.world, unchanged, go_on=False)
+
+    def _open(self) -> None:
+        self.world.run(self.world.plan_open())
+
+    def _read(self) -> None:
+        self.tally["reads"] += 1
+        if self.reader is None:
+            self.reader = open_log(self.world.fs.process(), self.world.clock, "r")
+        assert view_of(self.reader) == self.world.model.view()
+        look(self.world.fs, self.world, [self.world.model.view()])
+
+
+def run_seeds(seeds: range) -> None:
+    tally: Counter[str] = Counter()
+    started = time.monotonic()
+    for seed in seeds:
+        history = History(seed, tally)
+        try:
+            history.run()
+        except (Exception, SimulatedKill) as error:
+            error.add_note(f"crash seed {seed}; history: {history.world.history[-12:]}")
+            raise
+    seconds = time.monotonic() - started
+    print(f"seeds {seeds.start}..{seeds.stop - 1} in {seconds:.0f} s: {dict(tally)}")
+
+
+def test_one_seed(crash_seed: int | None) -> None:
+    """The seed that was asked for, or the first."""
+    run_seeds(range(crash_seed or 0, (crash_seed or 0) + 1))
+
+
+@pytest.mark.parametrize("first", range(1, 1001, 100))
+def test_seeds(first: int, crash_seed: int | None) -> None:
+    if crash_seed is not None:
+        pytest.skip("one seed was asked for")
+    run_seeds(range(first, first + 100))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1001, 10_001, 500))
+def test_many_seeds(first: int) -> None:
+    run_seeds(range(first, first + 500))
