@@ -76,6 +76,7 @@ class Oracle:
     def __init__(self) -> None:
         class_path = jars.compiled(SOURCE, jars.kafka_jars())
         self._command = [jars.java(), "-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        self._command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
         self._command += ["-cp", class_path, "LogOracle"]
         self._process: subprocess.Popen[str] | None = None
 

@@ -1,0 +1,157 @@
+"""A real broker takes over what sparklog wrote, and sparklog reads what a broker is writing."""
+
+import threading
+
+import pyarrow as pa
+import pytest
+
+import sparklog
+
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("broker")]
+
+CODECS = ["uncompressed", "gzip", "snappy", "lz4", "zstd"]
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+BASE_MS = 1_750_000_000_000
+
+
+def _rows(
+    count: int,
+) -> list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]]:
+    """Make records with nulls, empties, repeated headers, big values and times out of order."""
+    rows = []
+    for i in range(count):
+        key = (None, b"", b"k%d" % (i % 17))[min(i % 7, 2)]
+        value = (b"v%06d" % i) * (1 + 600 * (i % 97 == 0))
+        headers = [("h", b"%d" % i), ("h", b"")][: i % 3] + ([("n", None)] if i % 5 == 0 else [])
+        rows.append((key, None if i % 11 == 0 else value, headers, BASE_MS + (i * 37) % 1009))
+    return rows
+
+
+def _table(rows) -> pa.Table:
+    return pa.table(
+        {
+            "key": pa.array([r[0] for r in rows], pa.binary()),
+            "value": pa.array([r[1] for r in rows], pa.binary()),
+            "headers": pa.array([[{"key": k, "value": v} for k, v in r[2]] for r in rows], HEADERS),
+            "timestamp": pa.array([r[3] for r in rows], pa.timestamp("ms", tz="UTC")),
+        }
+    )
+
+
+def _as_rows(seen):
+    return [(r.key, r.value, list(r.headers), r.timestamp) for r in seen]
+
+
+def _read_rows(table: pa.Table):
+    ms = table["timestamp"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
+    headers = ([(h["key"], h["value"]) for h in row] for row in table["headers"].to_pylist())
+    return list(
+        zip(
+            table["key"].to_pylist(),
+            table["value"].to_pylist(),
+            headers,
+            ms.to_pylist(),
+            strict=True,
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A log dir with a topic a codec, two partitions and several segments each; and its rows."""
+    path = tmp_path_factory.mktemp("log")
+    rows: dict[tuple[str, int], list] = {}
+    with sparklog.open(str(path), "rw") as log:
+        for codec in CODECS:
+            topic = f"t.{codec}"
+            config = {"compression.type": codec, "internal.segment.bytes": 60_000}
+            log.create_topic(topic, partitions=2, config={**config, "retention.ms": -1})
+            for part in range(2):
+                mine = _rows(1500 + 100 * part)
+                rows[topic, part] = mine
+                for at in range(0, len(mine), 400):
+                    log.append(topic, _table(mine[at : at + 400]), partition=part)
+    return path, rows
+
+
+def test_a_broker_serves_what_sparklog_wrote(broker, written):
+    path, rows = written
+    for codec in CODECS:
+        broker.create_topic(f"t.{codec}", partitions=2)
+    broker.stop()
+    for topic, part in rows:
+        broker.adopt(path / f"{topic}-{part}")
+    broker.start()
+    for (topic, part), want in rows.items():
+        assert broker.offsets(topic, part) == (0, len(want))
+        seen = broker.consume(topic, part)
+        assert [r.offset for r in seen] == list(range(len(want)))
+        assert _as_rows(seen) == want
+    # And it goes on writing where sparklog stopped.
+    producer = broker.producer(acks="all")
+    producer.produce("t.lz4", b"more", partition=0)
+    assert producer.flush(30) == 0
+    assert broker.consume("t.lz4", 0)[-1].offset == len(rows["t.lz4", 0])
+
+
+def test_a_broker_serves_it_after_a_kill_too(broker, written, tmp_path):
+    """With the clean marker gone, the broker recovers the log by itself and loses nothing."""
+    path, rows = written
+    broker.create_topic("again", partitions=1)
+    broker.stop()
+    broker.adopt(path / "t.zstd-1", topic_partition="again-0")
+    for marker in broker.log_dir.glob(".kafka_cleanshutdown"):
+        marker.unlink()
+    broker.start()
+    assert _as_rows(broker.consume("again")) == rows["t.zstd", 1]
+
+
+def test_sparklog_reads_what_a_broker_is_writing(broker):
+    """Batch by batch, while a producer appends; every read is a prefix of what was sent."""
+    broker.create_topic("live", **{"segment_bytes": 1 << 20})
+    sent = _rows(20_000)
+    done = threading.Event()
+
+    def produce() -> None:
+        producer = broker.producer(acks="all", compression_type="lz4", linger_ms=5)
+        for key, value, headers, timestamp in sent:
+            producer.produce("live", value, key, timestamp=timestamp, headers=headers, partition=0)
+            producer.poll(0)
+        producer.flush(60)
+        done.set()
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    lengths = [0]
+    while True:
+        last = done.is_set()
+        with sparklog.open(str(broker.log_dir)) as log:
+            got = _read_rows(log.read("live").read_all())
+        assert got == sent[: len(got)]
+        assert len(got) >= lengths[-1]
+        lengths.append(len(got))
+        if last and len(got) == len(sent):
+            break
+        assert len(lengths) < 2000
+    thread.join()
+    assert len(set(lengths)) > 3, "everything was there at once: nothing was live"
+
+
+def test_sparklog_reads_a_brokers_transactions(broker):
+    """read_committed leaves out what was aborted and what is still open."""
+    broker.create_topic("txn")
+    producer = broker.producer(transactional_id="t1", acks="all")
+    producer.init_transactions(60)
+    for text, commit in ((b"a", True), (b"b", False), (b"c", True)):
+        producer.begin_transaction()
+        producer.produce("txn", text, partition=0)
+        producer.flush(30)
+        (producer.commit_transaction if commit else producer.abort_transaction)(30)
+    broker.stop()
+    with sparklog.open(str(broker.log_dir)) as log:
+        everything = log.read("txn").read_all()
+        committed = log.read("txn", isolation="read_committed").read_all()
+    broker.start()
+    assert everything["value"].to_pylist() == [b"a", b"b", b"c"]
+    assert committed["value"].to_pylist() == [b"a", b"c"]
+    assert committed["offset"].to_pylist() == [0, 4]
