@@ -12,6 +12,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("broker")]
 CODECS = ["uncompressed", "gzip", "snappy", "lz4", "zstd"]
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 BASE_MS = 1_750_000_000_000
+Row = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]
 
 
 def _rows(
