@@ -41,3 +41,8 @@ def attempts(timeout_ms: int, *, pause_ms: float = 0.2, longest_ms: float = 20) 
         time.sleep(min(left, pause_ms / 1000))
         pause_ms = min(pause_ms * 1.5, longest_ms)
         attempt += 1
+
+
+def pause(ms: float) -> None:
+    """Let `ms` milliseconds pass, for a reader that waits for more."""
+    time.sleep(ms / 1000)

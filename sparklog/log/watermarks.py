@@ -2,36 +2,45 @@
 
 One file beside the ledger, in the text format of Kafka's replication-offset-checkpoint. Readers
 go by it alone; it is replaced by one rename, so all partitions of a micro-batch show together
-(PROTOCOL, H11). It never runs ahead of the durable ledger.
+(PROTOCOL, H11). It never runs ahead of the durable ledger. The format has no checksum, so a last
+entry of a topic that can't exist carries the CRC-32C of the others.
 """
 
 import os
 from collections.abc import Mapping
 from typing import Final
 
+import crc32c
+
 from sparklog.errors import DataCorruptionError
 from sparklog.format.checkpoint import format_offsets, parse_offsets
 from sparklog.fs import FileSystem, read_bytes, write_durably
 
 WATERMARKS_NAME: Final = "sparklog.watermarks"
-Offsets = Mapping[tuple[str, int], int]
+_SEAL: Final = ("__sparklog_crc", 0)
+Offsets = dict[tuple[str, int], int]
 
 
-def publish(fs: FileSystem, directory: str, ends: Offsets) -> None:
+def publish(fs: FileSystem, directory: str, ends: Mapping[tuple[str, int], int]) -> None:
     """Replace the file by `ends`: {(topic, partition): high watermark}. One fdatasync.
 
     The rename itself is not synced: a power cut may bring the former file back, whole, and
     recovery then publishes anew what the ledger says.
     """
     path = os.path.join(directory, WATERMARKS_NAME)
-    write_durably(fs, path, format_offsets(ends), sync_dir=False)
+    write_durably(fs, path, format_offsets({**ends, _SEAL: _crc(ends)}), sync_dir=False)
 
 
-def published(fs: FileSystem, directory: str) -> dict[tuple[str, int], int] | None:
-    """Return what was published last, or None if the file is missing or unreadable."""
+def published(fs: FileSystem, directory: str) -> Offsets | None:
+    """Return what was published last, or None if the file is missing or damaged."""
     path = os.path.join(directory, WATERMARKS_NAME)
     try:
-        raw = read_bytes(fs, path)
-        return parse_offsets(raw, path=path) if raw else None
+        offsets = parse_offsets(read_bytes(fs, path), path=path)
     except (FileNotFoundError, DataCorruptionError):
         return None
+    seal = offsets.pop(_SEAL, None)
+    return offsets if seal == _crc(offsets) else None
+
+
+def _crc(offsets: Mapping[tuple[str, int], int]) -> int:
+    return crc32c.crc32c(format_offsets(offsets))

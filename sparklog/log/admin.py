@@ -1,0 +1,176 @@
+"""Changes of topics: made, altered, deleted, cut at the start. Each is one step with one record."""
+
+import os
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from sparklog.config import TopicConfig
+from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError, UnknownTopicError
+from sparklog.log.commit import snapshot_if_due
+from sparklog.log.partition import PartitionLog
+from sparklog.log.state import LogState, Record, TopicState
+from sparklog.log.topics import check_new, new_topic_id, partition_path
+
+if TYPE_CHECKING:
+    from sparklog.log.session import Session
+
+_COLUMNS: Final = ("key", "value", "headers", "partition", "timestamp")
+
+
+def check_columns(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Raise InvalidRequestError unless the columns are ones that `append` knows."""
+    unknown = [name for name in rows.schema.names if name not in _COLUMNS]
+    if unknown or "value" not in rows.schema.names:
+        raise InvalidRequestError(
+            f"columns {rows.schema.names}: want value and, if wanted, key, headers, partition, "
+            "timestamp"
+        )
+    return rows
+
+
+def unknown(name: str, path: str, topics: Collection[str]) -> UnknownTopicError:
+    """Return the error for a topic that isn't there."""
+    held = ", ".join(sorted(topics)) or "none"
+    return UnknownTopicError(f"topic {name} is not in {path}; its topics: {held}")
+
+
+def create_topic(
+    session: "Session",
+    name: str,
+    partitions: int,
+    config: Mapping[str, object],
+    if_not_exists: bool,
+) -> None:
+    """Make a topic with all its partitions; nothing, or all of it."""
+    if partitions < 1:
+        raise InvalidRequestError(f"partitions={partitions}: want at least 1")
+    parsed = TopicConfig.parse(config, base=session.options.topics)
+    with session.locked():
+        state = session.state
+        if if_not_exists and name in state.topics:
+            return
+        check_new(name, state.topics)
+        snapshot_if_due(session)
+        before = state.dropped.get(name, {})
+        bases = {p: before.get(p, 0) for p in range(partitions)}
+        topic = TopicState(new_topic_id(), parsed.to_dict(), _spread(session, range(partitions)))
+        _make(session, name, topic, bases)
+
+
+def alter_topic(
+    session: "Session",
+    name: str,
+    partitions: int | None,
+    config: Mapping[str, object | None],
+) -> None:
+    """Set or reset configs, add partitions."""
+    with session.locked():
+        topic = _topic(session, name)
+        merged: dict[str, object] = {k: v for k, v in topic.config.items() if k not in config}
+        merged |= {key: value for key, value in config.items() if value is not None}
+        parsed = TopicConfig.parse(merged)
+        count = len(topic.dirs)
+        wanted = count if partitions is None else partitions
+        if wanted < count:
+            raise InvalidRequestError(
+                f"topic {name} has {count} partitions, {wanted} were asked for: their number can "
+                "only grow; make a new topic instead"
+            )
+        snapshot_if_due(session)
+        fresh = _spread(session, range(count, wanted))
+        altered = TopicState(topic.id, parsed.to_dict(), {**topic.dirs, **fresh})
+        _make(session, name, altered, dict.fromkeys(fresh, 0))
+        session.forget_writers()
+
+
+def _make(session: "Session", name: str, topic: TopicState, bases: Mapping[int, int]) -> None:
+    """Make the directories of the partitions in `bases` and record the topic."""
+    paths = {p: partition_path(session.directories, name, topic, p) for p in bases}
+    with session.step(making=list(paths.values())) as step:
+        for p, path in paths.items():
+            PartitionLog.create(
+                session.fs,
+                path,
+                topic=name,
+                partition=p,
+                topic_id=topic.id,
+                config=TopicConfig.parse(topic.config),
+                clock=session.clock,
+                start_offset=bases[p],
+            ).sync()
+        for directory in sorted({os.path.dirname(path) for path in paths.values()}):
+            session.fs.sync_dir(directory)
+        layout = LogState(topics={name: topic}).layout()["topics"][name]
+        record: Record = {"kind": "topic", "topic": name, **layout}
+        record["bases"] = {str(p): base for p, base in bases.items()}
+        step.record = record
+
+
+def _spread(session: "Session", partitions: range) -> dict[int, int]:
+    """Give each new partition the log dir that has fewest. Source: LogManager.nextLogDirs."""
+    counts = dict.fromkeys(range(len(session.directories)), 0)
+    for topic in session.state.topics.values():
+        for number in topic.dirs.values():
+            counts[number] += 1
+    chosen = {}
+    for partition in partitions:
+        number = min(counts, key=lambda n: (counts[n], n))
+        counts[number] += 1
+        chosen[partition] = number
+    return chosen
+
+
+def _topic(session: "Session", name: str) -> TopicState:
+    if name not in session.state.topics:
+        raise unknown(name, session.home, session.state.topics)
+    return session.state.topics[name]
+
+
+def delete_topic(session: "Session", name: str) -> None:
+    """Record the drop; the files go after it."""
+    with session.locked():
+        topic = _topic(session, name)
+        with session.step() as step:
+            step.record = {"kind": "drop", "topic": name, "id": topic.id}
+        session.forget_writers()
+
+
+def delete_records(
+    session: "Session", topic: str, offsets: Mapping[int, int]
+) -> dict[int, int]:
+    """Record new log starts; a start that lies behind the present one changes nothing."""
+    with session.locked():
+        _topic(session, topic)
+        state = session.state
+        starts: dict[int, int] = {}
+        for partition, offset in offsets.items():
+            session.partition_path(topic, partition)  # raises for one that isn't there
+            end = state.ends[topic, partition]
+            start = state.starts.get((topic, partition), 0)
+            wanted = end if offset == -1 else offset
+            if not 0 <= wanted <= end:
+                raise OffsetOutOfRangeError(
+                    f"{topic}-{partition}: can't delete records before {wanted}, the high "
+                    f"watermark is {end}; nothing was deleted",
+                    offset=wanted,
+                    start=start,
+                    end=end,
+                )
+            starts[partition] = max(wanted, start)
+        raised = {p: o for p, o in starts.items() if o > state.starts.get((topic, p), 0)}
+        if raised:
+            snapshot_if_due(session)
+            with session.step() as step:
+                by_partition = {str(p): offset for p, offset in raised.items()}
+                step.record = {"kind": "start", "starts": {topic: by_partition}}
+            session.forget_writers()
+        return starts
+
+
+def reset_writer(session: "Session", writer: str, batch: int) -> None:
+    """Record that `writer` may commit again from `batch` on."""
+    with session.locked():
+        with session.step() as step:
+            step.record = {"kind": "reset", "writer": writer, "batch": batch}

@@ -1,0 +1,38 @@
+"""Kafka's checkpoint files of a log dir: recovery points, log starts, high watermarks.
+
+A reader goes by log-start-offset-checkpoint at any time; the other two are Kafka's and are
+brought up at a clean close (recovery points also when a segment rolls). Source: LogManager
+.checkpointRecoveryOffsetsInDir, .checkpointLogStartOffsetsInDir, ReplicaManager.checkpointHighWatermarks.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Final
+
+from sparklog.format.checkpoint import format_offsets, parse_offsets
+from sparklog.fs import FileSystem, read_bytes, write_durably
+
+RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"
+LOG_START: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARK: Final = "replication-offset-checkpoint"
+Offsets = dict[tuple[str, int], int]
+
+
+def read_offsets(fs: FileSystem, directory: str, name: str) -> Offsets:
+    """Return {(topic, partition): offset}; empty if there is no such file.
+
+    Raises DataCorruptionError for a damaged one, as Kafka takes the log dir offline then.
+    """
+    path = os.path.join(directory, name)
+    try:
+        raw = read_bytes(fs, path)
+    except FileNotFoundError:
+        return {}
+    return parse_offsets(raw, path=path) if raw else {}
+
+
+def write_offsets(
+    fs: FileSystem, directory: str, name: str, offsets: Mapping[tuple[str, int], int]
+) -> None:
+    """Replace a checkpoint file, durably."""
+    write_durably(fs, os.path.join(directory, name), format_offsets(offsets))

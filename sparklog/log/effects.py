@@ -1,0 +1,117 @@
+"""What follows a ledger record: files that show what it says. All of it can be repeated.
+
+Watermarks for readers, the topics file, log starts, the removal of deleted topics. The record is
+the truth; whoever completes a dead holder's step, or recovers, does these again.
+"""
+
+import contextlib
+import logging
+import os
+import uuid
+from typing import TYPE_CHECKING, Final
+
+from sparklog.errors import StorageUnavailableError
+from sparklog.format.names import parse_partition_dir
+from sparklog.fs import FileSystem
+from sparklog.log.checkpoints import LOG_START, write_offsets
+from sparklog.log.ledger import LEDGER
+from sparklog.log.state import Record
+from sparklog.log.topics import INTERNAL, write_topics
+from sparklog.log.watermarks import publish
+
+if TYPE_CHECKING:
+    from sparklog.log.session import Session
+
+_LOGGER: Final = logging.getLogger(__name__)
+_TOPIC_KINDS: Final = frozenset({"topic", "drop", "adopt"})
+_START_KINDS: Final = frozenset({"start", "drop", "adopt", "topic"})
+
+
+def publish_all(session: "Session") -> None:
+    """Show readers the ends of everything that is committed, by one rename."""
+    publish(session.fs, session.home, {**session.state.ends, LEDGER: session.ledger.end})
+
+
+def carry_out(session: "Session", record: Record) -> None:
+    """Do what this record asks for, beyond the watermarks."""
+    kind = record["kind"]
+    if kind in _START_KINDS:
+        write_starts(session)
+    if kind in _TOPIC_KINDS:
+        write_topics(session.fs, session.home, session.state)
+    if kind == "drop":
+        _remove_dropped(session)
+
+
+def carry_out_all(session: "Session", record: Record | None) -> None:
+    """Do it all, as after a crash; `record` is the last one if only that may be missing."""
+    if record is not None:
+        carry_out(session, record)
+        return
+    write_starts(session)
+    write_topics(session.fs, session.home, session.state)
+    _remove_dropped(session)
+
+
+def write_starts(session: "Session") -> None:
+    """Bring every log dir's log-start-offset-checkpoint up to the state."""
+    state = session.state
+    for number, directory in enumerate(session.directories):
+        starts = {
+            (t, p): offset
+            for (t, p), offset in state.starts.items()
+            if state.topics[t].dirs[p] == number
+        }
+        write_offsets(session.fs, directory, LOG_START, starts)
+
+
+def _remove_dropped(session: "Session") -> None:
+    """Take away partition directories that no topic of the state owns.
+
+    Those of dropped topics go; an empty one is a topic that was never committed and goes too;
+    anything else is kept under Kafka's name for strays, for it may be somebody's data.
+    """
+    fs, state = session.fs, session.state
+    for number, directory in enumerate(session.directories):
+        for name in fs.listdir(directory):
+            path = os.path.join(directory, name)
+            if name.endswith("-delete") and fs.is_dir(path):
+                remove_tree(fs, path)
+                continue
+            parsed = parse_partition_dir(name)
+            if parsed is None or parsed[0] in INTERNAL or not fs.is_dir(path):
+                continue
+            topic, partition = parsed
+            known = state.topics.get(topic)
+            if known is not None and known.dirs.get(partition) == number:
+                continue
+            dropped = partition in state.dropped.get(topic, {})
+            if dropped or _is_empty(fs, path):
+                doomed = f"{path}.{uuid.uuid4().hex}-delete"
+                fs.rename(path, doomed)
+                fs.sync_dir(directory)
+                remove_tree(fs, doomed)
+            else:
+                fs.rename(path, f"{path}.{uuid.uuid4().hex}-stray")
+                fs.sync_dir(directory)
+                _LOGGER.warning(
+                    "%s is in no topic of this log; renamed to -stray, nothing was removed", path
+                )
+
+
+def _is_empty(fs: FileSystem, path: str) -> bool:
+    names = [name for name in fs.listdir(path) if name.endswith(".log")]
+    return all(fs.size(os.path.join(path, name)) == 0 for name in names)
+
+
+def remove_tree(fs: FileSystem, path: str) -> None:
+    """Remove a partition directory with its files, and make that durable. Idempotent."""
+    with contextlib.suppress(FileNotFoundError):
+        for name in fs.listdir(path):
+            with contextlib.suppress(FileNotFoundError):
+                fs.unlink(os.path.join(path, name))
+        fs.rmdir(path)
+    fs.sync_dir(os.path.dirname(path))
+
+
+__all__ = ["StorageUnavailableError", "carry_out", "carry_out_all", "publish_all", "remove_tree"]

@@ -1,0 +1,53 @@
+"""The ledger as a table: which commit wrote which offsets."""
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+from sparklog.log.ledger import LEDGER, LEDGER_TOPIC, parse_rows
+from sparklog.log.reading import read_partition, schema_of
+from sparklog.log.view import View
+
+SCHEMA: Final = pa.schema(
+    [
+        ("offset", pa.int64()),
+        ("time", pa.timestamp("ms", tz="UTC")),
+        ("kind", pa.string()),
+        ("writer", pa.string()),
+        ("batch", pa.int64()),
+        ("fingerprint", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("first", pa.int64()),
+        ("end", pa.int64()),
+    ]
+)
+
+
+def commits_table(view: View, writer: str | None) -> pa.Table:
+    """Return the commits and appends that the ledger still holds, oldest first."""
+    start, end = view.spans([LEDGER])[LEDGER]
+    rows: list[dict[str, Any]] = []
+    schema = schema_of(["offset", "value"])
+    for batch in read_partition(view, LEDGER_TOPIC, 0, start, end, schema=schema):
+        for offset, record in parse_rows(batch):
+            if record["kind"] not in ("commit", "append"):
+                continue
+            if writer is not None and record.get("writer") != writer:
+                continue
+            common = {
+                "offset": offset,
+                "time": record["time"],
+                "kind": record["kind"],
+                "writer": record.get("writer"),
+                "batch": record.get("batch"),
+                "fingerprint": record.get("fp"),
+            }
+            spans = [
+                (topic, int(p), first, last)
+                for topic, by_partition in record["ends"].items()
+                for p, (first, last) in by_partition.items()
+            ]
+            for topic, p, first, last in spans or [(None, None, None, None)]:
+                rows.append({**common, "topic": topic, "partition": p, "first": first, "end": last})
+    return pa.Table.from_pylist(rows, schema=SCHEMA)

@@ -1,0 +1,349 @@
+"""`Log`: the public face of a log directory, for plain Python."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+import pyarrow as pa
+
+from sparklog.clock import Clock, system_clock
+from sparklog.config import LogOptions
+from sparklog.errors import InvalidRequestError
+from sparklog.fs import LOCAL, FileSystem
+from sparklog.log import admin
+from sparklog.log.commit import Chunk, CommitResult, Ends, Identity, commit, committed
+from sparklog.log.history import commits_table
+from sparklog.log.opening import close_session, open_session
+from sparklog.log.positions import Position, When, offsets_for_times, resolve, to_ms
+from sparklog.log.reading import check_isolation, follow, read_partition, schema_of
+from sparklog.log.session import Session
+from sparklog.log.staging import Framing, Stager
+from sparklog.log.topics import TopicInfo
+from sparklog.log.view import View
+
+Data = pa.Table | pa.RecordBatch | pa.RecordBatchReader
+APPEND_BYTES: Final = 64 << 20
+"""A reader given to `append` is committed in pieces of about so many bytes."""
+
+
+def split_path(path: str | os.PathLike[str]) -> list[str]:
+    """Return the absolute log dirs of a path, several joined by "," (Kafka's log.dirs)."""
+    parts = [part.strip() for part in os.fspath(path).split(",")]
+    if not all(parts):
+        raise InvalidRequestError(f"path={path!r}: want a directory, or several joined by ','")
+    return [os.path.abspath(part.removeprefix("file://")) for part in parts]
+
+
+class Log:
+    """A log directory, opened by `sparklog.open`; a context manager.
+
+    In mode "r" no lock is taken and nothing on disk changes. In mode "rw" brokers are kept out
+    until the last process has closed the log; any number of processes and threads may write at
+    the same time, their commits take turns. Reading methods see what is committed, whoever
+    committed it.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        mode: str = "r",
+        options: Mapping[str, object] | None = None,
+        until: str = "high-watermark",
+        fs: FileSystem = LOCAL,
+        clock: Clock = system_clock,
+    ) -> None:
+        if mode not in ("r", "rw"):
+            raise InvalidRequestError(f"mode={mode!r}: want 'r' or 'rw'")
+        self.path = os.fspath(path)
+        self._fs, self._clock = fs, clock
+        self._directories = split_path(path)
+        self._options = LogOptions.parse(options or {})
+        self._session: Session | None = None
+        if mode == "rw":
+            self._session = open_session(fs, clock, self._directories, self._options)
+        try:
+            self._view = View(fs, self._directories, until=until)
+        except BaseException:
+            self.close()
+            raise
+
+    # --- topics ------------------------------------------------------------------------------
+
+    def topics(self) -> dict[str, TopicInfo]:
+        """Return {name: TopicInfo} of all topics, without sparklog's own ledger."""
+        return self._view.topics()
+
+    def topic(self, name: str) -> TopicInfo:
+        """Return one topic. Raises UnknownTopicError."""
+        topics = self.topics()
+        if name not in topics:
+            self._view.partitions(name)  # raises for a topic that isn't there
+            raise admin.unknown(name, self.path, topics)
+        return topics[name]
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, object] | None = None,
+        *,
+        if_not_exists: bool = False,
+    ) -> TopicInfo:
+        """Make a topic; a new partition goes to the log dir that has fewest.
+
+        `config` takes Kafka's topic keys ("retention.ms", ...); what it leaves out has the
+        defaults of the log's options, then Kafka's. A topic that was deleted and is made again
+        goes on at its old end, so that no offset ever names two records.
+
+        Raises: InvalidRequestError for a name that is reserved, taken or collides, or a bad config.
+        """
+        admin.create_topic(self._writing(), name, partitions, config or {}, if_not_exists)
+        return self.topic(name)
+
+    def alter_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        config: Mapping[str, object | None] | None = None,
+    ) -> TopicInfo:
+        """Change configs (None resets one) or add partitions (their number can't fall)."""
+        admin.alter_topic(self._writing(), name, partitions, config or {})
+        return self.topic(name)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its files. Readers at work get an error that says so."""
+        admin.delete_topic(self._writing(), name)
+
+    def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
+        """Raise log start offsets: records before {partition: offset} are gone for readers.
+
+        -1 means the high watermark. Files go with retention. Returns the log starts that hold now.
+        Raises OffsetOutOfRangeError for an offset past the high watermark. Source: KIP-107.
+        """
+        return admin.delete_records(self._writing(), topic, offsets)
+
+    # --- writing -----------------------------------------------------------------------------
+
+    def append(
+        self,
+        topic: str,
+        data: Data,
+        partition: int | None = None,
+        producer: tuple[int, int, int] | None = None,
+        *,
+        framing: Framing | None = None,
+    ) -> Ends:
+        """Append records and return {topic: {partition: (first offset, end offset)}}.
+
+        Args:
+            data: columns value (binary or string, null is a tombstone) and, if wanted, key,
+                headers (list<struct<key: string, value: binary>>), timestamp, partition. A table
+                or batch is one atomic commit; a reader is committed every 64 MiB.
+            partition: for all rows; else the column, else murmur2 of the key as Kafka's default
+                partitioner, else one partition for the whole batch (sticky).
+            producer: (producer id, epoch, sequence of the first row) of an idempotent producer,
+                with `partition`: an append that was made before returns its old offsets.
+        Raises: InvalidRequestError, UnknownTopicError, RecordTooLargeError before anything is
+            written; FencedError, OutOfOrderSequenceError; StorageUnavailableError.
+        Cost: fsync of each touched partition, of the ledger and of the watermark file.
+        """
+        session, info = self._writing(), self.topic(topic)
+        if producer is not None and (partition is None or isinstance(data, pa.RecordBatchReader)):
+            raise InvalidRequestError(
+                "an idempotent append takes a table or batch and the number of its partition"
+            )
+        framing = framing or Framing()
+        if producer is not None:
+            framing = Framing(
+                batch_size=framing.batch_size,
+                codec=framing.codec,
+                level=framing.level,
+                producer=producer,
+            )
+        ends: Ends = {}
+        for piece in _pieces(data):
+            stager = Stager(self._fs, self._clock, framing)
+            for rows in piece:
+                stager.add(info, admin.check_columns(rows), partition=partition)
+            result = commit(session, stager.finish())
+            for p, (first, end) in result.ends.get(topic, {}).items():
+                spans = ends.setdefault(topic, {})
+                spans[p] = (min(first, spans.get(p, (first, end))[0]), end)
+        return ends
+
+    def commit(
+        self,
+        chunks: Sequence[Chunk],
+        *,
+        identity: Identity | None = None,
+        app: str = "",
+        source: Mapping[str, Any] | None = None,
+    ) -> CommitResult:
+        """Commit staged chunks at once; see `sparklog.log.commit.commit`. The sink's entry."""
+        return commit(self._writing(), chunks, identity=identity, app=app, source=source)
+
+    def committed(self, identity: Identity) -> CommitResult | None:
+        """Return what this micro-batch wrote, or None. Raises BatchConflictError."""
+        session = self._writing()
+        with session.locked():
+            return committed(session, identity)
+
+    def stager(self, framing: Framing, *, label: str | None = None) -> Stager:
+        """Return a Stager on this log's file system and clock."""
+        return Stager(self._fs, self._clock, framing, label=label)
+
+    def reset_writer(self, writer: str, batch: int) -> None:
+        """Let `writer` commit again from `batch` on; what it committed before stays."""
+        admin.reset_writer(self._writing(), writer, batch)
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def read(
+        self,
+        topic: str,
+        partitions: Iterable[int] | None = None,
+        start: Position = "earliest",
+        end: Position = "latest",
+        isolation: str = "read_uncommitted",
+        columns: Sequence[str] | None = None,
+        follow: bool = False,
+    ) -> pa.RecordBatchReader:
+        """Stream records, partition after partition, each in offset order.
+
+        Args:
+            start, end: "earliest", "latest", a datetime (with zone) or {partition: offset}
+                (-2 earliest, -1 latest); `end` is exclusive and fixed when the call is made.
+            isolation: "read_committed" leaves out aborted transactions and stops at open ones.
+            columns: some of key, value, topic, partition, offset, timestamp, timestampType,
+                headers; what is left out is not decoded.
+            follow: go on for ever with what is committed later; `end` is then ignored.
+        Raises: OffsetOutOfRangeError, UnknownTopicError at once; DataCorruptionError,
+            TopicReplacedError from the reader's next batch, with the exact range.
+        Memory: a few MiB at a time, whatever the topic's size.
+        """
+        schema = schema_of(columns)
+        check_isolation(isolation)
+        numbers = list(partitions) if partitions is not None else self._view.partitions(topic)
+        spans = self._view.spans([(topic, p) for p in numbers])
+        first = resolve(
+            self._view, topic, numbers, start, spans, name="start", isolation=isolation
+        )
+        if follow:
+            batches = _follow(self._view, topic, numbers, first, schema, isolation)
+        else:
+            last = resolve(self._view, topic, numbers, end, spans, name="end", isolation=isolation)
+            batches = self._read(topic, first, last, schema, isolation)
+        return pa.RecordBatchReader.from_batches(schema, batches)
+
+    def _read(
+        self,
+        topic: str,
+        first: Mapping[int, int],
+        last: Mapping[int, int],
+        schema: pa.Schema,
+        isolation: str,
+    ) -> Iterator[pa.RecordBatch]:
+        for p, start in first.items():
+            end = last[p]
+            if isolation == "read_committed":
+                end = min(end, self._view.reader(topic, p).last_stable_offset(end))
+            yield from read_partition(
+                self._view, topic, p, start, end, schema=schema, isolation=isolation
+            )
+
+    def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
+        """Return {partition: (log start offset, high watermark)}."""
+        keys = [(topic, p) for p in self._view.partitions(topic)]
+        return {p: span for (_, p), span in self._view.spans(keys).items()}
+
+    def offsets_for_times(
+        self, topic: str, when: When, isolation: str = "read_uncommitted"
+    ) -> dict[int, int | None]:
+        """Return {partition: first offset at or after a time, None if there is none}.
+
+        `when`: ms since the epoch, a datetime with zone, or {partition: either}; -1 is the end,
+        -2 the log start, -3 the record with the greatest timestamp, as in Kafka's ListOffsets.
+        """
+        check_isolation(isolation)
+        by_partition: Mapping[int, Any] = (
+            when if isinstance(when, Mapping) else dict.fromkeys(self._view.partitions(topic), when)
+        )
+        times = {p: to_ms(time) for p, time in by_partition.items()}
+        spans = self._view.spans([(topic, p) for p in times])
+        return offsets_for_times(self._view, topic, times, spans, isolation=isolation)
+
+    def commits(self, writer: str | None = None) -> pa.Table:
+        """Return the ledger: which commit wrote which offsets, when, for whom.
+
+        Columns: offset, time, kind, writer, batch, fingerprint, topic, partition, first, end;
+        one row for each partition that a commit touched. `writer` keeps only that writer's.
+        """
+        return commits_table(self._view, writer)
+
+    @property
+    def view(self) -> View:
+        """The lock-free view that the reading methods use."""
+        return self._view
+
+    # --- the end -----------------------------------------------------------------------------
+
+    def _writing(self) -> Session:
+        if self._session is None:
+            raise InvalidRequestError(
+                f"{self.path} is open for reading; use sparklog.open(path, mode='rw')"
+            )
+        return self._session
+
+    def close(self) -> None:
+        """Close; the last writer leaves what a broker's clean stop would. Idempotent."""
+        session, self._session = self._session, None
+        if session is not None:
+            close_session(session)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _pieces(data: Data) -> Iterator[list[pa.RecordBatch]]:
+    """Cut the input into commits."""
+    if isinstance(data, pa.RecordBatch):
+        yield [data]
+    elif isinstance(data, pa.Table):
+        yield data.to_batches()
+    elif isinstance(data, pa.RecordBatchReader):
+        piece: list[pa.RecordBatch] = []
+        size = 0
+        for rows in data:
+            piece.append(rows)
+            size += rows.nbytes
+            if size >= APPEND_BYTES:
+                yield piece
+                piece, size = [], 0
+        if piece:
+            yield piece
+    else:
+        raise InvalidRequestError(
+            f"data is a {type(data).__name__}: want a pyarrow Table, RecordBatch or "
+            "RecordBatchReader"
+        )
+
+
+def _follow(
+    view: View,
+    topic: str,
+    partitions: Sequence[int],
+    first: Mapping[int, int],
+    schema: pa.Schema,
+    isolation: str,
+) -> Iterator[pa.RecordBatch]:
+    return follow(view, topic, partitions, first, schema=schema, isolation=isolation)

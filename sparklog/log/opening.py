@@ -1,0 +1,282 @@
+"""From a path to a session: a new log, one closed cleanly, one left open, or a broker's.
+
+Without the guard nobody of us had the log open, so what lies there is either just as our last
+clean close left it, or a broker's work since. Then its own rules say where the logs end, and the
+ledger takes that over in one `adopt` record. Source: PROTOCOL, "Open for writing" and "Close".
+"""
+
+import contextlib
+import logging
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from sparklog.clock import Clock
+from sparklog.config import LogOptions, TopicConfig
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.format.checkpoint import parse_partition_metadata
+from sparklog.format.names import parse_partition_dir, snapshot_name
+from sparklog.fs import FileSystem, LockFile, read_bytes
+from sparklog.log.checkpoints import (
+    HIGH_WATERMARK,
+    LOG_START,
+    RECOVERY_POINT,
+    Offsets,
+    read_offsets,
+    write_offsets,
+)
+from sparklog.log.effects import carry_out_all, publish_all, remove_tree
+from sparklog.log.guard import (
+    check_sound,
+    is_guarded,
+    lock_out_brokers,
+    lower_guard,
+    raise_guard,
+    was_clean,
+)
+from sparklog.log.ledger import (
+    LEDGER,
+    LEDGER_TOPIC,
+    Ledger,
+    fold,
+    ledger_bases,
+    ledger_config,
+    ledger_path,
+    whole_end,
+)
+from sparklog.log.load import LoadReport, load
+from sparklog.log.partition import PartitionLog
+from sparklog.log.session import Session
+from sparklog.log.state import LogState, Record, TopicState
+from sparklog.log.topics import INTERNAL, new_topic_id, partition_path
+
+_LOGGER: Final = logging.getLogger(__name__)
+_KEEP: Final = {"retention.ms": "-1"}  # nobody's records expire because we took a log over
+
+
+def open_session(
+    fs: FileSystem, clock: Clock, directories: Sequence[str], options: LogOptions
+) -> Session:
+    """Open a log for writing; make it where the first directory is missing or empty.
+
+    Raises: LogLockedError where a broker runs or another process is busy for too long;
+    InvalidRequestError on a file system without sound locks; DataCorruptionError if the ledger
+    itself is damaged (a damaged partition only goes offline).
+    """
+    for directory in directories:
+        if not fs.is_dir(directory):
+            with contextlib.suppress(FileExistsError):
+                fs.mkdir(directory)
+            fs.sync_dir(os.path.dirname(directory))
+        check_sound(fs, directory)
+    brokers_out: list[LockFile] = lock_out_brokers(fs, directories)
+    session: Session | None = None
+    try:
+        session = Session(fs, clock, list(directories), options, brokers_out)
+        session.lock.join()
+        with session.exclusive():
+            if is_guarded(fs, session.home) and _has_ledger(session):
+                raise_guard(fs, session.directories)  # the others' too, if we died in between
+                session.refresh()
+            else:
+                _take_over(session)
+        return session
+    except BaseException:
+        for file in brokers_out:
+            file.close()
+        if session is not None:
+            session.release()
+        raise
+
+
+def _has_ledger(session: Session) -> bool:
+    return session.fs.is_dir(ledger_path(session.home))
+
+
+def _take_over(session: Session) -> None:
+    """Start from a directory that no session of ours has open."""
+    fs, home = session.fs, session.home
+    page = session.lock.read()
+    generation = max(0 if page is None else page.generation, session.clock() * 1000)
+    clean = was_clean(fs, session.directories)
+    found = _partitions(session)
+    end = _ledger_end(session, found)
+    session.state = LogState()
+    if end:
+        fold(fs, home, end, state=session.state, first=None)
+        session.reload(end, generation=generation, fresh=True)
+        if not (clean and _is_as_we_left_it(session, found)):
+            _adopt(session, found, clean=clean)
+    else:
+        _make_ledger(session, generation)
+        if found:
+            _adopt(session, found, clean=clean)
+    carry_out_all(session, None)
+    publish_all(session)
+    raise_guard(fs, session.directories)
+    session.idle()
+
+
+def _partitions(session: Session) -> dict[tuple[str, int], int]:
+    """Return {(topic, partition): number of its log dir} of everything that lies there."""
+    found: dict[tuple[str, int], int] = {}
+    for number, directory in enumerate(session.directories):
+        for name in session.fs.listdir(directory):
+            key = parse_partition_dir(name)
+            if key is None or key[0] in INTERNAL:
+                continue
+            if not session.fs.is_dir(os.path.join(directory, name)):
+                continue
+            if key in found:
+                raise InvalidRequestError(
+                    f"{name} lies in two log dirs, {session.directories[found[key]]} and "
+                    f"{directory}: move one of them away"
+                )
+            found[key] = number
+    return found
+
+
+def _ledger_end(session: Session, found: dict[tuple[str, int], int]) -> int:
+    """Return the ledger's end; 0 if there is none (or one that was never finished)."""
+    fs, home = session.fs, session.home
+    if not _has_ledger(session):
+        return 0
+    try:
+        end = whole_end(fs, home) if ledger_bases(fs, home) else 0
+    except DataCorruptionError:
+        if found:
+            raise
+        end = 0
+    if not end:
+        remove_tree(fs, ledger_path(home))
+    return end
+
+
+def _make_ledger(session: Session, generation: int) -> None:
+    log = PartitionLog.create(
+        session.fs,
+        ledger_path(session.home),
+        topic=LEDGER_TOPIC,
+        partition=0,
+        topic_id=new_topic_id(),
+        config=ledger_config(),
+        clock=session.clock,
+    )
+    log.sync()
+    session.fs.sync_dir(session.home)
+    session.ledger = Ledger(log)
+    record = {**session.state.snapshot()}
+    session.ledger.append(record, epoch=0, time_ms=session.clock(), sync=True)
+    session.reload(session.ledger.end, generation=generation, fresh=True)
+
+
+def _is_as_we_left_it(session: Session, found: dict[tuple[str, int], int]) -> bool:
+    """Tell whether partitions, watermarks and ledger agree, as after our own clean close."""
+    known = {(t, p): d for t, topic in session.state.topics.items() for p, d in topic.dirs.items()}
+    if known != found:
+        return False
+    marks: Offsets = {}
+    for directory in session.directories:
+        marks |= read_offsets(session.fs, directory, HIGH_WATERMARK)
+    return all(marks.get(key) == end for key, end in session.state.ends.items())
+
+
+def _adopt(session: Session, found: dict[tuple[str, int], int], *, clean: bool) -> None:
+    """Load every partition as Kafka would and write what that gives into the ledger."""
+    fs, state = session.fs, session.state
+    points: Offsets = {}
+    starts: Offsets = {}
+    for directory in session.directories:
+        points |= read_offsets(fs, directory, RECOVERY_POINT)
+        starts |= read_offsets(fs, directory, LOG_START)
+    topics: dict[str, TopicState] = {}
+    loaded: dict[tuple[str, int], LoadReport] = {}
+    for (topic, partition), number in sorted(found.items()):
+        path = os.path.join(session.directories[number], f"{topic}-{partition}")
+        topic_id = _topic_id(fs, path)
+        before = state.topics.get(topic)
+        config = before.config if before is not None and before.id == topic_id else _KEEP
+        topics.setdefault(topic, TopicState(topic_id, dict(config), {})).dirs[partition] = number
+        key = topic, partition
+        loaded[key] = load(
+            fs,
+            path,
+            TopicConfig.parse(config),
+            session.clock,
+            clean=clean,
+            recovery_point=points.get(key, 0),
+            log_start=starts.get(key, 0),
+        )
+        _refuse_open_transactions(key, loaded[key])
+    adopted = LogState(
+        topics=topics,
+        ends={key: report.end for key, report in loaded.items()},
+        starts={key: report.start for key, report in loaded.items() if report.start},
+    )
+    if adopted.layout() == state.layout():
+        return  # a broker was here, or our mark was lost, but nothing that shows has changed
+    epoch = max([state.epoch, *(report.epoch for report in loaded.values())]) + 1
+    record: Record = {"kind": "adopt", **adopted.layout()}
+    whole = session.ledger.append(
+        record, epoch=epoch, time_ms=max(session.clock(), state.time_ms), sync=True
+    )
+    state.apply(whole)
+    _LOGGER.warning(
+        "%s: adopted %d partitions as a broker left them, leader epoch %d",
+        session.home, len(found), epoch,
+    )
+
+
+def _topic_id(fs: FileSystem, path: str) -> str:
+    name = os.path.join(path, "partition.metadata")
+    try:
+        return parse_partition_metadata(read_bytes(fs, name), path=name)
+    except FileNotFoundError:
+        return new_topic_id()
+
+
+def _refuse_open_transactions(key: tuple[str, int], report: LoadReport) -> None:
+    if report.open_transactions:
+        raise InvalidRequestError(
+            f"{key[0]}-{key[1]} has open transactions of producers "
+            f"{sorted(report.open_transactions)}: nobody here could end them, and read_committed "
+            "readers would never pass them. Let a broker end them, then open the log again; "
+            "mode='r' reads it as it is"
+        )
+
+
+def close_session(session: Session) -> None:
+    """Close; the last session of the log leaves it as a broker's clean stop would.
+
+    Raises what the disk raises; the locks are released in any case, and the next open recovers.
+    """
+    try:
+        with session.locked():
+            if session.lock.is_last() and not session.offline:
+                _leave_clean(session)
+    finally:
+        session.release()
+
+
+def _leave_clean(session: Session) -> None:
+    fs, state = session.fs, session.state
+    for topic, partition in state.ends:
+        path = partition_path(session.directories, topic, state.topics[topic], partition)
+        # The snapshot at the end is the last thing a clean close writes: it is closed already.
+        if not fs.exists(os.path.join(path, snapshot_name(state.ends[topic, partition]))):
+            session.writer(topic, partition).close()
+    session.ledger.log.close()
+    for number, directory in enumerate(session.directories):
+        mine = {key: end for key, end in state.ends.items() if _dir_of(state, key) == number}
+        if directory == session.home:
+            mine[LEDGER] = session.ledger.end
+        starts = {key: state.starts[key] for key in mine.keys() & state.starts.keys()}
+        write_offsets(fs, directory, RECOVERY_POINT, mine)
+        write_offsets(fs, directory, LOG_START, starts)
+        write_offsets(fs, directory, HIGH_WATERMARK, mine)
+    publish_all(session)
+    lower_guard(fs, session.directories)
+
+
+def _dir_of(state: LogState, key: tuple[str, int]) -> int:
+    return state.topics[key[0]].dirs[key[1]]

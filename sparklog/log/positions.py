@@ -1,0 +1,101 @@
+"""From "earliest", a datetime or {partition: offset} to offsets: where a read begins and ends."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
+from sparklog.log.view import View
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+Position = str | datetime | Mapping[int, int]
+When = int | datetime | Mapping[int, int | datetime]
+Spans = Mapping[tuple[str, int], tuple[int, int]]
+
+
+def to_ms(when: int | datetime) -> int:
+    """Return milliseconds since the epoch, rounded up; a datetime must carry its zone."""
+    if isinstance(when, datetime):
+        if when.tzinfo is None:
+            raise InvalidRequestError(
+                f"{when!r} has no time zone: give one, e.g. datetime(..., tzinfo=timezone.utc)"
+            )
+        delta = when - datetime.fromtimestamp(0, UTC)
+        micros = (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+        return -(-micros // 1000)
+    return int(when)
+
+
+def offsets_for_times(
+    view: View, topic: str, when: Mapping[int, int], spans: Spans, *, isolation: str
+) -> dict[int, int | None]:
+    """Return {partition: first offset with a timestamp >= when, in ms; None if there is none}.
+
+    As Kafka's ListOffsets: the first segment that reaches the time answers. -1 is the end, -2
+    the log start, -3 the first record with the greatest timestamp. Cost: two index look-ups and a
+    scan of at most index.interval.bytes of batches a partition.
+    """
+    answer: dict[int, int | None] = {}
+    for partition, timestamp in when.items():
+        start, end = spans[topic, partition]
+        reader = view.reader(topic, partition)
+        if isolation == "read_committed":
+            end = reader.last_stable_offset(end)
+        if timestamp in (EARLIEST, LATEST):
+            answer[partition] = start if timestamp == EARLIEST else end
+        else:
+            found = (
+                reader.offset_of_max_timestamp(start, end)
+                if timestamp == -3
+                else reader.offset_for_time(timestamp, start, end)
+            )
+            answer[partition] = None if found is None else found[0]
+    return answer
+
+
+def resolve(
+    view: View,
+    topic: str,
+    partitions: Sequence[int],
+    position: Position,
+    spans: Spans,
+    *,
+    name: str,
+    isolation: str,
+) -> dict[int, int]:
+    """Return {partition: offset} for a start or end position (`name` says which, for errors).
+
+    Raises OffsetOutOfRangeError for an offset outside of [log start, high watermark].
+    """
+    if isinstance(position, datetime):
+        when = dict.fromkeys(partitions, to_ms(position))
+        found = offsets_for_times(view, topic, when, spans, isolation=isolation)
+        return {p: spans[topic, p][1] if at is None else at for p, at in found.items()}
+    if isinstance(position, str):
+        if position not in ("earliest", "latest"):
+            raise InvalidRequestError(
+                f"{name}={position}: want 'earliest', 'latest', a datetime or {{partition: offset}}"
+            )
+        side = 0 if position == "earliest" else 1
+        return {p: spans[topic, p][side] for p in partitions}
+    unknown = set(position) - set(partitions)
+    if unknown:
+        raise InvalidRequestError(f"{name} names partitions {sorted(unknown)}, not read here")
+    default = EARLIEST if name == "start" else LATEST
+    return {p: _checked(topic, p, position.get(p, default), spans) for p in partitions}
+
+
+def _checked(topic: str, partition: int, offset: int, spans: Spans) -> int:
+    start, end = spans[topic, partition]
+    if offset in (EARLIEST, LATEST):
+        return start if offset == EARLIEST else end
+    if not start <= offset <= end:
+        raise OffsetOutOfRangeError(
+            f"{topic}-{partition} holds offsets [{start}, {end}), {offset} was asked for: "
+            "start at 'earliest' or 'latest', or at an offset in between",
+            offset=offset,
+            start=start,
+            end=end,
+        )
+    return offset

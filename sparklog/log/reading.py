@@ -1,0 +1,183 @@
+"""Record batches out of a log, partition by partition, without a lock and in bounded memory."""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from sparklog.clock import attempts, pause
+from sparklog.errors import (
+    DataCorruptionError,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    TopicReplacedError,
+    UnknownTopicError,
+)
+from sparklog.log.reader import StaleReadError
+from sparklog.log.view import View
+
+HEADERS_TYPE: Final = pa.list_(
+    pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
+)
+SCHEMA: Final = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestampType", pa.int32()),
+        ("headers", HEADERS_TYPE),
+    ]
+)
+"""The columns of Spark's Kafka source. timestampType: 0 CreateTime, 1 LogAppendTime."""
+
+ISOLATION: Final = ("read_uncommitted", "read_committed")
+_RETRY_MS: Final = 1000
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+def schema_of(columns: Sequence[str] | None) -> pa.Schema:
+    """Return SCHEMA cut to `columns`, in their order. Raises InvalidRequestError."""
+    if columns is None:
+        return SCHEMA
+    unknown = [name for name in columns if name not in SCHEMA.names]
+    if unknown:
+        raise InvalidRequestError(f"columns {unknown}: want some of {SCHEMA.names}")
+    return pa.schema([SCHEMA.field(name) for name in columns])
+
+
+def check_isolation(isolation: str) -> None:
+    """Raise InvalidRequestError unless `isolation` is one of ISOLATION."""
+    if isolation not in ISOLATION:
+        raise InvalidRequestError(f"isolation={isolation}: want one of {', '.join(ISOLATION)}")
+
+
+def read_partition(
+    view: View,
+    topic: str,
+    partition: int,
+    start: int,
+    end: int,
+    *,
+    schema: pa.Schema,
+    isolation: str = "read_uncommitted",
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records with start <= offset < end, `end` at or below the high watermark.
+
+    Raises, after a second of retries: TopicReplacedError, OffsetOutOfRangeError or
+    DataCorruptionError, whichever the files then show.
+    """
+    topic_id = view.topic_id(topic, partition)
+    at, patience = start, attempts(_RETRY_MS, pause_ms=5)
+    while at < end:
+        try:
+            reader = view.reader(topic, partition)
+            for rows, following in reader.read_from(
+                at, end, columns=schema.names, isolation=isolation
+            ):
+                at = following
+                patience = attempts(_RETRY_MS, pause_ms=5)
+                if rows.num_rows:
+                    yield complete(rows, topic, partition, schema)
+            return
+        except (StaleReadError, FileNotFoundError, UnknownTopicError, DataCorruptionError) as error:
+            # A roll, a clean-up or an undo may have moved files under us: look again, then judge.
+            _judge(view, topic, partition, topic_id, at, end, error)
+            if next(patience, None) is None:
+                raise _corrupt(view, topic, partition, at, end, error) from error
+            _LOGGER.debug("%s-%d at %d: %s; reading again", topic, partition, at, error)
+            view.reader(topic, partition).refresh()
+
+
+def _judge(
+    view: View,
+    topic: str,
+    partition: int,
+    topic_id: str | None,
+    at: int,
+    end: int,
+    error: Exception,
+) -> None:
+    view.refresh()
+    now = view.topic_id(topic, partition)
+    if now is None:
+        raise UnknownTopicError(f"{topic}-{partition} was deleted while it was read") from error
+    if now != topic_id:
+        raise TopicReplacedError(
+            f"{topic}-{partition} was deleted and made again (topic id {topic_id}, now {now}): "
+            "its offsets are not those that were planned; start over"
+        ) from error
+    start, mark = view.spans([(topic, partition)])[topic, partition]
+    if at < start:
+        raise OffsetOutOfRangeError(
+            f"{topic}-{partition}: offsets [{at}, {min(start, end)}) are gone, the log starts at "
+            f"{start} now; start again at 'earliest'",
+            offset=at,
+            start=start,
+            end=mark,
+        ) from error
+
+
+def _corrupt(
+    view: View, topic: str, partition: int, at: int, end: int, error: Exception
+) -> DataCorruptionError:
+    if isinstance(error, DataCorruptionError):
+        return error
+    return DataCorruptionError(
+        f"{error}; run recovery, or restore the file from a copy",
+        path=view.reader(topic, partition).path,
+        first=at,
+        end=end,
+    )
+
+
+def complete(
+    rows: pa.RecordBatch, topic: str, partition: int, schema: pa.Schema
+) -> pa.RecordBatch:
+    """Add the topic and partition columns, in the schema's order."""
+    constants: Mapping[str, pa.Scalar] = {
+        "topic": pa.scalar(topic, pa.string()),
+        "partition": pa.scalar(partition, pa.int32()),
+    }
+    columns = [
+        pa.repeat(constants[name], rows.num_rows) if name in constants else rows.column(name)
+        for name in schema.names
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def follow(
+    view: View,
+    topic: str,
+    partitions: Sequence[int],
+    positions: Mapping[int, int],
+    *,
+    schema: pa.Schema,
+    isolation: str,
+    poll_ms: float = 20,
+) -> Iterator[pa.RecordBatch]:
+    """Yield records as they are committed, for ever; new ones show within about `poll_ms`."""
+    at = dict(positions)
+    keys = [(topic, p) for p in partitions]
+    while True:
+        found = False
+        for (_, partition), (start, end) in view.spans(keys).items():
+            if isolation == "read_committed":
+                end = view.reader(topic, partition).last_stable_offset(end)
+            if at[partition] < end:
+                found = True
+                yield from read_partition(
+                    view, topic, partition, at[partition], end, schema=schema, isolation=isolation
+                )
+                at[partition] = end
+            elif at[partition] < start:  # everything up to here was deleted
+                raise OffsetOutOfRangeError(
+                    f"{topic}-{partition}: offsets [{at[partition]}, {start}) are gone; "
+                    "start again at 'earliest'",
+                    offset=at[partition], start=start, end=end,
+                )
+        if not found:
+            pause(poll_ms)

@@ -1,0 +1,250 @@
+"""A log opened for writing: the lock, the folded state, and a partition's writer when asked for.
+
+Everything that changes a log is one *step* under the write lock:
+
+    with session.locked():                # LOCK: undoes or completes what a dead holder left
+        with session.step(...) as step:   # the intent, then the header BUSY
+            ...append, make, sync...
+            step.record = {...}           # the ledger record = the commit point
+        # effects of the record, watermarks, header IDLE, a new generation
+
+What fails before the record is durable is undone; what fails after it is completed by whoever
+locks next. Source of the rules: PROTOCOL, section 1.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from sparklog.clock import Clock
+from sparklog.config import LogOptions, TopicConfig
+from sparklog.errors import DataCorruptionError, SparklogError, UnknownTopicError
+from sparklog.fs import FileSystem, LockFile
+from sparklog.log import takeover
+from sparklog.log.effects import carry_out, publish_all
+from sparklog.log.ledger import LEDGER, Ledger, fold, ledger_config, ledger_path
+from sparklog.log.lock import LogLock, Page, State
+from sparklog.log.partition import PartitionLog
+from sparklog.log.state import LogState, Record
+from sparklog.log.topics import partition_path
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class Step:
+    """One change on its way: set `record` before the block ends."""
+
+    def __init__(self) -> None:
+        self.record: Record | None = None
+
+
+class Session:
+    """One handle on a log. Threads may share it; a forked child may not."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        clock: Clock,
+        directories: list[str],
+        options: LogOptions,
+        brokers_out: list[LockFile],
+    ) -> None:
+        self.fs, self.clock, self.directories, self.options = fs, clock, directories, options
+        self.lock = LogLock(fs, directories[0], timeout_ms=options.lock_timeout_ms)
+        self.state = LogState()
+        self.ledger: Ledger
+        self.generation = 0
+        self._loaded = False  # whether state, ledger and writers are those of `generation`
+        self.offline: dict[tuple[str, int], DataCorruptionError] = {}
+        self._brokers_out = brokers_out
+        self._writers: dict[tuple[str, int], PartitionLog] = {}
+        self._mutex = threading.Lock()
+        self._closed = False
+
+    @property
+    def home(self) -> str:
+        """The first log dir, where sparklog's own files lie."""
+        return self.directories[0]
+
+    @property
+    def sync(self) -> bool:
+        """Whether commits are fsynced (flush=commit)."""
+        return self.options.flush == "commit"
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Hold the write lock, without a look at the page (for opening and closing)."""
+        with self._mutex:
+            if self._closed:
+                raise SparklogError(f"{self.home}: this log is closed; open it again")
+            self.lock.acquire()
+            try:
+                yield
+            finally:
+                self.lock.release()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the write lock with a state that is up to date."""
+        with self.exclusive():
+            self.refresh()
+            yield
+
+    def refresh(self) -> None:
+        """LOCK's second half: recover what needs it, else catch up with other processes."""
+        page = self.lock.read()
+        if page is None or page.state is State.FULL:
+            takeover.full(self)
+        elif page.state is State.BUSY:
+            takeover.quick(self, page)
+        elif not self._loaded or page.generation != self.generation:
+            self.reload(page.ledger_end, generation=page.generation)
+
+    def reload(self, ledger_end: int, *, generation: int, fresh: bool = False) -> None:
+        """Drop every cache and fold the ledger up to `ledger_end` (only its news, if it can)."""
+        known = self.ledger.end if self._loaded and not fresh else -1
+        self._writers.clear()
+        if not 0 <= known <= ledger_end:
+            self.state, known = LogState(), -1
+        first = None if known < 0 else known
+        fold(self.fs, self.home, ledger_end, state=self.state, first=first)
+        self.ledger = Ledger(self._open(ledger_path(self.home), ledger_config(), ledger_end, 0))
+        self.generation, self._loaded = generation, True
+
+    def forget(self) -> None:
+        """Make the next `refresh` load everything anew."""
+        self._loaded = False
+        self._writers.clear()
+
+    def forget_writers(self) -> None:
+        """Open partitions anew when they are next written: their config or start changed."""
+        self._writers.clear()
+
+    def writer(self, topic: str, partition: int) -> PartitionLog:
+        """Return the partition's writer. Use it within a step only.
+
+        Raises UnknownTopicError, or DataCorruptionError if the partition is offline.
+        """
+        key = topic, partition
+        if key in self.offline:
+            raise self.offline[key]
+        log = self._writers.get(key)
+        if log is None:
+            path = self.partition_path(topic, partition)
+            config = TopicConfig.parse(self.state.topics[topic].config)
+            start = self.state.starts.get(key, 0)
+            log = self._open(path, config, self.state.ends[key], start)
+            self._writers[key] = log
+        return log
+
+    def _open(self, path: str, config: TopicConfig, end: int, start: int) -> PartitionLog:
+        return PartitionLog.open(
+            self.fs, path, config, self.clock, end_offset=end, start_offset=start
+        )
+
+    def partition_path(self, topic: str, partition: int) -> str:
+        """Return a partition's directory. Raises UnknownTopicError."""
+        state = self.state.topics.get(topic)
+        if state is None or partition not in state.dirs:
+            held = "no such topic" if state is None else f"it has partitions {sorted(state.dirs)}"
+            raise UnknownTopicError(f"{topic}-{partition} is not in {self.home}: {held}")
+        return partition_path(self.directories, topic, state, partition)
+
+    @contextmanager
+    def step(
+        self, touched: Sequence[tuple[str, int]] = (), *, making: Sequence[str] = ()
+    ) -> Iterator[Step]:
+        """Announce what will be touched or made; see the module's text for what follows."""
+        self._check_sizes(touched)
+        intent = {
+            "ledger": self.ledger.log.state.to_json(),
+            "logs": [[t, p, self.writer(t, p).state.to_json()] for t, p in touched],
+            "making": list(making),
+        }
+        self._write_page(State.BUSY, intent)
+        step = Step()
+        try:
+            yield step
+            assert step.record is not None
+            record = self._append_record(step.record)
+        except BaseException:
+            self._undo(intent)
+            raise
+        self._settle(record)
+
+    def _append_record(self, record: Record) -> Record:
+        if not self.sync:
+            record = {**record, "flush": "none"}
+        time_ms = max(self.clock(), self.state.time_ms)  # never goes back (PROTOCOL, H14)
+        epoch = record.get("epoch", self.state.epoch)
+        return self.ledger.append(record, epoch=epoch, time_ms=time_ms, sync=self.sync)
+
+    def _settle(self, record: Record) -> None:
+        # The commit point has passed. Whatever fails now is completed by the next holder.
+        try:
+            self.state.apply(record)
+            carry_out(self, record)
+            publish_all(self)
+            self.idle()
+        except Exception:
+            self.forget()
+            _LOGGER.warning(
+                "%s: committed, but not yet visible to readers; the next commit or open "
+                "completes it", self.home, exc_info=True,
+            )
+        except BaseException:
+            self.forget()
+            raise
+
+    def _undo(self, intent: Record) -> None:
+        self._writers.clear()
+        try:
+            takeover.undo(self, intent)
+            self.reload(self.ledger_end_of(intent), generation=self.generation, fresh=True)
+            self.idle()
+        except BaseException:
+            self.forget()
+            _LOGGER.exception("%s: could not undo; the next holder recovers all", self.home)
+            try:
+                self._write_page(State.FULL)
+            except BaseException:  # the page then still says BUSY, which is as safe
+                _LOGGER.debug("%s: page not written", self.home, exc_info=True)
+
+    @staticmethod
+    def ledger_end_of(intent: Record) -> int:
+        """Return the ledger's end when the intent was written."""
+        return int(intent["ledger"]["end"])
+
+    def idle(self) -> None:
+        """Say that the log is whole: a new generation, so that others drop their caches."""
+        self.generation += 1
+        self._write_page(State.IDLE)
+
+    def _write_page(self, state: State, intent: Record | None = None) -> None:
+        self.lock.write(
+            Page(
+                state=state,
+                pid=os.getpid(),
+                generation=self.generation,
+                ledger_end=self.ledger.end,
+                intent=intent,
+            )
+        )
+
+    def _check_sizes(self, touched: Sequence[tuple[str, int]]) -> None:
+        for key in (*touched, LEDGER):
+            log = self.ledger.log if key == LEDGER else self.writer(*key)
+            if log.size_on_disk() != log.state.size:
+                _LOGGER.warning("%s-%d: unexpected size, recovering", *key)
+                takeover.full(self)
+                return
+
+    def release(self) -> None:
+        """Give every lock back. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self.lock.close()
+            for file in self._brokers_out:
+                file.close()

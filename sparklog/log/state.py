@@ -1,0 +1,163 @@
+"""What the ledger says, folded: topics, ends, starts, writers, leader epoch.
+
+`LogState` is a pure fold over ledger records, so any process that reads the same records holds
+the same state. Record kinds (JSON, field `kind`; all carry `v`, `time`, `epoch`):
+
+    commit    a micro-batch: writer, batch, fp, ends {topic: {partition: [first, end]}}
+    append    the same without an identity
+    topic     a topic was made or altered: topic, id, config, bases {partition: base}, dirs
+    drop      a topic was deleted: topic, id
+    start     log start offsets were raised: starts {topic: {partition: offset}}
+    reset     a writer may commit again from a batch: writer, batch
+    adopt     a broker's directory was taken over: topics, ends, starts
+    snapshot  the whole state; the first record of every ledger segment
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sparklog.errors import UnsupportedVersionError
+
+FORMAT_VERSION: Final = 1
+Record = dict[str, Any]
+
+
+@dataclass(slots=True)
+class TopicState:
+    """A topic as the ledger knows it. `dirs` is the log dir's number of each partition."""
+
+    id: str
+    config: dict[str, str]
+    dirs: dict[int, int]
+
+
+@dataclass(slots=True)
+class Last:
+    """A writer's newest committed micro-batch."""
+
+    batch: int
+    fingerprint: str
+    time_ms: int
+    ends: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class LogState:
+    """The fold. Change it only by `apply`."""
+
+    topics: dict[str, TopicState] = field(default_factory=dict)
+    ends: dict[tuple[str, int], int] = field(default_factory=dict)
+    starts: dict[tuple[str, int], int] = field(default_factory=dict)
+    dropped: dict[str, dict[int, int]] = field(default_factory=dict)  # topic -> partition -> end
+    writers: dict[str, Last] = field(default_factory=dict)
+    epoch: int = 0
+    time_ms: int = 0
+
+    def apply(self, record: Record) -> None:
+        """Fold one record in. Raises UnsupportedVersionError for a newer format's record."""
+        check_version(record, "the commit ledger")
+        self.epoch = record.get("epoch", self.epoch)
+        self.time_ms = max(self.time_ms, record.get("time", 0))
+        getattr(self, f"_{record['kind']}")(record)
+
+    def _append(self, record: Record) -> None:
+        for topic, ends in record["ends"].items():
+            for partition, (_, end) in ends.items():
+                self.ends[topic, int(partition)] = end
+
+    def _commit(self, record: Record) -> None:
+        self._append(record)
+        ends = {
+            topic: {int(p): (first, end) for p, (first, end) in by_partition.items()}
+            for topic, by_partition in record["ends"].items()
+        }
+        self.writers[record["writer"]] = Last(
+            record["batch"], record["fp"], record["time"], ends
+        )
+
+    def _topic(self, record: Record) -> None:
+        name = record["topic"]
+        self.topics[name] = TopicState(
+            record["id"], dict(record["config"]), {int(p): d for p, d in record["dirs"].items()}
+        )
+        self.dropped.pop(name, None)
+        for partition, base in record["bases"].items():
+            self.ends[name, int(partition)] = base
+            if base:
+                self.starts[name, int(partition)] = base
+
+    def _drop(self, record: Record) -> None:
+        name = record["topic"]
+        gone = self.topics.pop(name)
+        self.dropped[name] = {p: self.ends.pop((name, p)) for p in gone.dirs}
+        for partition in gone.dirs:
+            self.starts.pop((name, partition), None)
+
+    def _start(self, record: Record) -> None:
+        for topic, starts in record["starts"].items():
+            for partition, offset in starts.items():
+                self.starts[topic, int(partition)] = offset
+
+    def _reset(self, record: Record) -> None:
+        last = self.writers.get(record["writer"])
+        if last is not None and last.batch >= record["batch"]:
+            self.writers[record["writer"]] = Last(record["batch"] - 1, "", record["time"])
+
+    def _adopt(self, record: Record) -> None:
+        whole = LogState()
+        whole._snapshot({**record, "dropped": {}, "writers": {}})
+        for name in self.topics.keys() - whole.topics.keys():
+            self.dropped[name] = {p: self.ends[name, p] for p in self.topics[name].dirs}
+        self.topics, self.ends, self.starts = whole.topics, whole.ends, whole.starts
+
+    def _snapshot(self, record: Record) -> None:
+        self.topics = {
+            name: TopicState(t["id"], dict(t["config"]), {int(p): d for p, d in t["dirs"].items()})
+            for name, t in record["topics"].items()
+        }
+        self.ends = _flatten(record["ends"])
+        self.starts = _flatten(record["starts"])
+        self.dropped = {
+            name: {int(p): end for p, end in ends.items()}
+            for name, ends in record["dropped"].items()
+        }
+        self.writers = {w: Last(*last) for w, last in record["writers"].items()}
+
+    def snapshot(self) -> Record:
+        """Return the record that gives this state when folded into an empty one."""
+        return {
+            "kind": "snapshot",
+            **self.layout(),
+            "dropped": {n: {str(p): e for p, e in ends.items()} for n, ends in self.dropped.items()},
+            "writers": {
+                w: [last.batch, last.fingerprint, last.time_ms] for w, last in self.writers.items()
+            },
+        }
+
+    def layout(self) -> Record:
+        """Return topics, ends and starts in the form that records carry them."""
+        topics = {
+            name: {"id": t.id, "config": t.config, "dirs": {str(p): d for p, d in t.dirs.items()}}
+            for name, t in self.topics.items()
+        }
+        return {"topics": topics, "ends": _nest(self.ends), "starts": _nest(self.starts)}
+
+
+def check_version(record: Record, what: str) -> None:
+    """Raise UnsupportedVersionError if a newer sparklog wrote `record`."""
+    if record.get("v", 1) > FORMAT_VERSION:
+        raise UnsupportedVersionError(
+            f"{what} has format version {record['v']}, this sparklog reads up to "
+            f"{FORMAT_VERSION}: open the log with the sparklog that wrote it, or a newer one"
+        )
+
+
+def _nest(offsets: dict[tuple[str, int], int]) -> dict[str, dict[str, int]]:
+    nested: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in offsets.items():
+        nested.setdefault(topic, {})[str(partition)] = offset
+    return nested
+
+
+def _flatten(nested: dict[str, dict[str, int]]) -> dict[tuple[str, int], int]:
+    return {(t, int(p)): offset for t, by in nested.items() for p, offset in by.items()}

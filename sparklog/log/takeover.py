@@ -1,0 +1,192 @@
+"""What whoever takes the lock does when the last holder died: QUICK and FULL recovery.
+
+QUICK: the holder died in this boot, so the page cache holds all it wrote and its intent says
+where. Its ledger record is there, whole: complete the step. It is not: undo the step. Milliseconds
+at any size. FULL: the machine may have lost what wasn't synced, or the page can't be trusted: the
+ledger says what is committed; below its ends everything must hold, from them on all is removed.
+Source: PROTOCOL, section 1.
+"""
+
+import contextlib
+import logging
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+from sparklog.config import TopicConfig
+from sparklog.errors import DataCorruptionError
+from sparklog.format.names import log_name
+from sparklog.format.scan import scan
+from sparklog.fs import FileSystem, read_bytes
+from sparklog.log.checkpoints import RECOVERY_POINT, Offsets, read_offsets
+from sparklog.log.effects import carry_out_all, publish_all, remove_tree
+from sparklog.log.ledger import (
+    LEDGER,
+    fold,
+    ledger_bases,
+    ledger_config,
+    ledger_path,
+    replay,
+    whole_end,
+)
+from sparklog.log.lock import Page
+from sparklog.log.partition import PartitionLog, SegmentState
+from sparklog.log.recovery import recover
+from sparklog.log.state import LogState, Record
+
+if TYPE_CHECKING:
+    from sparklog.log.session import Session
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+def quick(session: "Session", page: Page) -> None:
+    """Complete or undo the one step that a dead holder of this boot left. Idempotent."""
+    intent = page.intent
+    assert intent is not None
+    fs, home = session.fs, session.home
+    generation = max(page.generation, session.generation)
+    if _make_durable(fs, home, page.ledger_end, sync=session.sync):
+        session.reload(page.ledger_end + 1, generation=generation, fresh=True)
+        _LOGGER.warning("%s: completing the step of process %d, which died", home, page.pid)
+        (_, record), = replay(fs, home, page.ledger_end, page.ledger_end + 1)
+        carry_out_all(session, record)
+        publish_all(session)
+    else:
+        session.state = LogState()
+        fold(fs, home, page.ledger_end, state=session.state, first=None)
+        _LOGGER.warning("%s: undoing the step of process %d, which died", home, page.pid)
+        undo(session, intent)
+        session.reload(page.ledger_end, generation=generation, fresh=True)
+    session.idle()
+
+
+def undo(session: "Session", intent: Record) -> None:
+    """Bring every log that the intent names back to where it was; the ledger last.
+
+    Needs `session.state` as of the intent. Idempotent, whatever of the step was done.
+    """
+    fs = session.fs
+    for topic, partition, state in intent["logs"]:
+        path = session.partition_path(topic, partition)
+        PartitionLog.undo_at(fs, path, SegmentState.from_json(state))
+    for path in intent["making"]:
+        remove_tree(fs, path)
+    PartitionLog.undo_at(fs, ledger_path(session.home), SegmentState.from_json(intent["ledger"]))
+
+
+def full(session: "Session") -> None:
+    """Recover every partition from the files alone. Cost: a CRC scan from the recovery points."""
+    fs, home = session.fs, session.home
+    session.offline.clear()
+    end = whole_end(fs, home)
+    _LOGGER.warning("%s: recovering after an unclean stop; ledger end %d", home, end)
+    state = LogState()
+    fold(fs, home, end, state=state, first=None)
+    end = _durable_prefix(session, state, end)
+    recover(
+        fs, ledger_path(home), ledger_config(), session.clock,
+        end=end, recovery_point=max(b for b in ledger_bases(fs, home) if b < max(end, 1)),
+        log_start=0,
+    )
+    if end:
+        _make_durable(fs, home, end - 1, sync=True)
+    generation = max(session.generation + 1, session.clock() * 1000)
+    session.reload(end, generation=generation, fresh=True)
+    _recover_partitions(session)
+    carry_out_all(session, None)
+    publish_all(session)
+    session.idle()
+
+
+def _recover_partitions(session: "Session") -> None:
+    points: Offsets = {}
+    for directory in session.directories:
+        with contextlib.suppress(DataCorruptionError):  # then from the beginning: slower, as safe
+            points |= read_offsets(session.fs, directory, RECOVERY_POINT)
+
+    def one(key: tuple[str, int]) -> None:
+        topic, partition = key
+        try:
+            recover(
+                session.fs,
+                session.partition_path(topic, partition),
+                TopicConfig.parse(session.state.topics[topic].config),
+                session.clock,
+                end=session.state.ends[key],
+                recovery_point=points.get(key, 0),
+                log_start=session.state.starts.get(key, 0),
+            )
+        except DataCorruptionError as error:
+            session.offline[key] = error
+            _LOGGER.error("%s-%d is offline: %s", topic, partition, error)
+
+    threads = session.options.recovery_threads * len(session.directories)
+    with ThreadPoolExecutor(threads, thread_name_prefix="sparklog-recovery") as pool:
+        list(pool.map(one, sorted(session.state.ends)))
+
+
+def _durable_prefix(session: "Session", state: LogState, end: int) -> int:
+    """Under flush=none, return the longest ledger prefix whose data are whole; else `end`.
+
+    `state` is set to the fold of that prefix.
+    """
+    fs, home = session.fs, session.home
+    first = max(base for base in ledger_bases(fs, home) if base < max(end, 1))
+    records = list(replay(fs, home, first, end))
+    unsynced = [offset for offset, record in records if record.get("flush") == "none"]
+    if not unsynced:
+        return end
+    prefix = LogState()
+    for offset, record in records:
+        if offset >= unsynced[0] and not _whole(session, prefix, record):
+            _LOGGER.warning(
+                "%s: flush=none lost the commits from ledger offset %d on", home, offset
+            )
+            state.topics, state.ends, state.starts = prefix.topics, prefix.ends, prefix.starts
+            state.writers, state.dropped = prefix.writers, prefix.dropped
+            return offset
+        prefix.apply(record)
+    return end
+
+
+def _whole(session: "Session", prefix: LogState, record: Record) -> bool:
+    """Tell whether all bytes that a record commits are on disk."""
+    after = LogState()
+    after.apply({**prefix.snapshot(), "epoch": prefix.epoch})
+    after.apply(record)
+    session.state = after
+    for topic, ends in record.get("ends", {}).items():
+        for partition, (first, end) in ends.items():
+            path = session.partition_path(topic, int(partition))
+            if PartitionLog.valid_end(session.fs, path, first) < end:
+                return False
+    return True
+
+
+def _make_durable(fs: FileSystem, home: str, offset: int, *, sync: bool) -> bool:
+    """Rewrite the ledger record at `offset` in place and sync it; False if it isn't there, whole.
+
+    The successor of a holder that died between write and fsync sees the record in the page cache
+    only: without this a power cut could lose what it goes on to rely on (PROTOCOL, C8).
+    """
+    bases = [base for base in ledger_bases(fs, home) if base <= offset]
+    if not bases:
+        return False
+    path = os.path.join(ledger_path(home), log_name(bases[-1]))
+    raw = read_bytes(fs, path)
+    table = scan(raw, path=path).table
+    found = table[table["base_offset"] == offset]
+    if not found.size:
+        return False
+    at, size = int(found["position"][0]), int(found["size"][0])
+    with fs.open(path, write=True) as file:
+        file.pwrite(raw[at : at + size], at)
+        if sync:
+            file.sync()
+    if sync:
+        fs.sync_dir(ledger_path(home))
+    return True
+
+
+__all__ = ["LEDGER", "full", "quick", "undo"]

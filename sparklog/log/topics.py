@@ -1,0 +1,111 @@
+"""`sparklog.topics`: topics and their configs in one JSON file that a person can read.
+
+The ledger is the truth; this file is written after it, durably, and rendered anew by recovery.
+Readers, who take no lock and replay no ledger, go by this file. A broker's directory has none:
+its topics are then what its partition directories say, with Kafka's default configs.
+"""
+
+import base64
+import json
+import os
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.config import TopicConfig
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.format.names import check_topic, collides
+from sparklog.fs import FileSystem, read_bytes, write_durably
+from sparklog.log.state import FORMAT_VERSION, LogState, TopicState, check_version
+
+TOPICS_NAME: Final = "sparklog.topics"
+INTERNAL: Final = frozenset({"__sparklog_commits", "__cluster_metadata", "__remote_log_metadata"})
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic as users see it; `dirs` names the directory of each partition that lies here."""
+
+    name: str
+    id: str  # 22 characters, URL-safe base64 of the UUID, as in partition.metadata
+    partitions: int
+    config: TopicConfig
+    dirs: dict[int, str]
+
+
+def new_topic_id() -> str:
+    """Return a random topic id in Kafka's text form; never one that begins with a dash."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):  # as Uuid.randomUuid: it would look like an option
+            return text
+
+
+def check_new(name: str, existing: Mapping[str, object]) -> None:
+    """Raise InvalidRequestError unless a topic may be made under this name."""
+    check_topic(name)
+    if name in INTERNAL:
+        raise InvalidRequestError(f"topic {name} is reserved for internal use; choose another name")
+    if name in existing:
+        raise InvalidRequestError(f"topic {name} exists already; alter or delete it, or use it")
+    for other in existing:
+        if collides(name, other):
+            raise InvalidRequestError(
+                f"topic {name} collides with {other}: '.' and '_' are the same in metric names"
+            )
+
+
+def partition_path(directories: list[str], name: str, topic: TopicState, partition: int) -> str:
+    """Return the directory of a partition."""
+    return os.path.join(directories[topic.dirs[partition]], f"{name}-{partition}")
+
+
+def describe(directories: list[str], name: str, topic: TopicState) -> TopicInfo:
+    """Return the user's view of a topic."""
+    dirs = {p: partition_path(directories, name, topic, p) for p in sorted(topic.dirs)}
+    return TopicInfo(name, topic.id, max(dirs) + 1, TopicConfig.parse(topic.config), dirs)
+
+
+def write_topics(fs: FileSystem, directory: str, state: LogState) -> None:
+    """Render the topics of `state` into the file."""
+    document = {
+        "version": FORMAT_VERSION,
+        "topics": {
+            name: {
+                "id": topic.id,
+                "partitions": {str(p): topic.dirs[p] for p in sorted(topic.dirs)},
+                "config": topic.config,
+            }
+            for name, topic in sorted(state.topics.items())
+        },
+    }
+    text = json.dumps(document, indent=2) + "\n"
+    write_durably(fs, os.path.join(directory, TOPICS_NAME), text.encode())
+
+
+def read_topics(fs: FileSystem, directory: str) -> dict[str, TopicState] | None:
+    """Return the topics, or None if there is no such file (a broker's directory).
+
+    Raises DataCorruptionError if it can't be read, UnsupportedVersionError if it is newer.
+    """
+    path = os.path.join(directory, TOPICS_NAME)
+    try:
+        raw = read_bytes(fs, path)
+    except FileNotFoundError:
+        return None
+    try:
+        document = json.loads(raw)
+        check_version({"v": document["version"]}, path)
+        return {
+            name: TopicState(
+                topic["id"], topic["config"], {int(p): d for p, d in topic["partitions"].items()}
+            )
+            for name, topic in document["topics"].items()
+        }
+    except (KeyError, TypeError, AttributeError, json.JSONDecodeError, UnicodeError) as error:
+        raise DataCorruptionError(
+            f"not a topics file ({error!r}); open the log once with mode='rw', it is then "
+            "written anew from the ledger",
+            path=path,
+        ) from error

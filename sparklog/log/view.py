@@ -1,0 +1,159 @@
+"""What a reader sees: partitions, log starts and high watermarks, from files alone, no lock.
+
+Log starts are read before watermarks, so start <= watermark whatever happens in between. Where
+the watermark file can't be read, the ledger's valid prefix tells the ends; a directory without a
+ledger is a broker's, and its own high watermarks count (or, on request, all bytes that are valid).
+Source: PROTOCOL, "Read".
+"""
+
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from sparklog.config import TopicConfig
+from sparklog.errors import DataCorruptionError, InvalidRequestError, UnknownTopicError
+from sparklog.format.checkpoint import parse_partition_metadata
+from sparklog.format.names import parse_partition_dir
+from sparklog.fs import FileSystem, read_bytes
+from sparklog.log.checkpoints import HIGH_WATERMARK, LOG_START, Offsets, read_offsets
+from sparklog.log.guard import is_guarded
+from sparklog.log.ledger import LEDGER, LEDGER_TOPIC, fold, ledger_path, whole_end
+from sparklog.log.reader import PartitionReader
+from sparklog.log.state import LogState
+from sparklog.log.topics import TopicInfo, read_topics
+from sparklog.log.watermarks import published
+
+UNTIL: Final = ("high-watermark", "log-end")
+Key = tuple[str, int]
+
+
+class View:
+    """The log dirs as they lie on disk. Listing is cached until `refresh`; offsets never are."""
+
+    def __init__(
+        self, fs: FileSystem, directories: Sequence[str], *, until: str = "high-watermark"
+    ) -> None:
+        if until not in UNTIL:
+            raise InvalidRequestError(f"until={until}: want one of {', '.join(UNTIL)}")
+        self._fs, self._directories, self._until = fs, list(directories), until
+        self._paths: dict[Key, str] = {}
+        self._readers: dict[Key, PartitionReader] = {}
+        self.refresh()
+
+    @property
+    def home(self) -> str:
+        """The first log dir."""
+        return self._directories[0]
+
+    def refresh(self) -> None:
+        """List the log dirs anew. Cost: one listing of each."""
+        paths: dict[Key, str] = {}
+        for directory in self._directories:
+            try:
+                names = self._fs.listdir(directory)
+            except FileNotFoundError:
+                raise InvalidRequestError(
+                    f"{directory} does not exist: give the log's directory, or make a log there "
+                    "with mode='rw'"
+                ) from None
+            for name in names:
+                key = parse_partition_dir(name)
+                if key is not None and self._fs.is_dir(os.path.join(directory, name)):
+                    paths[key] = os.path.join(directory, name)
+        self._paths = paths
+        self._readers = {k: r for k, r in self._readers.items() if paths.get(k) == r.path}
+
+    def topics(self) -> dict[str, TopicInfo]:
+        """Return the topics, without sparklog's own ledger. Lists the log dirs anew."""
+        self.refresh()
+        written = read_topics(self._fs, self.home) or {}
+        found: dict[str, dict[int, str]] = {}
+        for (topic, partition), path in sorted(self._paths.items()):
+            if topic != LEDGER_TOPIC:
+                found.setdefault(topic, {})[partition] = path
+        topics = {}
+        for name, dirs in found.items():
+            state = written.get(name)
+            if written and state is None:
+                continue  # made, but not committed yet; or dropped, and not yet removed
+            if state is not None:
+                dirs = {p: path for p, path in dirs.items() if p in state.dirs}
+            config = {} if state is None else state.config
+            topic_id = self.topic_id(name, min(dirs)) if state is None else state.id
+            topics[name] = TopicInfo(
+                name, topic_id or "", max(dirs) + 1, TopicConfig.parse(config), dirs
+            )
+        return topics
+
+    def partitions(self, topic: str) -> list[int]:
+        """Return a topic's partitions that lie here, ascending. Raises UnknownTopicError."""
+        for again in (False, True):
+            if again:
+                self.refresh()
+            found = sorted(p for t, p in self._paths if t == topic)
+            if found:
+                return found
+        held = ", ".join(sorted({t for t, _ in self._paths} - {LEDGER_TOPIC})) or "none"
+        raise UnknownTopicError(f"topic {topic} is not in {self.home}; its topics: {held}")
+
+    def reader(self, topic: str, partition: int) -> PartitionReader:
+        """Return the (cached) reader of a partition. Raises UnknownTopicError."""
+        key = topic, partition
+        if key not in self._paths:
+            self.refresh()
+        if key not in self._paths:
+            raise UnknownTopicError(
+                f"{topic}-{partition} is not in {self.home}; the topic's partitions here: "
+                f"{self.partitions(topic)}"
+            )
+        if key not in self._readers:
+            self._readers[key] = PartitionReader(self._fs, self._paths[key], topic, partition)
+        return self._readers[key]
+
+    def topic_id(self, topic: str, partition: int) -> str | None:
+        """Return the topic id that a partition's directory carries now; None if it's gone."""
+        path = self._paths.get((topic, partition))
+        if path is None:
+            return None
+        name = os.path.join(path, "partition.metadata")
+        try:
+            return parse_partition_metadata(read_bytes(self._fs, name), path=name)
+        except FileNotFoundError:
+            return None
+
+    def spans(self, keys: Sequence[Key]) -> dict[Key, tuple[int, int]]:
+        """Return {(topic, partition): (log start offset, high watermark)} as of now.
+
+        Cost: two small files, and a listing of each partition that isn't cached.
+        """
+        starts: Offsets = {}
+        for directory in self._directories:
+            starts |= read_offsets(self._fs, directory, LOG_START)
+        first = {key: max(starts.get(key, 0), self.reader(*key).first_base()) for key in keys}
+        ends = self._ends(keys)
+        # A partition that is not published yet was made just now: nothing of it is committed.
+        return {key: (first[key], max(first[key], ends.get(key, 0))) for key in keys}
+
+    def _ends(self, keys: Sequence[Key]) -> Offsets:
+        # Without the guard a broker may have written since our clean close: its marks count.
+        marks = published(self._fs, self.home) if is_guarded(self._fs, self.home) else None
+        if marks is not None:
+            return marks
+        if is_guarded(self._fs, self.home) and self._fs.is_dir(ledger_path(self.home)):
+            state = LogState()
+            end = whole_end(self._fs, self.home)
+            fold(self._fs, self.home, end, state=state, first=None)
+            return {**state.ends, LEDGER: end}
+        return self._brokers_ends(keys)
+
+    def _brokers_ends(self, keys: Sequence[Key]) -> Offsets:
+        marks: Offsets = {}
+        for directory in self._directories:
+            try:
+                marks |= read_offsets(self._fs, directory, HIGH_WATERMARK)
+            except DataCorruptionError:
+                if self._until == "high-watermark":
+                    raise
+        if self._until == "log-end" or not marks:
+            return {key: self.reader(*key).valid_end() for key in keys}
+        return marks
