@@ -33,7 +33,7 @@ class Chunk:
     """Whole v2 record batches with offsets from 0, for one partition; in memory or in a file.
 
     A file lies in a log dir under a name that begins with CHUNK_PREFIX. One that its task synced
-    in this boot, with the index entries it would have as a segment, is adopted by rename.
+    in this boot is adopted as a segment, by rename.
     """
 
     topic: str
@@ -44,9 +44,6 @@ class Chunk:
     records: int
     min_timestamp: int  # ms
     max_timestamp: int  # ms
-    index: bytes = b""
-    timeindex: bytes = b""
-    first_max_timestamp: int = -1
     synced_boot_id: str | None = None
 
 
@@ -202,15 +199,7 @@ def _append(session: "Session", chunks: Sequence[Chunk]) -> Ends:
         first = log.end_offset
         if _adoptable(session, chunk, log):
             assert chunk.path is not None
-            log.adopt(
-                chunk.path,
-                index=chunk.index,
-                timeindex=chunk.timeindex,
-                records=chunk.records,
-                max_timestamp=chunk.max_timestamp,
-                first_max_timestamp=chunk.first_max_timestamp,
-                leader_epoch=epoch,
-            )
+            log.adopt(chunk.path, leader_epoch=epoch, size_bytes=chunk.size_bytes)
         else:
             for data in windows(session.fs, chunk):
                 log.append(data, epoch)

@@ -14,12 +14,12 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparklog.clock import Clock
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.format.compression import Codec
-from sparklog.format.index import IndexState, final_time_entry, index_entries
 from sparklog.format.partitioner import murmur2_partitions
 from sparklog.format.records import Encoded, encode
 from sparklog.fs import File, FileSystem
@@ -75,10 +75,6 @@ class _Growing:
     records: int = 0
     min_timestamp: int = 2**63 - 1
     max_timestamp: int = -1
-    first_max_timestamp: int = -1
-    index: bytearray = field(default_factory=bytearray)
-    timeindex: bytearray = field(default_factory=bytearray)
-    state: IndexState = field(default_factory=IndexState)
 
 
 class Stager:
@@ -95,6 +91,7 @@ class Stager:
         self._growing: dict[tuple[str, int], _Growing] = {}
         self._done: list[Chunk] = []
         self._sticky = 0
+        self._sequences: dict[tuple[str, int], int] = {}  # of a producer, over all chunks
 
     def add(self, topic: TopicInfo, rows: pa.RecordBatch, *, partition: int | None = None) -> None:
         """Stage rows: columns value [, key, headers, timestamp, partition].
@@ -166,6 +163,8 @@ class Stager:
                 growing.topic, growing.partition
             )
             encoded = self._encode(growing, rows, codec, level, now)
+        earliest = now if config.log_append_time else _earliest(rows, now)
+        growing.min_timestamp = min(growing.min_timestamp, earliest)
         self._grow(growing, encoded)
 
     def _encode(
@@ -173,8 +172,8 @@ class Stager:
     ) -> Encoded:
         config, producer = growing.topic.config, self._framing.producer
         if producer is not None:
-            sequence = (producer[2] + growing.records) & 0x7FFFFFFF
-            producer = (producer[0], producer[1], sequence)
+            done = self._sequences.get((growing.topic.name, growing.partition), 0)
+            producer = (producer[0], producer[1], (producer[2] + done) & 0x7FFFFFFF)
         return encode(
             rows,
             codec=codec,
@@ -188,19 +187,13 @@ class Stager:
         )
 
     def _grow(self, growing: _Growing, encoded: Encoded) -> None:
-        batches = encoded.batches.copy()
-        batches["position"] += growing.size
-        if growing.first_max_timestamp < 0 and len(batches):
-            growing.first_max_timestamp = int(batches["max_timestamp"][0])
-        interval = growing.topic.config.index_interval_bytes
-        index, timeindex, growing.state = index_entries(batches, 0, interval, growing.state)
-        growing.index += index
-        growing.timeindex += timeindex
+        latest = int(encoded.batches["max_timestamp"].max())
         growing.parts.append(encoded)
         growing.size += len(encoded.data)
         growing.records += encoded.count
-        growing.min_timestamp = min(growing.min_timestamp, encoded.min_timestamp)
-        growing.max_timestamp = max(growing.max_timestamp, encoded.max_timestamp)
+        key = growing.topic.name, growing.partition
+        self._sequences[key] = self._sequences.get(key, 0) + encoded.count
+        growing.max_timestamp = max(growing.max_timestamp, latest)
         if self._label is not None and growing.size - growing.written >= FILE_BYTES:
             self._write(growing)
 
@@ -229,7 +222,6 @@ class Stager:
                 growing.file.sync()
                 boot = self._fs.boot_id()
             growing.file.close()
-        # The last time entry is the writer's affair: the chunk may go on growing as a segment.
         self._done.append(
             Chunk(
                 topic=growing.topic.name,
@@ -240,9 +232,6 @@ class Stager:
                 records=growing.records,
                 min_timestamp=growing.min_timestamp,
                 max_timestamp=growing.max_timestamp,
-                index=bytes(growing.index),
-                timeindex=bytes(growing.timeindex),
-                first_max_timestamp=growing.first_max_timestamp,
                 synced_boot_id=boot,
             )
         )
@@ -280,9 +269,15 @@ def _check_partition(topic: TopicInfo, low: int, high: int) -> None:
             )
 
 
+def _earliest(rows: pa.Table, now: int) -> int:
+    """The smallest timestamp in ms: a batch's header doesn't carry it."""
+    if "timestamp" not in rows.schema.names:
+        return now
+    column = rows.column("timestamp")
+    smallest = pc.min(column.cast(pa.timestamp("ms", column.type.tz), safe=False)).value
+    return now if smallest is None else int(smallest)
+
+
 def _without_partition(rows: pa.RecordBatch) -> pa.RecordBatch:
     drop = [name for name in ("partition", "topic") if name in rows.schema.names]
     return rows.drop_columns(drop) if drop else rows
-
-
-__all__ = ["BATCH_SIZE", "FILE_BYTES", "Framing", "Stager", "final_time_entry"]
