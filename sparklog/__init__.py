@@ -1,10 +1,10 @@
 """Kafka's storage engine as a library inside Spark.
 
-    import sparklog
-    with sparklog.open("/data/log", mode="rw") as log:
-        log.create_topic("flights", partitions=4)
-        log.append("flights", pa.table({"key": ["N14228"], "value": ["{...}"]}))
-        for batch in log.read("flights"): ...
+import sparklog
+with sparklog.open("/data/log", mode="rw") as log:
+    log.create_topic("flights", partitions=4)
+    log.append("flights", pa.table({"key": ["N14228"], "value": ["{...}"]}))
+    for batch in log.read("flights"): ...
 """
 
 import os
@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 
-def open(  # noqa: A001 - as the standard library's gzip.open
+def open(
     path: str | os.PathLike[str],
     mode: str = "r",
     *,

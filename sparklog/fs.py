@@ -26,6 +26,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import islice
 from typing import Protocol, Self
 
 from sparklog.errors import StorageUnavailableError
@@ -184,7 +185,7 @@ class _Pool:
         with self._lock:
             self._open[id(file)] = file
             self._open.move_to_end(id(file))
-            surplus = [f for f in list(self._open.values())[: len(self._open) - self._limit]]
+            surplus = list(islice(self._open.values(), max(0, len(self._open) - self._limit)))
         for other in surplus:
             other.release()
 
@@ -424,9 +425,10 @@ class LocalFileSystem:
             return stat.f_bavail * stat.f_frsize
 
     def boot_id(self) -> str:
-        with _door("read", "/proc/sys/kernel/random/boot_id"), open(
-            "/proc/sys/kernel/random/boot_id"
-        ) as file:
+        with (
+            _door("read", "/proc/sys/kernel/random/boot_id"),
+            open("/proc/sys/kernel/random/boot_id") as file,
+        ):
             return file.read().strip()
 
     def kind(self, path: str) -> str:

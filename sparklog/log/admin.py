@@ -137,9 +137,7 @@ def delete_topic(session: "Session", name: str) -> None:
         session.forget_writers()
 
 
-def delete_records(
-    session: "Session", topic: str, offsets: Mapping[int, int]
-) -> dict[int, int]:
+def delete_records(session: "Session", topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
     """Record new log starts; a start that lies behind the present one changes nothing."""
     with session.locked():
         _topic(session, topic)
@@ -171,6 +169,5 @@ def delete_records(
 
 def reset_writer(session: "Session", writer: str, batch: int) -> None:
     """Record that `writer` may commit again from `batch` on."""
-    with session.locked():
-        with session.step() as step:
-            step.record = {"kind": "reset", "writer": writer, "batch": batch}
+    with session.locked(), session.step() as step:
+        step.record = {"kind": "reset", "writer": writer, "batch": batch}

@@ -1,8 +1,8 @@
 """Kafka's checkpoint files of a log dir: recovery points, log starts, high watermarks.
 
 A reader goes by log-start-offset-checkpoint at any time; the other two are Kafka's and are
-brought up at a clean close (recovery points also when a segment rolls). Source: LogManager
-.checkpointRecoveryOffsetsInDir, .checkpointLogStartOffsetsInDir, ReplicaManager.checkpointHighWatermarks.
+brought up at a clean close (recovery points also when a segment rolls). Sources: LogManager
+(checkpointRecoveryOffsetsInDir, checkpointLogStartOffsetsInDir), ReplicaManager.
 """
 
 import os

@@ -10,7 +10,6 @@ import os
 import uuid
 from typing import TYPE_CHECKING, Final
 
-from sparklog.errors import StorageUnavailableError
 from sparklog.format.names import parse_partition_dir
 from sparklog.fs import FileSystem
 from sparklog.log.checkpoints import LOG_START, write_offsets
@@ -112,6 +111,3 @@ def remove_tree(fs: FileSystem, path: str) -> None:
                 fs.unlink(os.path.join(path, name))
         fs.rmdir(path)
     fs.sync_dir(os.path.dirname(path))
-
-
-__all__ = ["StorageUnavailableError", "carry_out", "carry_out_all", "publish_all", "remove_tree"]

@@ -40,8 +40,7 @@ def lock_out_brokers(fs: FileSystem, directories: Sequence[str]) -> list[LockFil
     """
     held: list[LockFile] = []
     try:
-        for directory in directories:
-            held.append(_lock_out(fs, os.path.join(directory, KAFKA_LOCK_NAME)))
+        held.extend(_lock_out(fs, os.path.join(d, KAFKA_LOCK_NAME)) for d in directories)
     except BaseException:
         for file in held:
             file.close()
@@ -86,9 +85,7 @@ def raise_guard(fs: FileSystem, directories: Sequence[str]) -> None:
 def lower_guard(fs: FileSystem, directories: Sequence[str]) -> None:
     """Mark every log dir clean, durably, then remove the guards, the first dir's last."""
     for directory in directories:
-        write_durably(
-            fs, os.path.join(directory, CLEAN_NAME), b'{"version":0,"brokerEpoch":-1}'
-        )
+        write_durably(fs, os.path.join(directory, CLEAN_NAME), b'{"version":0,"brokerEpoch":-1}')
     for directory in reversed(directories):
         with contextlib.suppress(FileNotFoundError):
             fs.rmdir(os.path.join(directory, GUARD_NAME))

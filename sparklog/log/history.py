@@ -43,7 +43,7 @@ def commits_table(view: View, writer: str | None) -> pa.Table:
                 "batch": record.get("batch"),
                 "fingerprint": record.get("fp"),
             }
-            spans = [
+            spans: list[tuple[str | None, int | None, int | None, int | None]] = [
                 (topic, int(p), first, last)
                 for topic, by_partition in record["ends"].items()
                 for p, (first, last) in by_partition.items()

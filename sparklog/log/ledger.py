@@ -13,7 +13,6 @@ from typing import Final
 
 import pyarrow as pa
 
-from sparklog.clock import Clock
 from sparklog.config import TopicConfig
 from sparklog.errors import DataCorruptionError
 from sparklog.format.compression import Codec
@@ -103,15 +102,11 @@ def ledger_bases(fs: FileSystem, directory: str) -> list[int]:
     """Return the base offsets of the ledger's segments, ascending."""
     names = fs.listdir(ledger_path(directory))
     return sorted(
-        base
-        for name in names
-        if name.endswith(".log") and (base := parse_base(name)) is not None
+        base for name in names if name.endswith(".log") and (base := parse_base(name)) is not None
     )
 
 
-def replay(
-    fs: FileSystem, directory: str, first: int, end: int
-) -> Iterator[tuple[int, Record]]:
+def replay(fs: FileSystem, directory: str, first: int, end: int) -> Iterator[tuple[int, Record]]:
     """Yield (offset, record) for first <= offset < end. Raises DataCorruptionError on damage."""
     if first >= end:
         return

@@ -122,9 +122,8 @@ class LogLock:
             return None
         if _CRC.unpack_from(raw, _PAGE.size)[0] != crc32c.crc32c(raw[: _PAGE.size]):
             return None
-        magic, version, state, pid, generation, boot, dev, ino, end, length, crc = _PAGE.unpack_from(
-            raw
-        )
+        magic, version, *fields, dev, ino, end, length, crc = _PAGE.unpack_from(raw)
+        state, pid, generation, boot = fields
         here = (b"SPLK", 1, self._boot.encode(), *self._file.identity())
         if (magic, version, boot.rstrip(b"\0"), dev, ino) != here:
             return None

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 
 import pyarrow as pa
 
@@ -22,7 +22,7 @@ from sparklog.log.staging import Framing, Stager
 from sparklog.log.topics import TopicInfo
 from sparklog.log.view import View
 
-Data = pa.Table | pa.RecordBatch | pa.RecordBatchReader
+Data: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
 APPEND_BYTES: Final = 64 << 20
 """A reader given to `append` is committed in pieces of about so many bytes."""
 
@@ -227,9 +227,7 @@ class Log:
         check_isolation(isolation)
         numbers = list(partitions) if partitions is not None else self._view.partitions(topic)
         spans = self._view.spans([(topic, p) for p in numbers])
-        first = resolve(
-            self._view, topic, numbers, start, spans, name="start", isolation=isolation
-        )
+        first = resolve(self._view, topic, numbers, start, spans, name="start", isolation=isolation)
         if follow:
             batches = _follow(self._view, topic, numbers, first, schema, isolation)
         else:

@@ -223,7 +223,9 @@ def _adopt(session: Session, found: dict[tuple[str, int], int], *, clean: bool) 
     state.apply(whole)
     _LOGGER.warning(
         "%s: adopted %d partitions as a broker left them, leader epoch %d",
-        session.home, len(found), epoch,
+        session.home,
+        len(found),
+        epoch,
     )
 
 

@@ -134,9 +134,7 @@ def _corrupt(
     )
 
 
-def complete(
-    rows: pa.RecordBatch, topic: str, partition: int, schema: pa.Schema
-) -> pa.RecordBatch:
+def complete(rows: pa.RecordBatch, topic: str, partition: int, schema: pa.Schema) -> pa.RecordBatch:
     """Add the topic and partition columns, in the schema's order."""
     constants: Mapping[str, pa.Scalar] = {
         "topic": pa.scalar(topic, pa.string()),
@@ -177,7 +175,9 @@ def follow(
                 raise OffsetOutOfRangeError(
                     f"{topic}-{partition}: offsets [{at[partition]}, {start}) are gone; "
                     "start again at 'earliest'",
-                    offset=at[partition], start=start, end=end,
+                    offset=at[partition],
+                    start=start,
+                    end=end,
                 )
         if not found:
             pause(poll_ms)

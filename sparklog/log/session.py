@@ -192,7 +192,9 @@ class Session:
             self.forget()
             _LOGGER.warning(
                 "%s: committed, but not yet visible to readers; the next commit or open "
-                "completes it", self.home, exc_info=True,
+                "completes it",
+                self.home,
+                exc_info=True,
             )
         except BaseException:
             self.forget()

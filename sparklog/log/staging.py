@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from sparklog.clock import Clock
 from sparklog.config import TopicConfig
@@ -104,8 +105,8 @@ class Stager:
             if growing is None:
                 growing = self._growing[key] = _Growing(topic, number)
             growing.rows.append(part)
-            growing.row_bytes += part.get_total_buffer_size() * part.num_rows // max(
-                rows.num_rows, 1
+            growing.row_bytes += (
+                part.get_total_buffer_size() * part.num_rows // max(rows.num_rows, 1)
             )
             if growing.row_bytes >= max(_FLUSH_BYTES, self._framing.batch_size):
                 self._frame(growing)
@@ -130,7 +131,7 @@ class Stager:
         for number, start, end in zip(found, starts, ends, strict=True):
             yield int(number), sorted_rows.slice(int(start), int(end - start))
 
-    def _numbers(self, topic: TopicInfo, rows: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    def _numbers(self, topic: TopicInfo, rows: pa.RecordBatch) -> NDArray[np.int32]:
         """Each row's partition: its column, else murmur2 of its key, else sticky."""
         if "partition" in rows.schema.names:
             column = rows.column("partition")
@@ -139,7 +140,7 @@ class Stager:
                     f"topic {topic.name}: {column.null_count} rows have a null partition; give "
                     f"each one of 0..{topic.partitions - 1}, or leave the column out"
                 )
-            return column.cast(pa.int32()).to_numpy(zero_copy_only=False)
+            return np.asarray(column.cast(pa.int32()))
         self._sticky += 1
         sticky = self._sticky % topic.partitions
         if "key" not in rows.schema.names:

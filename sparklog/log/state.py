@@ -71,9 +71,7 @@ class LogState:
             topic: {int(p): (first, end) for p, (first, end) in by_partition.items()}
             for topic, by_partition in record["ends"].items()
         }
-        self.writers[record["writer"]] = Last(
-            record["batch"], record["fp"], record["time"], ends
-        )
+        self.writers[record["writer"]] = Last(record["batch"], record["fp"], record["time"], ends)
 
     def _topic(self, record: Record) -> None:
         name = record["topic"]
@@ -128,7 +126,10 @@ class LogState:
         return {
             "kind": "snapshot",
             **self.layout(),
-            "dropped": {n: {str(p): e for p, e in ends.items()} for n, ends in self.dropped.items()},
+            "dropped": {
+                name: {str(p): end for p, end in ends.items()}
+                for name, ends in self.dropped.items()
+            },
             "writers": {
                 w: [last.batch, last.fingerprint, last.time_ms] for w, last in self.writers.items()
             },

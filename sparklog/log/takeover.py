@@ -21,7 +21,6 @@ from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.checkpoints import RECOVERY_POINT, Offsets, read_offsets
 from sparklog.log.effects import carry_out_all, publish_all, remove_tree
 from sparklog.log.ledger import (
-    LEDGER,
     fold,
     ledger_bases,
     ledger_config,
@@ -49,7 +48,7 @@ def quick(session: "Session", page: Page) -> None:
     if _make_durable(fs, home, page.ledger_end, sync=session.sync):
         session.reload(page.ledger_end + 1, generation=generation, fresh=True)
         _LOGGER.warning("%s: completing the step of process %d, which died", home, page.pid)
-        (_, record), = replay(fs, home, page.ledger_end, page.ledger_end + 1)
+        ((_, record),) = replay(fs, home, page.ledger_end, page.ledger_end + 1)
         carry_out_all(session, record)
         publish_all(session)
     else:
@@ -85,8 +84,12 @@ def full(session: "Session") -> None:
     fold(fs, home, end, state=state, first=None)
     end = _durable_prefix(session, state, end)
     recover(
-        fs, ledger_path(home), ledger_config(), session.clock,
-        end=end, recovery_point=max(b for b in ledger_bases(fs, home) if b < max(end, 1)),
+        fs,
+        ledger_path(home),
+        ledger_config(),
+        session.clock,
+        end=end,
+        recovery_point=max(b for b in ledger_bases(fs, home) if b < max(end, 1)),
         log_start=0,
     )
     if end:
@@ -119,7 +122,7 @@ def _recover_partitions(session: "Session") -> None:
             )
         except DataCorruptionError as error:
             session.offline[key] = error
-            _LOGGER.error("%s-%d is offline: %s", topic, partition, error)
+            _LOGGER.critical("%s-%d is offline: %s", topic, partition, error)
 
     threads = session.options.recovery_threads * len(session.directories)
     with ThreadPoolExecutor(threads, thread_name_prefix="sparklog-recovery") as pool:
@@ -187,6 +190,3 @@ def _make_durable(fs: FileSystem, home: str, offset: int, *, sync: bool) -> bool
     if sync:
         fs.sync_dir(ledger_path(home))
     return True
-
-
-__all__ = ["LEDGER", "full", "quick", "undo"]
