@@ -18,7 +18,7 @@ from sparklog.log.opening import close_session, open_session
 from sparklog.log.positions import Position, When, offsets_for_times, resolve, to_ms
 from sparklog.log.reading import check_isolation, follow, read_partition, schema_of
 from sparklog.log.session import Session
-from sparklog.log.staging import Framing, Stager
+from sparklog.log.staging import Framing, Stager, sweep_chunks
 from sparklog.log.topics import TopicInfo
 from sparklog.log.view import View
 
@@ -63,6 +63,7 @@ class Log:
         self._session: Session | None = None
         if mode == "rw":
             self._session = open_session(fs, clock, self._directories, self._options)
+            sweep_chunks(fs, self._directories, now_ms=clock())
         try:
             self._view = View(fs, self._directories, until=until)
         except BaseException:

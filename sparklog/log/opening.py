@@ -27,6 +27,7 @@ from sparklog.log.checkpoints import (
 )
 from sparklog.log.effects import carry_out_all, publish_all, remove_tree
 from sparklog.log.guard import (
+    GUARD_NAME,
     check_sound,
     is_guarded,
     lock_out_brokers,
@@ -108,6 +109,7 @@ def _take_over(session: Session) -> None:
         if not (clean and _is_as_we_left_it(session, found)):
             _adopt(session, found, clean=clean)
     else:
+        _refuse_foreign(session)
         _make_ledger(session, generation)
         if found:
             _adopt(session, found, clean=clean)
@@ -134,6 +136,20 @@ def _partitions(session: Session) -> dict[tuple[str, int], int]:
                 )
             found[key] = number
     return found
+
+
+def _refuse_foreign(session: Session) -> None:
+    """A broker stops at a subdirectory that is no partition, so a new log doesn't begin in one."""
+    fs = session.fs
+    for directory in session.directories:
+        for name in fs.listdir(directory):
+            if name.endswith(("-delete", "-stray", "-future")) or parse_partition_dir(name):
+                continue
+            if name not in (GUARD_NAME, "lost+found") and fs.is_dir(os.path.join(directory, name)):
+                raise InvalidRequestError(
+                    f"{directory} is no log dir: it holds the directory {name}, which Kafka would "
+                    "not accept beside partitions; choose an empty directory"
+                )
 
 
 def _ledger_end(session: Session, found: dict[tuple[str, int], int]) -> int:

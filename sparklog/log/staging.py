@@ -6,9 +6,10 @@ never committed is rubbish with a name of its own, and is swept.
 """
 
 import contextlib
+import hashlib
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -33,6 +34,8 @@ BATCH_SIZE: Final = 16 << 10
 FILE_BYTES: Final = 8 << 20  # a chunk larger than this goes to its file
 _FLUSH_BYTES: Final = 1 << 20  # rows are framed when so many bytes of a partition have come
 _ADOPT_SHARE: Final = 8  # a chunk of at least 1/8 of a segment may become one by rename
+
+_CHUNK_AGE_MS: Final = 7 * 24 * 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +84,7 @@ class _Growing:
 class Stager:
     """Takes rows of any topics; `finish` gives the chunks. Use once.
 
-    `label` names chunk files (letters, digits, '-'); None keeps every chunk in memory.
+    `label` names chunk files (see `chunk_label`); None keeps every chunk in memory.
     Memory: up to FILE_BYTES a partition with files, all of it without.
     """
 
@@ -259,6 +262,35 @@ class Stager:
     def _unlink(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError, StorageUnavailableError):
             self._fs.unlink(path)
+
+
+def chunk_label(writer: str, batch: int) -> str:
+    """Return the label of a micro-batch's chunk files, by which `sweep_chunks` knows them."""
+    return f"{hashlib.sha256(writer.encode()).hexdigest()[:16]}-{batch}"
+
+
+def sweep_chunks(
+    fs: FileSystem, directories: Sequence[str], *, now_ms: int, writer: str = "", batch: int = -1
+) -> int:
+    """Delete staged files that nobody will commit; returns how many.
+
+    Those of `writer`'s batches up to `batch` (it has committed them), and those older than a week.
+    """
+    swept = 0
+    mine = chunk_label(writer, 0).rpartition("-")[0]
+    for directory in directories:
+        for name in fs.listdir(directory):
+            if not name.startswith(CHUNK_PREFIX):
+                continue
+            path = os.path.join(directory, name)
+            owner, _, rest = name.removeprefix(CHUNK_PREFIX).partition("-")
+            number = rest.partition("-")[0]
+            with contextlib.suppress(FileNotFoundError, StorageUnavailableError):
+                done = owner == mine and number.isdigit() and int(number) <= batch
+                if done or now_ms - fs.mtime_ms(path) > _CHUNK_AGE_MS:
+                    fs.unlink(path)
+                    swept += 1
+    return swept
 
 
 def _check_partition(topic: TopicInfo, low: int, high: int) -> None:
