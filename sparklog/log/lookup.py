@@ -1,0 +1,156 @@
+"""Where in a partition's files an offset lies: the segment listing and the offset indexes, cached.
+
+Indexes are hints (no checksum, zero tails, bit flips): a position given here is where to start
+looking, not the truth. Only indexes of settled segments are mapped: a segment is settled if the
+next one begins below the reader's end, for then nobody will ever cut it again. Others are read
+by pread, entry by entry.
+"""
+
+import bisect
+import struct
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+from sparklog.errors import SparklogError
+from sparklog.format.names import index_name, log_name, timeindex_name
+from sparklog.fs import File, FileSystem, Mapping
+from sparklog.log.walk import joined, segment_bases
+
+MAPPED_MAX: Final = 128  # each map holds a descriptor
+OPEN_MAX: Final = 32
+OFFSET_ITEM: Final = struct.Struct(">ii")
+TIME_ITEM: Final = struct.Struct(">qi")
+_NEVER: Final = 2**63
+
+
+class StaleReadError(SparklogError):
+    """The files are not as listed (rolled, retired, undone): list them anew and read again."""
+
+    retriable = True
+
+
+class Entries:
+    """An index file's entries, read one at a time. Zero entries count as past every other."""
+
+    def __init__(self, item: struct.Struct, data: File | Mapping) -> None:
+        self._item = item
+        self._mapping = data if not hasattr(data, "pread") else None
+        self._file = data if hasattr(data, "pread") else None
+        size = len(self._mapping.data) if self._mapping else self._file.size()  # type: ignore
+        self.count = size // item.size
+
+    def __getitem__(self, slot: int) -> tuple[int, int]:
+        at = slot * self._item.size
+        if self._mapping is not None:
+            first, second = self._item.unpack_from(self._mapping.data, at)
+        else:
+            raw = self._file.pread(self._item.size, at)  # type: ignore[union-attr]
+            if len(raw) < self._item.size:
+                return _NEVER, _NEVER  # cut off meanwhile
+            first, second = self._item.unpack(raw)
+        return (first, second) if first or second else (_NEVER, _NEVER)
+
+    def last(self, wanted: Callable[[tuple[int, int]], bool], *, count: int | None = None) -> int:
+        """The last of the leading entries for which `wanted` holds; -1 if it holds for none."""
+        low, high = 0, self.count if count is None else count
+        while low < high:
+            middle = (low + high) // 2
+            if wanted(self[middle]):
+                low = middle + 1
+            else:
+                high = middle
+        return low - 1
+
+
+class Lookup:
+    """The segments of one partition directory. Threads may share it after construction."""
+
+    def __init__(self, fs: FileSystem, directory: str) -> None:
+        self.fs, self.directory = fs, directory
+        self._bases: list[int] | None = None
+        self._maps: OrderedDict[str, Mapping] = OrderedDict()
+        self._logs: OrderedDict[int, File] = OrderedDict()
+
+    @property
+    def bases(self) -> list[int]:
+        """Base offsets, ascending; listed once. Raises StaleReadError if there is no segment."""
+        if self._bases is None:
+            try:
+                self._bases = segment_bases(self.fs, self.directory)
+            except FileNotFoundError as error:
+                raise StaleReadError(f"{self.directory} is gone") from error
+        if not self._bases:
+            self._bases = None
+            raise StaleReadError(f"{self.directory} holds no segment")
+        return self._bases
+
+    def refresh(self) -> None:
+        """Forget everything that was read."""
+        self._bases = None
+        self._maps.clear()
+        self._logs.clear()
+
+    def floor(self, offset: int) -> int:
+        """The greatest base at or below `offset`. Raises StaleReadError if all lie above."""
+        at = bisect.bisect_right(self.bases, offset) - 1
+        if at < 0:
+            raise StaleReadError(f"{self.directory}: no segment holds offset {offset}")
+        return self.bases[at]
+
+    def following(self, base: int) -> int | None:
+        """The next segment's base, None behind the last."""
+        bases = self.bases
+        at = bisect.bisect_right(bases, base)
+        return bases[at] if at < len(bases) else None
+
+    def is_settled(self, base: int, end: int) -> bool:
+        """Tell whether a reader up to `end` may take the segment for closed."""
+        following = self.following(base)
+        return following is not None and following < end
+
+    def log(self, base: int) -> File:
+        """Open a segment's log. Raises StaleReadError if it is gone."""
+        file = self._logs.get(base)
+        if file is None:
+            try:
+                file = self.fs.open(joined(self.directory, log_name(base)))
+            except FileNotFoundError as error:
+                raise StaleReadError(f"segment {base} of {self.directory} is gone") from error
+            self._logs[base] = file
+            if len(self._logs) > OPEN_MAX:
+                self._logs.popitem(last=False)
+        return file
+
+    def position(self, base: int, offset: int, end: int) -> int:
+        """Where to start looking for `offset` in the segment: 0, or what the index says."""
+        entries = self.offsets(base, end)
+        if entries is None:
+            return 0
+        relative = offset - base
+        slot = entries.last(lambda entry: entry[0] <= relative)
+        position = entries[slot][1] if slot >= 0 else 0
+        return position if 0 <= position < self.log(base).size() else 0
+
+    def offsets(self, base: int, end: int) -> Entries | None:
+        """The segment's offset index; None if there is none."""
+        return self._entries(index_name(base), OFFSET_ITEM, self.is_settled(base, end))
+
+    def times(self, base: int, end: int) -> Entries | None:
+        """The segment's time index; None if there is none."""
+        return self._entries(timeindex_name(base), TIME_ITEM, self.is_settled(base, end))
+
+    def _entries(self, name: str, item: struct.Struct, settled: bool) -> Entries | None:
+        path = joined(self.directory, name)
+        try:
+            if not settled:
+                return Entries(item, self.fs.open(path))
+            mapping = self._maps.pop(path, None)
+            if mapping is None:
+                mapping = self.fs.map(path)
+            self._maps[path] = mapping
+            if len(self._maps) > MAPPED_MAX:
+                self._maps.popitem(last=False)
+            return Entries(item, mapping)
+        except FileNotFoundError:
+            return None

@@ -1,0 +1,493 @@
+"""A partition's log as its one writer sees it. Used only under the log's write lock.
+
+Every change goes to the files in small steps, in an order that `undo` can take back from any
+point: epochs first, then data, then indexes; a roll makes the snapshot before the new segment.
+Nothing is durable before `sync`. Source: UnifiedLog, LocalLog, LogSegment (Kafka 4.1).
+"""
+
+import contextlib
+import random
+from collections.abc import Callable
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparklog.clock import Clock
+from sparklog.config import TopicConfig
+from sparklog.errors import DataCorruptionError, InvalidRequestError, RecordTooLargeError
+from sparklog.format.batch import CONTROL, Buffer
+from sparklog.format.checkpoint import format_partition_metadata
+from sparklog.format.index import txn_entry
+from sparklog.format.names import PARTITION_METADATA, log_name, snapshot_name
+from sparklog.format.scan import Batches, rebase, rebase_headers, scan
+from sparklog.fs import File, FileSystem
+from sparklog.log import undo as _undo
+from sparklog.log.epochs import EpochCache, write_epochs
+from sparklog.log.producers import (
+    EXPIRATION_MS,
+    ProducerState,
+    ReadMarker,
+    has_producers,
+    no_markers,
+)
+from sparklog.log.rolling import entry_limits, fit
+from sparklog.log.segment import Segment
+from sparklog.log.snapshots import (
+    load_producers,
+    marker_reader,
+    snapshot_offsets,
+    stray_offsets,
+    write_snapshot,
+)
+from sparklog.log.undo import SegmentState
+from sparklog.log.walk import Window, bases_of, joined, segment_bases
+
+EXPIRY_CHECK_MS: Final = 600_000
+Table = NDArray[Any]
+
+
+class PartitionLog:
+    """The log of one partition directory. Opening is lazy: files are looked at on first use."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        path: str,
+        config: TopicConfig,
+        clock: Clock,
+        *,
+        end_offset: int,
+        start_offset: int = 0,
+        producer_id_expiration_ms: int = EXPIRATION_MS,
+        jitter: Callable[[int], int] = random.randrange,
+    ) -> None:
+        self.path, self.config = path, config
+        self.start_offset = start_offset
+        self._fs, self._clock = fs, clock
+        self._end = end_offset
+        self._expiration_ms = producer_id_expiration_ms
+        self._jitter = jitter
+        self._reset()
+
+    def _reset(self) -> None:
+        self._segment: Segment | None = None
+        self._fault: str | None = None
+        self._epoch_cache: EpochCache | None = None
+        self._producers: ProducerState | None = None
+        self._expired_at = 0
+        self._jitter_ms = 0
+        self._rolled: list[Segment] = []
+        self._unsynced: list[File] = []
+        self._names_changed = False
+
+    @classmethod
+    def create(
+        cls,
+        fs: FileSystem,
+        path: str,
+        *,
+        topic_id: str,
+        config: TopicConfig,
+        clock: Clock,
+        start_offset: int = 0,
+        topic: str = "",
+        partition: int = 0,
+        producer_id_expiration_ms: int = EXPIRATION_MS,
+    ) -> Self:
+        """Make the directory with its metadata and an empty segment.
+
+        Durable after `sync` and a sync of the parent directory. FileExistsError passes through.
+        """
+        assert not topic or path.endswith(f"{topic}-{partition}")
+        fs.mkdir(path)
+        metadata = fs.open(joined(path, PARTITION_METADATA), create=True)
+        metadata.pwrite(format_partition_metadata(topic_id), 0)
+        write_epochs(fs, path, [])
+        log = cls(
+            fs,
+            path,
+            config,
+            clock,
+            end_offset=start_offset,
+            start_offset=start_offset,
+            producer_id_expiration_ms=producer_id_expiration_ms,
+        )
+        log._unsynced.append(metadata)
+        log._segment = log._new_segment()
+        log._jitter_ms = log._draw_jitter()
+        return log
+
+    @classmethod
+    def open(
+        cls,
+        fs: FileSystem,
+        path: str,
+        config: TopicConfig,
+        clock: Clock,
+        *,
+        end_offset: int,
+        start_offset: int = 0,
+        producer_id_expiration_ms: int = EXPIRATION_MS,
+    ) -> Self:
+        """Open an existing partition whose committed end is `end_offset`.
+
+        Reads nothing yet; first use reads the active segment's indexes and the log behind them.
+        """
+        return cls(
+            fs,
+            path,
+            config,
+            clock,
+            end_offset=end_offset,
+            start_offset=start_offset,
+            producer_id_expiration_ms=producer_id_expiration_ms,
+        )
+
+    # -- what is there
+
+    @property
+    def end_offset(self) -> int:
+        """The offset of the next record."""
+        return self._end if self._segment is None or self._fault else self._segment.end
+
+    @property
+    def state(self) -> SegmentState:
+        """Where the log stands; `undo` comes back to it."""
+        segment = self._load()
+        return SegmentState(segment.base, segment.size, segment.end)
+
+    @property
+    def latest_epoch(self) -> int:
+        """The newest leader epoch, -1 if there is none."""
+        return self._epochs.latest
+
+    @property
+    def producers(self) -> ProducerState:
+        """The producers' state at the end; loaded on first use: snapshot and header replay."""
+        active, now = self._active, self._clock()
+        if self._producers is None:
+            self._producers = load_producers(
+                self._fs,
+                self.path,
+                active.end,
+                log_start=max(self.start_offset, segment_bases(self._fs, self.path)[0]),
+                now=now,
+                expiration_ms=self._expiration_ms,
+            )
+            self._expired_at = now
+        elif now - self._expired_at >= EXPIRY_CHECK_MS:
+            self._producers.expire(now)
+            self._expired_at = now
+        return self._producers
+
+    def size_on_disk(self) -> int:
+        """Bytes of the active segment's file; -1 if the files don't fit the end offset."""
+        segment = self._load()
+        return -1 if self._fault else segment.log.size()
+
+    def _load(self) -> Segment:
+        if self._segment is not None:
+            return self._segment
+        bases = segment_bases(self._fs, self.path)
+        known = [base for base in bases if base <= self._end]
+        if not known:
+            raise DataCorruptionError(
+                "no segment holds the end of the log", path=self.path, first=self._end
+            )
+        self._segment = Segment.load(
+            self._fs,
+            self.path,
+            known[-1],
+            self._end,
+            interval_bytes=self.config.index_interval_bytes,
+            now=self._clock(),
+        )
+        self._jitter_ms = self._draw_jitter()
+        if self._segment.end != self._end:
+            self._fault = f"the log ends at offset {self._segment.end}, not {self._end}"
+        elif len(known) < len(bases):
+            self._fault = f"segment {bases[-1]} lies past the end {self._end}"
+        return self._segment
+
+    @property
+    def _active(self) -> Segment:
+        segment = self._load()
+        if self._fault:
+            raise DataCorruptionError(
+                self._fault, path=segment.log.path, first=segment.end, end=self._end
+            )
+        return segment
+
+    @property
+    def _epochs(self) -> EpochCache:
+        if self._epoch_cache is None:
+            self._epoch_cache = EpochCache(self._fs, self.path)
+        return self._epoch_cache
+
+    def _draw_jitter(self) -> int:
+        bound = self.config.jitter_bound_ms
+        return self._jitter(bound) if bound > 0 else 0
+
+    # -- appending
+
+    def append(self, data: Buffer, leader_epoch: int) -> tuple[int, int]:
+        """Append whole v2 batches with consecutive offsets; returns (first, end) offset.
+
+        The offsets in `data` may count from anywhere (0, or on from the piece before).
+
+        `data` is left as it is. Rolls between batches where Kafka would. Producers are not
+        judged here: that is `check_producer`.
+        Raises: InvalidRequestError: `data` is something else. RecordTooLargeError: a batch
+        exceeds segment.bytes. Nothing is written in either case.
+        """
+        table = self._checked(scan(data, path="appended data", check_crc=False), len(data))
+        active = self._active
+        if not len(table):
+            return active.end, active.end
+        first = active.end
+        if has_producers(table):
+            _ = self.producers  # the state before these batches
+        own = bytearray(data)
+        shift = first - int(table["base_offset"][0])
+        rebase(own, shift, leader_epoch)
+        table["base_offset"] += shift
+        table["last_offset"] += shift
+        self._epochs.assign(leader_epoch, first)
+        view, at = memoryview(own), 0
+        while at < len(table):
+            count = self._fit(table[at:])
+            if count == 0:
+                self.roll()
+                continue
+            self._write(view, table[at : at + count])
+            at += count
+        return first, self._active.end
+
+    def _checked(self, found: Batches, size: int) -> Table:
+        table = found.table
+        if found.error is not None or found.end != size:
+            reason = found.error.reason if found.error else "the last batch is not whole"
+            raise InvalidRequestError(f"data to append is damaged at byte {found.end}: {reason}")
+        if not len(table):
+            return table
+        gaps = table["base_offset"][1:] != table["last_offset"][:-1] + 1
+        if np.any(gaps) or np.any(table["magic"] != 2):
+            raise InvalidRequestError("data to append must be v2 batches without offset gaps")
+        largest = int(table["size"].max())
+        if largest > self.config.roll_bytes:
+            raise RecordTooLargeError(
+                f"a record batch of {largest} bytes exceeds segment.bytes={self.config.roll_bytes}"
+            )
+        return table
+
+    def _fit(self, table: Table) -> int:
+        active = self._active
+        count = fit(
+            table, active.filling, self.config, now=self._clock(), jitter_ms=self._jitter_ms
+        )
+        room = active.room(table[:count], entry_limits(self.config)) if count else 0
+        return max(room, 0 if active.size else 1)  # an empty segment takes one batch at least
+
+    def _write(self, view: memoryview, table: Table) -> None:
+        active = self._active
+        start = int(table["position"][0])
+        stop = int(table["position"][-1] + table["size"][-1])
+        local = table.copy()
+        local["position"] -= start
+        active.append(view[start:stop], local)
+        self._follow(Window(b"", start, Batches(table, stop, None)), view)
+
+    def _follow(self, window: Window, view: memoryview) -> None:
+        """Keep the producers' state up with what was written."""
+        table = window.batches.table
+        if self._producers is None:
+            return
+        if not has_producers(table):
+            self._producers.end = int(table["last_offset"][-1]) + 1
+            return
+        active = self._active
+        reader: ReadMarker = no_markers
+        if np.any(table["attributes"] & CONTROL):
+            reader = marker_reader(Window(bytes(view), 0, window.batches), active.log.path)
+        for txn, stable in self._producers.apply(table, reader):
+            if txn.aborted:
+                active.add_aborted(
+                    txn_entry(txn.producer_id, txn.first_offset, txn.last_offset, stable)
+                )
+                self._names_changed = True
+
+    def check_producer(self, data: Buffer) -> tuple[int, int] | None:
+        """Judge an idempotent producer's append before it is written.
+
+        Returns the old (first, end) if it was written before, None if it may be written.
+        Raises: FencedError, OutOfOrderSequenceError, InvalidRequestError (open transaction).
+        """
+        table = self._checked(scan(data, path="appended data", check_crc=False), len(data))
+        return self.producers.check(table, where=self.path) if has_producers(table) else None
+
+    def adopt(
+        self, chunk_path: str, *, leader_epoch: int, size_bytes: int | None = None
+    ) -> tuple[int, int]:
+        """Take a staged file of whole batches (offsets from 0) as a segment, by rename.
+
+        Returns (first, end). The file must be on the same file system and already synced; its
+        headers are patched in place. Size and batches are checked first, CRCs are not.
+        Raises: InvalidRequestError: it doesn't fit a segment, or is not what was announced.
+        """
+        mapping = self._fs.map(chunk_path)
+        try:
+            size = len(mapping.data)
+            found = scan(mapping.data, path=chunk_path, check_crc=False)
+        finally:
+            mapping.close()
+        table = self._checked(found, size)
+        if size_bytes not in (None, size) or size > self.config.roll_bytes or not size:
+            raise InvalidRequestError(
+                f"{chunk_path} has {size} bytes; announced: {size_bytes}, at most "
+                f"{self.config.roll_bytes} (segment.bytes) fit"
+            )
+        if has_producers(table):
+            raise InvalidRequestError(f"{chunk_path}: only batches without producer id are adopted")
+        prefixes = rebase_headers(table, self._active.end, leader_epoch)
+        self.roll()
+        first = self._active.end
+        self._epochs.assign(leader_epoch, first)
+        self._adopt_file(chunk_path, table, prefixes.tobytes(), size)
+        return first, self._active.end
+
+    def _adopt_file(self, chunk_path: str, table: Table, prefixes: bytes, size: int) -> None:
+        first = self._active.end
+        self._active.close()
+        self._fs.rename(chunk_path, joined(self.path, log_name(first)))
+        self._names_changed = True
+        segment = Segment(
+            self._fs,
+            self.path,
+            first,
+            interval_bytes=self.config.index_interval_bytes,
+            created_ms=self._clock(),
+        )
+        self._segment = segment
+        for row, position in enumerate(table["position"].tolist()):
+            segment.log.pwrite(prefixes[row * 16 : row * 16 + 16], position)
+        table["base_offset"] += first
+        table["last_offset"] += first
+        segment.extend(table, size)
+        if self._producers is not None:
+            self._producers.end = segment.end
+
+    def roll(self) -> None:
+        """Close the active segment and begin a new one at the end; an empty one stays."""
+        active = self._active
+        if not active.size:
+            return
+        active.finish()
+        self._snapshot()
+        self._rolled.append(active)
+        self._end = active.end
+        self._segment = self._new_segment()
+        self._jitter_ms = self._draw_jitter()
+
+    def _new_segment(self) -> Segment:
+        self._names_changed = True
+        return Segment.create(
+            self._fs,
+            self.path,
+            self._end,
+            interval_bytes=self.config.index_interval_bytes,
+            now=self._clock(),
+        )
+
+    def _snapshot(self) -> None:
+        """Write the producers' state at the end unless it is on disk already."""
+        end = self._active.end
+        names = self._fs.listdir(self.path)
+        start = max(self.start_offset, bases_of(names)[0])
+        known = [offset for offset in snapshot_offsets(names) if offset <= end]
+        if end > max(known, default=start):
+            self._unsynced.append(write_snapshot(self._fs, self.path, self.producers))
+            self._names_changed = True
+
+    def delete_records(self, start: int) -> None:
+        """Raise the log start offset; files go later, by retention.
+
+        Raises InvalidRequestError if `start` lies past the end.
+        """
+        if start > self.end_offset:
+            raise InvalidRequestError(f"{self.path}: offset {start} is past {self.end_offset}")
+        if start > self.start_offset:
+            self.start_offset = start
+            self._epochs.truncate_from_start(start)
+
+    # -- durability
+
+    def sync(self) -> None:
+        """Make everything appended so far durable; of the active segment the log only.
+
+        After an error never repeat it: undo, and write again.
+        """
+        for segment in self._rolled:
+            segment.sync(indexes=True)
+            segment.close()
+        for file in self._unsynced:
+            file.sync()
+            file.close()
+        if self._segment is not None:
+            self._segment.sync(indexes=False)
+        if self._names_changed:
+            self._fs.sync_dir(self.path)
+        self._rolled, self._unsynced, self._names_changed = [], [], False
+
+    def undo(self, state: SegmentState) -> None:
+        """Come back to an earlier `state`; see `undo_at`."""
+        self._close_files()
+        self._reset()
+        _undo.undo_at(self._fs, self.path, state)
+        self._end = state.end
+
+    @staticmethod
+    def undo_at(fs: FileSystem, path: str, state: SegmentState) -> None:
+        """Undo on the files of a directory, whoever wrote them. Idempotent.
+
+        Raises: DataCorruptionError: the log is shorter than it was: recover it fully.
+        """
+        _undo.undo_at(fs, path, state)
+
+    @staticmethod
+    def valid_end(fs: FileSystem, path: str, first: int) -> int:
+        """Return the offset up to which whole, valid, gapless batches follow `first`."""
+        from sparklog.log.recovery import valid_end  # it builds on this module's neighbours
+
+        return valid_end(fs, path, first)
+
+    def close(self) -> None:
+        """Close cleanly: final time entry, snapshot at the end, nothing stray, all durable."""
+        active = self._active
+        active.finish()
+        self._snapshot()
+        self._remove_strays(active.end)
+        active.sync(indexes=True)
+        self._names_changed = True
+        self.sync()
+        self._close_files()
+        end = active.end
+        self._reset()
+        self._end = end
+
+    def _remove_strays(self, end: int) -> None:
+        names = self._fs.listdir(self.path)
+        bases = bases_of(names)
+        start = max(self.start_offset, bases[0])
+        for offset in stray_offsets(names, bases, end=end, start=start):
+            with contextlib.suppress(FileNotFoundError):
+                self._fs.unlink(joined(self.path, snapshot_name(offset)))
+
+    def _close_files(self) -> None:
+        for segment in (*self._rolled, *([self._segment] if self._segment else [])):
+            segment.close()
+        for file in self._unsynced:
+            file.close()
+
+
+__all__ = ["PartitionLog", "SegmentState"]

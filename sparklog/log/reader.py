@@ -1,0 +1,302 @@
+"""Reads one partition: no lock, no writes, any process. Safe beside a writer and its undo.
+
+The end is fixed before a read and at or below the published watermark; no byte from it on is
+kept. Every batch passes its CRC and begins where it is expected. Whatever else is found (a file
+that is gone, a short read, a gap) raises StaleReadError, damage raises DataCorruptionError; the
+caller lists anew and tries again before it believes either. Source: PROTOCOL, "Read".
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sparklog.errors import DataCorruptionError
+from sparklog.format.batch import CONTROL, LOG_OVERHEAD
+from sparklog.format.control import ControlType
+from sparklog.format.names import log_name
+from sparklog.format.records import Decoder
+from sparklog.format.scan import Batches, scan
+from sparklog.fs import FileSystem
+from sparklog.log.aborted import AbortedFilter, AbortedTxn, aborted_transactions
+from sparklog.log.lookup import Lookup, StaleReadError
+from sparklog.log.producers import ProducerState
+from sparklog.log.snapshots import load_producers, marker_reader, replay
+from sparklog.log.times import TimeLookup
+from sparklog.log.walk import WINDOW_BYTES, Window, joined, walk
+
+COLUMNS: Final = ("key", "value", "offset", "timestamp", "timestampType", "headers")
+PIECE_BYTES: Final = 1 << 20  # log bytes decoded at a time
+BATCH_BYTES: Final = 8 << 20  # decoded bytes from which a record batch is given out
+_NO_LIMIT: Final = 2**63 - 1
+Table = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """A segment as listed: offsets [base, end), `end` None for the last; `size` in bytes."""
+
+    base: int
+    end: int | None
+    path: str
+    size: int
+
+
+class PartitionReader:
+    """Look-ups are cached until `refresh`. `gaps`: offsets may be missing (a compacted log)."""
+
+    def __init__(
+        self, fs: FileSystem, path: str, topic: str, partition: int, *, gaps: bool = False
+    ) -> None:
+        self.path, self.topic, self.partition, self.gaps = path, topic, partition, gaps
+        self._fs = fs
+        self._lookup = Lookup(fs, path)
+        self._times = TimeLookup(self._lookup)
+        self._producers: ProducerState | None = None
+
+    def refresh(self) -> None:
+        """Drop what is cached; the next call lists the directory."""
+        self._lookup.refresh()
+        self._times.refresh()
+        self._producers = None
+
+    def first_base(self) -> int:
+        """The first segment's base offset."""
+        return self._lookup.bases[0]
+
+    def segments(self) -> list[SegmentInfo]:
+        """Return the segments, listed now."""
+        self.refresh()
+        bases = self._lookup.bases
+        found = []
+        for base, end in zip(bases, [*bases[1:], None], strict=True):
+            path = joined(self.path, log_name(base))
+            found.append(SegmentInfo(base, end, path, self._fs.size(path)))
+        return found
+
+    def valid_end(self) -> int:
+        """The end of the last segment's valid batches, by CRC. For logs without a watermark."""
+        self._lookup.refresh()
+        end = self._lookup.bases[-1]
+        for window in walk(self._lookup.log(end)):
+            if len(window.batches):
+                end = int(window.batches.table["last_offset"][-1]) + 1
+        return end
+
+    def last_stable_offset(self, end: int) -> int:
+        """The first offset of the oldest transaction open at `end`, else `end`."""
+        known = self._producers
+        if known is None or known.end > end:
+            known = load_producers(
+                self._fs, self.path, end, log_start=0, now=0, expiration_ms=_NO_LIMIT
+            )
+            self._producers = known
+        elif known.end < end:
+            self._lookup.refresh()
+            replay(self._fs, self.path, known, end, bases=self._lookup.bases)
+        return known.last_stable_offset()
+
+    def aborted(self, start: int, end: int) -> list[AbortedTxn]:
+        """Return the aborted transactions that touch [start, end)."""
+        return aborted_transactions(self._lookup, start, end)
+
+    def offset_for_time(self, timestamp: int, start: int, end: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record at or after `timestamp` (ms), as Kafka finds it.
+
+        The first segment that reaches the time answers, or nobody: None.
+        """
+        return self._times.find(timestamp, start, end)
+
+    def offset_of_max_timestamp(self, start: int, end: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record with the log's largest timestamp."""
+        return self._times.latest(start, end)
+
+    def read(
+        self,
+        start: int,
+        end: int,
+        *,
+        columns: Iterable[str] | None = None,
+        isolation: str = "read_uncommitted",
+        max_bytes: int | None = None,
+        max_records: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the records with start <= offset < end. See `read_from`."""
+        found = self.read_from(
+            start,
+            end,
+            columns=columns,
+            isolation=isolation,
+            max_bytes=max_bytes,
+            max_records=max_records,
+        )
+        return (rows for rows, _ in found if rows.num_rows)
+
+    def read_from(
+        self,
+        start: int,
+        end: int,
+        *,
+        columns: Iterable[str] | None = None,
+        isolation: str = "read_uncommitted",
+        max_bytes: int | None = None,
+        max_records: int | None = None,
+    ) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Yield (records, offset to go on from); memory stays at a few windows.
+
+        Args:
+            end: at or below the watermark; for read_committed at or below the last stable offset.
+            columns: some of COLUMNS, all by default; others are ignored, "offset" always comes.
+            max_bytes: bytes of log; the first batch comes even if it is larger.
+        Raises: StaleReadError, DataCorruptionError: see the module's text.
+        """
+        names = None if columns is None else [c for c in COLUMNS if c == "offset" or c in columns]
+        dropped = None
+        if isolation == "read_committed":
+            dropped = AbortedFilter(self.aborted(start, end))
+        decoder = Decoder(names)
+        left = _NO_LIMIT if max_records is None else max_records
+        for piece in self._pieces(start, end, max_bytes):
+            for rows in _decode(decoder, piece, dropped, start, end, self.path):
+                if rows.num_rows >= left:
+                    rows = rows.slice(0, left)
+                    yield rows, rows.column("offset")[-1].as_py() + 1
+                    return
+                left -= rows.num_rows
+                if rows.num_rows:
+                    yield rows, rows.column("offset")[-1].as_py() + 1
+            last = int(piece.batches.table["last_offset"][-1]) + 1
+            yield decoder.finish(), min(last, end)
+
+    def _pieces(self, start: int, end: int, max_bytes: int | None) -> Iterator[Window]:
+        """Yield windows whose tables hold just the batches that [start, end) needs, in order."""
+        at, left = start, max_bytes
+        base = self._lookup.floor(at) if at < end else 0
+        while at < end:
+            for window in self._segment(base, at, end):
+                table = window.batches.table
+                if left is not None:
+                    table = _within(table, left, first=left == max_bytes)
+                    left -= int(table["size"].sum())
+                if len(table):
+                    yield Window(window.data, window.position, _replaced(window.batches, table))
+                    at = int(table["last_offset"][-1]) + 1
+                if len(table) < len(window.batches.table):
+                    return
+            if at < end:
+                base = self._next(base, at, end)
+                at = max(at, base)
+
+    def _next(self, base: int, at: int, end: int) -> int:
+        following = self._lookup.following(base)
+        if following is None:  # rolled since the listing, perhaps
+            self._lookup.refresh()
+            following = self._lookup.following(base)
+        if following is None or following >= end:
+            raise StaleReadError(f"{self.path} ends at offset {at}, {end} is expected")
+        if following < at or (following > at and not self.gaps):
+            raise StaleReadError(f"{self.path}: segment {following} begins where {at} is expected")
+        return following
+
+    def _segment(self, base: int, at: int, end: int) -> Iterator[Window]:
+        """Yield the windows of one segment that hold offsets of [at, end)."""
+        file = self._lookup.log(base)
+        limit = file.size()
+        position = self._lookup.position(base, at, end)
+        hinted, span = position > 0, WINDOW_BYTES
+        while at < end and position < limit:
+            data = file.pread(min(span, limit - position), position)
+            found = scan(data, path=file.path, position=position)
+            if hinted and not _is_true(found, data, position, limit, at):
+                hinted, position, span = False, 0, WINDOW_BYTES
+                continue
+            table = found.table
+            useful = table[(table["last_offset"] >= at) & (table["base_offset"] < end)]
+            if len(useful):
+                self._check_order(useful, at, file.path)
+                at = int(useful["last_offset"][-1]) + 1
+                yield Window(data, position, _replaced(found, useful))
+            if found.error is not None and at < end:
+                raise _damage(found.error, at, self._lookup.following(base) or end)
+            if found.end == position:
+                span = _size_of(data)
+                if not len(data) < span <= limit - position:
+                    return  # a torn batch: nothing more in this segment
+            else:
+                hinted, span, position = False, WINDOW_BYTES, found.end
+
+    def _check_order(self, table: Table, at: int, path: str) -> None:
+        expected = np.concatenate(([at], table["last_offset"][:-1] + 1))
+        first = table["base_offset"]
+        wrong = first < expected if self.gaps else first != expected
+        wrong[0] = not self.gaps and int(first[0]) > at
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            raise StaleReadError(
+                f"{path} at byte {table['position'][row]}: offset {expected[row]} is expected, "
+                f"the batch begins with {first[row]}"
+            )
+
+
+def _is_true(found: Batches, data: bytes, position: int, limit: int, at: int) -> bool:
+    """Tell whether an index led to a batch that lies at or before offset `at`."""
+    if len(found):
+        return int(found.table["base_offset"][0]) <= at
+    return found.error is None and len(data) < _size_of(data) <= limit - position
+
+
+def _size_of(data: bytes) -> int:
+    return int.from_bytes(data[8:LOG_OVERHEAD], "big", signed=True) + LOG_OVERHEAD
+
+
+def _replaced(found: Batches, table: Table) -> Batches:
+    return Batches(table, found.end, found.error)
+
+
+def _within(table: Table, left: int, *, first: bool) -> Table:
+    fitting = int(np.searchsorted(np.cumsum(table["size"]), left, side="right"))
+    return table[: max(fitting, 1 if first else 0)]
+
+
+def _damage(error: DataCorruptionError, first: int, end: int) -> DataCorruptionError:
+    return DataCorruptionError(
+        error.reason, path=error.path, position=error.position, first=first, end=end
+    )
+
+
+def _decode(
+    decoder: Decoder,
+    window: Window,
+    dropped: AbortedFilter | None,
+    first: int,
+    end: int,
+    path: str,
+) -> Iterator[pa.RecordBatch]:
+    """Feed a window to the decoder; yield record batches whenever it has enough."""
+    table = window.batches.table
+    if dropped is not None:
+        read = marker_reader(window, path)
+
+        def is_abort(row: Any) -> bool:
+            marker = read(row)
+            return marker is not None and marker.type is ControlType.ABORT
+
+        table = dropped.keep(table, is_abort)
+    table = table[(table["attributes"] & CONTROL) == 0]
+    sizes = np.cumsum(table["size"])
+    at = 0
+    while at < len(table):
+        done = int(sizes[at - 1]) if at else 0
+        stop = max(at + 1, int(np.searchsorted(sizes, done + PIECE_BYTES, side="right")))
+        taken = decoder.add_many(
+            window.data, table[at:stop], first=first, end=end, path=path, position=window.position
+        )
+        at += taken
+        if at < len(table) and (taken == 0 or decoder.nbytes >= BATCH_BYTES):
+            yield decoder.finish()
+
+
+__all__ = ["COLUMNS", "PartitionReader", "SegmentInfo", "StaleReadError"]

@@ -1,0 +1,49 @@
+"""When a segment is full. Pure arithmetic on batch tables. Source: LogSegment.shouldRoll."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparklog.config import TopicConfig
+from sparklog.format.index import OFFSET_ENTRY, RELATIVE_MAX, TIME_ENTRY
+
+Table = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """What a segment holds so far. `first_timestamp`: its first batch's largest (ms), or None."""
+
+    base: int
+    size: int
+    first_timestamp: int | None
+    created_ms: int
+
+
+def fit(table: Table, filling: Filling, config: TopicConfig, *, now: int, jitter_ms: int) -> int:
+    """How many leading batches of `table` go into the segment before it must roll.
+
+    Each batch counts as an append of its own. The two rules about full indexes are `room`'s.
+    """
+    sizes = table["size"].astype(np.int64)
+    before = filling.size + np.cumsum(sizes) - sizes
+    stop = before > config.roll_bytes - sizes
+    stop |= table["last_offset"] - filling.base > RELATIVE_MAX
+    first = filling.first_timestamp
+    if first is None:
+        first = int(table["max_timestamp"][0])
+    waited = table["max_timestamp"] - first if first >= 0 else now - filling.created_ms
+    stop |= (before > 0) & (waited > config.roll_ms - jitter_ms)
+    hits = np.flatnonzero(stop)
+    return int(hits[0]) if len(hits) else len(table)
+
+
+def entry_limits(config: TopicConfig) -> tuple[int, int]:
+    """At how many offset and time entries a segment rolls before the next batch.
+
+    The time index keeps a slot for the final entry. Source: TimeIndex.isFull.
+    """
+    bytes_max = config.segment_index_bytes
+    return bytes_max // OFFSET_ENTRY.itemsize, bytes_max // TIME_ENTRY.itemsize - 1
