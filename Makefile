@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?=
 BIN := $(VENV)/bin
-PACKAGE := pyproject.toml $(wildcard setup.py) $(wildcard sparklog/format/kernel.py*)
+COMPILED := $(wildcard sparklog/format/*.pxd)
+PACKAGE := pyproject.toml setup.py $(COMPILED) $(COMPILED:.pxd=.py)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
