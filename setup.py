@@ -2,12 +2,14 @@
 
 from setuptools import setup
 
+KERNEL = ("kernel", "framer", "parser")
+
 try:
     from Cython.Build import cythonize
 except ImportError:
     extensions = []
 else:
-    extensions = cythonize("sparklog/format/kernel.py", quiet=True)
+    extensions = cythonize([f"sparklog/format/{name}.py" for name in KERNEL], quiet=True)
     for extension in extensions:
         extension.optional = True  # a failed build is a warning; the .py then runs interpreted
 

@@ -10,7 +10,7 @@ from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError, UnknownTopicError
 from sparklog.log.commit import snapshot_if_due
 from sparklog.log.partition import PartitionLog
-from sparklog.log.state import LogState, Record, TopicState
+from sparklog.log.state import Record, TopicState
 from sparklog.log.topics import check_new, new_topic_id, partition_path
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def alter_topic(
             )
         snapshot_if_due(session)
         fresh = _spread(session, range(count, wanted))
-        altered = TopicState(topic.id, parsed.to_dict(), {**topic.dirs, **fresh})
+        altered = TopicState(topic.id, parsed.to_dict(), {**topic.dirs, **fresh}, topic.adopted)
         _make(session, name, altered, dict.fromkeys(fresh, 0))
         session.forget_writers()
 
@@ -96,14 +96,13 @@ def _make(session: "Session", name: str, topic: TopicState, bases: Mapping[int, 
                 topic=name,
                 partition=p,
                 topic_id=topic.id,
-                config=TopicConfig.parse(topic.config),
+                config=topic.parsed(),
                 clock=session.clock,
                 start_offset=bases[p],
             ).sync()
         for directory in sorted({os.path.dirname(path) for path in paths.values()}):
             session.fs.sync_dir(directory)
-        layout = LogState(topics={name: topic}).layout()["topics"][name]
-        record: Record = {"kind": "topic", "topic": name, **layout}
+        record: Record = {"kind": "topic", "topic": name, **topic.to_json()}
         record["bases"] = {str(p): base for p, base in bases.items()}
         step.record = record
 

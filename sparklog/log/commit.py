@@ -44,6 +44,7 @@ class Chunk:
     records: int
     min_timestamp: int  # ms
     max_timestamp: int  # ms
+    idempotent: bool = False  # its batches carry a producer: in memory, alone in its commit
     synced_boot_id: str | None = None
 
 
@@ -88,10 +89,13 @@ def commit(
         elif not chunks:
             return CommitResult(False, session.clock(), {})
         _check(session, chunks)
+        duplicate = _duplicate(session, chunks)
+        if duplicate is not None:
+            return CommitResult(True, session.state.time_ms, duplicate)
         snapshot_if_due(session)
         touched = sorted({(chunk.topic, chunk.partition) for chunk in chunks})
         bases = {key: session.writer(*key).state.base for key in touched}
-        with session.step(touched) as step:
+        with session.step(touched, sync=session.sync) as step:
             ends = _append(session, chunks)
             if session.sync:
                 for key in touched:
@@ -191,6 +195,21 @@ def _check(session: "Session", chunks: Sequence[Chunk]) -> None:
             )
 
 
+def _duplicate(session: "Session", chunks: Sequence[Chunk]) -> Ends | None:
+    """Judge an idempotent producer's append; its old offsets if it was made before."""
+    if not any(chunk.idempotent for chunk in chunks):
+        return None
+    if len(chunks) > 1 or chunks[0].data is None:
+        raise InvalidRequestError(
+            "an idempotent append must fit one segment (segment.bytes) of one partition; "
+            "append smaller tables"
+        )
+    (chunk,) = chunks
+    assert chunk.data is not None
+    found = session.writer(chunk.topic, chunk.partition).check_producer(chunk.data)
+    return None if found is None else {chunk.topic: {chunk.partition: found}}
+
+
 def _append(session: "Session", chunks: Sequence[Chunk]) -> Ends:
     ends: Ends = {}
     epoch = session.state.epoch
@@ -247,11 +266,29 @@ def _whole_batches(data: bytes) -> int:
 
 
 def snapshot_if_due(session: "Session") -> None:
-    """Begin a new ledger segment, with a snapshot of the state, when the active one is full."""
-    if session.ledger.wants_snapshot:
-        with session.step() as step:
-            session.ledger.log.roll()
-            step.record = session.state.snapshot()
+    """Begin a new ledger segment, with a snapshot of the state, when the active one is full.
+
+    Also when a synced commit follows unsynced ones (flush=none): recovery after a power cut gives
+    up what lies behind the first loss since the last snapshot, so a synced commit needs one.
+    """
+    if session.ledger.wants_snapshot or (session.sync and session.state.unsynced):
+        write_snapshot(session)
+
+
+def write_snapshot(session: "Session") -> None:
+    """Make all that was committed durable, then begin a new ledger segment with a snapshot."""
+    fs = session.fs
+    for topic, partition in sorted(session.state.unsynced):
+        path = session.partition_path(topic, partition)
+        for name in fs.listdir(path):
+            with fs.open(os.path.join(path, name), write=True) as file:
+                file.sync()
+        fs.sync_dir(path)
+    if session.state.unsynced:
+        session.ledger.log.sync()
+    with session.step() as step:
+        session.ledger.log.roll()
+        step.record = session.state.snapshot()
 
 
 def _advance_recovery_points(session: "Session", rolled: Sequence[tuple[str, int]]) -> None:

@@ -25,6 +25,7 @@ from sparklog.log.checkpoints import (
     read_offsets,
     write_offsets,
 )
+from sparklog.log.commit import write_snapshot
 from sparklog.log.effects import carry_out_all, publish_all, remove_tree
 from sparklog.log.guard import (
     GUARD_NAME,
@@ -212,7 +213,8 @@ def _adopt(session: Session, found: dict[tuple[str, int], int], *, clean: bool) 
         topic_id = _topic_id(fs, path)
         before = state.topics.get(topic)
         config = before.config if before is not None and before.id == topic_id else _KEEP
-        topics.setdefault(topic, TopicState(topic_id, dict(config), {})).dirs[partition] = number
+        topics.setdefault(topic, TopicState(topic_id, dict(config), {}, adopted=True))
+        topics[topic].dirs[partition] = number
         key = topic, partition
         loaded[key] = load(
             fs,
@@ -229,7 +231,7 @@ def _adopt(session: Session, found: dict[tuple[str, int], int], *, clean: bool) 
         ends={key: report.end for key, report in loaded.items()},
         starts={key: report.start for key, report in loaded.items() if report.start},
     )
-    if adopted.layout() == state.layout():
+    if (adopted.ends, adopted.starts) == (state.ends, state.starts):
         return  # a broker was here, or our mark was lost, but nothing that shows has changed
     epoch = max([state.epoch, *(report.epoch for report in loaded.values())]) + 1
     record: Record = {"kind": "adopt", **adopted.layout()}
@@ -277,6 +279,8 @@ def close_session(session: Session) -> None:
 
 
 def _leave_clean(session: Session) -> None:
+    if session.state.unsynced:
+        write_snapshot(session)
     fs, state = session.fs, session.state
     for topic, partition in state.ends:
         path = partition_path(session.directories, topic, state.topics[topic], partition)

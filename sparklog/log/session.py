@@ -133,7 +133,7 @@ class Session:
         log = self._writers.get(key)
         if log is None:
             path = self.partition_path(topic, partition)
-            config = TopicConfig.parse(self.state.topics[topic].config)
+            config = self.state.topics[topic].parsed()
             start = self.state.starts.get(key, 0)
             log = self._open(path, config, self.state.ends[key], start)
             self._writers[key] = log
@@ -154,7 +154,11 @@ class Session:
 
     @contextmanager
     def step(
-        self, touched: Sequence[tuple[str, int]] = (), *, making: Sequence[str] = ()
+        self,
+        touched: Sequence[tuple[str, int]] = (),
+        *,
+        making: Sequence[str] = (),
+        sync: bool = True,
     ) -> Iterator[Step]:
         """Announce what will be touched or made; see the module's text for what follows."""
         self._check_sizes(touched)
@@ -168,18 +172,18 @@ class Session:
         try:
             yield step
             assert step.record is not None
-            record = self._append_record(step.record)
+            record = self._append_record(step.record, sync=sync)
         except BaseException:
             self._undo(intent)
             raise
         self._settle(record)
 
-    def _append_record(self, record: Record) -> Record:
-        if not self.sync:
+    def _append_record(self, record: Record, *, sync: bool) -> Record:
+        if not sync:
             record = {**record, "flush": "none"}
         time_ms = max(self.clock(), self.state.time_ms)  # never goes back (PROTOCOL, H14)
         epoch = record.get("epoch", self.state.epoch)
-        return self.ledger.append(record, epoch=epoch, time_ms=time_ms, sync=self.sync)
+        return self.ledger.append(record, epoch=epoch, time_ms=time_ms, sync=sync)
 
     def _settle(self, record: Record) -> None:
         # The commit point has passed. Whatever fails now is completed by the next holder.

@@ -236,6 +236,7 @@ class Stager:
                 records=growing.records,
                 min_timestamp=growing.min_timestamp,
                 max_timestamp=growing.max_timestamp,
+                idempotent=self._framing.producer is not None,
                 synced_boot_id=boot,
             )
         )

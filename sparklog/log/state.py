@@ -14,8 +14,9 @@ the same state. Record kinds (JSON, field `kind`; all carry `v`, `time`, `epoch`
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Self
 
+from sparklog.config import TopicConfig
 from sparklog.errors import UnsupportedVersionError
 
 FORMAT_VERSION: Final = 1
@@ -24,11 +25,31 @@ Record = dict[str, Any]
 
 @dataclass(slots=True)
 class TopicState:
-    """A topic as the ledger knows it. `dirs` is the log dir's number of each partition."""
+    """A topic as the ledger knows it. `dirs` is the log dir's number of each partition.
+
+    `adopted`: a broker wrote part of it, so offsets may be missing (its cleaner was at work).
+    """
 
     id: str
     config: dict[str, str]
     dirs: dict[int, int]
+    adopted: bool = False
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Self:
+        """Rebuild a topic from what `to_json` gave."""
+        dirs = {int(p): number for p, number in fields["dirs"].items()}
+        return cls(fields["id"], dict(fields["config"]), dirs, fields.get("adopted", False))
+
+    def to_json(self) -> Record:
+        """Return the form that records and the topics file carry."""
+        dirs = {str(p): number for p, number in sorted(self.dirs.items())}
+        extra = {"adopted": True} if self.adopted else {}
+        return {"id": self.id, "dirs": dirs, **extra, "config": self.config}
+
+    def parsed(self) -> TopicConfig:
+        """Return the config, checked."""
+        return TopicConfig.parse(self.config)
 
 
 @dataclass(slots=True)
@@ -52,6 +73,7 @@ class LogState:
     writers: dict[str, Last] = field(default_factory=dict)
     epoch: int = 0
     time_ms: int = 0
+    unsynced: set[tuple[str, int]] = field(default_factory=set)  # written with flush=none
 
     def apply(self, record: Record) -> None:
         """Fold one record in. Raises UnsupportedVersionError for a newer format's record."""
@@ -59,6 +81,9 @@ class LogState:
         self.epoch = record.get("epoch", self.epoch)
         self.time_ms = max(self.time_ms, record.get("time", 0))
         getattr(self, f"_{record['kind']}")(record)
+        if record.get("flush") == "none":
+            self.unsynced |= _flatten(record.get("ends", {})).keys()
+            self.unsynced &= self.ends.keys()
 
     def _append(self, record: Record) -> None:
         for topic, ends in record["ends"].items():
@@ -75,9 +100,7 @@ class LogState:
 
     def _topic(self, record: Record) -> None:
         name = record["topic"]
-        self.topics[name] = TopicState(
-            record["id"], dict(record["config"]), {int(p): d for p, d in record["dirs"].items()}
-        )
+        self.topics[name] = TopicState.from_json(record)
         self.dropped.pop(name, None)
         for partition, base in record["bases"].items():
             self.ends[name, int(partition)] = base
@@ -109,10 +132,8 @@ class LogState:
         self.topics, self.ends, self.starts = whole.topics, whole.ends, whole.starts
 
     def _snapshot(self, record: Record) -> None:
-        self.topics = {
-            name: TopicState(t["id"], dict(t["config"]), {int(p): d for p, d in t["dirs"].items()})
-            for name, t in record["topics"].items()
-        }
+        self.unsynced = set()  # a snapshot is only written once all before it is durable
+        self.topics = {name: TopicState.from_json(t) for name, t in record["topics"].items()}
         self.ends = _flatten(record["ends"])
         self.starts = _flatten(record["starts"])
         self.dropped = {
@@ -137,10 +158,7 @@ class LogState:
 
     def layout(self) -> Record:
         """Return topics, ends and starts in the form that records carry them."""
-        topics = {
-            name: {"id": t.id, "config": t.config, "dirs": {str(p): d for p, d in t.dirs.items()}}
-            for name, t in self.topics.items()
-        }
+        topics = {name: topic.to_json() for name, topic in self.topics.items()}
         return {"topics": topics, "ends": _nest(self.ends), "starts": _nest(self.starts)}
 
 
@@ -160,5 +178,5 @@ def _nest(offsets: dict[tuple[str, int], int]) -> dict[str, dict[str, int]]:
     return nested
 
 
-def _flatten(nested: dict[str, dict[str, int]]) -> dict[tuple[str, int], int]:
+def _flatten(nested: dict[str, dict[str, Any]]) -> dict[tuple[str, int], Any]:
     return {(t, int(p)): offset for t, by in nested.items() for p, offset in by.items()}

@@ -11,9 +11,9 @@ import contextlib
 import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from sparklog.config import TopicConfig
 from sparklog.errors import DataCorruptionError
 from sparklog.format.names import log_name
 from sparklog.format.scan import scan
@@ -110,11 +110,15 @@ def _recover_partitions(session: "Session") -> None:
 
     def one(key: tuple[str, int]) -> None:
         topic, partition = key
+        known = session.state.topics[topic]
+        config = known.parsed()
+        if known.adopted:  # as in a compacted log, offsets may be missing
+            config = replace(config, cleanup_policy=("compact",))
         try:
             recover(
                 session.fs,
                 session.partition_path(topic, partition),
-                TopicConfig.parse(session.state.topics[topic].config),
+                config,
                 session.clock,
                 end=session.state.ends[key],
                 recovery_point=points.get(key, 0),

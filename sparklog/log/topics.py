@@ -64,21 +64,14 @@ def partition_path(directories: list[str], name: str, topic: TopicState, partiti
 def describe(directories: list[str], name: str, topic: TopicState) -> TopicInfo:
     """Return the user's view of a topic."""
     dirs = {p: partition_path(directories, name, topic, p) for p in sorted(topic.dirs)}
-    return TopicInfo(name, topic.id, max(dirs) + 1, TopicConfig.parse(topic.config), dirs)
+    return TopicInfo(name, topic.id, max(dirs) + 1, topic.parsed(), dirs)
 
 
 def write_topics(fs: FileSystem, directory: str, state: LogState) -> None:
     """Render the topics of `state` into the file."""
     document = {
         "version": FORMAT_VERSION,
-        "topics": {
-            name: {
-                "id": topic.id,
-                "partitions": {str(p): topic.dirs[p] for p in sorted(topic.dirs)},
-                "config": topic.config,
-            }
-            for name, topic in sorted(state.topics.items())
-        },
+        "topics": {name: topic.to_json() for name, topic in sorted(state.topics.items())},
     }
     text = json.dumps(document, indent=2) + "\n"
     write_durably(fs, os.path.join(directory, TOPICS_NAME), text.encode())
@@ -97,12 +90,7 @@ def read_topics(fs: FileSystem, directory: str) -> dict[str, TopicState] | None:
     try:
         document = json.loads(raw)
         check_version({"v": document["version"]}, path)
-        return {
-            name: TopicState(
-                topic["id"], topic["config"], {int(p): d for p, d in topic["partitions"].items()}
-            )
-            for name, topic in document["topics"].items()
-        }
+        return {name: TopicState.from_json(t) for name, t in document["topics"].items()}
     except (KeyError, TypeError, AttributeError, json.JSONDecodeError, UnicodeError) as error:
         raise DataCorruptionError(
             f"not a topics file ({error!r}); open the log once with mode='rw', it is then "

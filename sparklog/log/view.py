@@ -78,11 +78,9 @@ class View:
                 continue  # made, but not committed yet; or dropped, and not yet removed
             if state is not None:
                 dirs = {p: path for p, path in dirs.items() if p in state.dirs}
-            config = {} if state is None else state.config
+            config = TopicConfig() if state is None else state.parsed()
             topic_id = self.topic_id(name, min(dirs)) if state is None else state.id
-            topics[name] = TopicInfo(
-                name, topic_id or "", max(dirs) + 1, TopicConfig.parse(config), dirs
-            )
+            topics[name] = TopicInfo(name, topic_id or "", max(dirs) + 1, config, dirs)
         return topics
 
     def partitions(self, topic: str) -> list[int]:
@@ -107,8 +105,17 @@ class View:
                 f"{self.partitions(topic)}"
             )
         if key not in self._readers:
-            self._readers[key] = PartitionReader(self._fs, self._paths[key], topic, partition)
+            self._readers[key] = PartitionReader(
+                self._fs, self._paths[key], topic, partition, gaps=self._has_gaps(topic)
+            )
         return self._readers[key]
+
+    def _has_gaps(self, topic: str) -> bool:
+        """Tell whether offsets may be missing: a cleaner (ours or a broker's) was at work."""
+        if topic == LEDGER_TOPIC:
+            return False
+        known = (read_topics(self._fs, self.home) or {}).get(topic)
+        return known is None or known.adopted or known.parsed().compact
 
     def topic_id(self, topic: str, partition: int) -> str | None:
         """Return the topic id that a partition's directory carries now; None if it's gone."""

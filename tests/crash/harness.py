@@ -12,6 +12,7 @@ import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -36,8 +37,10 @@ CONFIG = {
 OPTIONS = {"num.recovery.threads.per.data.dir": "1", "lock.timeout.ms": "2000"}
 
 
-def open_log(fs: CrashFS, clock: ManualClock, mode: str = "rw") -> sparklog.Log:
-    return sparklog.open(ROOT, mode, fs=fs, clock=clock, options=OPTIONS)
+def open_log(
+    fs: CrashFS, clock: ManualClock, mode: str = "rw", options: dict[str, str] | None = None
+) -> sparklog.Log:
+    return sparklog.open(ROOT, mode, fs=fs, clock=clock, options=OPTIONS | (options or {}))
 
 
 def table(values: list[bytes]) -> pa.RecordBatch:
@@ -47,7 +50,7 @@ def table(values: list[bytes]) -> pa.RecordBatch:
     )
 
 
-def chunk(topic: str, partition: int, values: list[bytes], now_ms: int, **staged: str) -> Chunk:
+def chunk(topic: str, partition: int, values: list[bytes], now_ms: int) -> Chunk:
     """Frame `values` as a task would: one batch a value, offsets from 0."""
     encoded = encode(
         table(values),
@@ -82,7 +85,6 @@ def staged(fs: CrashFS, whole: Chunk, name: str) -> Chunk:
         records=whole.records,
         min_timestamp=whole.min_timestamp,
         max_timestamp=whole.max_timestamp,
-        first_max_timestamp=whole.min_timestamp,
         synced_boot_id=fs.boot_id(),
     )
 
@@ -101,7 +103,15 @@ class Planned:
 class World:
     """A machine, a log on it, and the model. The same seed gives the same history."""
 
-    def __init__(self, seed: int = 0, *, reopen: bool = False, page_bytes: int = 512) -> None:
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        reopen: bool = False,
+        page_bytes: int = 512,
+        options: dict[str, str] | None = None,
+    ) -> None:
+        self.options = options or {}
         self.rng = random.Random(seed)
         self.clock = ManualClock()
         self.fs = CrashFS(clock=self.clock, reopen=reopen, page_bytes=page_bytes)
@@ -113,9 +123,9 @@ class World:
         self._serial = itertools.count()
 
     @classmethod
-    def started(cls, seed: int = 0, **options: bool) -> World:
+    def started(cls, seed: int = 0, **given: Any) -> World:
         """A log with one topic and a few records, some of them in closed segments."""
-        world = cls(seed, **options)
+        world = cls(seed, **given)
         world.open()
         world.run(world.plan_create(TOPIC))
         world.run(world.plan_append((TOPIC, 0), 5))
@@ -123,7 +133,7 @@ class World:
         return world
 
     def open(self) -> None:
-        self.log = open_log(self.fs, self.clock)
+        self.log = open_log(self.fs, self.clock, "rw", self.options)
 
     @property
     def opened(self) -> sparklog.Log:
@@ -233,8 +243,7 @@ class World:
 def view_of(log: sparklog.Log) -> View:
     """Read everything, as a user would; offsets must be dense."""
     view: View = {}
-    for topic in log.topics():
-        name = topic if isinstance(topic, str) else topic.name
+    for name in log.topics():
         rows: dict[int, list[tuple[int, bytes]]] = {}
         for batch in log.read(name, columns=["partition", "offset", "value"]):
             columns = (batch.column(c).to_pylist() for c in ("partition", "offset", "value"))
@@ -255,7 +264,7 @@ class Judgement(AssertionError):
 
 def judge(fs: CrashFS, world: World, planned: Planned | None, *, finished: bool = False) -> Model:
     """Recover the log on `fs`, check it, close it; return what it held in the end."""
-    log = open_log(fs, world.clock)
+    log = open_log(fs, world.clock, "rw", world.options)
     try:
         return check(log, world, planned, finished=finished)
     finally:
