@@ -51,9 +51,7 @@ class _Message:
     value: memoryview | None
 
 
-def read_entry(
-    buf: Buffer, at: int, *, path: str, position: int, check_crc: bool
-) -> BatchHeader:
+def read_entry(buf: Buffer, at: int, *, path: str, position: int, check_crc: bool) -> BatchHeader:
     """The entry at byte `at`, which is all there, as the header of one batch.
 
     A compressed set is opened to learn its first offset.

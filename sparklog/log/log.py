@@ -19,7 +19,7 @@ from sparklog.log.positions import Position, When, offsets_for_times, resolve, t
 from sparklog.log.reading import check_isolation, follow, read_partition, schema_of
 from sparklog.log.session import Session
 from sparklog.log.staging import Framing, Stager, sweep_chunks
-from sparklog.log.topics import TopicInfo
+from sparklog.log.topics import TopicInfo, describe
 from sparklog.log.view import View
 
 Data: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
@@ -63,8 +63,9 @@ class Log:
         self._session: Session | None = None
         if mode == "rw":
             self._session = open_session(fs, clock, self._directories, self._options)
-            sweep_chunks(fs, self._directories, now_ms=clock())
         try:
+            if mode == "rw":
+                sweep_chunks(fs, self._directories, now_ms=clock())
             self._view = View(fs, self._directories, until=until)
         except BaseException:
             self.close()
@@ -150,7 +151,9 @@ class Log:
             written; FencedError, OutOfOrderSequenceError; StorageUnavailableError.
         Cost: fsync of each touched partition, of the ledger and of the watermark file.
         """
-        session, info = self._writing(), self.topic(topic)
+        session = self._writing()
+        known = session.state.topics.get(topic)  # as of our last step: the commit checks again
+        info = self.topic(topic) if known is None else describe(self._directories, topic, known)
         if producer is not None and (partition is None or isinstance(data, pa.RecordBatchReader)):
             raise InvalidRequestError(
                 "an idempotent append takes a table or batch and the number of its partition"
