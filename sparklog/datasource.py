@@ -1,0 +1,68 @@
+"""`format("sparklog")`: the Python data source that joins source and sink under one name."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from sparklog.errors import InvalidRequestError
+
+
+class SparklogDataSource(DataSource):
+    """Reads with the options and columns of Spark's Kafka source, writes with those of its sink.
+
+    Its imports are late, for Spark loads every `pyspark_*` module to learn the format's name.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return "sparklog"
+
+    def schema(self) -> StructType:
+        """Return the Kafka source's columns."""
+        from sparklog.source.schema import full_schema
+
+        headers = str(self.options.get("includeHeaders", "false")).strip().lower()
+        return full_schema(headers=headers == "true")
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Make the reader of `spark.read`."""
+        from sparklog.source.batch import BatchReader, FilteringBatchReader
+        from sparklog.source.options import parse
+
+        options = parse(self._given(), streaming=False)
+        return (FilteringBatchReader if options.pushdown else BatchReader)(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Make the reader of `spark.readStream`."""
+        from sparklog.source.options import parse
+        from sparklog.source.stream import StreamReader
+
+        return StreamReader(parse(self._given(), streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Make the writer of `df.write`."""
+        from sparklog.sink.options import parse
+        from sparklog.sink.writers import BatchWriter
+
+        return BatchWriter(parse(self._given()), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Make the writer of `df.writeStream`."""
+        from sparklog.sink.options import parse
+        from sparklog.sink.writers import StreamWriter
+
+        if overwrite:
+            raise InvalidRequestError("outputMode complete would overwrite; use append or update")
+        return StreamWriter(parse(self._given()), schema, overwrite)
+
+    def _given(self) -> Mapping[str, Any]:
+        return dict(self.options)

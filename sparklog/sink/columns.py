@@ -1,0 +1,74 @@
+"""Columns that the sink takes: those of Spark's Kafka sink, and an optional timestamp.
+
+    value      string or binary, required        topic      string, unless option topic is given
+    key        string or binary                  partition  int; else by murmur2 of the key
+    headers    array<struct<key string, value binary>>
+    timestamp  timestamp; else the time at which the row is framed
+Other columns are left aside, as the connector does.
+"""
+
+from typing import Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from sparklog.errors import InvalidRequestError
+from sparklog.sink.options import SinkOptions
+
+_TEXT: Final = (StringType, BinaryType)
+_TYPES: Final[dict[str, tuple[type[DataType], ...]]] = {
+    "key": _TEXT,
+    "value": _TEXT,
+    "headers": (ArrayType,),
+    "topic": (StringType,),
+    "partition": (IntegerType,),
+    "timestamp": (TimestampType,),
+}
+_WANTED: Final = {
+    "headers": "array<struct<key:string,value:binary>>",
+    "topic": "string",
+    "partition": "int",
+    "timestamp": "timestamp",
+}
+
+
+def chosen(schema: StructType, options: SinkOptions) -> list[str]:
+    """Return the columns to write. Raises InvalidRequestError before anything runs."""
+    names = [field.name for field in schema]
+    if "value" not in names:
+        raise InvalidRequestError(f"column value is missing; there are {', '.join(names)}")
+    if options.topic is None and "topic" not in names:
+        raise InvalidRequestError("no topic: give option topic, or a column topic")
+    left_out = set()
+    if options.topic is not None:
+        left_out.add("topic")
+    if not options.include_headers:
+        left_out.add("headers")
+    columns = [name for name in _TYPES if name in names and name not in left_out]
+    for name in columns:
+        _check(name, schema[name].dataType)
+    return columns
+
+
+def _check(name: str, found: DataType) -> None:
+    good = isinstance(found, _TYPES[name])
+    if name == "headers" and isinstance(found, ArrayType):
+        good = _is_header(found.elementType)
+    if not good:
+        raise InvalidRequestError(
+            f"column {name} is {found.simpleString()}, want {_WANTED.get(name, 'string or binary')}"
+        )
+
+
+def _is_header(element: DataType) -> bool:
+    if not isinstance(element, StructType) or element.names != ["key", "value"]:
+        return False
+    key, value = (field.dataType for field in element)
+    return isinstance(key, StringType) and isinstance(value, BinaryType)

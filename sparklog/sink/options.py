@@ -1,0 +1,150 @@
+"""Every option of the sink, and of `df.write` and `df.writeStream`: names, defaults, meaning.
+
+What belongs to Spark's Kafka sink has its name; how records are framed has the Kafka producer's;
+the rest are topic configs under Kafka's own names, used when the sink makes a topic.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sparklog.config import KEYS, LOG_KEYS, LogOptions, TopicConfig
+from sparklog.configdef import Key, keys_of, option, read
+from sparklog.errors import InvalidRequestError
+from sparklog.format.compression import Codec
+from sparklog.format.names import check_topic
+from sparklog.log.staging import BATCH_SIZE, Framing
+
+_CODECS: Final = ("none", "uncompressed", "gzip", "snappy", "lz4", "zstd")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """The options, checked. `topic_config` is for topics that are made, `log` for the log."""
+
+    path: str | None = option(
+        "path", None, kind=str, doc="The log dir, or several joined by commas. Required."
+    )
+    topic: str | None = option(
+        "topic", None, kind=str, doc="Topic of all rows; overrides a column topic."
+    )
+    include_headers: bool = option("includeHeaders", True, doc="false leaves a column headers out.")
+    partitions: int = option(
+        "partitions", 1, low=1, doc="Partitions of a topic that is made (num.partitions)."
+    )
+    auto_create: bool = option(
+        "auto.create.topics.enable", True, doc="Whether a topic is made on its first row."
+    )
+    name: str = option(
+        "name", "", doc="Tells several sinks of one query apart; part of the writer's identity."
+    )
+    writer_id: str | None = option(
+        "writerId",
+        None,
+        kind=str,
+        doc="Who writes, instead of the query's id; needed on Spark Connect.",
+    )
+    checkpoint: str | None = option(
+        "checkpointLocation",
+        None,
+        kind=str,
+        doc="The query's checkpoint, where it can't be found by itself (Spark Connect).",
+    )
+    batch_size: int = option(
+        "batch.size", BATCH_SIZE, low=1, doc="Bytes that a record batch aims at, uncompressed."
+    )
+    compression_type: str = option(
+        "compression.type",
+        "none",
+        choices=_CODECS,
+        doc="Codec; a topic's own compression.type, if it isn't producer, goes before.",
+    )
+    compression_level: int | None = option(
+        "compression.level", None, kind=int, low=-131072, high=22, doc="Level of any codec."
+    )
+    gzip_level: int | None = option(
+        "compression.gzip.level", None, kind=int, low=-1, high=9, doc="Level for gzip."
+    )
+    lz4_level: int | None = option(
+        "compression.lz4.level", None, kind=int, low=1, high=17, doc="Level for lz4."
+    )
+    zstd_level: int | None = option(
+        "compression.zstd.level", None, kind=int, low=-131072, high=22, doc="Level for zstd."
+    )
+    topic_config: TopicConfig = field(default_factory=TopicConfig)
+    log: LogOptions = field(default_factory=LogOptions)
+
+    @property
+    def framing(self) -> Framing:
+        """How records become batches."""
+        codec = Codec.parse(self.compression_type)
+        own = {Codec.GZIP: self.gzip_level, Codec.LZ4: self.lz4_level, Codec.ZSTD: self.zstd_level}
+        level = own.get(codec)
+        level = self.compression_level if level is None else level
+        return Framing(batch_size=self.batch_size, codec=codec, level=level)
+
+
+OPTIONS: Final[dict[str, Key]] = keys_of(SinkOptions)
+"""Option -> its description, in the order of the docs; topic configs come on top."""
+
+_PRODUCER: Final = "there is no producer; the Kafka names without `kafka.` work where they mean "
+REFUSED: Final[dict[str, str]] = {
+    "kafka.bootstrap.servers": "sparklog writes a log directory; use option path instead",
+    "kafka.partitioner.class": "rows go by column partition, else by murmur2 of their key",
+    "kafka.acks": "every commit is fsynced (flush=commit); leave it out",
+    "kafka.enable.idempotence": "each micro-batch is committed exactly once; leave it out",
+    "kafka.transactional.id": "each micro-batch is committed exactly once; leave it out",
+    "kafka.linger.ms": "a micro-batch is committed as a whole; leave it out",
+    "kafka.retries": "there is no broker to retry; leave it out",
+    "kafka.max.request.size": "use max.message.bytes",
+    "kafka.batch.size": "use batch.size",
+    "kafka.compression.type": "use compression.type",
+    "kafka.key.serializer": "key is string or binary; cast it in the query",
+    "kafka.value.serializer": "value is string or binary; cast it in the query",
+}
+"""Options of the Kafka sink that mean nothing here, and what to do instead."""
+
+_SPARKS_OWN: Final = frozenset({"queryname", "__partition_columns", "paths"})
+_KNOWN: Final = {name.lower(): name for name in (*KEYS, *LOG_KEYS, *OPTIONS)} | {
+    synonym: synonym for key in KEYS.values() for synonym, _ in key.also
+}
+
+
+def parse(values: Mapping[str, Any]) -> SinkOptions:
+    """Read and check options, names in any case; `batch_size` stands for batch.size as well.
+
+    Raises: InvalidRequestError for an unknown, a meaningless or a wrong option, by name.
+    """
+    given = {
+        _canonical(key): value
+        for key, value in values.items()
+        if value is not None and key.lower() not in _SPARKS_OWN
+    }
+    found, rest = read(OPTIONS.values(), given)
+    log = {key: rest.pop(key) for key in LOG_KEYS if key in rest}
+    keep = TopicConfig(retention_ms=-1)  # for Kafka's week would erase a backfill at once
+    options = SinkOptions(
+        **found, topic_config=TopicConfig.parse(rest, base=keep), log=LogOptions.parse(log)
+    )
+    if not options.path:
+        raise InvalidRequestError("option path is missing: give the log directory")
+    if options.topic is not None:
+        check_topic(options.topic)
+    return options
+
+
+def _canonical(key: str) -> str:
+    lowered = key.lower()
+    for form in (lowered, lowered.replace("_", "."), lowered.replace("_", "")):
+        if form in _KNOWN:
+            return _KNOWN[form]
+    for name, why in REFUSED.items():
+        if name == lowered:
+            raise InvalidRequestError(f"option {name} has no meaning for sparklog: {why}")
+    if lowered.startswith("kafka."):
+        raise InvalidRequestError(
+            f"option {key} has no meaning for sparklog: {_PRODUCER}something here"
+        )
+    raise InvalidRequestError(
+        f"unknown option {key}; the sink knows {', '.join(OPTIONS)}, and Kafka's topic configs"
+    )

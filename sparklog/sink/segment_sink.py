@@ -1,0 +1,232 @@
+"""`SegmentSink`: what foreachBatch calls, each micro-batch into the log exactly once."""
+
+import logging
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from sparklog.clock import system_clock
+from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailableError
+from sparklog.fs import LOCAL
+from sparklog.log.commit import Chunk, CommitResult
+from sparklog.log.log import Log, split_path
+from sparklog.log.staging import chunk_label, sweep_chunks
+from sparklog.sink import messages, sessions
+from sparklog.sink.columns import chosen
+from sparklog.sink.guess import Guess
+from sparklog.sink.identity import Planned, of_query
+from sparklog.sink.options import SinkOptions, parse
+from sparklog.sink.place import Place
+from sparklog.sink.query import Query, running
+from sparklog.sink.task import TaskPlan
+
+_LOGGER: Final = logging.getLogger("sparklog.sink")
+_SWEEP_EVERY: Final = 100
+_seen: dict[tuple[str, str, str], int] = {}  # (path, writer, run) -> last micro-batch
+_guesses: dict[tuple[str, str], Guess] = {}
+_mutex = threading.Lock()
+
+
+class SegmentSink:
+    """Writes the micro-batches of a streaming query into a log.
+
+        query.writeStream.foreachBatch(SegmentSink("/data/log", "flights")).start()
+
+    Columns: value, and if wanted key, headers, topic, partition, timestamp (columns.py). Options
+    are Kafka's names, as keywords with underscores or in a `**{"batch.size": ...}` (options.py).
+
+    A micro-batch is known by the query's id (with option `name`, for several sinks in one query),
+    its number and its planned offsets, so a replay is dropped and anything else under the same
+    number is a BatchConflictError. All topics and partitions of a call are committed together.
+    """
+
+    def __init__(self, path: str, topic: str | None = None, **options: Any) -> None:
+        """Check the options; the log is opened by the first micro-batch.
+
+        Raises: InvalidRequestError.
+        """
+        self._options = parse({"path": path, "topic": topic, **options})
+
+    def __call__(self, df: DataFrame, batch: int) -> None:
+        """Write micro-batch `batch`. Called by Spark; one Spark job, none for a small batch's rows.
+
+        Raises: InvalidRequestError for bad columns, rows or a missing identity, BatchConflictError,
+        StorageUnavailableError: nothing of the micro-batch is then in the log.
+        """
+        columns = chosen(df.schema, self._options)
+        query = running(df)
+        planned = of_query(self._options, query, batch)
+        seen = self._options.path or "", planned.identity.writer, query.run if query else ""
+        with _mutex:
+            if _seen.get(seen, -1) == batch:
+                raise InvalidRequestError(
+                    f"this is the second write of micro-batch {batch} as writer "
+                    f"{planned.identity.writer} into {seen[0]}: give each sink of a query its own "
+                    "option name"
+                )
+            before, _seen[seen] = _seen.get(seen, -1), batch
+        try:
+            self._write(df, columns, planned, query)
+        except BaseException:
+            with _mutex:
+                _seen[seen] = before
+            raise
+
+    def _write(
+        self, df: DataFrame, columns: list[str], planned: Planned, query: Query | None
+    ) -> None:
+        log, identity = sessions.writing(self._options), planned.identity
+        earlier = log.committed(identity)
+        if earlier is not None:
+            _report_replay(earlier, planned, log)
+            return
+        plan = plan_tasks(self._options, log, chunk_label(identity.writer, identity.batch), columns)
+        guess = _guesses.setdefault((log.path, identity.writer), Guess())
+        chunks = self._collect(df, plan) if guess.is_small(planned.offsets) else None
+        if chunks is None:
+            chunks = list(messages.to_chunks(_one_job(df, plan)))
+        result = settle(log, self._options, plan, chunks, planned, _source(query))
+        guess.learn(planned.offsets, sum(chunk.size_bytes for chunk in chunks))
+        if result.replayed:
+            _report_replay(result, planned, log)
+        if identity.batch % _SWEEP_EVERY == 0:
+            sweep_chunks(
+                LOCAL, split_path(log.path), now_ms=system_clock(),
+                writer=identity.writer, batch=identity.batch,
+            )  # fmt: skip
+
+    def _collect(self, df: DataFrame, plan: TaskPlan) -> list[Chunk] | None:
+        """The small path: rows to the driver. None if they turn out to be too many."""
+        try:
+            table = df.toArrow()
+        except Exception as error:  # py4j's and Connect's classes differ
+            if "maxResultSize" not in str(error):
+                raise
+            _LOGGER.info("micro-batch is larger than guessed, taking the large path")
+            return None
+        return plan.run_in_memory(table.select(plan.columns))
+
+
+def plan_tasks(options: SinkOptions, log: Log, name: str, columns: list[str]) -> TaskPlan:
+    """Describe the tasks' work; makes the topic of option topic where it isn't there yet."""
+    topics = log.topics()
+    if options.topic is not None and options.topic not in topics:
+        topics = {**topics, options.topic: _make(options, log, options.topic)}
+    new = (options.partitions, options.topic_config) if options.auto_create else None
+    return TaskPlan(
+        place=Place.of(log.view.home),
+        topic=options.topic,
+        topics=topics,
+        new_topic=new,
+        framing=options.framing,
+        label=name,
+        columns=columns,
+    )
+
+
+def _make(options: SinkOptions, log: Log, topic: str) -> Any:
+    if not options.auto_create:
+        return log.topic(topic)  # raises, and names the topics that are there
+    config = options.topic_config.to_dict()
+    return log.create_topic(topic, options.partitions, config, if_not_exists=True)
+
+
+def settle(
+    log: Log,
+    options: SinkOptions,
+    plan: TaskPlan,
+    chunks: list[Chunk],
+    planned: Planned | None,
+    source: dict[str, Any],
+) -> CommitResult:
+    """Make the topics that rows named first, and commit. Staged files are gone afterwards.
+
+    Raises: what `Log.commit` raises; the chunk files are then deleted.
+    """
+    try:
+        for topic in sorted({chunk.topic for chunk in chunks} - log.topics().keys()):
+            made = _make(options, log, topic)
+            if made.partitions != options.partitions:
+                raise SparklogError(
+                    f"topic {topic} was made by somebody else meanwhile, with {made.partitions} "
+                    f"partitions instead of {options.partitions}; write the batch again"
+                )
+        app = source.pop("app", "")
+        identity = None if planned is None else planned.identity
+        result = log.commit(chunks, identity=identity, app=app, source=source or None)
+    except BaseException:
+        discard(chunks)
+        raise
+    if result.replayed:
+        discard(chunks)
+    return result
+
+
+def discard(chunks: list[Chunk]) -> None:
+    """Delete staged files; a chunk that became a segment has another name and stays."""
+    for chunk in chunks:
+        if chunk.path is not None:
+            try:
+                LOCAL.unlink(chunk.path)
+            except (FileNotFoundError, StorageUnavailableError) as error:
+                _LOGGER.debug("%s: %s", chunk.path, error)
+
+
+def _one_job(df: DataFrame, plan: TaskPlan) -> list[Any]:
+    """The large path: one job whose tasks stage the rows and send back what they staged."""
+    chosen_columns = [
+        # A null array makes Spark's way to Python quadratic in the rows of an Arrow batch.
+        F.coalesce(F.col(name), F.array().cast(df.schema[name].dataType)).alias(name)
+        if name == "headers"
+        else F.col(name)
+        for name in plan.columns
+    ]
+    rows = df.select(*chosen_columns).mapInArrow(Staging(plan), messages.SCHEMA_DDL)
+    return rows.collect()
+
+
+class Staging:
+    """The function of the job; one call a task."""
+
+    def __init__(self, plan: TaskPlan) -> None:
+        self._plan = plan
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield one row a staged chunk, or one with the error."""
+        context = TaskContext.get()
+        task = 0 if context is None else context.partitionId()
+        try:
+            chunks = self._plan.run(batches, task=task)
+        except SparklogError as error:
+            if error.retriable:
+                raise  # Spark tries the task again
+            yield messages.error_row(error)
+            return
+        for chunk in chunks:
+            yield messages.to_rows([chunk])
+
+
+def _source(query: Query | None) -> dict[str, Any]:
+    return {} if query is None else {"app": query.app, "query": query.id, "run": query.run}
+
+
+def _report_replay(result: CommitResult, planned: Planned, log: Log) -> None:
+    when = datetime.fromtimestamp(result.time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    where = ", ".join(
+        f"{topic}-{p} [{first}, {end})"
+        for topic, spans in result.ends.items()
+        for p, (first, end) in sorted(spans.items())
+    )
+    _LOGGER.warning(
+        "micro-batch %d of writer %s is in %s already, committed at %s (%s): dropped as a replay",
+        planned.identity.batch, planned.identity.writer, log.path, when, where or "no rows",
+    )  # fmt: skip
+
+
+__all__ = ["SegmentSink"]

@@ -1,0 +1,131 @@
+"""What a task does: rows in, chunks out. No row of a large micro-batch passes the driver.
+
+Chunks are staged under a name that is unique to the attempt, so a failed or speculative one
+leaves only rubbish, which is swept later.
+"""
+
+import os
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.clock import system_clock
+from sparklog.config import TopicConfig
+from sparklog.errors import InvalidRequestError, UnknownTopicError
+from sparklog.format.names import check_topic, partition_dir
+from sparklog.fs import LOCAL
+from sparklog.log.commit import CHUNK_PREFIX, Chunk
+from sparklog.log.staging import Framing, Stager
+from sparklog.log.topics import TopicInfo
+from sparklog.sink.place import Place
+
+INLINE_BYTES: Final = 256 << 10
+"""A task whose chunks are smaller than this altogether sends them to the driver; no files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskPlan:
+    """What all tasks of a micro-batch share; it is pickled to them.
+
+    `new_topic` is what a topic that isn't in `topics` will be like; None: it is an error.
+    """
+
+    place: Place
+    topic: str | None
+    topics: dict[str, TopicInfo]
+    new_topic: tuple[int, TopicConfig] | None
+    framing: Framing
+    label: str
+    columns: list[str] = field(default_factory=list)
+
+    def run(self, batches: Iterable[pa.RecordBatch], *, task: int) -> list[Chunk]:
+        """Stage the rows of one task; chunk files lie in the log dir.
+
+        Raises: InvalidRequestError and its kin for bad rows: nothing of the batch is committed.
+        """
+        self.place.check()
+        label = f"{self.label}-{task}"
+        stager = Stager(LOCAL, system_clock, self.framing, label=label)
+        try:
+            self._feed(stager, batches)
+            return self._settle(stager.finish(), label)
+        except BaseException:
+            stager.discard()
+            raise
+
+    def run_in_memory(self, table: pa.Table) -> list[Chunk]:
+        """The same in the driver, for a small micro-batch; all chunks are in memory."""
+        stager = Stager(LOCAL, system_clock, self.framing)
+        self._feed(stager, table.combine_chunks().to_batches())
+        return stager.finish()
+
+    def _feed(self, stager: Stager, batches: Iterable[pa.RecordBatch]) -> None:
+        for batch in batches:
+            rows = _plain(batch.select(self.columns) if self.columns else batch)
+            if rows.num_rows == 0:
+                continue
+            if self.topic is not None:
+                stager.add(self._info(self.topic), rows)
+                continue
+            for topic, part in _by_topic(rows):
+                stager.add(self._info(topic), part)
+
+    def _info(self, topic: str) -> TopicInfo:
+        info = self.topics.get(topic)
+        if info is None:
+            if self.new_topic is None:
+                raise UnknownTopicError(
+                    f"topic {topic} is not in {self.place.home} and auto.create.topics.enable is "
+                    "false: create it, or correct the rows; nothing was appended"
+                )
+            check_topic(topic)
+            partitions, config = self.new_topic
+            dirs = {
+                p: os.path.join(self.place.home, partition_dir(topic, p)) for p in range(partitions)
+            }
+            info = self.topics[topic] = TopicInfo(topic, "", partitions, config, dirs)
+        return info
+
+    def _settle(self, chunks: list[Chunk], label: str) -> list[Chunk]:
+        """Move what is too much to send through the driver into files."""
+        if sum(chunk.size_bytes for chunk in chunks if chunk.data is not None) <= INLINE_BYTES:
+            return chunks
+        return [chunk if chunk.data is None else self._store(chunk, label) for chunk in chunks]
+
+    def _store(self, chunk: Chunk, label: str) -> Chunk:
+        directory = os.path.dirname(self.topics[chunk.topic].dirs[chunk.partition])
+        path = os.path.join(directory, f"{CHUNK_PREFIX}{label}-{uuid.uuid4().hex}")
+        with LOCAL.open(path, create=True) as file:
+            assert chunk.data is not None
+            file.pwrite(chunk.data, 0)
+        return replace(chunk, data=None, path=path)
+
+
+def _plain(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Undo large string and binary types, which Spark sends if so configured."""
+    fields = [
+        f.with_type(pa.string() if pa.types.is_large_string(f.type) else pa.binary())
+        if pa.types.is_large_string(f.type) or pa.types.is_large_binary(f.type)
+        else f
+        for f in rows.schema
+    ]
+    schema = pa.schema(fields)
+    return rows if schema.equals(rows.schema) else rows.cast(schema)
+
+
+def _by_topic(rows: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
+    column = rows.column("topic")
+    if column.null_count:
+        raise InvalidRequestError(
+            f"{column.null_count} rows have a null topic: give each one, or set option topic; "
+            "nothing was appended"
+        )
+    rest = rows.drop_columns(["topic"])
+    names = pc.unique(column).to_pylist()
+    if len(names) == 1:
+        return [(names[0], rest)]
+    return [(name, rest.filter(pc.equal(column, name))) for name in names]

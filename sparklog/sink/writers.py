@@ -1,0 +1,99 @@
+"""The Python data source's writers: `df.write` and `df.writeStream` with format("sparklog").
+
+Spark calls write() in executors on an unpickled copy, and commit() or abort() in another process
+on a NEW instance: all that a commit needs comes in the messages and the options.
+"""
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from sparklog.errors import InvalidRequestError
+from sparklog.log.commit import Chunk
+from sparklog.sink import sessions
+from sparklog.sink.columns import chosen
+from sparklog.sink.identity import of_checkpoint
+from sparklog.sink.options import SinkOptions
+from sparklog.sink.segment_sink import discard, plan_tasks, settle
+from sparklog.sink.task import TaskPlan
+
+
+@dataclass(frozen=True)
+class Staged(WriterCommitMessage):
+    """What one task staged."""
+
+    chunks: list[Chunk]
+
+
+class _Writer:
+    def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise InvalidRequestError("a log can't be overwritten: use mode('append')")
+        self._columns = chosen(schema, options)
+        self._options = options
+        self._plan: TaskPlan | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        # Pickled once, on its way to the tasks: now the log and the topic must be there.
+        if self._plan is None:
+            log = sessions.writing(self._options)
+            self._plan = plan_tasks(self._options, log, f"w{uuid.uuid4().hex}", self._columns)
+        return self.__dict__
+
+    def _stage(self, batches: Iterator[pa.RecordBatch]) -> Staged:
+        assert self._plan is not None
+        context = TaskContext.get()
+        return Staged(self._plan.run(batches, task=context.partitionId() if context else 0))
+
+
+def _chunks(messages: list[WriterCommitMessage | None]) -> list[Chunk]:
+    return [chunk for m in messages if isinstance(m, Staged) for chunk in m.chunks]
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """`df.write`: all partitions in one commit, and the log closed cleanly after it."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage one task's rows; runs in an executor."""
+        return self._stage(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Append what all tasks staged, at once."""
+        log = sessions.writing(self._options)
+        plan = plan_tasks(self._options, log, "", self._columns)
+        settle(log, self._options, plan, _chunks(messages), None, {})
+        sessions.close(log.path)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Delete what the tasks staged; what is committed stays, whatever Spark thinks."""
+        discard(_chunks(messages))
+        sessions.close(self._options.path)
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """`df.writeStream`: each micro-batch exactly once, by the identity of SegmentSink."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage one task's rows; runs in an executor."""
+        return self._stage(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Commit a micro-batch, or drop it as a replay."""
+        planned = of_checkpoint(self._options, batchId)
+        log = sessions.writing(self._options)
+        plan = plan_tasks(self._options, log, "", self._columns)
+        source = {"query": planned.identity.writer}
+        settle(log, self._options, plan, _chunks(messages), planned, dict(source))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Delete what the tasks staged; what is committed stays, whatever Spark thinks."""
+        discard(_chunks(messages))

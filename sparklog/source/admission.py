@@ -1,0 +1,68 @@
+"""How far one micro-batch may go. Pure functions over offsets; the reader brings clock and log.
+
+Spark hands a Python source its own default limit back and knows no composite of several, so all
+limits are combined here. Source: KafkaMicroBatchStream.rateLimit and delayBatch.
+"""
+
+import math
+from collections.abc import Callable
+
+from sparklog.source.offsets import Offsets, Partition
+from sparklog.source.sizes import SizeMap
+
+
+def by_records(limit: int, start: Offsets, end: Offsets) -> Offsets:
+    """Cut `end` so that about `limit` records lie in [start, end), shared out by backlog.
+
+    Every partition with a backlog gets at least one record, so a small one never starves.
+    """
+    backlog = {p: offset - start[p] for p, offset in end.items() if offset > start[p]}
+    total = sum(backlog.values())
+    if total <= limit:
+        return end
+    shares = {p: limit * size / total for p, size in backlog.items()}
+    return end | {
+        p: min(end[p], start[p] + (math.ceil(share) if share < 1 else math.floor(share)))
+        for p, share in shares.items()
+    }
+
+
+def by_bytes(
+    limit: int, start: Offsets, end: Offsets, sizes: Callable[[Partition, int, int], SizeMap]
+) -> Offsets:
+    """Cut `end` so that about `limit` bytes of log lie in [start, end), shared out by backlog.
+
+    A partition whose share is below its next record gets that one record.
+    """
+    maps = {p: sizes(p, start[p], offset) for p, offset in end.items() if offset > start[p]}
+    backlog = {p: size.between(start[p], end[p]) for p, size in maps.items()}
+    total = sum(backlog.values())
+    if total <= limit:
+        return end
+    cut = dict(end)
+    for p, size in maps.items():
+        share = limit * backlog[p] / total
+        cut[p] = min(end[p], max(start[p] + 1, size.offset_after(start[p], share)))
+    return cut
+
+
+class Delay:
+    """minOffsetsPerTrigger: wait until enough has come, but no longer than `longest_ms`.
+
+    The first micro-batch after a (re)start never waits.
+    """
+
+    def __init__(self, least: int | None, longest_ms: int) -> None:
+        self._least, self._longest_ms = least, longest_ms
+        self._last_ms: int | None = None
+
+    def wait(self, start: Offsets, end: Offsets, now_ms: int) -> bool:
+        """Tell whether this trigger should bring nothing yet."""
+        if self._least is None:
+            return False
+        fresh = sum(offset - start[p] for p, offset in end.items() if offset > start[p])
+        overdue = self._last_ms is None or now_ms - self._last_ms > self._longest_ms
+        if fresh >= self._least or overdue:
+            self._last_ms = now_ms
+            return False
+        return True

@@ -1,0 +1,55 @@
+"""The batch reader: what `spark.read.format("sparklog")` runs, and its filters."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from sparklog.source.bounds import resolve_end, resolve_start
+from sparklog.source.filters import Filters
+from sparklog.source.holdings import Holdings
+from sparklog.source.loss import LossPolicy, readable
+from sparklog.source.options import SourceOptions
+from sparklog.source.plan import Piece, pieces, split
+from sparklog.source.reading import Recipe
+from sparklog.source.schema import arrow_schema, check_schema
+
+
+class BatchReader(DataSourceReader):
+    """Reads a log once, from the start to the end that the options name."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        check_schema(schema)
+        self._options = options
+        self._recipe = Recipe(options, arrow_schema(schema))
+        self._filters = Filters()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Plan the read, at this moment's ends."""
+        log, options = Holdings(self._options), self._options
+        held = log.ranges()
+        bound, strategy = options.start(streaming=False), options.strategy
+        start = resolve_start(bound, held, lambda t: log.at_times(t, held), strategy=strategy)
+        end = resolve_end(options.end(), held, lambda t: log.at_times(t, held))
+        loss = LossPolicy(options.fail_on_data_loss)
+        ranges = readable(start, end, held, {}, loss)
+        ranges = self._filters.narrow(ranges, lambda t: log.at_times(t, held))
+        return [InputPartition(piece) for piece in split(pieces(ranges), options, log.sizes)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Runs in an executor. Spark sends None where there is nothing to read at all."""
+        piece: Any = partition.value
+        if piece is None:
+            return iter(())
+        assert isinstance(piece, Piece)
+        return self._recipe.read(piece)
+
+
+class FilteringBatchReader(BatchReader):
+    """The same with filter pushdown; Spark refuses to run it while its conf is off."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take what narrows the plan; Spark still evaluates what is handed back."""
+        return self._filters.take(filters)

@@ -1,0 +1,107 @@
+"""Filters on offset, partition, topic and timestamp, turned into narrower ranges.
+
+Only the plan is narrowed. Offset, partition and topic filters are then met exactly; a timestamp
+bound only moves the start (later records may be older), so Spark evaluates it again.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from sparklog.log.positions import to_ms
+from sparklog.source.bounds import Lookup
+from sparklog.source.offsets import Partition
+
+_COLUMNS = (("offset",), ("partition",), ("topic",))
+
+
+@dataclass
+class Filters:
+    """What has been taken: offsets in [low, high), allowed partitions and topics, least time."""
+
+    low: int = 0
+    high: int = 2**63 - 1
+    partitions: set[int] | None = None
+    topics: set[str] | None = None
+    since_ms: int | None = None
+    _left: list[Filter] = field(default_factory=list)
+
+    def take(self, filters: Iterable[Filter]) -> list[Filter]:
+        """Use what can be used; return what Spark must still evaluate."""
+        return [each for each in filters if not self._use(each)]
+
+    def _use(self, given: Filter) -> bool:
+        if isinstance(given, In):
+            return self._use_values(given.attribute, set(given.value))
+        if isinstance(given, EqualTo):
+            if given.attribute == ("timestamp",):
+                self._since(given.value)
+            elif given.attribute == ("offset",):
+                self._between(given.value, given.value + 1)
+                return True
+            return self._use_values(given.attribute, {given.value})
+        bounds = GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual
+        return isinstance(given, bounds) and self._use_bound(given)
+
+    def _use_values(self, attribute: tuple[str, ...], values: set[Any]) -> bool:
+        if None in values:
+            return False
+        if attribute == ("partition",):
+            self.partitions = values if self.partitions is None else self.partitions & values
+        elif attribute == ("topic",):
+            self.topics = values if self.topics is None else self.topics & values
+        else:
+            return False
+        return True
+
+    def _use_bound(
+        self, given: GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual
+    ) -> bool:
+        value = given.value
+        above = isinstance(given, GreaterThan | GreaterThanOrEqual)
+        if given.attribute == ("timestamp",):
+            if above:
+                self._since(value)
+            return False
+        if given.attribute != ("offset",):
+            return False
+        edge = value + 1 if isinstance(given, GreaterThan | LessThanOrEqual) else value
+        self._between(edge, 2**63 - 1) if above else self._between(0, edge)
+        return True
+
+    def _between(self, low: int, high: int) -> None:
+        self.low, self.high = max(self.low, low), min(self.high, high)
+
+    def _since(self, when: datetime) -> None:
+        # Records have whole milliseconds: none lies between when and the next of them.
+        aware = when if when.tzinfo is not None else when.astimezone()
+        self.since_ms = max(self.since_ms or 0, to_ms(aware))
+
+    def narrow(
+        self, ranges: dict[Partition, tuple[int, int]], lookup: Lookup
+    ) -> dict[Partition, tuple[int, int]]:
+        """Return the ranges cut to what the filters let through."""
+        kept = {
+            (topic, p): (max(low, self.low), min(high, self.high))
+            for (topic, p), (low, high) in ranges.items()
+            if (self.partitions is None or p in self.partitions)
+            and (self.topics is None or topic in self.topics)
+        }
+        if self.since_ms is None:
+            return kept
+        first = lookup(dict.fromkeys(kept, self.since_ms))
+        return {
+            key: (max(low, high if (at := first[key]) is None else at), high)
+            for key, (low, high) in kept.items()
+        }

@@ -1,0 +1,116 @@
+"""What a log holds of the partitions that a query reads: choice, ranges, times, bytes."""
+
+import os
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from sparklog.errors import InvalidRequestError, UnknownTopicError
+from sparklog.format.index import OFFSET_ENTRY
+from sparklog.format.names import index_name, log_name, parse_base
+from sparklog.fs import LOCAL, FileSystem, read_bytes
+from sparklog.log.ledger import fold, ledger_path, whole_end
+from sparklog.log.log import split_path
+from sparklog.log.positions import offsets_for_times
+from sparklog.log.state import LogState
+from sparklog.log.view import View
+from sparklog.source.offsets import Offsets, Partition, name
+from sparklog.source.options import SourceOptions
+from sparklog.source.sizes import SizeMap
+
+
+class Holdings:
+    """A read-only look at a log through a query's options. Every call looks anew."""
+
+    def __init__(self, options: SourceOptions, fs: FileSystem = LOCAL) -> None:
+        self._options, self._fs = options, fs
+        self.view = View(fs, split_path(options.path or ""), until=options.until)
+
+    def ranges(self, *, lenient: bool = False) -> dict[Partition, tuple[int, int]]:
+        """Return {(topic, partition): (log start, end)} of what is selected, of one instant.
+
+        The end is the high watermark, or the last stable offset for read_committed. Raises
+        UnknownTopicError where something named is missing, unless `lenient`.
+        """
+        spans = self.view.spans(self._chosen(lenient=lenient))
+        if self._options.isolation_level != "read_committed":
+            return spans
+        return {
+            key: (low, max(low, self.view.reader(*key).last_stable_offset(high)))
+            for key, (low, high) in spans.items()
+        }
+
+    def _chosen(self, *, lenient: bool) -> list[Partition]:
+        topics = self.view.topics()
+        held = [(topic, p) for topic, info in topics.items() for p in sorted(info.dirs)]
+        options = self._options
+        if options.subscribe_pattern is not None:
+            pattern = re.compile(options.subscribe_pattern)
+            return [key for key in held if pattern.fullmatch(key[0])]
+        assigned, subscribed = options.assigned, options.subscribed
+        missing: list[str]
+        if assigned is not None:
+            missing = [name(key) for key in assigned if key not in held]
+            chosen = [key for key in assigned if key in held]
+        else:
+            assert subscribed is not None
+            missing = [topic for topic in subscribed if topic not in topics]
+            chosen = [key for key in held if key[0] in subscribed]
+        if missing and not lenient:
+            raise UnknownTopicError(
+                f"{', '.join(missing)} not in {self.view.home}: create it first, or use "
+                f"subscribePattern; its topics: {', '.join(topics) or 'none'}"
+            )
+        return chosen
+
+    def at_times(
+        self, times: Mapping[Partition, int], held: Mapping[Partition, tuple[int, int]]
+    ) -> dict[Partition, int | None]:
+        """Return the first offset whose timestamp is at least the given one (ms), None if none."""
+        found: dict[Partition, int | None] = {}
+        for topic in {topic for topic, _ in times}:
+            when = {p: ms for (t, p), ms in times.items() if t == topic}
+            answer = offsets_for_times(
+                self.view, topic, when, held, isolation=self._options.isolation_level
+            )
+            found |= {(topic, p): offset for p, offset in answer.items()}
+        return found
+
+    def dropped(self) -> Offsets:
+        """Return the ends of deleted topics, from the ledger. Cost: one ledger segment."""
+        if not self._fs.is_dir(ledger_path(self.view.home)):
+            return {}
+        state = LogState()
+        end = whole_end(self._fs, self.view.home)
+        fold(self._fs, self.view.home, end, state=state, first=None)
+        return {(t, p): offset for t, ends in state.dropped.items() for p, offset in ends.items()}
+
+    def sizes(self, partition: Partition, start: int, end: int) -> SizeMap:
+        """Return the bytes of log by offset for [start, end), to within an index entry."""
+        path = self.view.reader(*partition).path
+        bases = sorted(b for n in self._fs.listdir(path) if (b := parse_base(n)) is not None)
+        bases = sorted(set(bases))
+        points: list[tuple[int, int]] = []
+        at = 0
+        for base, following in zip(bases, [*bases[1:], max(end, bases[-1])], strict=True):
+            if following < start or base > end:
+                continue
+            points.append((base, at))
+            entries = self._entries(os.path.join(path, index_name(base)))
+            points += [(base + offset, at + position) for offset, position in entries]
+            at += self._fs.size(os.path.join(path, log_name(base)))
+            points.append((following, at))
+        if not points:
+            raise InvalidRequestError(f"{name(partition)} holds no offsets [{start}, {end})")
+        return SizeMap.of(points)
+
+    def _entries(self, path: str) -> list[tuple[int, int]]:
+        try:
+            raw = read_bytes(self._fs, path)
+        except FileNotFoundError:
+            return []
+        entries = np.frombuffer(raw[: len(raw) // 8 * 8], OFFSET_ENTRY)
+        entries = entries[entries["position"] > 0]  # a broker's preallocated tail is zeros
+        step = max(1, len(entries) // 4096)
+        return [(int(e["relative_offset"]), int(e["position"])) for e in entries[::step]]

@@ -1,0 +1,86 @@
+"""Records that a query should have read but that are gone: an error, or a warning, with the range.
+
+Source: the connector's reportDataLoss; here the message names exactly what is lost.
+"""
+
+import logging
+from collections.abc import Mapping
+
+from sparklog.errors import OffsetOutOfRangeError
+from sparklog.source.offsets import Offsets, Partition, Ranges, name
+
+_LOGGER = logging.getLogger("sparklog.source")
+
+
+class LossPolicy:
+    """failOnDataLoss: `report` raises where it is true, and warns where it is false."""
+
+    def __init__(self, fail: bool) -> None:
+        self._fail = fail
+
+    def report(
+        self, partition: Partition, first: int, end: int | None, why: str, *, held: tuple[int, int]
+    ) -> None:
+        """Say that offsets [first, end) of a partition are lost (end None: nobody knows).
+
+        Raises: OffsetOutOfRangeError if failOnDataLoss is true.
+        """
+        lost = f"[{first}, {'?' if end is None else end}) of {name(partition)}"
+        if self._fail:
+            raise OffsetOutOfRangeError(
+                f"data loss: offsets {lost} can't be read: {why}. To go on without them set "
+                "failOnDataLoss=false, or start anew with another checkpoint",
+                offset=first,
+                start=held[0],
+                end=held[1],
+            )
+        _LOGGER.warning("data loss: offsets %s are skipped: %s", lost, why)
+
+
+def advance(
+    start: Offsets, held: Ranges, dropped: Mapping[Partition, int], loss: LossPolicy
+) -> Offsets:
+    """Return the latest offsets after `start`. New partitions are in it, deleted ones stay.
+
+    A deleted topic keeps its place, at its old end: made again, it goes on from there. `dropped`
+    holds the ends of deleted topics. Reports what a log that went back has lost.
+    """
+    latest = {p: high for p, (_, high) in held.items()}
+    for partition, offset in start.items():
+        if partition not in held:
+            latest[partition] = max(offset, dropped.get(partition, offset))
+        elif held[partition][1] < offset:
+            high = held[partition][1]
+            why = f"the log ends at {high}: it was restored or replaced since they were read"
+            loss.report(partition, high, offset, why, held=held[partition])
+    return latest
+
+
+def readable(
+    start: Offsets, end: Offsets, held: Ranges, dropped: Mapping[Partition, int], loss: LossPolicy
+) -> dict[Partition, tuple[int, int]]:
+    """Return what can be read of [start, end), reporting all that can't.
+
+    Args: start: a partition that isn't in it is new and should start at 0, as with the connector;
+        end: the plan's; held: what the log holds now; dropped: the ends of deleted topics.
+    """
+    ranges: dict[Partition, tuple[int, int]] = {}
+    for partition, last in sorted(end.items()):
+        first = start.get(partition, 0)
+        if partition not in held:
+            gone = dropped.get(partition, last)
+            if first < gone:
+                loss.report(partition, first, gone, "its topic was deleted", held=(0, 0))
+            continue
+        low, high = held[partition]
+        if first < min(low, last):
+            why = f"the log starts at {low}"
+            loss.report(partition, first, min(low, last), why, held=(low, high))
+        first = max(first, low)
+        if max(first, high) < last:
+            why = f"the log ends at {high}: it was restored or replaced since they were planned"
+            loss.report(partition, max(first, high), last, why, held=(low, high))
+        last = min(last, high)
+        if first < last:
+            ranges[partition] = (first, last)
+    return ranges

@@ -1,0 +1,103 @@
+"""Offsets and positions as text: the JSON of Spark's Kafka source, byte for byte its shape.
+
+    offsets     {"topic": {"0": 23, "1": -1}}     -1 latest, -2 earliest
+    timestamps  {"topic": {"0": 1700000000000}}   ms since the epoch
+    assign      {"topic": [0, 1]}
+
+Source: JsonUtils (spark-sql-kafka-0-10). Pure functions, no files, no Spark.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sparklog.errors import InvalidRequestError
+
+Partition = tuple[str, int]
+Offsets = dict[Partition, int]
+Ranges = Mapping[Partition, tuple[int, int]]
+"""{(topic, partition): (log start offset, end)}, end exclusive."""
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where reading starts or ends.
+
+    kind: "offsets" (values: LATEST and EARLIEST are allowed), "times" (values in ms), or, for all
+    partitions alike, "offset" and "time" with `value`.
+    """
+
+    kind: str
+    value: int = 0
+    values: Offsets = field(default_factory=dict)
+
+
+def to_json(offsets: Mapping[Partition, int]) -> dict[str, dict[str, int]]:
+    """Nest and sort offsets, as they are kept in a checkpoint: {"topic": {"0": 123}}."""
+    nested: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        nested.setdefault(topic, {})[str(partition)] = offset
+    return nested
+
+
+def from_json(nested: Mapping[str, Mapping[str, int]]) -> Offsets:
+    """Turn a checkpoint's offsets back into {(topic, partition): offset}."""
+    return {(topic, int(p)): offset for topic, by in nested.items() for p, offset in by.items()}
+
+
+def parse_offsets(text: str, *, option: str) -> Offsets:
+    """Read an option's `{"topic": {"0": 123}}`. Raises InvalidRequestError naming the option."""
+    document = _object(text, option, '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}')
+    found: Offsets = {}
+    for topic, by_partition in document.items():
+        if not isinstance(by_partition, dict):
+            raise _wrong(option, text, '{"topicA":{"0":23,"1":-1}}')
+        for partition, offset in by_partition.items():
+            if not partition.isdecimal() or type(offset) is not int:
+                raise _wrong(option, text, '{"topicA":{"0":23,"1":-1}}')
+            found[topic, int(partition)] = offset
+    return found
+
+
+def parse_assign(text: str) -> list[Partition]:
+    """Read `{"topic": [0, 1]}`. Raises InvalidRequestError."""
+    shape = '{"topicA":[0,1],"topicB":[2,4]}'
+    document = _object(text, "assign", shape)
+    found: list[Partition] = []
+    for topic, partitions in document.items():
+        if not isinstance(partitions, list) or not all(type(p) is int for p in partitions):
+            raise _wrong("assign", text, shape)
+        found += [(topic, p) for p in partitions]
+    return sorted(set(found))
+
+
+def parse_bound(text: str, *, option: str) -> Bound:
+    """Read "earliest", "latest" (any case) or the JSON of offsets."""
+    word = text.strip().lower()
+    if word in ("earliest", "latest"):
+        return Bound("offset", EARLIEST if word == "earliest" else LATEST)
+    return Bound("offsets", values=parse_offsets(text, option=option))
+
+
+def name(partition: Partition) -> str:
+    """Return "topic-0", as Kafka writes it."""
+    return f"{partition[0]}-{partition[1]}"
+
+
+def _object(text: str, option: str, shape: str) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise _wrong(option, text, shape) from error
+    if not isinstance(document, dict):
+        raise _wrong(option, text, shape)
+    return document
+
+
+def _wrong(option: str, text: str, shape: str) -> InvalidRequestError:
+    words = "" if option == "assign" or "Timestamp" in option else ' or "earliest", "latest"'
+    return InvalidRequestError(f"{option}={text}: want JSON such as {shape}{words}")

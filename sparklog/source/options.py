@@ -1,0 +1,315 @@
+"""Every option of the source: Spark's Kafka connector's names, meanings and defaults.
+
+`SourceOptions` holds those that have a meaning here; `REFUSED` says of each other one why it has
+none and what to do instead. The README's table is made from the two.
+Source: KafkaSourceProvider (spark-sql-kafka-0-10), which checks the same things.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sparklog.configdef import Key, keys_of, option, read
+from sparklog.errors import InvalidRequestError
+from sparklog.source.offsets import (
+    EARLIEST,
+    LATEST,
+    Bound,
+    Partition,
+    parse_assign,
+    parse_bound,
+    parse_offsets,
+)
+
+_SELECTIONS: Final = ("assign", "subscribe", "subscribePattern")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """The options as given; text that needs the log to be understood stays text."""
+
+    path: str | None = option(
+        "path", None, kind=str, doc="The log dir, or several joined by commas. Required."
+    )
+    assign: str | None = option(
+        "assign", None, kind=str, doc='Partitions to read: `{"topicA":[0,1]}`.'
+    )
+    subscribe: str | None = option(
+        "subscribe", None, kind=str, doc="Topics to read, joined by commas."
+    )
+    subscribe_pattern: str | None = option(
+        "subscribePattern",
+        None,
+        kind=str,
+        doc="Regular expression for topic names; new topics join a running query.",
+    )
+    starting_timestamp: int | None = option(
+        "startingTimestamp",
+        None,
+        kind=int,
+        long=True,
+        doc="Start (ms) of all partitions; before startingOffsetsByTimestamp.",
+    )
+    starting_offsets_by_timestamp: str | None = option(
+        "startingOffsetsByTimestamp",
+        None,
+        kind=str,
+        doc='Start by time (ms): `{"topicA":{"0":1000}}`; before startingOffsets.',
+    )
+    starting_offsets: str | None = option(
+        "startingOffsets",
+        None,
+        kind=str,
+        doc="earliest, latest (streaming only) or JSON, -2 earliest, -1 latest. Default: latest "
+        "for streaming, earliest for batch. Partitions found later start at earliest.",
+    )
+    strategy: str = option(
+        "startingOffsetsByTimestampStrategy",
+        "error",
+        choices=("error", "latest"),
+        doc="What to do where no record is that young: fail, or start at the end.",
+    )
+    ending_timestamp: int | None = option(
+        "endingTimestamp",
+        None,
+        kind=int,
+        long=True,
+        doc="Batch only: end (ms) of all partitions; before endingOffsetsByTimestamp.",
+    )
+    ending_offsets_by_timestamp: str | None = option(
+        "endingOffsetsByTimestamp",
+        None,
+        kind=str,
+        doc="Batch only: end by time (ms); before endingOffsets.",
+    )
+    ending_offsets: str | None = option(
+        "endingOffsets", None, kind=str, doc="Batch only: latest (default) or JSON, -1 latest."
+    )
+    fail_on_data_loss: bool = option(
+        "failOnDataLoss",
+        True,
+        doc="Fail where records are gone; false: warn with the exact range and go on.",
+    )
+    max_offsets_per_trigger: int | None = option(
+        "maxOffsetsPerTrigger",
+        None,
+        kind=int,
+        low=1,
+        long=True,
+        doc="Streaming only: most records a micro-batch, shared out by the partitions' backlog.",
+    )
+    min_offsets_per_trigger: int | None = option(
+        "minOffsetsPerTrigger",
+        None,
+        kind=int,
+        low=1,
+        long=True,
+        doc="Streaming only: wait for so many records, at most maxTriggerDelay.",
+    )
+    max_trigger_delay: str = option(
+        "maxTriggerDelay", "15m", doc="Longest wait for minOffsetsPerTrigger, e.g. 30s, 15m."
+    )
+    max_bytes_per_trigger: int | None = option(
+        "maxBytesPerTrigger",
+        None,
+        kind=int,
+        low=1,
+        long=True,
+        doc="Streaming only, own: most bytes of log a micro-batch, to within an index entry.",
+    )
+    min_partitions: int | None = option(
+        "minPartitions",
+        None,
+        kind=int,
+        low=1,
+        doc="Split partitions until there are about so many tasks.",
+    )
+    max_records_per_partition: int | None = option(
+        "maxRecordsPerPartition", None, kind=int, low=1, long=True, doc="Most records a task."
+    )
+    max_bytes_per_partition: int | None = option(
+        "maxBytesPerPartition",
+        None,
+        kind=int,
+        low=1,
+        long=True,
+        doc="Own: most bytes of log a task, to within an index entry.",
+    )
+    include_headers: bool = option(
+        "includeHeaders", False, doc="Add the column headers (empty arrays, never null)."
+    )
+    isolation_level: str = option(
+        "kafka.isolation.level",
+        "read_uncommitted",
+        choices=("read_uncommitted", "read_committed"),
+        doc="read_committed hides open and aborted transactions of foreign logs.",
+    )
+    until: str = option(
+        "until",
+        "high-watermark",
+        choices=("high-watermark", "log-end"),
+        doc="Own, for a broker's directory without a current high watermark: log-end reads all "
+        "whole batches.",
+    )
+    pushdown: bool = option(
+        "pushdown",
+        False,
+        doc="Batch only, own: use filters on offset, partition, topic and timestamp; needs "
+        "spark.sql.python.filterPushdown.enabled=true.",
+    )
+
+    @property
+    def max_trigger_delay_ms(self) -> int:
+        """maxTriggerDelay in ms."""
+        return parse_duration_ms(self.max_trigger_delay, option="maxTriggerDelay")
+
+    @property
+    def assigned(self) -> list[Partition] | None:
+        """The partitions of `assign`, if that is how they are chosen."""
+        return None if self.assign is None else parse_assign(self.assign)
+
+    @property
+    def subscribed(self) -> list[str] | None:
+        """The topics of `subscribe`, if that is how they are chosen."""
+        if self.subscribe is None:
+            return None
+        return sorted({t.strip() for t in self.subscribe.split(",") if t.strip()})
+
+    def start(self, *, streaming: bool) -> Bound:
+        """Where a new query starts, by the connector's precedence."""
+        if self.starting_timestamp is not None:
+            return Bound("time", self.starting_timestamp)
+        if self.starting_offsets_by_timestamp is not None:
+            key = "startingOffsetsByTimestamp"
+            text = self.starting_offsets_by_timestamp
+            return Bound("times", values=parse_offsets(text, option=key))
+        if self.starting_offsets is None:
+            return Bound("offset", LATEST if streaming else EARLIEST)
+        return parse_bound(self.starting_offsets, option="startingOffsets")
+
+    def end(self) -> Bound:
+        """Where a batch query ends, by the connector's precedence."""
+        if self.ending_timestamp is not None:
+            return Bound("time", self.ending_timestamp)
+        if self.ending_offsets_by_timestamp is not None:
+            key = "endingOffsetsByTimestamp"
+            return Bound(
+                "times", values=parse_offsets(self.ending_offsets_by_timestamp, option=key)
+            )
+        return parse_bound(self.ending_offsets or "latest", option="endingOffsets")
+
+
+OPTIONS: Final[dict[str, Key]] = keys_of(SourceOptions)
+"""Option -> its description, in the order of the docs."""
+
+_NO_BROKER: Final = "there is no broker to talk to; leave it out"
+REFUSED: Final[dict[str, str]] = {
+    "kafka.bootstrap.servers": "sparklog reads a log directory; use option path instead",
+    "groupIdPrefix": "there are no consumer groups; leave it out",
+    "kafka.group.id": "there are no consumer groups; leave it out",
+    "kafkaConsumer.pollTimeoutMs": _NO_BROKER,
+    "fetchOffset.numRetries": _NO_BROKER,
+    "fetchOffset.retryIntervalMs": _NO_BROKER,
+    "kafka.auto.offset.reset": "use startingOffsets",
+    "kafka.key.deserializer": "key is always binary; cast it in the query",
+    "kafka.value.deserializer": "value is always binary; cast it in the query",
+    "kafka.enable.auto.commit": "the query's checkpoint keeps the offsets; leave it out",
+    "kafka.interceptor.classes": "there is no consumer to intercept; leave it out",
+    "kafka.max.poll.records": "use maxRecordsPerPartition or maxOffsetsPerTrigger",
+    "kafka.partition.assignment.strategy": "use assign, subscribe or subscribePattern",
+}
+"""Options of the Kafka connector that mean nothing here, and what to do instead."""
+
+_BATCH_ONLY: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+_SPARKS_OWN: Final = frozenset({"paths", "queryname", "checkpointlocation"})
+
+
+def parse(values: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+    """Read and check the options of `spark.read` or `spark.readStream`; names in any case.
+
+    Raises: InvalidRequestError for an unknown, a meaningless or a wrong option, by name.
+    """
+    given = {_canonical(key): value for key, value in values.items() if _ours(key)}
+    found, _ = read(OPTIONS.values(), given)
+    options = SourceOptions(**found)
+    _check(options, given, streaming=streaming)
+    return options
+
+
+def _ours(key: str) -> bool:
+    return key.lower() not in _SPARKS_OWN
+
+
+def _canonical(key: str) -> str:
+    lowered = key.lower()
+    for name in OPTIONS:
+        if name.lower() == lowered:
+            return name
+    for name, why in REFUSED.items():
+        if name.lower() == lowered:
+            raise InvalidRequestError(f"option {name} has no meaning for sparklog: {why}")
+    if lowered.startswith("kafka."):
+        raise InvalidRequestError(f"option {key} has no meaning for sparklog: {_NO_BROKER}")
+    raise InvalidRequestError(f"unknown option {key}; the source knows {', '.join(OPTIONS)}")
+
+
+def _check(options: SourceOptions, given: Mapping[str, Any], *, streaming: bool) -> None:
+    if not options.path:
+        raise InvalidRequestError("option path is missing: give the log directory")
+    chosen = [key for key in _SELECTIONS if key in given]
+    if len(chosen) != 1:
+        raise InvalidRequestError(
+            f"give exactly one of {', '.join(_SELECTIONS)}; there are {len(chosen)}"
+        )
+    if options.assigned == [] or options.subscribed == []:
+        raise InvalidRequestError(f"option {chosen[0]} names nothing to read")
+    if options.subscribe_pattern is not None:
+        try:
+            re.compile(options.subscribe_pattern)
+        except re.error as error:
+            raise InvalidRequestError(
+                f"subscribePattern={options.subscribe_pattern}: {error}"
+            ) from error
+    if options.max_trigger_delay_ms < 1:
+        raise InvalidRequestError(f"maxTriggerDelay={options.max_trigger_delay}: want at least 1ms")
+    if streaming:
+        _check_streaming(options, given)
+    else:
+        _check_batch(options)
+
+
+def _check_streaming(options: SourceOptions, given: Mapping[str, Any]) -> None:
+    for key in (*_BATCH_ONLY, "pushdown"):
+        if key in given:
+            raise InvalidRequestError(f"option {key} is for batch queries; a stream has no end")
+    options.start(streaming=True)
+    low, high = options.min_offsets_per_trigger, options.max_offsets_per_trigger
+    if low is not None and high is not None and low > high:
+        raise InvalidRequestError(
+            f"minOffsetsPerTrigger={low}: want at most maxOffsetsPerTrigger={high}"
+        )
+
+
+def _check_batch(options: SourceOptions) -> None:
+    start, end = options.start(streaming=False), options.end()
+    latest = start.value == LATEST if start.kind == "offset" else LATEST in start.values.values()
+    if start.kind in ("offset", "offsets") and latest:
+        raise InvalidRequestError("startingOffsets can't be latest (-1) in a batch query")
+    earliest = end.value == EARLIEST if end.kind == "offset" else EARLIEST in end.values.values()
+    if end.kind in ("offset", "offsets") and earliest:
+        raise InvalidRequestError("endingOffsets can't be earliest (-2)")
+
+
+_UNITS: Final = {
+    "us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000,
+    "h": 3_600_000, "d": 86_400_000, "": 1,
+}  # fmt: skip
+
+
+def parse_duration_ms(text: str, *, option: str) -> int:
+    """Read "15m" as Spark's JavaUtils.timeStringAsMs does. Raises InvalidRequestError."""
+    match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.strip().lower())
+    if match is None or match[2] not in _UNITS:
+        raise InvalidRequestError(f"{option}={text}: want a number with us, ms, s, m, min, h or d")
+    return int(int(match[1]) * _UNITS[match[2]])

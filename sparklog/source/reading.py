@@ -1,0 +1,75 @@
+"""What a task does: records [start, end) of one partition as Arrow batches, in bounded memory.
+
+Python workers are reused, so the look at a log is kept between tasks, one a path and process.
+"""
+
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from sparklog.errors import (
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    TopicReplacedError,
+    UnknownTopicError,
+)
+from sparklog.fs import LOCAL
+from sparklog.log.log import split_path
+from sparklog.log.reading import read_partition, schema_of
+from sparklog.log.view import View
+from sparklog.source.loss import LossPolicy
+from sparklog.source.options import SourceOptions
+from sparklog.source.plan import Piece
+from sparklog.source.schema import fit
+
+_views: dict[tuple[int, str, str], View] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What all tasks of a query share; it is pickled to them."""
+
+    options: SourceOptions
+    schema: pa.Schema
+
+    def read(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+        """Yield the piece's records. Raises on data loss, by failOnDataLoss, as at planning."""
+        loss = LossPolicy(self.options.fail_on_data_loss)
+        view = _view(self.options)
+        wanted = schema_of(self.schema.names)
+        at = piece.start
+        while at < piece.end:
+            try:
+                for batch in read_partition(
+                    view, piece.topic, piece.partition, at, piece.end,
+                    schema=wanted, isolation=self.options.isolation_level,
+                ):  # fmt: skip
+                    yield fit(batch, self.schema)
+                return
+            except OffsetOutOfRangeError as error:
+                # Retention was quicker than this task.
+                last = min(error.start, piece.end)
+                key, held = (piece.topic, piece.partition), (error.start, error.end)
+                loss.report(key, error.offset, last, f"the log starts at {error.start}", held=held)
+                at = last
+            except (TopicReplacedError, UnknownTopicError) as error:
+                key = piece.topic, piece.partition
+                loss.report(key, at, piece.end, str(error), held=(0, 0))
+                return
+
+
+def _view(options: SourceOptions) -> View:
+    path = options.path or ""
+    key = os.getpid(), path, options.until
+    if key not in _views:
+        try:
+            _views[key] = View(LOCAL, split_path(path), until=options.until)
+        except InvalidRequestError as error:
+            raise InvalidRequestError(
+                f"the executor on host {socket.gethostname()} can't see the log {path}: {error}. "
+                "Every executor must have the log's disk"
+            ) from error
+    return _views[key]

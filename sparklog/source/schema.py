@@ -1,0 +1,69 @@
+"""Columns of the source: those of Spark's Kafka connector, and a user's choice among them."""
+
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from sparklog.errors import InvalidRequestError
+
+HEADERS: Final = ArrayType(
+    StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+)
+COLUMNS: Final = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+        StructField("headers", HEADERS),
+    ]
+)
+"""All columns, in the connector's order; headers only with includeHeaders."""
+
+
+def full_schema(*, headers: bool) -> StructType:
+    """Return the schema that Spark gets when the user gave none."""
+    return COLUMNS if headers else StructType(COLUMNS.fields[:-1])
+
+
+def check_schema(schema: StructType) -> None:
+    """Refuse a user's schema that isn't a choice of our columns. Raises InvalidRequestError."""
+    known = {field.name: field.dataType for field in COLUMNS}
+    for field in schema:
+        if field.name not in known:
+            raise InvalidRequestError(
+                f"schema: there is no column {field.name}; choose among {', '.join(known)}"
+            )
+        if field.dataType.jsonValue() != known[field.name].jsonValue():
+            raise InvalidRequestError(
+                f"schema: column {field.name} is {known[field.name].simpleString()}, "
+                f"not {field.dataType.simpleString()}; cast it in the query"
+            )
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema that Spark expects of every batch, exactly."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Give the columns of `schema`, in its order; without a copy where the types agree."""
+    columns = [
+        column if column.type.equals(field.type) else column.cast(field.type)
+        for field, column in ((field, batch.column(field.name)) for field in schema)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -1,0 +1,30 @@
+"""Bytes of log by offset, for the limits in bytes: a monotone map from index entries."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class SizeMap:
+    """Points (offset, bytes of log before it), both rising; straight lines between them."""
+
+    offsets: npt.NDArray[np.float64]
+    positions: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, points: list[tuple[int, int]]) -> "SizeMap":
+        """Make a map from (offset, position) pairs; at least one."""
+        table = np.array(sorted(points), dtype=np.float64)
+        return cls(table[:, 0], table[:, 1])
+
+    def between(self, start: int, end: int) -> int:
+        """Return about how many bytes lie in offsets [start, end)."""
+        low, high = np.interp([start, end], self.offsets, self.positions)
+        return int(high - low)
+
+    def offset_after(self, start: int, size: float) -> int:
+        """Return the offset about `size` bytes after offset `start`."""
+        at = float(np.interp(start, self.offsets, self.positions))
+        return int(np.interp(at + size, self.positions, self.offsets))
