@@ -1,0 +1,197 @@
+"""Bounds, admission, splitting and data loss: pure functions, so no Spark and no files."""
+
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
+from sparklog.source.admission import Delay, by_bytes, by_records
+from sparklog.source.bounds import resolve_end, resolve_start
+from sparklog.source.loss import LossPolicy, advance, readable
+from sparklog.source.offsets import (
+    Bound,
+    Offsets,
+    Partition,
+    from_json,
+    parse_assign,
+    parse_bound,
+    to_json,
+)
+from sparklog.source.options import SourceOptions
+from sparklog.source.plan import Piece, pieces, split
+from sparklog.source.sizes import SizeMap
+
+A, B = ("t", 0), ("t", 1)
+HELD = {A: (10, 100), B: (0, 50)}
+FAIL, WARN = LossPolicy(True), LossPolicy(False)
+
+offsets = st.dictionaries(
+    st.tuples(st.sampled_from(["t", "u"]), st.integers(0, 4)), st.integers(0, 10**12)
+)
+
+
+@given(offsets)
+def test_offsets_survive_the_checkpoint(values: Offsets) -> None:
+    assert from_json(to_json(values)) == values
+
+
+def test_offsets_have_the_connectors_shape() -> None:
+    assert to_json({B: 7, A: 5}) == {"t": {"0": 5, "1": 7}}
+    assert parse_assign('{"t":[1,0,1]}') == [A, B]
+    assert parse_bound("Earliest", option="x").value == -2
+
+
+def test_explicit_bounds_resolve_markers() -> None:
+    bound = Bound("offsets", values={A: -2, B: -1})
+    assert resolve_start(bound, HELD, dict, strategy="error") == {A: 10, B: 50}
+    assert resolve_end(Bound("offset", -1), HELD, dict) == {A: 100, B: 50}
+
+
+@pytest.mark.parametrize(
+    ("values", "words"), [({A: 1}, "lacks t-1"), ({A: 1, B: 1, ("u", 0): 1}, "u-0 is not in")]
+)
+def test_explicit_bounds_must_cover_all_partitions(values: Offsets, words: str) -> None:
+    with pytest.raises(InvalidRequestError, match=words):
+        resolve_start(Bound("offsets", values=values), HELD, dict, strategy="error")
+
+
+def lookup(times: Offsets) -> dict[Partition, int | None]:
+    return {p: 42 if p == A else None for p in times}
+
+
+def test_time_without_a_record_follows_the_strategy() -> None:
+    bound = Bound("time", 1000)
+    assert resolve_start(bound, HELD, lookup, strategy="latest") == {A: 42, B: 50}
+    assert resolve_end(bound, HELD, lookup) == {A: 42, B: 50}
+    with pytest.raises(InvalidRequestError, match=r"no record of t-1 is as young .*1000 ms"):
+        resolve_start(bound, HELD, lookup, strategy="error")
+
+
+backlogs = st.dictionaries(
+    st.tuples(st.just("t"), st.integers(0, 8)),
+    st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)),
+    min_size=1,
+)
+
+
+@given(backlogs, st.integers(1, 10**6))
+def test_record_limit_shares_out_and_always_advances(
+    ranges: dict[Partition, tuple[int, int]], limit: int
+) -> None:
+    start = {p: first for p, (first, _) in ranges.items()}
+    end = {p: first + more for p, (first, more) in ranges.items()}
+    cut = by_records(limit, start, end)
+    taken = {p: cut[p] - start[p] for p in cut}
+    assert all(start[p] <= cut[p] <= end[p] for p in cut)
+    assert sum(taken.values()) <= limit + len(cut)  # a starving partition gets its one record
+    assert all(taken[p] >= 1 for p in cut if end[p] > start[p])
+
+
+def test_byte_limit_follows_the_index() -> None:
+    size = SizeMap.of([(0, 0), (100, 1000), (200, 101_000)])  # the later records are larger
+    cut = by_bytes(50_000, {A: 0}, {A: 200}, lambda *_: size)
+    assert 140 <= cut[A] <= 150
+    assert by_bytes(10, {A: 150}, {A: 200}, lambda *_: size) == {A: 151}
+    assert by_bytes(10**6, {A: 0}, {A: 200}, lambda *_: size) == {A: 200}
+
+
+def test_delay_waits_for_enough_or_long_enough() -> None:
+    delay = Delay(100, longest_ms=1000)
+    assert not delay.wait({A: 0}, {A: 1}, 0)  # the first trigger never waits
+    assert delay.wait({A: 1}, {A: 50}, 10)
+    assert not delay.wait({A: 1}, {A: 101}, 20)
+    assert delay.wait({A: 101}, {A: 102}, 1020)
+    assert not delay.wait({A: 101}, {A: 102}, 1021)
+
+
+def options(**more: object) -> SourceOptions:
+    return SourceOptions(path="/log", subscribe="t", **more)  # type: ignore[arg-type]
+
+
+def sizes(partition: Partition, start: int, end: int) -> SizeMap:
+    return SizeMap.of([(0, 0), (1000, 100_000)])
+
+
+@given(
+    st.lists(st.integers(1, 1000), min_size=1, max_size=5),
+    st.one_of(st.none(), st.integers(1, 50)),
+    st.one_of(st.none(), st.integers(1, 300)),
+    st.one_of(st.none(), st.integers(1000, 50_000)),
+)
+def test_splits_are_seamless(
+    lengths: list[int], tasks: int | None, records: int | None, size: int | None
+) -> None:
+    whole = pieces({("t", p): (0, length) for p, length in enumerate(lengths)})
+    cut = split(
+        whole,
+        options(
+            min_partitions=tasks, max_records_per_partition=records, max_bytes_per_partition=size
+        ),
+        sizes,
+    )
+    for piece in whole:
+        mine = [c for c in cut if c.partition == piece.partition]
+        assert mine[0].start == piece.start and mine[-1].end == piece.end
+        assert all(a.end == b.start for a, b in zip(mine, mine[1:], strict=False))
+        assert all(c.size > 0 for c in mine)
+    if records is not None:
+        assert all(c.size <= records for c in cut)
+    if size is not None:  # 100 bytes a record, here; rounding may cost one more
+        assert all(c.size * 100 <= size + 200 for c in cut)
+
+
+def test_min_partitions_shares_tasks_by_length() -> None:
+    whole = pieces({A: (0, 900), B: (0, 100)})
+    cut = split(whole, options(min_partitions=10), sizes)
+    assert [c.size for c in cut] == [100] * 10
+    assert split(whole, options(min_partitions=1), sizes) == whole
+
+
+def test_lost_start_names_the_exact_range() -> None:
+    with pytest.raises(OffsetOutOfRangeError, match=r"\[3, 10\) of t-0 .*starts at 10") as raised:
+        readable({A: 3}, {A: 60}, HELD, {}, FAIL)
+    assert (raised.value.offset, raised.value.start, raised.value.end) == (3, 10, 100)
+
+
+def test_lost_start_is_skipped_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert readable({A: 3, B: 0}, {A: 60, B: 5}, HELD, {}, WARN) == {A: (10, 60), B: (0, 5)}
+    assert "offsets [3, 10) of t-0 are skipped" in caplog.text
+
+
+def test_loss_is_cut_to_what_was_planned() -> None:
+    with pytest.raises(OffsetOutOfRangeError, match=r"\[3, 7\) of t-0"):
+        readable({A: 3}, {A: 7}, HELD, {}, FAIL)
+    assert readable({A: 7}, {A: 7}, HELD, {}, FAIL) == {}
+
+
+def test_deleted_topic_is_lost_up_to_its_old_end() -> None:
+    gone = ("u", 0)
+    with pytest.raises(OffsetOutOfRangeError, match=r"\[5, 9\) of u-0 .*deleted"):
+        readable({gone: 5}, {gone: 9}, HELD, {gone: 9}, FAIL)
+    assert readable({gone: 9}, {gone: 9}, HELD, {gone: 9}, FAIL) == {}  # all of it was read
+
+
+def test_log_that_went_back_is_noticed() -> None:
+    with pytest.raises(OffsetOutOfRangeError, match=r"\[100, 120\) of t-0 .*restored"):
+        readable({A: 90}, {A: 120}, HELD, {}, FAIL)
+    with pytest.raises(OffsetOutOfRangeError, match=r"\[100, 120\) of t-0"):
+        advance({A: 120}, HELD, {}, FAIL)
+    assert advance({A: 120}, HELD, {}, WARN)[A] == 100
+
+
+def test_new_partition_starts_at_its_beginning() -> None:
+    assert advance({B: 3}, HELD, {}, FAIL) == {A: 100, B: 50}
+    assert readable({}, {B: 50}, HELD, {}, FAIL) == {B: (0, 50)}
+
+
+def test_deleted_topic_keeps_its_place_in_the_offsets() -> None:
+    gone = ("u", 0)
+    assert advance({gone: 5}, {}, {gone: 9}, FAIL) == {gone: 9}
+    assert advance({gone: 9}, {gone: (9, 12)}, {}, FAIL) == {gone: 12}  # made again
+
+
+def test_pieces_are_ordered_and_never_empty() -> None:
+    assert pieces({B: (5, 5), A: (1, 2)}) == [Piece("t", 0, 1, 2)]
