@@ -7,7 +7,6 @@ or opened again in between. Source: LogSegment.java (Kafka 4.1).
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -15,10 +14,6 @@ from numpy.typing import NDArray
 
 from sparklog.format.index import IndexState, final_time_entry, index_entries
 from sparklog.format.names import (
-    INDEX,
-    LOG,
-    TIMEINDEX,
-    TXNINDEX,
     index_name,
     log_name,
     timeindex_name,

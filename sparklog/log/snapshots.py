@@ -19,7 +19,7 @@ from sparklog.format.snapshot import format_snapshot, parse_snapshot
 from sparklog.fs import File, FileSystem, read_bytes
 from sparklog.log.index import hint
 from sparklog.log.producers import ProducerState, has_producers
-from sparklog.log.walk import Window, bases_of, joined, segment_bases, walk
+from sparklog.log.walk import Window, bases_of, joined, walk
 
 _LOGGER: Final = logging.getLogger(__name__)
 

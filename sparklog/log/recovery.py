@@ -1,0 +1,288 @@
+"""FULL recovery of a partition: after a power cut, or when nobody can tell what happened.
+
+The ledger says up to where the log is committed. Below that end every CRC and every offset must
+hold; if not, the partition is damaged: an error names the file and the range, and nothing is
+changed (Kafka's own recovery would cut there and drop all that follows). From the end on, all is
+removed. Then indexes, epochs and snapshots are made anew. Idempotent: it may be cut anywhere.
+Source: PROTOCOL, "FULL recovery".
+"""
+
+import contextlib
+import logging
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from sparklog.clock import Clock
+from sparklog.config import TopicConfig
+from sparklog.errors import DataCorruptionError
+from sparklog.format.checkpoint import Epochs
+from sparklog.format.index import OFFSET_ENTRY
+from sparklog.format.names import SNAPSHOT, index_name, log_name, parse_base, snapshot_name
+from sparklog.format.snapshot import format_snapshot
+from sparklog.fs import FileSystem, write_durably
+from sparklog.log.epochs import assigned, clipped, read_epochs, write_epochs
+from sparklog.log.files import finish_swaps, remove_orphans
+from sparklog.log.index import hint, plausible_offsets, read_entries
+from sparklog.log.producers import EXPIRATION_MS, ProducerState
+from sparklog.log.rebuild import Scanned, cut_log, scan_segment, write_indexes
+from sparklog.log.segment import Segment
+from sparklog.log.snapshots import load_producers, snapshot_offsets, stray_offsets
+from sparklog.log.walk import bases_of, joined, segment_bases, walk
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What a recovery did. `removed`: what was cut or deleted; `rebuilt`: bases of segments."""
+
+    start: int
+    end: int
+    scanned_bytes: int = 0
+    removed: list[str] = field(default_factory=list)
+    rebuilt: list[int] = field(default_factory=list)
+    took_ms: int = 0
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What is to be written once all has been checked."""
+
+    scanned: list[Scanned] = field(default_factory=list)
+    snapshots: dict[int, bytes] = field(default_factory=dict)
+
+
+def recover(
+    fs: FileSystem,
+    path: str,
+    config: TopicConfig,
+    clock: Clock,
+    *,
+    end: int,
+    recovery_point: int,
+    log_start: int,
+    producer_id_expiration_ms: int = EXPIRATION_MS,
+) -> RecoveryReport:
+    """Check [log_start, end) from the recovery point's segment on, remove the rest, rebuild.
+
+    Raises: DataCorruptionError: something below `end` is damaged or missing; nothing was cut.
+    Cost: one CRC pass from the recovery point, and over segments that lost their index.
+    """
+    began = clock()
+    report = RecoveryReport(log_start, end)
+    finish_swaps(fs, path)
+    bases = segment_bases(fs, path)
+    live = [base for base in bases if base < end]
+    _check_listing(path, live, log_start, end)
+    epochs = _known_epochs(fs, path)
+    from_base = max((b for b in live if b <= recovery_point), default=live[0] if live else end)
+    if epochs is None:
+        from_base = live[0] if live else end
+    plan = _Plan()
+    producers: ProducerState | None = None
+    for at, base in enumerate(live):
+        if base < from_base and _has_index(fs, path, base, config):
+            producers = None
+            continue
+        limit = live[at + 1] if at + 1 < len(live) else end
+        if producers is None:
+            producers = load_producers(
+                fs,
+                path,
+                base,
+                log_start=max(log_start, live[0]),
+                now=began,
+                expiration_ms=producer_id_expiration_ms,
+            )
+        if base > max(log_start, live[0]):
+            plan.snapshots[base] = format_snapshot(producers.entries())
+        plan.scanned.append(
+            _checked(fs, path, base, limit, producers, config, last=at + 1 == len(live))
+        )
+    if producers is not None and live and end > max(log_start, live[0]):
+        plan.snapshots[end] = format_snapshot(producers.entries())
+    report.start = max(log_start, live[0] if live else end)
+    _remove_past(fs, path, end, report)
+    _write(fs, path, plan, report)
+    _write_epochs(fs, path, epochs or [], plan, end=end, log_start=log_start, from_base=from_base)
+    _ensure_active(fs, path, config, clock, end=end,)
+    _write_snapshots(fs, path, plan, end=end, start=report.start)
+    fs.sync_dir(path)
+    report.took_ms = clock() - began
+    _LOGGER.info(
+        "%s: recovered [%d, %d) in %d ms, %d bytes read, segments %s rebuilt",
+        path, report.start, end, report.took_ms, report.scanned_bytes, report.rebuilt,
+    )
+    return report
+
+
+def _check_listing(path: str, live: list[int], log_start: int, end: int) -> None:
+    first = live[0] if live else end
+    if first > log_start:
+        raise DataCorruptionError(
+            "the segments that hold these offsets are missing; restore them from a copy",
+            path=path,
+            first=log_start,
+            end=first,
+        )
+
+
+def _known_epochs(fs: FileSystem, path: str) -> Epochs | None:
+    try:
+        return read_epochs(fs, path)
+    except DataCorruptionError as error:
+        _LOGGER.warning("%s; rebuilding it from the log", error)
+        return None
+
+
+def _has_index(fs: FileSystem, path: str, base: int, config: TopicConfig) -> bool:
+    """Tell whether a segment below the recovery point has an index that can be true."""
+    name = joined(path, index_name(base))
+    if not fs.exists(name) or fs.size(name) % OFFSET_ENTRY.itemsize:
+        return False
+    size = fs.size(joined(path, log_name(base)))
+    entries = read_entries(fs, name, OFFSET_ENTRY)
+    if not len(entries):
+        return size <= 2 * (config.index_interval_bytes + config.max_message_bytes)
+    return plausible_offsets(entries, size=size, span=2**31) == len(entries)
+
+
+def _checked(
+    fs: FileSystem,
+    path: str,
+    base: int,
+    limit: int,
+    producers: ProducerState,
+    config: TopicConfig,
+    *,
+    last: bool,
+) -> Scanned:
+    """Scan one segment, which must be whole up to `limit` (the next base or the end)."""
+    found = scan_segment(
+        fs,
+        path,
+        base,
+        producers=producers,
+        interval_bytes=config.index_interval_bytes,
+        limit=limit,
+        gaps=config.compact,
+    )
+    short = found.end < limit and (found.error is not None or not config.compact or last)
+    if config.compact and last and found.error is None and found.size == found.disk_bytes:
+        # The cleaner may have removed the last batches of a log whose active segment is empty.
+        short = short and not fs.exists(joined(path, log_name(limit)))
+    if short:
+        file = joined(path, log_name(base))
+        reason = found.error.reason if found.error else "the file ends too early"
+        at = found.error.position if found.error else found.size
+        raise DataCorruptionError(
+            f"{reason}; committed records are damaged. Restore the file from a copy; nothing was "
+            "changed",
+            path=file,
+            position=at,
+            first=found.end,
+            end=limit,
+        )
+    producers.end = limit
+    return found
+
+
+def _remove_past(fs: FileSystem, path: str, end: int, report: RecoveryReport) -> None:
+    """Remove the segments past `end`, the highest first; one at `end` becomes empty."""
+    doomed = []
+    for name in fs.listdir(path):
+        base = parse_base(name)
+        if base is not None and not name.endswith(SNAPSHOT) and base > end:
+            doomed.append((base, name))
+    for base, name in sorted(doomed, reverse=True):
+        with contextlib.suppress(FileNotFoundError):
+            fs.unlink(joined(path, name))
+            report.removed.append(name)
+            _LOGGER.warning("%s: removed %s, it lies past the end %d", path, name, base)
+    if end in segment_bases(fs, path):
+        size = fs.size(joined(path, log_name(end)))
+        cut_log(fs, path, Scanned(end, end))
+        write_indexes(fs, path, Scanned(end, end))
+        if size:
+            report.removed.append(f"{log_name(end)}: bytes [0, {size})")
+            _LOGGER.warning("%s: emptied %s, it lies past the end", path, log_name(end))
+    remove_orphans(fs, path)
+
+
+def _write(fs: FileSystem, path: str, plan: _Plan, report: RecoveryReport) -> None:
+    for found in plan.scanned:
+        if found.size < found.disk_bytes:
+            what = f"{log_name(found.base)}: bytes [{found.size}, {found.disk_bytes})"
+            report.removed.append(what)
+            _LOGGER.warning("%s: cut %s, offsets from %d on", path, what, found.end)
+        cut_log(fs, path, found)
+        write_indexes(fs, path, found)
+        report.scanned_bytes += found.size
+        report.rebuilt.append(found.base)
+
+
+def _write_epochs(
+    fs: FileSystem,
+    path: str,
+    known: Epochs,
+    plan: _Plan,
+    *,
+    end: int,
+    log_start: int,
+    from_base: int,
+) -> None:
+    entries = [entry for entry in known if entry[1] < from_base]
+    for found in plan.scanned:
+        for epoch, start in found.epochs:
+            if found.base >= from_base and (not entries or epoch > entries[-1][0]):
+                entries = assigned(entries, epoch, start)
+    entries = [entry for entry in entries if entry[1] < end]
+    write_epochs(fs, path, clipped(entries, log_start) if log_start else entries)
+
+
+def _ensure_active(
+    fs: FileSystem, path: str, config: TopicConfig, clock: Clock, *, end: int
+) -> None:
+    """Make sure that a segment carries the log's end."""
+    bases = segment_bases(fs, path)
+    if not bases:
+        Segment.create(
+            fs, path, end, interval_bytes=config.index_interval_bytes, now=clock()
+        ).close()
+
+
+def _write_snapshots(
+    fs: FileSystem, path: str, plan: _Plan, *, end: int, start: int
+) -> None:
+    names = fs.listdir(path)
+    stray = stray_offsets(names, bases_of(names), end=end, start=start)
+    known = snapshot_offsets(names)
+    for offset in reversed(known):
+        if offset in stray:
+            fs.unlink(joined(path, snapshot_name(offset)))
+    for offset, data in sorted(plan.snapshots.items()):
+        write_durably(fs, joined(path, snapshot_name(offset)), data, sync_dir=False)
+
+
+def valid_end(fs: FileSystem, path: str, first: int) -> int:
+    """Return the offset up to which whole, valid, gapless batches follow `first`.
+
+    `first` itself if there is no such batch. Cost: a CRC pass from `first` on.
+    """
+    at = first
+    for base in segment_bases(fs, path):
+        if base > at:
+            break
+        with fs.open(joined(path, log_name(base))) as file:
+            start = hint(fs, path, base, file, at) if at > base else 0
+            for window in walk(file, start=start):
+                table = window.batches.table
+                table = table[table["last_offset"] >= at]
+                follows = table["base_offset"][1:] == table["last_offset"][:-1] + 1
+                if not len(table) or int(table["base_offset"][0]) > at:
+                    continue
+                whole = len(table) if follows.all() else int(np.argmin(follows)) + 1
+                at = int(table["last_offset"][whole - 1]) + 1
+    return at
