@@ -221,7 +221,7 @@ class Session:
     @staticmethod
     def ledger_end_of(intent: Record) -> int:
         """Return the ledger's end when the intent was written."""
-        return int(intent["ledger"]["end"])
+        return int(intent["ledger"][2])
 
     def idle(self) -> None:
         """Say that the log is whole: a new generation, so that others drop their caches."""
