@@ -180,9 +180,9 @@ def read_header(
     if left < LOG_OVERHEAD + length:
         return None
     if magic in (0, 1):
-        from sparklog.format import legacy  # it needs this module's BatchHeader
+        from sparklog.format.legacy import read_entry  # it needs this module's BatchHeader
 
-        return legacy.read_entry(buf, at, path=path, position=position, check_crc=check_crc)
+        return read_entry(buf, at, path=path, position=position, check_crc=check_crc)
     reason = header_fault(base_offset, length, magic)
     if reason is None:
         header = unpack_header(buf, at)

@@ -1,0 +1,196 @@
+"""Growing Arrow buffers that the parser fills."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import DTypeLike, NDArray
+
+from sparklog.format.columns import HEADERS_TYPE
+from sparklog.format.parser import Parser
+
+_ROWS_MIN: Final = 64
+_BYTES_MIN: Final = 1024
+
+
+class _Buffer:
+    """An array that grows by copying, at least to the double; Arrow takes it over at the end."""
+
+    def __init__(self, dtype: DTypeLike) -> None:
+        self._dtype: np.dtype[Any] = np.dtype(dtype)
+        self._buffer: Any = None
+        self.array: NDArray[Any] = np.empty(0, self._dtype)
+
+    def reserve(self, items: int, used: int) -> None:
+        if items > len(self.array):
+            self._buffer = pa.allocate_buffer(items * self._dtype.itemsize)
+            array = np.frombuffer(self._buffer, self._dtype)
+            used = min(used, len(self.array))
+            array[:used] = self.array[:used]
+            self.array = array
+
+    def doubled(self, most: int, used: int) -> bool:
+        """Grow, if it is smaller than `most` items, to about the double; tell whether it was."""
+        short = most > len(self.array)
+        self.reserve(min(most, 2 * len(self.array) + most // 4 + _BYTES_MIN), used)
+        return short
+
+    def take(self, used: int) -> Any:
+        """The first `used` items as an Arrow buffer; a copy if most of it is unused."""
+        size = used * self._dtype.itemsize
+        if self._buffer is None or 2 * size < self._buffer.size:
+            return pa.py_buffer(self.array[:used].tobytes())
+        return self._buffer.slice(0, size)
+
+
+class _Binary:
+    """Offsets, data and validity (a byte a row) of a binary column."""
+
+    def __init__(self) -> None:
+        self.offsets, self.data, self.valid = (
+            _Buffer(np.int32),
+            _Buffer(np.uint8),
+            _Buffer(np.uint8),
+        )
+
+    def reserve_rows(self, rows: int, used: int) -> None:
+        self.offsets.reserve(rows + 1, used + 1)
+        self.offsets.array[0] = 0
+        self.valid.reserve(rows, used)
+
+    @property
+    def views(self) -> tuple[memoryview, memoryview, memoryview]:
+        return self.offsets.array.data, self.data.array.data, self.valid.array.data
+
+    def take(self, kind: Any, rows: int, used: int) -> Any:
+        valid = self.valid.array[:rows]
+        nulls = rows - int(np.count_nonzero(valid))
+        bitmap = pa.py_buffer(np.packbits(valid, bitorder="little")) if nulls else None
+        buffers = [bitmap, self.offsets.take(rows + 1), self.data.take(used)]
+        return pa.Array.from_buffers(kind, rows, buffers, nulls)
+
+
+class RecordBuffers:
+    """The columns of records being read, around a `Parser` that writes into them."""
+
+    SCHEMA: ClassVar[Any] = pa.schema(
+        [
+            ("key", pa.binary()),
+            ("value", pa.binary()),
+            ("offset", pa.int64()),
+            ("timestamp", pa.timestamp("us", tz="UTC")),
+            ("timestampType", pa.int32()),
+            ("headers", HEADERS_TYPE),
+        ]
+    )
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = list(names)
+        self._schema = pa.schema([self.SCHEMA.field(name) for name in names])
+        self._reset()
+
+    def _reset(self) -> None:
+        names = self._names
+        self.parser = Parser(int("key" in names), int("value" in names), int("headers" in names))
+        self._offsets, self._stamps = _Buffer(np.int64), _Buffer(np.int64)
+        self._kinds, self._lists = _Buffer(np.int32), _Buffer(np.int32)
+        self._key, self._value, self._name, self._content = (_Binary() for _ in range(4))
+        self._rows_room = self._headers_room = 0
+        self._size(0, 0, 0)
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes of keys, values and headers."""
+        parser = self.parser
+        return parser.key_bytes + parser.value_bytes + parser.name_bytes + parser.content_bytes
+
+    def reserve(self, rows: int, payload: int) -> None:
+        """Make room for so many more rows out of `payload` bytes of records, about."""
+        parser = self.parser
+        self._size(
+            parser.rows + rows, parser.key_bytes + payload // 4, parser.value_bytes + payload
+        )
+
+    def grow(self, rows: int, payload: int) -> None:
+        """Make room for a batch of `payload` bytes that didn't fit; repeated, it comes to fit."""
+        parser = self.parser
+        short = parser.rows + rows > self._rows_room
+        if "key" in self._names:
+            short |= self._key.data.doubled(parser.key_bytes + payload, parser.key_bytes)
+        if "value" in self._names:
+            short |= self._value.data.doubled(parser.value_bytes + payload, parser.value_bytes)
+        if not short and "headers" in self._names:
+            self._headers_room = max(2 * self._headers_room, _ROWS_MIN)
+            self._name.data.doubled(parser.name_bytes + payload, parser.name_bytes)
+            self._content.data.doubled(parser.content_bytes + payload, parser.content_bytes)
+        self._size(parser.rows + rows, 0, 0)
+
+    def _size(self, rows: int, key_bytes: int, value_bytes: int) -> None:
+        """Bring every buffer to these sizes at least, and show them to the parser."""
+        parser, names = self.parser, self._names
+        if rows > self._rows_room or not self._rows_room:
+            self._rows_room = max(rows, 2 * self._rows_room, _ROWS_MIN)
+            used = parser.rows
+            for column in (self._offsets, self._stamps, self._kinds):
+                column.reserve(self._rows_room, used)
+            self._key.reserve_rows(self._rows_room if "key" in names else 0, used)
+            self._value.reserve_rows(self._rows_room if "value" in names else 0, used)
+            self._lists.reserve(self._rows_room + 1 if "headers" in names else 1, used + 1)
+            self._lists.array[0] = 0
+        if "key" in names:
+            self._key.data.reserve(key_bytes, parser.key_bytes)
+        if "value" in names:
+            self._value.data.reserve(value_bytes, parser.value_bytes)
+        for column in (self._name, self._content):
+            column.reserve_rows(self._headers_room, parser.headers)
+        parser.set_rows(self._offsets.array.data, self._stamps.array.data, self._kinds.array.data)
+        parser.set_key(*self._key.views)
+        parser.set_value(*self._value.views)
+        offsets, data, _ = self._name.views
+        parser.set_headers(self._lists.array.data, (offsets, data), self._content.views)
+
+    def finish(self) -> pa.RecordBatch:
+        """The columns so far; afterwards there are none."""
+        parser, rows = self.parser, self.parser.rows
+        made: dict[str, Any] = {}
+        for name in self._names:
+            kind = self._schema.field(name).type
+            if name == "key":
+                made[name] = self._key.take(kind, rows, parser.key_bytes)
+            elif name == "value":
+                made[name] = self._value.take(kind, rows, parser.value_bytes)
+            elif name == "headers":
+                made[name] = self._take_headers(rows)
+            else:
+                numbers = {
+                    "offset": self._offsets,
+                    "timestamp": self._stamps,
+                    "timestampType": self._kinds,
+                }[name]
+                made[name] = pa.Array.from_buffers(kind, rows, [None, numbers.take(rows)], 0)
+        batch = pa.RecordBatch.from_arrays([made[n] for n in self._names], schema=self._schema)
+        self._reset()
+        return batch
+
+    def _take_headers(self, rows: int) -> Any:
+        parser = self.parser
+        names = self._name
+        names.valid.array[: parser.headers] = 1
+        keys = _utf8(names.take(pa.binary(), parser.headers, parser.name_bytes))
+        contents = self._content.take(pa.binary(), parser.headers, parser.content_bytes)
+        element = HEADERS_TYPE.value_type
+        pairs = pa.StructArray.from_arrays([keys, contents], fields=list(element))
+        return pa.Array.from_buffers(
+            HEADERS_TYPE, rows, [None, self._lists.take(rows + 1)], 0, children=[pairs]
+        )
+
+
+def _utf8(names: Any) -> Any:
+    """Header keys as text. Source: Utils.utf8: bytes that are none become U+FFFD."""
+    text = names.view(pa.string())
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid:
+        return pa.array([name.decode(errors="replace") for name in names.to_pylist()], pa.string())
+    return text

@@ -1,0 +1,161 @@
+"""Arrow columns as the kernel takes them: binary with 32-bit offsets, times in int64 ms.
+
+Accepts binary, string, large and view types, fixed-size binary, dictionaries and all-null
+columns; slices and chunks are handled without a copy where the type already fits.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sparklog.errors import InvalidRequestError
+
+Views = tuple[memoryview, memoryview, memoryview, int]
+"""Offsets, data, validity bitmap and the place of the first bit in it (-1: no nulls)."""
+
+HEADERS_TYPE: Final = pa.list_(
+    pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
+)
+_CHUNK_MIN: Final = 1 << 20
+_DATA_MAX: Final = 2**31 - 1
+_EMPTY: Final = memoryview(b"")
+_COLUMNS: Final = frozenset({"key", "value", "headers", "timestamp"})
+
+
+def batches_of(data: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch]:
+    """`data` in record batches; a table of many small chunks is put together first, for a record
+    batch on disk never spans two of these. Rows whose data pass 2^31-1 bytes are split.
+    """
+    if isinstance(data, pa.Table):
+        chunks = max((column.num_chunks for column in data.columns), default=0)
+        if chunks > 1 and data.nbytes < chunks * _CHUNK_MIN:
+            data = data.combine_chunks()
+        for batch in data.to_batches():
+            yield from _fitting(batch)
+    else:
+        yield from _fitting(data)
+
+
+def check_columns(schema: pa.Schema) -> None:
+    """Refuse columns that records don't have, and data without a value column."""
+    unknown = [name for name in schema.names if name not in _COLUMNS]
+    if unknown or "value" not in schema.names or len(set(schema.names)) != len(schema.names):
+        raise InvalidRequestError(
+            f"columns are {schema.names}; want value and, if you like, key, headers, timestamp"
+        )
+
+
+def _fitting(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    if batch.num_rows > 1 and batch.nbytes > _DATA_MAX:
+        half = batch.num_rows // 2
+        yield from _fitting(batch.slice(0, half))
+        yield from _fitting(batch.slice(half))
+    elif batch.num_rows:
+        yield batch
+
+
+def to_binary(column: Any, name: str) -> Any:
+    """A column as an Arrow binary array. Raises: InvalidRequestError: it isn't text or bytes."""
+    kind = column.type
+    if kind == pa.binary():
+        return column
+    if pa.types.is_dictionary(kind):
+        return to_binary(column.dictionary_decode(), name)
+    known = (
+        pa.types.is_string,
+        pa.types.is_large_string,
+        pa.types.is_large_binary,
+        pa.types.is_fixed_size_binary,
+        pa.types.is_string_view,
+        pa.types.is_binary_view,
+        pa.types.is_null,
+    )
+    if not any(is_kind(kind) for is_kind in known):
+        raise InvalidRequestError(f"column {name} is {kind}; want binary or string")
+    try:
+        if pa.types.is_string_view(kind):  # there is no direct way from views of text to bytes
+            column = column.cast(pa.string())
+        return column.cast(pa.binary())
+    except pa.ArrowInvalid as error:
+        raise InvalidRequestError(f"column {name} can't become binary: {error}") from error
+
+
+def views(column: Any) -> Views:
+    """The buffers of a binary (or string) array from its first row on; nothing is copied."""
+    valid, offsets, data = column.buffers()
+    rows, skip = len(column), column.offset
+    starts = np.frombuffer(offsets, np.int32)[skip : skip + rows + 1] if rows else _NO_ROWS
+    return (starts.data, _bytes(data), *_validity(column, valid))
+
+
+def data_bytes(column: Any) -> int:
+    """Bytes of data between the first and the last row of a binary array."""
+    if not len(column):
+        return 0
+    starts = views(column)[0]
+    return int(starts[len(column)]) - int(starts[0])
+
+
+def list_views(column: Any) -> tuple[memoryview, memoryview, int]:
+    """Offsets of a list array's rows (into the whole of `column.values`) and its validity."""
+    valid, offsets = column.buffers()[:2]
+    rows, skip = len(column), column.offset
+    starts = np.frombuffer(offsets, np.int32)[skip : skip + rows + 1] if rows else _NO_ROWS
+    return (starts.data, *_validity(column, valid))
+
+
+def to_headers(column: Any) -> Any:
+    """A column as list<struct<key: string, value: binary>>, its elements and keys not null.
+
+    Raises: InvalidRequestError: another type, a null header or a null header key.
+    """
+    try:
+        # Field by field: the names decide, not their order.
+        lists = column.cast(HEADERS_TYPE) if column.type != HEADERS_TYPE else column
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise InvalidRequestError(
+            f"column headers is {column.type}; want list<struct<key: string, value: binary>>"
+        ) from error
+    used = lists.flatten()
+    if used.null_count or (len(used) and used.field("key").null_count):
+        raise InvalidRequestError("column headers holds a null header or a null header key")
+    return lists
+
+
+def to_millis(column: Any | None, rows: int, default: int) -> NDArray[np.int64]:
+    """Timestamps in ms, rounded down as Spark does; `default` where null or without a column."""
+    if column is None or pa.types.is_null(column.type):
+        return np.full(rows, default, np.int64)
+    if not pa.types.is_timestamp(column.type):
+        raise InvalidRequestError(f"column timestamp is {column.type}; want timestamp")
+    ticks = column.cast(pa.int64())
+    filled = ticks.fill_null(0) if ticks.null_count else ticks
+    values: NDArray[np.int64] = filled.to_numpy(zero_copy_only=False)
+    unit = column.type.unit
+    if unit == "s":
+        if rows and int(np.abs(values).max()) > (2**63 - 1) // 1000:
+            raise InvalidRequestError("column timestamp holds seconds that don't fit int64 ms")
+        values = values * 1000
+    elif unit != "ms":
+        values = np.floor_divide(values, 1000 if unit == "us" else 1_000_000)
+    if column.null_count:
+        values = np.where(column.is_null().to_numpy(zero_copy_only=False), default, values)
+    return np.ascontiguousarray(values, np.int64)
+
+
+_NO_ROWS: Final = np.zeros(1, np.int32)
+
+
+def _bytes(buffer: Any | None) -> memoryview:
+    if buffer is None or not buffer.size:
+        return _EMPTY
+    return np.frombuffer(buffer, np.uint8).data
+
+
+def _validity(column: Any, valid: Any | None) -> tuple[memoryview, int]:
+    if valid is None or not column.null_count:
+        return _EMPTY, -1
+    return _bytes(valid), column.offset

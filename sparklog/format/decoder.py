@@ -1,0 +1,200 @@
+"""Records in: batches of any magic -> one Arrow record batch.
+
+Batches without a codec are parsed where they lie, many in one call; compressed ones as soon as
+they are plain. Source: DefaultRecordBatch.iterator (Kafka 1eb7644).
+"""
+
+import itertools
+from collections.abc import Iterable
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.format import legacy
+from sparklog.format.batch import CODEC_MASK, CONTROL, HEADER_SIZE, BatchHeader, Buffer
+from sparklog.format.buffers import RecordBuffers
+from sparklog.format.compression import SIZE_MAX, Codec, decompress
+from sparklog.format.parser import FAULTS, NO_ROOM, PARSED
+from sparklog.format.scan import BATCH_DTYPE, Table, header_row
+
+SCHEMA: Final = RecordBuffers.SCHEMA
+"""What `finish` returns when all columns are asked for."""
+
+OFFSET_MAX: Final = 2**63 - 1
+_RECORD_MIN: Final = 7  # bytes of the shortest record
+_NAMES: Final = BATCH_DTYPE.names or ()
+_POSITION, _SIZE, _BASE, _LAST, _BASE_TIME, _MAX_TIME = range(6)
+_COUNT, _ATTRIBUTES, _MAGIC = 9, 10, 12
+
+Rows = NDArray[np.int64]
+
+
+class Decoder:
+    """Collects the records of many batches. Not thread-safe; `finish` empties it for the next.
+
+    Control batches add nothing. A timestamp is in microseconds; what doesn't fit becomes the
+    nearest that does. Header keys that are no UTF-8 get U+FFFD, as in Java.
+    """
+
+    def __init__(self, columns: Iterable[str] | None = None, *, max_bytes: int = SIZE_MAX) -> None:
+        """Args:
+        columns: names out of SCHEMA's, in the order wanted; None: all. Others aren't copied.
+        max_bytes: bytes of keys and values to stop at; one batch always fits.
+        Raises: InvalidRequestError: there is no such column.
+        """
+        names = SCHEMA.names if columns is None else list(columns)
+        if unknown := [name for name in names if name not in SCHEMA.names]:
+            raise InvalidRequestError(f"no columns {unknown}; there are {SCHEMA.names}")
+        self._max_bytes = min(max_bytes, SIZE_MAX)
+        self._buffers = RecordBuffers(names)
+
+    @property
+    def rows(self) -> int:
+        """Records so far."""
+        return self._buffers.parser.rows
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of keys, values and headers so far."""
+        return self._buffers.data_bytes
+
+    def finish(self) -> pa.RecordBatch:
+        """The records so far; the decoder is empty afterwards."""
+        return self._buffers.finish()
+
+    def add(
+        self,
+        buf: Buffer,
+        at: int,
+        header: BatchHeader | Any,
+        *,
+        first: int = 0,
+        end: int = OFFSET_MAX,
+        path: str,
+        position: int = 0,
+    ) -> bool:
+        """Add the records with first <= offset < end of the batch at byte `at` of `buf`.
+
+        Args:
+            header: that batch's, or its row of a scan's table. `position`: of buf[0] in the file.
+        Returns: False if the decoder is full: nothing was added, `finish` and repeat.
+        Raises: DataCorruptionError: the batch's records are damaged; nothing of it was added.
+        """
+        if isinstance(header, BatchHeader):
+            row = header_row(header, position + at)
+        else:
+            row = np.array([header], BATCH_DTYPE)
+            row["position"] = position + at
+        return bool(self.add_many(buf, row, first=first, end=end, path=path, position=position))
+
+    def add_many(
+        self,
+        buf: Buffer,
+        batches: Table,
+        *,
+        first: int = 0,
+        end: int = OFFSET_MAX,
+        path: str,
+        position: int = 0,
+    ) -> int:
+        """Add the batches of a scan's table; their `position`s are the file's, as `position` is.
+
+        Returns: how many of `batches` are done: fewer than all if the decoder is full. `finish`,
+            then go on with the rest.
+        Raises: DataCorruptionError: records are damaged; the batches before were added.
+        """
+        if not len(batches):
+            return 0
+        view = memoryview(buf).cast("B")
+        table = np.empty((len(batches), len(_NAMES)), np.int64)
+        for index, name in enumerate(_NAMES):
+            table[:, index] = batches[name]
+        starts = table[:, _POSITION] - position
+        assert int(starts.min()) >= 0
+        assert int((starts + table[:, _SIZE]).max()) <= len(view)
+        plain = ((table[:, _ATTRIBUTES] & (CODEC_MASK | CONTROL)) == 0) & (table[:, _MAGIC] == 2)
+        cuts = [0, *(np.flatnonzero(np.diff(plain)) + 1).tolist(), len(table)]
+        for low, high in itertools.pairwise(cuts):
+            add = self._add_plain if plain[low] else self._add_each
+            done = add(view, table[low:high], position, first, end, path)
+            if done < high - low:
+                return low + done
+        return len(table)
+
+    def _add_plain(
+        self, view: memoryview, table: Rows, shift: int, first: int, end: int, path: str
+    ) -> int:
+        buffers = self._buffers
+        sizes = table[:, _SIZE] - HEADER_SIZE
+        fitting = self._fitting(sizes)
+        payload = int(sizes[:fitting].sum())
+        counts = np.minimum(table[:fitting, _COUNT], sizes[:fitting] // _RECORD_MIN)
+        buffers.reserve(int(np.maximum(counts, 0).sum()), payload)
+        row, rows = 0, np.ascontiguousarray(table[:fitting])
+        while row < fitting:
+            row, status = buffers.parser.parse_many(view, rows.data, row, shift, first, end)
+            if status == NO_ROOM:
+                buffers.grow(int(rows[row, _COUNT]), int(sizes[row]))
+            elif status != PARSED:
+                at = buffers.parser.fault_at + shift
+                raise self._damage(status, rows[row], path, at)
+        return fitting
+
+    def _fitting(self, sizes: Rows) -> int:
+        """How many batches with so many bytes of records fit, at least one if nothing is there."""
+        room = self._max_bytes - self._buffers.data_bytes
+        fitting = int(np.searchsorted(np.cumsum(sizes), room, side="right"))
+        return fitting if fitting or self.rows else 1
+
+    def _add_each(
+        self, view: memoryview, table: Rows, shift: int, first: int, end: int, path: str
+    ) -> int:
+        """Compressed, control and legacy batches, one by one."""
+        for row, batch in enumerate(table):
+            if batch[_LAST] < first or batch[_BASE] >= end or batch[_ATTRIBUTES] & CONTROL:
+                continue
+            at = int(batch[_POSITION]) - shift
+            if not self._add_one(view, at, batch, shift, first, end, path):
+                return row
+        return len(table)
+
+    def _add_one(
+        self, view: memoryview, at: int, batch: Any, shift: int, first: int, end: int, path: str
+    ) -> bool:
+        _, size, base, last, base_time, max_time, *_ = batch.tolist()
+        count, kind = int(batch[_COUNT]), 1 if batch[_ATTRIBUTES] & 8 else 0
+        place = shift + at
+        if batch[_MAGIC] == 2:
+            if size == HEADER_SIZE and not count:
+                return True
+            codec = Codec(int(batch[_ATTRIBUTES]) & CODEC_MASK)
+            packed = view[at + HEADER_SIZE : at + size]
+            records = memoryview(decompress(codec, packed, path=path, position=place))
+        else:
+            converted = legacy.to_records(view[at : at + size], path=path, position=place)
+            records, base, last, count = converted.records, 0, converted.last, converted.count
+            base_time, max_time, kind = 0, converted.max_timestamp, converted.timestamp_type
+        if self.rows and self._buffers.data_bytes + len(records) > self._max_bytes:
+            return False
+        parser = self._buffers.parser
+        while True:
+            status = parser.parse(
+                records, 0, len(records), count, base, last, base_time, max_time, kind, first, end
+            )
+            if status == PARSED:
+                return True
+            if status != NO_ROOM:
+                raise self._damage(status, batch, path, place)
+            self._buffers.grow(count, len(records))
+
+    def _damage(self, status: int, batch: Any, path: str, at: int) -> DataCorruptionError:
+        return DataCorruptionError(
+            FAULTS[status],
+            path=path,
+            position=at,
+            first=int(batch[_BASE]),
+            end=int(batch[_LAST]) + 1,
+        )

@@ -1,0 +1,261 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+# cython: initializedcheck=False, annotation_typing=False
+"""Framing: rows of Arrow columns -> records of batches v2. Written as kernel.py is; see there."""
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.libc.string import memcpy
+
+View = memoryview
+
+HEADER = 61  # bytes of a batch's header
+
+
+def copy(dst: View, at: int, src: View, start: int, size: int) -> None:
+    """dst[at : at + size] = src[start : start + size]."""
+    if cython.compiled:
+        memcpy(cython.address(dst[at]), cython.address(src[start]), size)
+    else:
+        dst[at : at + size] = src[start : start + size]
+
+
+def store(buf: View, at: int, value: int, width: int) -> None:
+    """Write the low `width` bytes of `value`, big-endian."""
+    while width > 0:
+        width -= 1
+        buf[at + width] = value & 0xFF
+        value >>= 8
+
+
+def wrap(value: int) -> int:
+    """Two's complement of 64 bits, as Java's long; C does it by itself."""
+    if not cython.compiled:
+        return ((value + (1 << 63)) & 0xFFFFFFFFFFFFFFFF) - (1 << 63)
+    return value
+
+
+def varint_size(value: int) -> int:
+    """Bytes of the zig-zag varint of an i64."""
+    rest = value ^ -1 if value < 0 else value  # zig-zag's bits, less the lowest
+    size = 1
+    while rest > 63:
+        rest >>= 7
+        size += 1
+    return size
+
+
+def put_varint(buf: View, at: int, value: int) -> int:
+    """Write the zig-zag varint of an i64 and return the place behind it."""
+    rest = value ^ -1 if value < 0 else value
+    low = 1 if value < 0 else 0
+    if rest <= 63:
+        buf[at] = rest * 2 + low
+        return at + 1
+    buf[at] = ((rest & 63) * 2 + low) | 0x80
+    rest >>= 6
+    at += 1
+    while rest > 127:
+        buf[at] = (rest & 127) | 128
+        rest >>= 7
+        at += 1
+    buf[at] = rest
+    return at + 1
+
+
+def is_set(bitmap: View, bit: int) -> int:
+    """One bit of an Arrow validity bitmap."""
+    return (bitmap[bit >> 3] >> (bit & 7)) & 1
+
+
+def write_headers(
+    out: View,
+    table: View,
+    base_offset: int,
+    leader_epoch: int,
+    attributes: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+) -> None:
+    """Write the headers, less the CRCs, of batches that `Framer.frame` put into `table`.
+
+    The first column counts rows from where `base_offset` and `base_sequence` (-1: none) stand.
+    """
+    rows = len(table)
+    row = at = 0
+    sequence = -1
+    with cython.nogil:
+        while row < rows:
+            at = table[row, 2]
+            if base_sequence >= 0:
+                sequence = (base_sequence + table[row, 0]) & 0x7FFFFFFF
+            store(out, at, base_offset + table[row, 0], 8)
+            store(out, at + 8, table[row, 3] - at - 12, 4)
+            store(out, at + 12, leader_epoch, 4)
+            out[at + 16] = 2
+            store(out, at + 21, attributes, 2)
+            store(out, at + 23, table[row, 1] - 1, 4)
+            store(out, at + 27, table[row, 4], 8)
+            store(out, at + 35, table[row, 5], 8)
+            store(out, at + 43, producer_id, 8)
+            store(out, at + 51, producer_epoch, 2)
+            store(out, at + 53, sequence, 4)
+            store(out, at + 57, table[row, 1], 4)
+            row += 1
+
+
+class Framer:
+    """Frames the rows of Arrow columns as the records of batches v2.
+
+    A column is given as Arrow keeps it: offsets (rows + 1 of i32), data, validity bitmap and the
+    place of the first row's bit in it (-1: no nulls).
+    """
+
+    def __init__(self, stamps: View, key: tuple[View, View, View, int]) -> None:
+        self.stamps = stamps
+        self.rows = len(stamps)
+        self.row = 0
+        self.need = 0
+        self.key_offsets, self.key_data, self.key_valid, self.key_bit = key
+        self.has_headers = 0
+
+    def set_value(self, offsets: View, data: View, valid: View, bit: int) -> None:
+        """The values."""
+        self.value_offsets, self.value_data = offsets, data
+        self.value_valid, self.value_bit = valid, bit
+
+    def set_headers(
+        self,
+        lists: tuple[View, View, int],
+        keys: tuple[View, View],
+        values: tuple[View, View, View, int],
+    ) -> None:
+        """The headers: rows' lists (offsets, validity, bit), then their keys and values."""
+        self.has_headers = 1
+        self.list_offsets, self.list_valid, self.list_bit = lists
+        self.name_offsets, self.name_data = keys
+        self.content_offsets, self.content_data, self.content_valid, self.content_bit = values
+
+    def frame(
+        self, out: View, at: int, batch_bytes: int, record_max: int, table: View, most: int
+    ) -> tuple[int, int]:
+        """Frame from `row` on, up to `most` batches, into `out` from byte `at` on.
+
+        A batch is closed before its records would pass `batch_bytes`; one record always fits.
+        Before each batch's records 61 bytes are left for its header. A row of `table` is (first
+        row, count, first byte, byte behind the last, first timestamp, largest timestamp).
+
+        Returns: batches made, the byte behind them; `row` is then the next row. If it stopped for
+            a record of more than `record_max` bytes or one that `out` has no room for, `need` is
+            that record's size, `row` its batch's first row and `at_row` the record's row.
+        """
+        stamps = self.stamps
+        key_offsets, key_data, key_valid = self.key_offsets, self.key_data, self.key_valid
+        value_offsets, value_data = self.value_offsets, self.value_data
+        value_valid = self.value_valid
+        key_bit, value_bit, rows, row = self.key_bit, self.value_bit, self.rows, self.row
+        room, count, need = len(out), 0, 0
+        first = start = end = klen = vlen = headers = body = size = 0
+        base = highest = delta = 0
+        with cython.nogil:
+            while count < most and row < rows:
+                start, first, end = at, row, at + HEADER
+                base = highest = stamps[row]
+                while row < rows:
+                    klen = vlen = -1
+                    headers = 0
+                    if key_bit < 0 or is_set(key_valid, key_bit + row):
+                        klen = key_offsets[row + 1] - key_offsets[row]
+                    if value_bit < 0 or is_set(value_valid, value_bit + row):
+                        vlen = value_offsets[row + 1] - value_offsets[row]
+                    delta = wrap(stamps[row] - base)
+                    body = 2 + varint_size(delta) + varint_size(row - first)
+                    body += varint_size(klen) + varint_size(vlen)
+                    body += (klen if klen > 0 else 0) + (vlen if vlen > 0 else 0)
+                    if self.has_headers:
+                        headers = self.count_headers(row)
+                        body += self.size_headers(row, headers) - 1
+                    size = varint_size(body) + body
+                    if size > record_max or end + size > room:
+                        need = size
+                        break
+                    if row > first and end + size - start - HEADER > batch_bytes:
+                        break
+                    end = put_varint(out, end, body)
+                    out[end] = 0
+                    end = put_varint(out, end + 1, delta)
+                    end = put_varint(out, end, row - first)
+                    end = put_varint(out, end, klen)
+                    if klen > 0:
+                        copy(out, end, key_data, key_offsets[row], klen)
+                        end += klen
+                    end = put_varint(out, end, vlen)
+                    if vlen > 0:
+                        copy(out, end, value_data, value_offsets[row], vlen)
+                        end += vlen
+                    if headers > 0:
+                        end = self.put_headers(out, end, row, headers)
+                    else:
+                        out[end] = 0
+                        end += 1
+                    if stamps[row] > highest:
+                        highest = stamps[row]
+                    row += 1
+                if need:
+                    self.at_row = row
+                    row = first
+                    break
+                table[count, 0], table[count, 1] = first, row - first
+                table[count, 2], table[count, 3] = start, end
+                table[count, 4], table[count, 5] = base, highest
+                at = end
+                count += 1
+        self.row, self.need = row, need
+        return count, at
+
+    def count_headers(self, row: int) -> int:
+        """Headers of a row."""
+        if self.list_bit >= 0 and not is_set(self.list_valid, self.list_bit + row):
+            return 0
+        return self.list_offsets[row + 1] - self.list_offsets[row]
+
+    def size_headers(self, row: int, headers: int) -> int:
+        """Bytes of the headers of a row, their count included."""
+        at = self.list_offsets[row]
+        stop = at + headers
+        size = varint_size(headers)
+        length = 0
+        while at < stop:
+            length = self.name_offsets[at + 1] - self.name_offsets[at]
+            size += varint_size(length) + length
+            length = self.content_size(at)
+            size += varint_size(length) + (length if length > 0 else 0)
+            at += 1
+        return size
+
+    def content_size(self, at: int) -> int:
+        """Bytes of a header's value; -1 for null."""
+        if self.content_bit >= 0 and not is_set(self.content_valid, self.content_bit + at):
+            return -1
+        return self.content_offsets[at + 1] - self.content_offsets[at]
+
+    def put_headers(self, out: View, end: int, row: int, headers: int) -> int:
+        """Write the headers of a row and return the place behind them."""
+        at = self.list_offsets[row]
+        stop = at + headers
+        length = 0
+        end = put_varint(out, end, headers)
+        while at < stop:
+            length = self.name_offsets[at + 1] - self.name_offsets[at]
+            end = put_varint(out, end, length)
+            if length > 0:
+                copy(out, end, self.name_data, self.name_offsets[at], length)
+                end += length
+            length = self.content_size(at)
+            end = put_varint(out, end, length)
+            if length > 0:
+                copy(out, end, self.content_data, self.content_offsets[at], length)
+                end += length
+            at += 1
+        return end
