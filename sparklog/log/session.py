@@ -141,7 +141,13 @@ class Session:
 
     def _open(self, path: str, config: TopicConfig, end: int, start: int) -> PartitionLog:
         return PartitionLog.open(
-            self.fs, path, config, self.clock, end_offset=end, start_offset=start
+            self.fs,
+            path,
+            config,
+            self.clock,
+            end_offset=end,
+            start_offset=start,
+            producer_id_expiration_ms=self.options.producer_id_expiration_ms,
         )
 
     def partition_path(self, topic: str, partition: int) -> str:

@@ -26,7 +26,7 @@ def plan(world: World, name: str) -> Planned | None:
     if name == "append":
         return world.plan_append(ONE, 1)
     if name == "roll":
-        return world.plan_append(ONE, 1, size=350)
+        return world.plan_append(ONE, 1, size=250)
     if name in ("commit", "adopt"):
         return world.plan_commit({ONE: 2, TWO: 2}, stage=name == "adopt")
     if name == "replay":

@@ -86,7 +86,7 @@ def test_bitflip_below_end(which: int) -> None:
     """Damage below the committed end: named, nothing cut, the other partitions go on."""
     world = World.started()
     world.run(world.plan_append(ONE, 6))
-    world.run(world.plan_append(ONE, 1, size=350))
+    world.run(world.plan_append(ONE, 1, size=250))
     world.run(world.plan_append(ONE, 2))
     path = segments(world.fs)[which]
     fs = world.fs.crash_clone(mode="all")
@@ -122,7 +122,7 @@ def history_with(world: World, count: int) -> None:
         if choice < 0.5:
             world.run(world.plan_append(key, world.rng.randint(1, 3)))
         elif choice < 0.6:
-            world.run(world.plan_append(key, 1, size=350))
+            world.run(world.plan_append(key, 1, size=250))
         else:
             world.run(world.plan_commit({ONE: 1, TWO: 1}))
 

@@ -72,7 +72,7 @@ class History:
         if name == "append":
             return world.plan_append(key, rng.randint(1, 3))
         if name == "roll":
-            return world.plan_append(key, 1, size=350)
+            return world.plan_append(key, 1, size=250)
         if name in ("commit", "adopt"):
             counts = {k: rng.randint(1, 3) for k in rng.sample(KEYS, rng.randint(1, 2))}
             return world.plan_commit(counts, stage=name == "adopt", writer=rng.choice("wx"))

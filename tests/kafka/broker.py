@@ -154,9 +154,16 @@ class Broker:
         consumer = confluent_kafka.Consumer(
             {"bootstrap.servers": self.bootstrap, "group.id": "offsets"}
         )
+        where = confluent_kafka.TopicPartition(topic, partition)
+        until = time.monotonic() + START_SECONDS_MAX
         try:
-            where = confluent_kafka.TopicPartition(topic, partition)
-            return consumer.get_watermark_offsets(where, timeout=30)
+            while True:
+                try:
+                    return consumer.get_watermark_offsets(where, timeout=30)
+                except confluent_kafka.KafkaException:  # just started: not the leader yet
+                    if time.monotonic() > until:
+                        raise
+                    time.sleep(0.1)
         finally:
             consumer.close()
 

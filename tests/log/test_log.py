@@ -1,0 +1,347 @@
+"""The public face: what a user does in plain Python, on a real directory."""
+
+import datetime as dt
+import multiprocessing
+import os
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import sparklog
+from sparklog.clock import ManualClock
+from sparklog.format.names import log_name
+
+T0 = 1_700_000_000_000
+
+
+def rows(*values: str | None, key: str | None = None, at: int = T0) -> pa.Table:
+    return pa.table(
+        {
+            "key": pa.array([key] * len(values), pa.string()),
+            "value": pa.array(values, pa.string()),
+            "timestamp": pa.array([at + n for n in range(len(values))], pa.timestamp("ms", "UTC")),
+        }
+    )
+
+
+def values(log: sparklog.Log, topic: str, **how: object) -> list[bytes | None]:
+    return log.read(topic, **how).read_all().column("value").to_pylist()  # type: ignore[arg-type]
+
+
+def test_what_is_appended_is_read_back_with_every_column(tmp_path: Path) -> None:
+    headers = [[{"key": "h", "value": b"1"}, {"key": "n", "value": None}], []]
+    table = pa.table(
+        {
+            "key": pa.array([b"k", None]),
+            "value": pa.array([None, b"v"]),
+            "headers": pa.array(
+                headers, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+            ),
+            "timestamp": pa.array([T0, T0 - 5], pa.timestamp("ms", "UTC")),
+        }
+    )
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        log.create_topic("t", partitions=2)
+        assert log.append("t", table, partition=1) == {"t": {1: (0, 2)}}
+        found = log.read("t").read_all().to_pylist()
+    when = [dt.datetime.fromtimestamp(ms / 1000, dt.UTC) for ms in (T0, T0 - 5)]
+    common = {"topic": "t", "partition": 1, "timestampType": 0}
+    assert found == [
+        {"key": b"k", "value": None, "offset": 0, "timestamp": when[0], "headers": headers[0]}
+        | common,
+        {"key": None, "value": b"v", "offset": 1, "timestamp": when[1], "headers": []} | common,
+    ]
+
+
+def test_keys_go_where_kafkas_default_partitioner_sends_them(tmp_path: Path) -> None:
+    # Kafka 4.1: murmur2 of b"21" and so on, as in UtilsTest.testMurmur2.
+    known = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        log.create_topic("t", partitions=7)
+        log.append("t", pa.table({"key": list(known), "value": list(known)}))
+        found = log.read("t", columns=["key", "partition"]).read_all().to_pylist()
+    assert {r["key"]: r["partition"] for r in found} == {
+        key: (hashed & 0x7FFFFFFF) % 7 for key, hashed in known.items()
+    }
+
+
+def test_a_reader_without_lock_sees_each_commit_and_never_less(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("t")
+        with sparklog.open(path) as reader:
+            assert reader.offsets("t") == {0: (0, 0)}
+            for n in range(1, 4):
+                log.append("t", rows("x"))
+                assert reader.offsets("t") == {0: (0, n)}
+                assert len(values(reader, "t")) == n
+    assert sparklog.open(path).offsets("t") == {0: (0, 3)}
+
+
+def test_start_and_end_by_offset_and_time(tmp_path: Path) -> None:
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        log.create_topic("t", config={"internal.segment.bytes": 200})
+        for n in range(20):
+            log.append("t", rows(str(n), at=T0 + n * 1000))
+        assert values(log, "t", start={0: 3}, end={0: 5}) == [b"3", b"4"]
+        when = dt.datetime.fromtimestamp(T0 / 1000 + 7.5, dt.UTC)
+        assert values(log, "t", start=when, end=when + dt.timedelta(seconds=2)) == [b"8", b"9"]
+        assert log.offsets_for_times("t", when) == {0: 8}
+        assert log.offsets_for_times("t", T0 + 19_001) == {0: None}
+        assert log.offsets_for_times("t", {0: -1}) == {0: 20}
+        assert log.offsets_for_times("t", {0: -3}) == {0: 19}
+        assert values(log, "t", start="latest") == []
+        with pytest.raises(sparklog.OffsetOutOfRangeError, match=r"holds offsets \[0, 20\)"):
+            log.read("t", start={0: 21})
+
+
+def test_follow_gives_what_is_committed_later(tmp_path: Path) -> None:
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        log.create_topic("t")
+        log.append("t", rows("before"))
+        stream = log.read("t", follow=True, columns=["value"])
+        assert stream.read_next_batch().column(0).to_pylist() == [b"before"]
+        later = threading.Timer(0.1, lambda: log.append("t", rows("after")))
+        later.start()
+        assert stream.read_next_batch().column(0).to_pylist() == [b"after"]
+        later.join()
+
+
+def test_a_topic_made_again_goes_on_at_its_old_end(tmp_path: Path) -> None:
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        first = log.create_topic("t", partitions=2)
+        log.append("t", rows("a", "b"), partition=1)
+        log.delete_topic("t")
+        assert log.topics() == {}
+        with pytest.raises(sparklog.UnknownTopicError):
+            log.read("t")
+        again = log.create_topic("t", partitions=2)
+        assert again.id != first.id
+        assert log.offsets("t") == {0: (0, 0), 1: (2, 2)}
+        assert log.append("t", rows("c"), partition=1) == {"t": {1: (2, 3)}}
+        assert values(log, "t") == [b"c"]
+    assert not [n for n in os.listdir(tmp_path / "log") if n.endswith("-delete")]
+
+
+def test_altered_topic(tmp_path: Path) -> None:
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        log.create_topic("t", config={"retention.ms": 5})
+        assert log.alter_topic("t", partitions=3, config={"segment.ms": 7}).partitions == 3
+        assert log.topic("t").config.to_dict() == {"retention.ms": "5", "segment.ms": "7"}
+        log.alter_topic("t", config={"retention.ms": None})
+        with pytest.raises(sparklog.InvalidRequestError, match="can only grow"):
+            log.alter_topic("t", partitions=2)
+        log.append("t", rows("x"), partition=2)
+    with sparklog.open(tmp_path / "log") as log:
+        assert log.topic("t").config.to_dict() == {"segment.ms": "7"}
+        assert values(log, "t") == [b"x"]
+
+
+def test_delete_records_hides_what_lies_before(tmp_path: Path) -> None:
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        log.create_topic("t")
+        log.append("t", rows("a", "b", "c"))
+        assert log.delete_records("t", {0: 2}) == {0: 2}
+        assert log.delete_records("t", {0: 1}) == {0: 2}
+        assert log.offsets("t") == {0: (2, 3)}
+        with pytest.raises(sparklog.OffsetOutOfRangeError):
+            log.read("t", start={0: 1})
+        with pytest.raises(sparklog.OffsetOutOfRangeError):
+            log.delete_records("t", {0: 4})
+        assert log.delete_records("t", {0: -1}) == {0: 3}
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        assert log.offsets("t") == {0: (3, 3)}
+        assert log.append("t", rows("d")) == {"t": {0: (3, 4)}}
+
+
+def test_commits_tell_who_wrote_what(tmp_path: Path) -> None:
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        log.create_topic("t")
+        log.append("t", rows("a", "b"))
+        found = log.commits().to_pylist()
+    assert [(r["kind"], r["topic"], r["partition"], r["first"], r["end"]) for r in found] == [
+        ("append", "t", 0, 0, 2)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("a/b", "character"), ("__cluster_metadata", "reserved"), ("..", "name"), ("t", "exists")],
+)
+def test_names_that_are_refused(tmp_path: Path, name: str, why: str) -> None:
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        log.create_topic("t")
+        with pytest.raises(sparklog.InvalidRequestError, match=why):
+            log.create_topic(name)
+
+
+def test_colliding_names_are_refused(tmp_path: Path) -> None:
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        log.create_topic("a.b")
+        with pytest.raises(sparklog.InvalidRequestError, match="collides"):
+            log.create_topic("a_b")
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        (pa.table({"value": ["x"], "partition": [5]}), "no partition 5"),
+        (pa.table({"value": ["x"], "partition": pa.array([None], pa.int32())}), "null partition"),
+        (pa.table({"value": ["x"], "colour": ["red"]}), "colour"),
+        (pa.table({"value": [1.5]}), "value"),
+        (pa.table({"value": ["x" * 1_100_000]}), "max.message.bytes"),
+    ],
+)
+def test_bad_rows_change_nothing(tmp_path: Path, table: pa.Table, why: str) -> None:
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        log.create_topic("t")
+        good = pa.table({"value": ["good"]})
+        log.append("t", good)
+        with pytest.raises(sparklog.InvalidRequestError, match=why):
+            log.append("t", table)
+        assert values(log, "t") == [b"good"]
+
+
+def test_timestamps_out_of_bounds_are_refused(tmp_path: Path) -> None:
+    bounds = {"message.timestamp.before.max.ms": 10, "message.timestamp.after.max.ms": 10}
+    with sparklog.open(tmp_path / "log", "rw", clock=ManualClock(T0)) as log:
+        log.create_topic("t", config=bounds)
+        log.append("t", rows("x", at=T0 - 10))
+        for at in (T0 - 11, T0 + 11):
+            with pytest.raises(sparklog.InvalidRequestError, match="timestamp"):
+                log.append("t", rows("x", at=at))
+        assert log.offsets("t") == {0: (0, 1)}
+
+
+def test_log_append_time(tmp_path: Path) -> None:
+    clock = ManualClock(T0)
+    with sparklog.open(tmp_path / "log", "rw", clock=clock) as log:
+        log.create_topic("t", config={"message.timestamp.type": "LogAppendTime"})
+        clock.advance(5000)
+        log.append("t", rows("x", "y", at=1))
+        found = log.read("t", columns=["timestamp", "timestampType"]).read_all()
+    assert {t.timestamp() * 1000 for t in found["timestamp"].to_pylist()} == {T0 + 5000}
+    assert found["timestampType"].to_pylist() == [1, 1]
+
+
+def test_idempotent_producer(tmp_path: Path) -> None:
+    clock = ManualClock(T0)  # producers expire by record time, as in Kafka
+    with sparklog.open(tmp_path / "log", "rw", clock=clock) as log:
+        log.create_topic("t")
+        first = log.append("t", rows("a", "b"), partition=0, producer=(7, 0, 0))
+        assert log.append("t", rows("a", "b"), partition=0, producer=(7, 0, 0)) == first
+        with pytest.raises(sparklog.OutOfOrderSequenceError):
+            log.append("t", rows("d"), partition=0, producer=(7, 0, 5))
+        log.append("t", rows("c"), partition=0, producer=(7, 1, 0))
+        with pytest.raises(sparklog.FencedError):
+            log.append("t", rows("z"), partition=0, producer=(7, 0, 2))
+    with sparklog.open(tmp_path / "log", "rw", clock=clock) as log:
+        assert log.append("t", rows("c"), partition=0, producer=(7, 1, 0)) == {"t": {0: (2, 3)}}
+        assert values(log, "t") == [b"a", b"b", b"c"]
+
+
+def test_several_log_dirs_fill_evenly(tmp_path: Path) -> None:
+    path = f"{tmp_path}/a,{tmp_path}/b"
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("t", partitions=5)
+        for p in range(5):
+            log.append("t", rows(str(p)), partition=p)
+    counts = [len([n for n in os.listdir(tmp_path / d) if n.startswith("t-")]) for d in "ab"]
+    assert counts == [3, 2]
+    with sparklog.open(path) as log:
+        assert sorted(values(log, "t")) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def _writer(path: str, name: str, count: int) -> None:
+    with sparklog.open(path, "rw") as log:
+        for n in range(count):
+            log.append("t", rows(f"{name}{n}", f"{name}{n}"))
+
+
+def test_two_processes_and_two_threads_take_turns(tmp_path: Path) -> None:
+    path = str(tmp_path / "log")
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("t")
+        context = multiprocessing.get_context("spawn")
+        others = [context.Process(target=_writer, args=(path, name, 20)) for name in "ab"]
+        threads = [threading.Thread(target=_writer, args=(path, name, 20)) for name in "cd"]
+        for worker in (*others, *threads):
+            worker.start()
+        for n in range(20):
+            log.append("t", rows(f"m{n}", f"m{n}"))
+        for worker in (*others, *threads):
+            worker.join()
+        assert [p.exitcode for p in others] == [0, 0]
+        found = [v.decode() for v in values(log, "t") if v is not None]
+    assert len(found) == 200
+    assert found[0::2] == found[1::2]  # the two rows of an append stand together
+    for name in "abcdm":
+        assert [v for v in found[0::2] if v[0] == name] == [f"{name}{n}" for n in range(20)]
+
+
+def test_a_broker_is_refused_while_a_log_is_open_and_after_a_crash(tmp_path: Path) -> None:
+    with sparklog.open(tmp_path / "log", "rw"):
+        assert (tmp_path / "log" / "sparklog_open").is_dir()
+    assert not (tmp_path / "log" / "sparklog_open").exists()
+    assert (tmp_path / "log" / ".kafka_cleanshutdown").exists()
+
+
+def test_a_writer_is_refused_where_a_broker_runs(tmp_path: Path) -> None:
+    import fcntl
+
+    with sparklog.open(tmp_path / "log", "rw"):
+        pass
+    with open(tmp_path / "log" / ".lock", "r+b") as broker:
+        fcntl.lockf(broker, fcntl.LOCK_EX | fcntl.LOCK_NB)  # what Java's FileLock does
+
+        def attempt() -> None:
+            with pytest.raises(sparklog.LogLockedError, match="broker"):
+                sparklog.open(tmp_path / "log", "rw")
+
+        attempt()
+
+
+def test_a_new_log_begins_in_an_empty_directory_only(tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    with pytest.raises(sparklog.InvalidRequestError, match="precious"):
+        sparklog.open(tmp_path, "rw")
+
+
+def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("t")
+    topics = path / "sparklog.topics"
+    topics.write_text(topics.read_text().replace('"version": 1', '"version": 2'))
+    with pytest.raises(sparklog.UnsupportedVersionError, match="format version 2"):
+        sparklog.open(path).topics()
+
+
+def test_many_partitions_under_few_descriptors(tmp_path: Path) -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, hard))
+    try:
+        from sparklog.fs import LocalFileSystem
+
+        with sparklog.open(tmp_path / "log", "rw", fs=LocalFileSystem()) as log:
+            log.create_topic("t", partitions=300)
+            numbers = pa.array(range(300), pa.int32())
+            log.append("t", pa.table({"value": numbers.cast(pa.string()), "partition": numbers}))
+            assert len(values(log, "t")) == 300
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_rolled_segments_are_read_across(tmp_path: Path) -> None:
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        log.create_topic("t", config={"internal.segment.bytes": 500})
+        for n in range(50):
+            log.append("t", rows(*(f"{n}.{i}" for i in range(3))))
+        assert len(values(log, "t")) == 150
+    logs = sorted(n for n in os.listdir(tmp_path / "log" / "t-0") if n.endswith(".log"))
+    assert len(logs) > 5
+    assert logs[0] == log_name(0)
