@@ -5,45 +5,31 @@ point: epochs first, then data, then indexes; a roll makes the snapshot before t
 Nothing is durable before `sync`. Source: UnifiedLog, LocalLog, LogSegment (Kafka 4.1).
 """
 
-import contextlib
 import random
 from collections.abc import Callable
-from typing import Any, Final, Self
+from typing import Any, Self
 
-import numpy as np
 from numpy.typing import NDArray
 
 from sparklog.clock import Clock
 from sparklog.config import TopicConfig
-from sparklog.errors import DataCorruptionError, InvalidRequestError, RecordTooLargeError
-from sparklog.format.batch import CONTROL, Buffer
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.format.batch import Buffer
 from sparklog.format.checkpoint import format_partition_metadata
-from sparklog.format.index import txn_entry
-from sparklog.format.names import PARTITION_METADATA, log_name, snapshot_name
-from sparklog.format.scan import Batches, rebase, rebase_headers, scan
+from sparklog.format.names import PARTITION_METADATA
+from sparklog.format.scan import rebase, rebase_headers, scan
 from sparklog.fs import File, FileSystem
 from sparklog.log import undo as _undo
 from sparklog.log.epochs import EpochCache, write_epochs
-from sparklog.log.producers import (
-    EXPIRATION_MS,
-    ProducerState,
-    ReadMarker,
-    has_producers,
-    no_markers,
-)
+from sparklog.log.incoming import checked
+from sparklog.log.keeper import ProducerKeeper
+from sparklog.log.producers import EXPIRATION_MS, ProducerState, has_producers
+from sparklog.log.recovery import valid_end
 from sparklog.log.rolling import entry_limits, fit
 from sparklog.log.segment import Segment
-from sparklog.log.snapshots import (
-    load_producers,
-    marker_reader,
-    snapshot_offsets,
-    stray_offsets,
-    write_snapshot,
-)
 from sparklog.log.undo import SegmentState
-from sparklog.log.walk import Window, bases_of, joined, segment_bases
+from sparklog.log.walk import joined, segment_bases
 
-EXPIRY_CHECK_MS: Final = 600_000
 Table = NDArray[Any]
 
 
@@ -66,7 +52,7 @@ class PartitionLog:
         self.start_offset = start_offset
         self._fs, self._clock = fs, clock
         self._end = end_offset
-        self._expiration_ms = producer_id_expiration_ms
+        self._keeper = ProducerKeeper(fs, path, clock, expiration_ms=producer_id_expiration_ms)
         self._jitter = jitter
         self._reset()
 
@@ -74,8 +60,7 @@ class PartitionLog:
         self._segment: Segment | None = None
         self._fault: str | None = None
         self._epoch_cache: EpochCache | None = None
-        self._producers: ProducerState | None = None
-        self._expired_at = 0
+        self._keeper.forget()
         self._jitter_ms = 0
         self._rolled: list[Segment] = []
         self._unsynced: list[File] = []
@@ -165,21 +150,7 @@ class PartitionLog:
     @property
     def producers(self) -> ProducerState:
         """The producers' state at the end; loaded on first use: snapshot and header replay."""
-        active, now = self._active, self._clock()
-        if self._producers is None:
-            self._producers = load_producers(
-                self._fs,
-                self.path,
-                active.end,
-                log_start=max(self.start_offset, segment_bases(self._fs, self.path)[0]),
-                now=now,
-                expiration_ms=self._expiration_ms,
-            )
-            self._expired_at = now
-        elif now - self._expired_at >= EXPIRY_CHECK_MS:
-            self._producers.expire(now)
-            self._expired_at = now
-        return self._producers
+        return self._keeper.at(self._active.end, self.start_offset)
 
     def size_on_disk(self) -> int:
         """Bytes of the active segment's file; -1 if the files don't fit the end offset."""
@@ -241,13 +212,13 @@ class PartitionLog:
         Raises: InvalidRequestError: `data` is something else. RecordTooLargeError: a batch
         exceeds segment.bytes. Nothing is written in either case.
         """
-        table = self._checked(scan(data, path="appended data", check_crc=False), len(data))
+        table = self._scanned(data, "data to append")
         active = self._active
         if not len(table):
             return active.end, active.end
         first = active.end
         if has_producers(table):
-            _ = self.producers  # the state before these batches
+            self._keeper.at(first, self.start_offset)  # the state before these batches
         own = bytearray(data)
         shift = first - int(table["base_offset"][0])
         rebase(own, shift, leader_epoch)
@@ -264,22 +235,9 @@ class PartitionLog:
             at += count
         return first, self._active.end
 
-    def _checked(self, found: Batches, size: int) -> Table:
-        table = found.table
-        if found.error is not None or found.end != size:
-            reason = found.error.reason if found.error else "the last batch is not whole"
-            raise InvalidRequestError(f"data to append is damaged at byte {found.end}: {reason}")
-        if not len(table):
-            return table
-        gaps = table["base_offset"][1:] != table["last_offset"][:-1] + 1
-        if np.any(gaps) or np.any(table["magic"] != 2):
-            raise InvalidRequestError("data to append must be v2 batches without offset gaps")
-        largest = int(table["size"].max())
-        if largest > self.config.roll_bytes:
-            raise RecordTooLargeError(
-                f"a record batch of {largest} bytes exceeds segment.bytes={self.config.roll_bytes}"
-            )
-        return table
+    def _scanned(self, data: Buffer, what: str) -> Table:
+        found = scan(data, path=what, check_crc=False)
+        return checked(found, len(data), what=what, batch_bytes_max=self.config.roll_bytes)
 
     def _fit(self, table: Table) -> int:
         active = self._active
@@ -291,31 +249,11 @@ class PartitionLog:
 
     def _write(self, view: memoryview, table: Table) -> None:
         active = self._active
-        start = int(table["position"][0])
-        stop = int(table["position"][-1] + table["size"][-1])
-        local = table.copy()
-        local["position"] -= start
-        active.append(view[start:stop], local)
-        self._follow(Window(b"", start, Batches(table, stop, None)), view)
-
-    def _follow(self, window: Window, view: memoryview) -> None:
-        """Keep the producers' state up with what was written."""
-        table = window.batches.table
-        if self._producers is None:
-            return
-        if not has_producers(table):
-            self._producers.end = int(table["last_offset"][-1]) + 1
-            return
-        active = self._active
-        reader: ReadMarker = no_markers
-        if np.any(table["attributes"] & CONTROL):
-            reader = marker_reader(Window(bytes(view), 0, window.batches), active.log.path)
-        for txn, stable in self._producers.apply(table, reader):
-            if txn.aborted:
-                active.add_aborted(
-                    txn_entry(txn.producer_id, txn.first_offset, txn.last_offset, stable)
-                )
-                self._names_changed = True
+        active.append(view, table)
+        aborted = self._keeper.follow(table, view)
+        if aborted:
+            active.add_aborted(aborted)
+            self._names_changed = True
 
     def check_producer(self, data: Buffer) -> tuple[int, int] | None:
         """Judge an idempotent producer's append before it is written.
@@ -323,7 +261,7 @@ class PartitionLog:
         Returns the old (first, end) if it was written before, None if it may be written.
         Raises: FencedError, OutOfOrderSequenceError, InvalidRequestError (open transaction).
         """
-        table = self._checked(scan(data, path="appended data", check_crc=False), len(data))
+        table = self._scanned(data, "data to append")
         return self.producers.check(table, where=self.path) if has_producers(table) else None
 
     def adopt(
@@ -338,10 +276,9 @@ class PartitionLog:
         mapping = self._fs.map(chunk_path)
         try:
             size = len(mapping.data)
-            found = scan(mapping.data, path=chunk_path, check_crc=False)
+            table = self._scanned(mapping.data, chunk_path)
         finally:
             mapping.close()
-        table = self._checked(found, size)
         if size_bytes not in (None, size) or size > self.config.roll_bytes or not size:
             raise InvalidRequestError(
                 f"{chunk_path} has {size} bytes; announced: {size_bytes}, at most "
@@ -349,33 +286,16 @@ class PartitionLog:
             )
         if has_producers(table):
             raise InvalidRequestError(f"{chunk_path}: only batches without producer id are adopted")
-        prefixes = rebase_headers(table, self._active.end, leader_epoch)
+        prefixes = rebase_headers(table, self._active.end, leader_epoch).tobytes()
         self.roll()
         first = self._active.end
         self._epochs.assign(leader_epoch, first)
-        self._adopt_file(chunk_path, table, prefixes.tobytes(), size)
-        return first, self._active.end
-
-    def _adopt_file(self, chunk_path: str, table: Table, prefixes: bytes, size: int) -> None:
-        first = self._active.end
-        self._active.close()
-        self._fs.rename(chunk_path, joined(self.path, log_name(first)))
-        self._names_changed = True
-        segment = Segment(
-            self._fs,
-            self.path,
-            first,
-            interval_bytes=self.config.index_interval_bytes,
-            created_ms=self._clock(),
-        )
-        self._segment = segment
-        for row, position in enumerate(table["position"].tolist()):
-            segment.log.pwrite(prefixes[row * 16 : row * 16 + 16], position)
         table["base_offset"] += first
         table["last_offset"] += first
-        segment.extend(table, size)
-        if self._producers is not None:
-            self._producers.end = segment.end
+        self._names_changed = True
+        self._segment = self._active.replace_by(chunk_path, table, prefixes, size, self._clock())
+        self._keeper.skip_to(self._segment.end)
+        return first, self._segment.end
 
     def roll(self) -> None:
         """Close the active segment and begin a new one at the end; an empty one stays."""
@@ -400,13 +320,9 @@ class PartitionLog:
         )
 
     def _snapshot(self) -> None:
-        """Write the producers' state at the end unless it is on disk already."""
-        end = self._active.end
-        names = self._fs.listdir(self.path)
-        start = max(self.start_offset, bases_of(names)[0])
-        known = [offset for offset in snapshot_offsets(names) if offset <= end]
-        if end > max(known, default=start):
-            self._unsynced.append(write_snapshot(self._fs, self.path, self.producers))
+        file = self._keeper.snapshot(self._active.end, self.start_offset)
+        if file is not None:
+            self._unsynced.append(file)
             self._names_changed = True
 
     def delete_records(self, start: int) -> None:
@@ -457,8 +373,6 @@ class PartitionLog:
     @staticmethod
     def valid_end(fs: FileSystem, path: str, first: int) -> int:
         """Return the offset up to which whole, valid, gapless batches follow `first`."""
-        from sparklog.log.recovery import valid_end  # it builds on this module's neighbours
-
         return valid_end(fs, path, first)
 
     def close(self) -> None:
@@ -466,7 +380,7 @@ class PartitionLog:
         active = self._active
         active.finish()
         self._snapshot()
-        self._remove_strays(active.end)
+        self._keeper.remove_strays(active.end, self.start_offset)
         active.sync(indexes=True)
         self._names_changed = True
         self.sync()
@@ -474,14 +388,6 @@ class PartitionLog:
         end = active.end
         self._reset()
         self._end = end
-
-    def _remove_strays(self, end: int) -> None:
-        names = self._fs.listdir(self.path)
-        bases = bases_of(names)
-        start = max(self.start_offset, bases[0])
-        for offset in stray_offsets(names, bases, end=end, start=start):
-            with contextlib.suppress(FileNotFoundError):
-                self._fs.unlink(joined(self.path, snapshot_name(offset)))
 
     def _close_files(self) -> None:
         for segment in (*self._rolled, *([self._segment] if self._segment else [])):

@@ -19,7 +19,7 @@ from sparklog.format.names import (
     timeindex_name,
     txnindex_name,
 )
-from sparklog.fs import Buffer, File, FileSystem
+from sparklog.fs import File, FileSystem
 from sparklog.log.index import offset_entries, regular_times
 from sparklog.log.rolling import Filling
 from sparklog.log.walk import joined, walk
@@ -152,7 +152,7 @@ class Segment:
 
     def _entries_of(self, table: Table) -> tuple[int, int]:
         moved = table.copy()
-        moved["position"] += self.size
+        moved["position"] += self.size - int(table["position"][0])
         index, timeindex, _ = index_entries(moved, self.base, self._interval_bytes, self._state)
         return len(index) // 8, len(timeindex) // 12
 
@@ -162,21 +162,42 @@ class Segment:
             or self.timeindex_bytes // 12 + times >= limits[1]
         )
 
-    def append(self, data: Buffer, table: Table) -> None:
-        """Write whole batches at the end; `table` gives positions as if data began at byte 0."""
+    def append(self, data: memoryview, table: Table) -> None:
+        """Write the batches of `table` at the end; it gives their positions in `data`."""
+        start = int(table["position"][0])
+        stop = int(table["position"][-1] + table["size"][-1])
         if not self.size:
             self._first_timestamp = int(table["max_timestamp"][0])
-        self.log.pwrite(data, self.size)
+        self.log.pwrite(data[start:stop], self.size)
         moved = table.copy()
-        moved["position"] += self.size
+        moved["position"] += self.size - start
         self._take(moved)
-        self.size += len(data)
+        self.size += stop - start
         self.end = int(table["last_offset"][-1]) + 1
 
-    def extend(self, table: Table, size: int) -> None:
-        """Take in batches that are in the log file already (an adopted chunk)."""
-        self._take(table)
-        self.size, self.end = size, int(table["last_offset"][-1]) + 1
+    def replace_by(
+        self, chunk_path: str, table: Table, prefixes: bytes, size: int, now: int
+    ) -> "Segment":
+        """Let a staged file take the place of this empty segment, by rename; returns the new one.
+
+        `prefixes` are the first 16 bytes of each batch of `table` as they must become.
+        """
+        assert self.size == 0
+        self.close()
+        path = joined(self._directory, log_name(self.base))
+        self._fs.rename(chunk_path, path)
+        segment = Segment(
+            self._fs,
+            self._directory,
+            self.base,
+            interval_bytes=self._interval_bytes,
+            created_ms=now,
+        )
+        for row, position in enumerate(table["position"].tolist()):
+            segment.log.pwrite(prefixes[row * 16 : row * 16 + 16], position)
+        segment._take(table)
+        segment.size, segment.end = size, int(table["last_offset"][-1]) + 1
+        return segment
 
     def _take(self, table: Table) -> None:
         index, timeindex, self._state = index_entries(

@@ -1,0 +1,35 @@
+"""Checks of batches that are to be appended. Memory only."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparklog.errors import InvalidRequestError, RecordTooLargeError
+from sparklog.format.scan import Batches
+
+Table = NDArray[Any]
+
+
+def checked(found: Batches, size: int, *, what: str, batch_bytes_max: int) -> Table:
+    """Return the table of `size` bytes of whole v2 batches with offsets from 0 on.
+
+    Raises: InvalidRequestError: they are something else. RecordTooLargeError: a batch is larger
+    than a segment may be. CRCs are the scan's business.
+    """
+    table = found.table
+    if found.error is not None or found.end != size:
+        reason = found.error.reason if found.error else "the last batch is not whole"
+        raise InvalidRequestError(f"{what} is damaged at byte {found.end}: {reason}")
+    if not len(table):
+        return table
+    expected = np.concatenate(([0], table["last_offset"][:-1] + 1))
+    if np.any(table["base_offset"] != expected) or np.any(table["magic"] != 2):
+        raise InvalidRequestError(f"{what}: want v2 batches with offsets from 0 on, without gaps")
+    largest = int(table["size"].max())
+    if largest > batch_bytes_max:
+        raise RecordTooLargeError(
+            f"{what}: a record batch of {largest} bytes exceeds segment.bytes={batch_bytes_max}; "
+            "raise that, or make the batches smaller"
+        )
+    return table
