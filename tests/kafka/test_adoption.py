@@ -2,59 +2,16 @@
 
 import time
 
-import pyarrow as pa
 import pytest
 
 import sparklog
+from tests.oracle.rows import CODECS, Row, from_table, make, table
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("broker")]
-
-CODECS = ["uncompressed", "gzip", "snappy", "lz4", "zstd"]
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-BASE_MS = 1_750_000_000_000
-Row = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]
-
-
-def _rows(
-    count: int,
-) -> list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]]:
-    """Make records with nulls, empties, repeated headers, big values and times out of order."""
-    rows = []
-    for i in range(count):
-        key = (None, b"", b"k%d" % (i % 17))[min(i % 7, 2)]
-        value = (b"v%06d" % i) * (1 + 600 * (i % 97 == 0))
-        headers = [("h", b"%d" % i), ("h", b"")][: i % 3] + ([("n", None)] if i % 5 == 0 else [])
-        rows.append((key, None if i % 11 == 0 else value, headers, BASE_MS + (i * 37) % 1009))
-    return rows
-
-
-def _table(rows) -> pa.Table:
-    return pa.table(
-        {
-            "key": pa.array([r[0] for r in rows], pa.binary()),
-            "value": pa.array([r[1] for r in rows], pa.binary()),
-            "headers": pa.array([[{"key": k, "value": v} for k, v in r[2]] for r in rows], HEADERS),
-            "timestamp": pa.array([r[3] for r in rows], pa.timestamp("ms", tz="UTC")),
-        }
-    )
 
 
 def _as_rows(seen):
     return [(r.key, r.value, list(r.headers), r.timestamp) for r in seen]
-
-
-def _read_rows(table: pa.Table):
-    ms = table["timestamp"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
-    headers = ([(h["key"], h["value"]) for h in row] for row in table["headers"].to_pylist())
-    return list(
-        zip(
-            table["key"].to_pylist(),
-            table["value"].to_pylist(),
-            headers,
-            ms.to_pylist(),
-            strict=True,
-        )
-    )
 
 
 @pytest.fixture(scope="module")
@@ -68,10 +25,10 @@ def written(tmp_path_factory):
             config = {"compression.type": codec, "internal.segment.bytes": 60_000}
             log.create_topic(topic, partitions=2, config={**config, "retention.ms": -1})
             for part in range(2):
-                mine = _rows(1500 + 100 * part)
+                mine = make(1500 + 100 * part)
                 rows[topic, part] = mine
                 for at in range(0, len(mine), 400):
-                    log.append(topic, _table(mine[at : at + 400]), partition=part)
+                    log.append(topic, table(mine[at : at + 400]), partition=part)
     return path, rows
 
 
@@ -113,7 +70,7 @@ def test_sparklog_reads_what_a_broker_is_writing(broker, until):
     topic = f"live.{until}"
     broker.create_topic(topic, segment_bytes=1 << 20)
     producer = broker.producer(acks="all", compression_type="lz4", linger_ms=5)
-    rows = _rows(20_000)
+    rows = make(20_000)
     got: list[Row] = []
     for sent in range(4000, 20_001, 4000):
         for key, value, headers, ms in rows[sent - 4000 : sent]:
@@ -121,7 +78,7 @@ def test_sparklog_reads_what_a_broker_is_writing(broker, until):
         deadline = time.monotonic() + 60
         while len(got) < sent:
             with sparklog.open(broker.log_dir, until=until) as log:
-                now = _read_rows(log.read(topic).read_all())
+                now = from_table(log.read(topic).read_all())
             assert now == rows[: len(now)]
             assert len(got) <= len(now) <= sent
             assert time.monotonic() < deadline, f"stuck at {len(now)} of {sent}"

@@ -20,7 +20,7 @@ import org.apache.kafka.storage.log.metrics.*;
  * What Kafka 4.1's own storage code makes of a partition directory. It works on a copy.
  *
  * A server: one JSON request a line on stdin, one JSON answer a line on stdout. Requests have "cmd":
- *   open   dir, clean, records?, config?, log_start?, recovery_point?: load, walk, validate, close
+ *   open   dir, clean, records?, config?, log_start?, recovery_point?, now?: load, walk, validate, close
  *   clean  dir, now, first_dirty, records?, config?: one pass of the log cleaner, then walk
  *   time   dir, times, config?: look-up by timestamp
  *   dump   args: kafka-dump-log
@@ -207,7 +207,8 @@ public class LogOracle {
   static Map<String, Object> open(File dir, Map<String, Object> request) throws Exception {
     Map<String, String> before = digests(dir);
     Map<String, Object> answer;
-    try (Loaded l = new Loaded(dir, Boolean.TRUE.equals(request.get("clean")), request, Time.SYSTEM)) {
+    Time time = request.get("now") == null ? Time.SYSTEM : new FixedTime(number(request, "now", 0));
+    try (Loaded l = new Loaded(dir, Boolean.TRUE.equals(request.get("clean")), request, time)) {
       answer = walk(l.log, Boolean.TRUE.equals(request.get("records")));
     }
     List<String> changed = new ArrayList<>(), created = new ArrayList<>();

@@ -89,8 +89,13 @@ class Oracle:
         config: Mapping[str, object] | None = None,
         log_start: int = 0,
         recovery_point: int = 0,
+        now_ms: int | None = None,
     ) -> Opened:
-        """Load after a clean or an unclean stop, walk and check every batch, close."""
+        """Load after a clean or an unclean stop, walk and check every batch, close.
+
+        `now_ms` is the clock that expires producers: those idle for 25 days are forgotten.
+        `config` must be the topic's own where indexes are to be compared.
+        """
         return _opened(
             self.call(
                 "open",
@@ -100,6 +105,7 @@ class Oracle:
                 config=config,
                 log_start=log_start,
                 recovery_point=recovery_point,
+                now=now_ms,
             )
         )
 
