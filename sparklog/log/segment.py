@@ -123,10 +123,8 @@ class Segment:
     def filling(self) -> Filling:
         """What the rules for rolling need to know."""
         if self._first_timestamp is None and self.size:
-            head = next(iter(walk(self.log, limit=self.size, check_crc=False, window_bytes=4096)))
-            while not len(head.batches.table):
-                windows = walk(self.log, limit=self.size, check_crc=False)
-                head = next(w for w in windows if len(w.batches.table))
+            windows = walk(self.log, limit=self.size, check_crc=False, window_bytes=4096)
+            head = next(window for window in windows if len(window.batches))
             self._first_timestamp = int(head.batches.table["max_timestamp"][0])
         return Filling(self.base, self.size, self._first_timestamp, self.created_ms)
 
