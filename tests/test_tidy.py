@@ -74,18 +74,6 @@ def test_module_says_what_it_is_and_names_no_machine(path):
     assert not ABSOLUTE.findall(text), f"{path} names an absolute path"
 
 
-def test_every_engine_module_has_a_test():
-    """A module under format/ or log/ is tested by name, or its package's tests import it."""
-    tests = "\n".join((ROOT / f).read_text() for f in PYTHON if f.startswith("tests/"))
-    for path in PACKAGE:
-        module = Path(path).stem
-        if path.startswith(("sparklog/format/", "sparklog/log/")) and module != "__init__":
-            dotted = path[:-3].replace("/", ".")
-            package = dotted.rpartition(".")[0]
-            imported = rf"{re.escape(dotted)}\b|from {re.escape(package)} import [^\n]*\b{module}\b"
-            assert re.search(imported, tests), f"no test imports {dotted}"
-
-
 def test_the_rules_are_not_asleep(tmp_path, monkeypatch):
     """Each rule finds what it is there for."""
     bad = tmp_path / "sparklog" / "log" / "bad.py"
