@@ -61,17 +61,18 @@ def quick(session: "Session", page: Page) -> None:
 
 
 def undo(session: "Session", intent: Record) -> None:
-    """Bring every log that the intent names back to where it was; the ledger last.
+    """Bring every log that the intent names back to where it was; the ledger first.
 
-    Needs `session.state` as of the intent. Idempotent, whatever of the step was done.
+    Its record may be whole though its fsync failed: gone before any data go, it can't be found
+    by anybody who would then miss them. Needs `session.state` as of the intent. Idempotent.
     """
     fs = session.fs
+    PartitionLog.undo_at(fs, ledger_path(session.home), SegmentState.from_json(intent["ledger"]))
     for topic, partition, state in intent["logs"]:
         path = session.partition_path(topic, partition)
         PartitionLog.undo_at(fs, path, SegmentState.from_json(state))
     for path in intent["making"]:
         remove_tree(fs, path)
-    PartitionLog.undo_at(fs, ledger_path(session.home), SegmentState.from_json(intent["ledger"]))
 
 
 def full(session: "Session") -> None:
