@@ -1,6 +1,7 @@
 """Bounds, admission, splitting and data loss: pure functions, so no Spark and no files."""
 
 import logging
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -134,7 +135,7 @@ def test_splits_are_seamless(
     for piece in whole:
         mine = [c for c in cut if c.partition == piece.partition]
         assert mine[0].start == piece.start and mine[-1].end == piece.end
-        assert all(a.end == b.start for a, b in zip(mine, mine[1:], strict=False))
+        assert all(a.end == b.start for a, b in pairwise(mine))
         assert all(c.size > 0 for c in mine)
     if records is not None:
         assert all(c.size <= records for c in cut)

@@ -1,0 +1,93 @@
+"""One Spark session for all tests here; a log dir and a checkpoint for each."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+
+def build_session(master: str = "local[2]", **conf: str) -> SparkSession:
+    """Start Spark with this interpreter as its workers', and what makes tests quick."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = (
+        SparkSession.builder.master(master)
+        .appName("sparklog-tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "2g")
+        .config("spark.driver.maxResultSize", "8m")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.python.filterPushdown.enabled", "true")
+        .config("spark.sql.streaming.stopTimeout", "30s")
+    )
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = build_session()
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[str]:
+    """A log dir that doesn't exist yet; what this process has open there is closed at the end."""
+    from sparklog import sink
+
+    log = str(tmp_path / "log")
+    yield log
+    sink.close(log)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    return str(tmp_path / "checkpoint")
+
+
+@pytest.fixture
+def numbers(spark: SparkSession) -> Callable[..., DataFrame]:
+    """A stream of `rows` a micro-batch: value = their number, key = number % 10, as strings."""
+
+    def stream(rows: int = 100, partitions: int = 2) -> DataFrame:
+        return (
+            spark.readStream.format("rate-micro-batch")
+            .option("rowsPerBatch", rows)
+            .option("numPartitions", partitions)
+            .load()
+            .selectExpr(
+                "cast(value as string) as value", "cast(value % 10 as string) as key", "timestamp"
+            )
+        )
+
+    return stream
+
+
+@pytest.fixture
+def run_batches() -> Callable[..., int]:
+    """Run a query, from its writer, for `count` micro-batches; return the last one's number.
+
+    One start each: the rate source gives one micro-batch to the trigger AvailableNow, and a query
+    that is stopped in the midst of a batch would end in an error now and then.
+    """
+
+    def run(writer: Any, count: int, timeout_s: float = 120) -> int:
+        last = -1
+        for _ in range(count):
+            query: StreamingQuery = writer.trigger(availableNow=True).start()
+            assert query.awaitTermination(timeout_s), "the micro-batch did not finish in time"
+            assert query.lastProgress is not None
+            last = int(query.lastProgress["batchId"])
+        return last
+
+    return run

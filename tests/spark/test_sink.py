@@ -1,0 +1,350 @@
+"""SegmentSink under foreachBatch: rows, identity, replays, bad rows."""
+
+import json
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+import sparklog
+from sparklog.errors import (
+    BatchConflictError,
+    InvalidRequestError,
+    RecordTooLargeError,
+    UnknownTopicError,
+)
+from sparklog.sink import SegmentSink, segment_sink
+from sparklog.sink.place import Place
+
+pytestmark = pytest.mark.spark
+
+Numbers = Callable[..., DataFrame]
+Run = Callable[..., int]
+
+
+def table(path: str, topic: str) -> pa.Table:
+    with sparklog.open(path) as log:
+        return log.read(topic).read_all()
+
+
+def values(path: str, topic: str) -> list[int]:
+    return sorted(int(v) for v in table(path, topic)["value"].to_pylist())
+
+
+def commits(path: str) -> list[dict[str, Any]]:
+    with sparklog.open(path) as log:
+        return [row for row in log.commits().to_pylist() if row["writer"] is not None]
+
+
+@pytest.fixture
+def planned(tmp_path: Path) -> Callable[[int, str], str]:
+    """A checkpoint in which a batch is planned, for calls outside of a query: its location."""
+
+    def plan(batch: int, offsets: str = "v1\n{}\n0") -> str:
+        place = tmp_path / "planned" / "offsets"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / str(batch)).write_text(offsets)
+        return str(place.parent)
+
+    return plan
+
+
+def test_each_row_once_with_all_columns(
+    numbers: Numbers, run_batches: Run, path: str, checkpoint: str
+) -> None:
+    stream = numbers().selectExpr(
+        "key",
+        "value",
+        "timestamp",
+        "array(struct('h' as key, cast(key as binary) as value)) headers",
+    )
+    sink = SegmentSink(path, "t", partitions=3, compression_type="lz4")
+    writer = stream.writeStream.option("checkpointLocation", checkpoint).foreachBatch(sink)
+    last = run_batches(writer, 4)
+    last = run_batches(writer, 2)
+    assert values(path, "t") == list(range(100 * (last + 1)))
+    rows = table(path, "t")
+    first = rows.filter(pc.equal(rows["value"], b"7")).to_pylist()[0]
+    assert first["key"] == b"7"
+    assert first["headers"] == [{"key": "h", "value": b"7"}]
+    assert first["timestamp"].timestamp() * 1000 == 0  # the rate source's first micro-batch
+    by_key: dict[bytes, set[int]] = {}
+    for key, partition in zip(rows["key"].to_pylist(), rows["partition"].to_pylist(), strict=True):
+        by_key.setdefault(key, set()).add(partition)
+    assert all(len(partitions) == 1 for partitions in by_key.values())
+    with sparklog.open(path) as log:
+        assert log.topic("t").config.retention_ms == -1
+        assert log.topic("t").partitions == 3
+
+
+def test_replay_is_dropped_and_says_when_and_where(
+    numbers: Numbers, run_batches: Run, path: str, checkpoint: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = (
+        numbers()
+        .writeStream.option("checkpointLocation", checkpoint)
+        .foreachBatch(SegmentSink(path, "t"))
+    )
+    last = run_batches(writer, 2)
+    for name in (f"{last}", f".{last}.crc"):
+        (Path(checkpoint) / "commits" / name).unlink()
+    with caplog.at_level(logging.WARNING, "sparklog.sink"):
+        after = run_batches(writer, 2)
+    assert f"micro-batch {last} of writer" in caplog.text
+    assert "committed at 20" in caplog.text and f"t-0 [{100 * last}, " in caplog.text
+    assert values(path, "t") == list(range(100 * (after + 1)))
+
+
+def test_replan_after_lost_offsets(
+    numbers: Numbers, run_batches: Run, path: str, checkpoint: str
+) -> None:
+    writer = (
+        numbers()
+        .writeStream.option("checkpointLocation", checkpoint)
+        .foreachBatch(SegmentSink(path, "t"))
+    )
+    last = run_batches(writer, 2)
+    for kind in ("offsets", "commits"):  # what a power cut takes: Spark syncs neither
+        (Path(checkpoint) / kind / f"{last}").unlink()
+        (Path(checkpoint) / kind / f".{last}.crc").unlink()
+    with pytest.raises(StreamingQueryException, match=r"BatchConflictError.*other source offsets"):
+        run_batches(writer, 1)
+    assert values(path, "t") == list(range(100 * (last + 1)))
+
+
+def test_deleted_checkpoint_same_writer(
+    numbers: Numbers, run_batches: Run, path: str, checkpoint: str
+) -> None:
+    sink = SegmentSink(path, "t", writerId="mine")
+    writer = numbers().writeStream.option("checkpointLocation", checkpoint).foreachBatch(sink)
+    run_batches(writer, 1)
+    shutil.rmtree(checkpoint)
+    with pytest.raises(StreamingQueryException, match="BatchConflictError"):
+        run_batches(writer, 1)
+
+
+def test_copied_checkpoint(
+    numbers: Numbers, run_batches: Run, path: str, checkpoint: str, tmp_path: Path
+) -> None:
+    sink = SegmentSink(path, "t")
+    writer = numbers().writeStream.option("checkpointLocation", checkpoint).foreachBatch(sink)
+    run_batches(writer, 1)
+    copy = str(tmp_path / "copy")
+    shutil.copytree(checkpoint, copy)
+    last = run_batches(writer, 1)
+    other = numbers().writeStream.option("checkpointLocation", copy).foreachBatch(sink)
+    with pytest.raises(StreamingQueryException, match="BatchConflictError"):
+        run_batches(other, 1)
+    assert values(path, "t") == list(range(100 * (last + 1)))
+
+
+def test_sink_twice(numbers: Numbers, run_batches: Run, path: str, checkpoint: str) -> None:
+    sink = SegmentSink(path, "t")
+
+    def twice(df: DataFrame, batch: int) -> None:
+        sink(df, batch)
+        sink(df, batch)
+
+    stream = numbers()
+    writer = stream.writeStream.option("checkpointLocation", checkpoint).foreachBatch(twice)
+    with pytest.raises(
+        StreamingQueryException, match=r"second write of micro-batch 0.*option name"
+    ):
+        run_batches(writer, 1)
+    assert values(path, "t") == list(range(100))
+
+    named = SegmentSink(path, "u", name="second")
+
+    def both(df: DataFrame, batch: int) -> None:
+        sink(df, batch)
+        named(df, batch)
+
+    writer = stream.writeStream.option("checkpointLocation", checkpoint).foreachBatch(both)
+    last = run_batches(writer, 2)
+    assert values(path, "t") == values(path, "u") == list(range(100 * (last + 1)))
+
+
+def test_one_call_may_write_several_topics_at_once(
+    numbers: Numbers, run_batches: Run, path: str, checkpoint: str
+) -> None:
+    stream = numbers().selectExpr("value", "concat('topic', key) as topic", "0 as partition")
+    writer = stream.writeStream.option("checkpointLocation", checkpoint).foreachBatch(
+        SegmentSink(path, partitions=2)
+    )
+    last = run_batches(writer, 2)
+    with sparklog.open(path) as log:
+        assert sorted(log.topics()) == [f"topic{n}" for n in range(10)]
+        ends = {t: log.offsets(t) for t in log.topics()}
+    assert all(end == {0: (0, 10 * (last + 1)), 1: (0, 0)} for end in ends.values())
+    assert len({row["offset"] for row in commits(path)}) == last + 1  # one record a micro-batch
+
+
+def test_outgrown_small_path(
+    numbers: Numbers, run_batches: Run, path: str, checkpoint: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Micro-batch 3 is 12 MB where the others are tiny; the session's maxResultSize is 8 MB.
+    stream = numbers(rows=10).selectExpr(
+        "key", "explode(array_repeat(repeat('x', 1000), if(int(value) div 10 = 3, 1200, 1))) value"
+    )
+    sink = SegmentSink(path, "t", **{"max.message.bytes": 4 << 20})
+    writer = stream.writeStream.option("checkpointLocation", checkpoint).foreachBatch(sink)
+    with caplog.at_level(logging.INFO, "sparklog.sink"):
+        last = run_batches(writer, 5)
+    assert "larger than guessed" in caplog.text
+    sizes = {row["batch"]: row["end"] - row["first"] for row in commits(path)}
+    assert sizes == {n: 12_000 if n == 3 else 10 for n in range(last + 1)}
+
+
+# case: the good rows' columns, one bad row's, options, words of the error
+BAD_ROWS: dict[str, tuple[list[str], list[str], dict[str, Any], str]] = {
+    "partition out of range": (["1 partition"], ["3 partition"], {}, "no partition 3"),
+    "negative partition": (["1 partition"], ["-1 partition"], {}, "no partition -1"),
+    "null partition": (["1 partition"], ["cast(null as int) partition"], {}, "null partition"),
+    "null topic": (["'t' topic"], ["cast(null as string) topic"], {"topic": None}, "null topic"),
+    "topic name": (["'t' topic"], ["'a/b' topic"], {"topic": None}, "a/b"),
+}
+BAD_COLUMNS: dict[str, tuple[list[str], dict[str, Any], str]] = {
+    "no value": (["'v' as key"], {}, "column value is missing"),
+    "no topic": (["'v' as value"], {"topic": None}, "no topic"),
+    "value": (["1.5 as value"], {}, "column value is decimal"),
+    "partition": (["'v' as value", "1L as partition"], {}, "partition is bigint, want int"),
+    "headers": (["'v' as value", "map('a', 'b') as headers"], {}, "column headers is map"),
+    "timestamp": (["'v' as value", "5L as timestamp"], {}, "column timestamp is bigint"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_ROWS)
+def test_bad_rows_fail_before_anything_is_appended(
+    spark: SparkSession, path: str, planned: Callable[..., str], case: str
+) -> None:
+    good, bad, options, words = BAD_ROWS[case]
+    given = {"topic": "t", "partitions": 3, "writerId": "w", **options}
+    sink = SegmentSink(path, checkpointLocation=planned(0), **given)
+    rows = spark.range(5).selectExpr("'good' as value", *good)
+    with pytest.raises(InvalidRequestError, match=words):
+        sink(rows.union(spark.range(1).selectExpr("'bad' as value", *bad)), 0)
+    with sparklog.open(path, "rw") as log:
+        assert all(end == (0, 0) for t in log.topics() for end in log.offsets(t).values())
+    assert not [n for n in Path(path).iterdir() if n.name.startswith("sparklog-chunk-")]
+
+
+@pytest.mark.parametrize("case", BAD_COLUMNS)
+def test_bad_columns_fail_before_anything_runs(spark: SparkSession, path: str, case: str) -> None:
+    columns, options, words = BAD_COLUMNS[case]
+    sink = SegmentSink(path, **{"topic": "t", **options})
+    with pytest.raises(InvalidRequestError, match=words):
+        sink(spark.range(1).selectExpr(*columns), 0)
+    assert not Path(path).exists()
+
+
+def test_unknown_topic_with_creation_off(
+    spark: SparkSession, path: str, planned: Callable[..., str]
+) -> None:
+    options = {"writerId": "w", "checkpointLocation": planned(0)}
+    options["auto.create.topics.enable"] = "false"
+    df = spark.range(5).selectExpr("'v' as value", "'nope' as topic")
+    with pytest.raises(UnknownTopicError, match=r"nope is not in .*auto.create.topics.enable"):
+        SegmentSink(path, **options)(df, 0)
+    with pytest.raises(UnknownTopicError, match="nope"):
+        SegmentSink(path, "nope", **options)(df.drop("topic"), 0)
+
+
+def test_record_over_max_message_bytes(
+    spark: SparkSession, path: str, planned: Callable[..., str]
+) -> None:
+    options = {"writerId": "w", "checkpointLocation": planned(0), "max.message.bytes": 2000}
+    df = spark.range(3).selectExpr("repeat('x', if(id = 2, 5000, 10)) as value")
+    with pytest.raises(RecordTooLargeError, match=r"max.message.bytes"):
+        SegmentSink(path, "t", **options)(df, 0)
+    with sparklog.open(path) as log:
+        assert log.offsets("t") == {0: (0, 0)}
+
+
+def test_a_failed_batch_may_be_tried_again(
+    spark: SparkSession, path: str, planned: Callable[..., str]
+) -> None:
+    sink = SegmentSink(path, "t", writerId="w", checkpointLocation=planned(0))
+    with pytest.raises(InvalidRequestError):
+        sink(spark.range(1).selectExpr("'v' as value", "9 as partition"), 0)
+    sink(spark.range(7).selectExpr("cast(id as string) as value"), 0)
+    assert values(path, "t") == list(range(7))
+
+
+def test_same_number_with_other_offsets_is_a_conflict(
+    spark: SparkSession, path: str, planned: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    df = spark.range(7).selectExpr("cast(id as string) as value")
+    SegmentSink(path, "t", writerId="w", checkpointLocation=planned(0))(df, 0)
+    monkeypatch.setattr(segment_sink, "_seen", {})  # as in a new process
+    SegmentSink(path, "t", writerId="w", checkpointLocation=planned(0))(df, 0)  # a replay
+    assert values(path, "t") == list(range(7))
+    monkeypatch.setattr(segment_sink, "_seen", {})
+    with pytest.raises(BatchConflictError, match=r"batch 0 .*`name`.*`writerId`"):
+        SegmentSink(path, "t", writerId="w", checkpointLocation=planned(0, "v1\n{}\n1"))(df, 0)
+    assert values(path, "t") == list(range(7))
+
+
+def test_outside_of_a_query_the_error_names_the_options(spark: SparkSession, path: str) -> None:
+    df = spark.range(1).selectExpr("'v' as value")
+    with pytest.raises(InvalidRequestError, match=r"writerId .*checkpointLocation"):
+        SegmentSink(path, "t")(df, 0)
+    with pytest.raises(InvalidRequestError, match=r"offsets/0 can't be read.*checkpointLocation"):
+        SegmentSink(path, "t", writerId="w", checkpointLocation="/nowhere")(df, 0)
+
+
+def test_executor_that_sees_another_directory(
+    spark: SparkSession,
+    path: str,
+    planned: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = Place.of
+
+    def elsewhere(home: str) -> Place:
+        real = here(home)
+        return Place(home, "driver-host", "another boot", real.device, real.inode + 1)
+
+    monkeypatch.setattr(Place, "of", elsewhere)
+    df = spark.range(5).selectExpr("'v' as value")
+    with pytest.raises(InvalidRequestError, match=rf"on host .* can't see the log {path} of the"):
+        SegmentSink(path, "t", writerId="w", checkpointLocation=planned(0))(df, 0)
+    with sparklog.open(path) as log:
+        assert log.offsets("t") == {0: (0, 0)}
+
+
+def test_null_headers_and_keys_and_values(
+    spark: SparkSession, path: str, planned: Callable[..., str]
+) -> None:
+    df = spark.range(4).selectExpr(
+        "if(id < 2, null, cast(cast(id as string) as binary)) as key",
+        "if(id = 3, null, cast(cast(id as string) as binary)) as value",
+        "if(id = 1, array(struct('h' as key, cast(null as binary) as value)), null) as headers",
+    )
+    SegmentSink(path, "t", writerId="w", checkpointLocation=planned(0))(df.coalesce(1), 0)
+    rows = table(path, "t").to_pylist()
+    assert [row["key"] is None for row in rows] == [True, True, False, False]
+    assert [row["value"] is None for row in rows] == [False, False, False, True]
+    assert [row["headers"] for row in rows] == [[], [{"key": "h", "value": None}], [], []]
+
+
+def test_json_of_planned_offsets_is_what_the_fingerprint_covers(
+    numbers: Numbers, run_batches: Run, path: str, checkpoint: str
+) -> None:
+    import hashlib
+
+    sink = SegmentSink(path, "t")
+    run_batches(
+        numbers().writeStream.option("checkpointLocation", checkpoint).foreachBatch(sink), 1
+    )
+    query_id = json.loads((Path(checkpoint) / "metadata").read_text())["id"]
+    for row in commits(path):
+        plan = (Path(checkpoint) / "offsets" / str(row["batch"])).read_bytes()
+        assert row["fingerprint"] == hashlib.sha256(plan).hexdigest()
+        assert row["writer"] == query_id
