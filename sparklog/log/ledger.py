@@ -66,14 +66,15 @@ class Ledger:
     def append(self, record: Record, *, epoch: int, time_ms: int, sync: bool) -> Record:
         """Append one record, complete with version, time and epoch; durable if `sync`."""
         whole = {"v": FORMAT_VERSION, **record, "time": time_ms, "epoch": epoch}
-        batch = pa.RecordBatch.from_pydict(
-            {
-                "key": [record["writer"].encode() if record.get("writer") else None],
-                "value": [json.dumps(whole, separators=(",", ":")).encode()],
-                "timestamp": [time_ms],
-            },
-            schema=_SCHEMA,
+        writer = record.get("writer")
+        row = (
+            writer.encode() if writer else None,
+            json.dumps(whole, separators=(",", ":")).encode(),
+            time_ms,
         )
+        # Scalars, for pa.array() of a list would import pandas (a second) to ask if it is a series.
+        columns = [pa.repeat(pa.scalar(v, f.type), 1) for v, f in zip(row, _SCHEMA, strict=True)]
+        batch = pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
         encoded = encode(
             batch,
             codec=Codec.NONE,

@@ -319,21 +319,32 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
         sparklog.open(path).topics()
 
 
-def test_many_partitions_under_few_descriptors(tmp_path: Path) -> None:
-    import resource
+MANY = """
+import sys, pyarrow as pa, sparklog
+path, count = sys.argv[1], int(sys.argv[2])
+with sparklog.open(path, "rw") as log:
+    log.create_topic("t", partitions=count)
+    numbers = pa.array(range(count), pa.int32())
+    log.append("t", pa.table({"value": numbers.cast(pa.string()), "partition": numbers}))
+    assert log.read("t").read_all().num_rows == count
+with sparklog.open(path) as log:
+    assert log.offsets("t") == {p: (0, 1) for p in range(count)}
+"""
 
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (128, hard))
-    try:
-        from sparklog.fs import LocalFileSystem
 
-        with sparklog.open(tmp_path / "log", "rw", fs=LocalFileSystem()) as log:
-            log.create_topic("t", partitions=300)
-            numbers = pa.array(range(300), pa.int32())
-            log.append("t", pa.table({"value": numbers.cast(pa.string()), "partition": numbers}))
-            assert len(values(log, "t")) == 300
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+@pytest.mark.parametrize(
+    ("partitions", "descriptors"),
+    [(300, 64), pytest.param(10_000, 1024, marks=pytest.mark.slow)],
+)
+def test_many_partitions_under_few_descriptors(
+    tmp_path: Path, partitions: int, descriptors: int
+) -> None:
+    import subprocess
+    import sys
+
+    command = f"ulimit -n {descriptors}; exec \"$@\""
+    script = [sys.executable, "-c", MANY, str(tmp_path / "log"), str(partitions)]
+    subprocess.run(["bash", "-c", command, "bash", *script], check=True, cwd=os.getcwd())
 
 
 def test_rolled_segments_are_read_across(tmp_path: Path) -> None:

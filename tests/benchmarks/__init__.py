@@ -1,0 +1,1 @@
+"""Benchmarks: `make bench`. Everything a ratio compares runs in the same process, same minute."""
