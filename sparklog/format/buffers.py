@@ -30,17 +30,21 @@ class _Buffer:
             array[:used] = self.array[:used]
             self.array = array
 
-    def doubled(self, most: int, used: int) -> bool:
-        """Grow, if it is smaller than `most` items, to about the double; tell whether it was."""
-        short = most > len(self.array)
-        self.reserve(min(most, 2 * len(self.array) + most // 4 + _BYTES_MIN), used)
+    def grow_for(self, more: int, used: int) -> bool:
+        """Grow if `more` items may not fit: at least to the double. Tells whether it grew."""
+        short = used + more > len(self.array)
+        if short:
+            self.reserve(max(2 * len(self.array), used + more // 4 + _BYTES_MIN), used)
         return short
 
     def take(self, used: int) -> Any:
         """The first `used` items as an Arrow buffer; a copy if most of it is unused."""
         size = used * self._dtype.itemsize
         if self._buffer is None or 2 * size < self._buffer.size:
-            return pa.py_buffer(self.array[:used].tobytes())
+            exact = pa.allocate_buffer(size)
+            if size:
+                np.frombuffer(exact, self._dtype)[:] = self.array[:used]
+            return exact
         return self._buffer.slice(0, size)
 
 
@@ -117,13 +121,13 @@ class RecordBuffers:
         parser = self.parser
         short = parser.rows + rows > self._rows_room
         if "key" in self._names:
-            short |= self._key.data.doubled(parser.key_bytes + payload, parser.key_bytes)
+            short |= self._key.data.grow_for(payload, parser.key_bytes)
         if "value" in self._names:
-            short |= self._value.data.doubled(parser.value_bytes + payload, parser.value_bytes)
+            short |= self._value.data.grow_for(payload, parser.value_bytes)
         if not short and "headers" in self._names:
             self._headers_room = max(2 * self._headers_room, _ROWS_MIN)
-            self._name.data.doubled(parser.name_bytes + payload, parser.name_bytes)
-            self._content.data.doubled(parser.content_bytes + payload, parser.content_bytes)
+            self._name.data.grow_for(payload, parser.name_bytes)
+            self._content.data.grow_for(payload, parser.content_bytes)
         self._size(parser.rows + rows, 0, 0)
 
     def _size(self, rows: int, key_bytes: int, value_bytes: int) -> None:
@@ -142,8 +146,8 @@ class RecordBuffers:
             self._key.data.reserve(key_bytes, parser.key_bytes)
         if "value" in names:
             self._value.data.reserve(value_bytes, parser.value_bytes)
-        for column in (self._name, self._content):
-            column.reserve_rows(self._headers_room, parser.headers)
+        for pair in (self._name, self._content):
+            pair.reserve_rows(self._headers_room, parser.headers)
         parser.set_rows(self._offsets.array.data, self._stamps.array.data, self._kinds.array.data)
         parser.set_key(*self._key.views)
         parser.set_value(*self._value.views)

@@ -91,6 +91,13 @@ def views(column: Any) -> Views:
     return (starts.data, _bytes(data), *_validity(column, valid))
 
 
+def allocate(size: int) -> memoryview:
+    """Writable memory from Arrow's pool, which keeps what was freed: to touch a page for the
+    first time costs more than to fill it.
+    """
+    return np.frombuffer(pa.allocate_buffer(size), np.uint8).data if size else _EMPTY
+
+
 def data_bytes(column: Any) -> int:
     """Bytes of data between the first and the last row of a binary array."""
     if not len(column):

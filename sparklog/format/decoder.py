@@ -50,6 +50,7 @@ class Decoder:
             raise InvalidRequestError(f"no columns {unknown}; there are {SCHEMA.names}")
         self._max_bytes = min(max_bytes, SIZE_MAX)
         self._buffers = RecordBuffers(names)
+        self._expected = 0, 0
 
     @property
     def rows(self) -> int:
@@ -153,6 +154,7 @@ class Decoder:
         self, view: memoryview, table: Rows, shift: int, first: int, end: int, path: str
     ) -> int:
         """Compressed, control and legacy batches, one by one."""
+        self._expected = int((table[:, _SIZE] - HEADER_SIZE).sum()), int(table[:, _COUNT].sum())
         for row, batch in enumerate(table):
             if batch[_LAST] < first or batch[_BASE] >= end or batch[_ATTRIBUTES] & CONTROL:
                 continue
@@ -173,6 +175,7 @@ class Decoder:
             codec = Codec(int(batch[_ATTRIBUTES]) & CODEC_MASK)
             packed = view[at + HEADER_SIZE : at + size]
             records = memoryview(decompress(codec, packed, path=path, position=place))
+            self._reserve(len(packed), len(records))
         else:
             converted = legacy.to_records(view[at : at + size], path=path, position=place)
             records, base, last, count = converted.records, 0, converted.last, converted.count
@@ -189,6 +192,14 @@ class Decoder:
             if status != NO_ROOM:
                 raise self._damage(status, batch, path, place)
             self._buffers.grow(count, len(records))
+
+    def _reserve(self, packed: int, plain: int) -> None:
+        """Make room at once for all batches of this call, if they are like the first of them."""
+        left, count = self._expected
+        if left > packed > 0:
+            payload = min(plain * left // packed, self._max_bytes, 256 * left)
+            self._buffers.reserve(min(count, payload // _RECORD_MIN), payload + payload // 16)
+        self._expected = 0, 0
 
     def _damage(self, status: int, batch: Any, path: str, at: int) -> DataCorruptionError:
         return DataCorruptionError(

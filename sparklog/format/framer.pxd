@@ -19,6 +19,8 @@ cdef inline int is_set(const u8[::1] bitmap, i64 bit) noexcept nogil
 @cython.locals(rows=Py_ssize_t, row=Py_ssize_t, at=Py_ssize_t, sequence=i64)
 cpdef write_headers(u8[::1] out, const i64[:, ::1] table, i64 base_offset, i64 leader_epoch, i64 attributes, i64 producer_id, i64 producer_epoch, i64 base_sequence)
 
+@cython.final
+@cython.auto_pickle(False)
 cdef class Framer:
     cdef const i64[::1] stamps
     cdef const int[::1] key_offsets, value_offsets, list_offsets, name_offsets, content_offsets

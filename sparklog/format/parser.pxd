@@ -17,6 +17,8 @@ cdef inline Py_ssize_t varint_bytes(const u8[::1] buf, Py_ssize_t at, Py_ssize_t
 @cython.locals(bits=u64, half=i64)
 cdef inline i64 varint_value(const u8[::1] buf, Py_ssize_t at, Py_ssize_t size) noexcept nogil
 
+@cython.final
+@cython.auto_pickle(False)
 cdef class Parser:
     cdef bint want_key, want_value, want_headers
     cdef i64[::1] offsets, stamps

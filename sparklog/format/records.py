@@ -174,7 +174,7 @@ def _encode_plain(inputs: list[_Input], options: _Options) -> Encoded:
         # Two neighbouring batches hold more than batch_bytes, else they were one.
         batches = min(part.rows, 2 * part.bound // options.batch_bytes + 2)
         room += part.bound + batches * HEADER_SIZE
-    out = np.frombuffer(pa.allocate_buffer(room), np.uint8).data if room else memoryview(b"")
+    out = columns.allocate(room)
     record_max = options.message_max - HEADER_SIZE
     most = max(1, _PIECE // options.batch_bytes)
     frames: list[Frames] = []
@@ -206,9 +206,10 @@ def _encode_plain(inputs: list[_Input], options: _Options) -> Encoded:
 
 def _encode_compressed(inputs: list[_Input], options: _Options) -> Encoded:
     """Frame a few batches into a scratch buffer that stays in the cache, then compress each."""
-    parts: list[bytes] = []
+    bound = sum(part.bound for part in inputs)
+    out = columns.allocate(bound + bound // 64 + _PIECE)
     frames: list[Frames] = []
-    scratch = memoryview(bytearray(options.batch_bytes + _PIECE))
+    scratch = columns.allocate(options.batch_bytes + _PIECE)
     most = max(1, _PIECE // options.batch_bytes)
     done = at = 0
     for part in inputs:
@@ -220,7 +221,7 @@ def _encode_compressed(inputs: list[_Input], options: _Options) -> Encoded:
             if framer.need and not count:
                 if framer.need > SIZE_MAX:
                     _too_large(done + framer.at_row, framer.need, options)
-                scratch = memoryview(bytearray(2 * framer.need + options.batch_bytes))
+                scratch = columns.allocate(2 * framer.need + options.batch_bytes)
                 continue
             batch_bytes = options.batch_bytes
             for row, frame in enumerate(table[:count].tolist()):
@@ -233,13 +234,23 @@ def _encode_compressed(inputs: list[_Input], options: _Options) -> Encoded:
                     framer.row, count = frame[_FIRST], row
                     batch_bytes = (frame[_END] - frame[_START] - HEADER_SIZE) // 2
                     break
-                parts += packed
+                if at + size > len(out):
+                    larger = columns.allocate(2 * len(out) + size)
+                    larger[:at] = out[:at]
+                    out = larger
                 table[row, _FIRST] += done
-                table[row, _START], table[row, _END] = at, at + size
-                at += size
+                table[row, _START] = at
+                for piece in packed:
+                    out[at : at + len(piece)] = piece
+                    at += len(piece)
+                table[row, _END] = at
             frames.append(table[:count])
         done += part.rows
-    return Encoded(memoryview(bytearray().join(parts)), _summary(frames, options), done)
+    if 2 * at < len(out):  # don't keep what isn't used
+        whole = columns.allocate(at)
+        whole[:] = out[:at]
+        out = whole
+    return Encoded(out[:at], _summary(frames, options), done)
 
 
 def _pack(scratch: memoryview, frame: list[int], done: int, options: _Options) -> list[bytes]:

@@ -3,8 +3,8 @@
     python tests/benchmarks/bench_codec.py [records]
 
 16-byte keys, values of 100 B and 1 KB, batches of 16 KiB (Kafka's batch.size). All candidates
-run by turns in one process, and the best of a few rounds counts, so that other load on the
-machine bears on all alike. `codec` is the codec alone over the same batches.
+run by turns in one process, and the least CPU time of a few rounds counts, so that other load
+on the machine bears on all alike. `codec` is the codec alone over the same batches.
 """
 
 import sys
@@ -40,13 +40,13 @@ def table(rows: int, value_bytes: int) -> pa.RecordBatch:
 
 
 def best(candidates: dict[str, Callable[[], Any]], rounds: int = 5) -> dict[str, float]:
-    """Least seconds of each, taken by turns."""
+    """Least CPU seconds of each, taken by turns (all run in one thread)."""
     least = dict.fromkeys(candidates, float("inf"))
     for _ in range(rounds):
         for name, run in candidates.items():
-            start = time.perf_counter()
+            start = time.process_time()
             run()
-            least[name] = min(least[name], time.perf_counter() - start)
+            least[name] = min(least[name], time.process_time() - start)
     return least
 
 
