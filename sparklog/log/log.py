@@ -102,7 +102,7 @@ class Log:
         Raises: InvalidRequestError for a name that is reserved, taken or collides, or a bad config.
         """
         admin.create_topic(self._writing(), name, partitions, config or {}, if_not_exists)
-        return self.topic(name)
+        return self._committed_topic(name)
 
     def alter_topic(
         self,
@@ -112,7 +112,7 @@ class Log:
     ) -> TopicInfo:
         """Change configs (None resets one) or add partitions (their number can't fall)."""
         admin.alter_topic(self._writing(), name, partitions, config or {})
-        return self.topic(name)
+        return self._committed_topic(name)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its files. Readers at work get an error that says so."""
@@ -290,6 +290,11 @@ class Log:
         return self._view
 
     # --- the end -----------------------------------------------------------------------------
+
+    def _committed_topic(self, name: str) -> TopicInfo:
+        """A topic as the ledger has it: the topics file may lag if the disk failed meanwhile."""
+        session = self._writing()
+        return describe(session.directories, name, session.state.topics[name])
 
     def _writing(self) -> Session:
         if self._session is None:
