@@ -14,6 +14,7 @@ import pytest
 
 import sparklog
 from sparklog.errors import StorageUnavailableError
+from sparklog.log.commit import Identity
 from sparklog.testing.faults import Fault, SimulatedKill
 from tests.crash.harness import TOPIC, Planned, World, check, look, open_log, view_of
 
@@ -44,20 +45,21 @@ class History:
         world, rng = self.world, self.rng
         if world.log is None:
             self._open()
-        planned = self._plan()
+        planned, times = self._plan(), 1
         chance = rng.random()
         if chance < 0.10:
             fault = rng.choice((Fault.KILL, Fault.KILL, Fault.TORN_KILL))
             world.fs.fail_at(rng.randint(1, 40 if fault is Fault.KILL else 12), fault)
         elif chance < 0.16:
             fault = rng.choice((Fault.NO_SPACE, Fault.IO_ERROR, Fault.DENIED))
-            world.fs.fail_at(rng.randint(1, 25), fault, times=rng.choice((1, 1, 3)))
+            times = rng.choice((1, 1, 3))
+            world.fs.fail_at(rng.randint(1, 25), fault, times=times)
         try:
             world.run(planned)
         except SimulatedKill:
             self._crash(planned)
         except StorageUnavailableError:
-            self._failed(planned)
+            self._failed(planned, undone=times == 1)
         world.fs.heal()
         if rng.random() < 0.05:
             self._read()
@@ -67,7 +69,7 @@ class History:
         key = rng.choice(KEYS)
         name = rng.choices(
             ("append", "roll", "commit", "adopt", "replay", "truncate", "topic", "close", "open"),
-            (24, 8, 24, 10, 5, 6, 3, 3, 3),
+            (24, 6, 24, 10, 5, 10, 3, 3, 3),
         )[0]
         if name == "append":
             return world.plan_append(key, rng.randint(1, 3))
@@ -115,21 +117,36 @@ class History:
             self.tally["kills"] += 1
             world.fs = world.fs.process()
 
-    def _failed(self, planned: Planned) -> None:
-        """An error of the disk leaves the log as it was; here and now, and for who comes next."""
+    def _failed(self, planned: Planned, *, undone: bool) -> None:
+        """An error of the disk leaves the log as it was; here and now, and for who comes next.
+
+        If the undo met an error, too, nobody can tell; but it is all or nothing.
+        """
+        world = self.world
         self.tally["disk errors"] += 1
-        self.world.fs.heal()
+        world.fs.heal()
         if planned.name in ("open", "close"):
-            self.world.log = None
+            world.log = None
             self._open()
-        unchanged = Planned(planned.name, self.world.model, planned.act)
-        check(self.world.opened, self.world, unchanged, go_on=False)
+        if undone:
+            planned = Planned(planned.name, world.model, planned.act)
+        self._settle()
+        world.model = check(world.opened, world, planned, go_on=False)
+        world.views.append(world.model.view())
+
+    def _settle(self) -> None:
+        """Take the lock once: what was committed but not published, for want of disk, shows now."""
+        self.world.opened.committed(Identity(writer="nobody", batch=0, fingerprint=""))
 
     def _open(self) -> None:
         self.world.run(self.world.plan_open())
 
     def _read(self) -> None:
+        world = self.world
         self.tally["reads"] += 1
+        if world.log is None:
+            self._open()
+        self._settle()
         if self.reader is None:
             self.reader = open_log(self.world.fs.process(), self.world.clock, "r")
         assert view_of(self.reader) == self.world.model.view()
