@@ -7,7 +7,7 @@ import pytest
 import sparklog
 from tests.oracle.rows import CODECS, Row, from_table, make, table
 
-pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("broker")]
+pytestmark = pytest.mark.kafka
 
 
 def _as_rows(seen):

@@ -2,7 +2,7 @@
 
 import pytest
 
-pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("broker")]
+pytestmark = pytest.mark.kafka
 
 
 def test_adopts_a_log_written_by_kafkas_own_code(broker, oracle, tmp_path):
