@@ -160,16 +160,13 @@ class PartitionReader:
         decoder = Decoder(names)
         left = _NO_LIMIT if max_records is None else max_records
         for piece in self._pieces(start, end, max_bytes):
-            for rows in _decode(decoder, piece, dropped, start, end, self.path):
+            for rows, following in _decode(decoder, piece, dropped, start, end, self.path):
                 if rows.num_rows >= left:
                     rows = rows.slice(0, left)
                     yield rows, rows.column("offset")[-1].as_py() + 1
                     return
                 left -= rows.num_rows
-                if rows.num_rows:
-                    yield rows, rows.column("offset")[-1].as_py() + 1
-            last = int(piece.batches.table["last_offset"][-1]) + 1
-            yield decoder.finish(), min(last, end)
+                yield rows, following
 
     def _pieces(self, start: int, end: int, max_bytes: int | None) -> Iterator[Window]:
         """Yield windows whose tables hold just the batches that [start, end) needs, in order."""
@@ -192,7 +189,7 @@ class PartitionReader:
 
     def _next(self, base: int, at: int, end: int) -> int:
         following = self._lookup.following(base)
-        if following is None:  # rolled since the listing, perhaps
+        if following != at or at >= end:  # rolled or undone since the listing, perhaps
             self._lookup.refresh()
             following = self._lookup.following(base)
         if following is None or following >= end:
@@ -274,9 +271,13 @@ def _decode(
     first: int,
     end: int,
     path: str,
-) -> Iterator[pa.RecordBatch]:
-    """Feed a window to the decoder; yield record batches whenever it has enough."""
+) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Decode a window: yield (records, offset behind them) whenever there are enough.
+
+    The last pair covers the window's rest, and may hold no record.
+    """
     table = window.batches.table
+    reached = min(int(table["last_offset"][-1]) + 1, end)
     if dropped is not None:
         read = marker_reader(window, path)
 
@@ -296,7 +297,9 @@ def _decode(
         )
         at += taken
         if at < len(table) and (taken == 0 or decoder.nbytes >= BATCH_BYTES):
-            yield decoder.finish()
+            rows = decoder.finish()
+            yield rows, rows.column("offset")[-1].as_py() + 1
+    yield decoder.finish(), reached
 
 
 __all__ = ["COLUMNS", "PartitionReader", "SegmentInfo", "StaleReadError"]

@@ -206,8 +206,9 @@ def _remove_past(fs: FileSystem, path: str, end: int, report: RecoveryReport) ->
         cut_log(fs, path, Scanned(end, end))
         write_indexes(fs, path, Scanned(end, end))
         if size:
-            report.removed.append(f"{log_name(end)}: bytes [0, {size})")
-            _LOGGER.warning("%s: emptied %s, it lies past the end", path, log_name(end))
+            what = f"{log_name(end)}: bytes [0, {size})"
+            report.removed.append(what)
+            _LOGGER.warning("%s: cut %s, it lies past the end", path, what)
     remove_orphans(fs, path)
 
 
