@@ -26,17 +26,20 @@ cdef class Parser:
     cdef u8[::1] key_data, key_valid, value_data, value_valid, name_data, content_data, content_valid
     cdef readonly Py_ssize_t rows, key_bytes, value_bytes, headers, name_bytes, content_bytes
     cdef readonly Py_ssize_t fault_at
-    cdef Py_ssize_t new_headers, new_name_bytes, new_content_bytes
+    cdef i64 delta, step, header_count, key_size, value_size
+    cdef Py_ssize_t headers_at, stop_at, key_at, value_at
 
     @cython.locals(status=int, rows=Py_ssize_t)
     cpdef tuple parse_many(self, const u8[::1] buf, const i64[:, ::1] table, Py_ssize_t row, i64 shift, i64 first, i64 end)
     @cython.locals(
-        rows=Py_ssize_t, keys=Py_ssize_t, values=Py_ssize_t,
-        key_room=Py_ssize_t, value_room=Py_ssize_t, status=int, done=Py_ssize_t, size=i64,
-        stop_at=Py_ssize_t, n=Py_ssize_t, m=Py_ssize_t, klen=i64, vlen=i64, key_at=Py_ssize_t,
-        value_at=Py_ssize_t, headers=i64, offset=i64, delta=i64, step=i64, record=Py_ssize_t)
+        rows=Py_ssize_t, keys=Py_ssize_t, values=Py_ssize_t, headers=Py_ssize_t,
+        names=Py_ssize_t, contents=Py_ssize_t, done=i64, take=int, previous=i64, status=int)
     cpdef int parse(self, const u8[::1] src, Py_ssize_t at, Py_ssize_t stop, i64 count, i64 base, i64 last, i64 base_time, i64 max_time, int kind, i64 first, i64 end) except -1
-    @cython.locals(n=Py_ssize_t, name=i64, content=i64, name_at=Py_ssize_t)
-    cdef Py_ssize_t take_headers(self, const u8[::1] src, Py_ssize_t at, Py_ssize_t stop, Py_ssize_t headers, bint take) noexcept nogil
+    @cython.locals(n=Py_ssize_t, m=Py_ssize_t, size=i64)
+    cdef inline int read(self, const u8[::1] src, Py_ssize_t at, Py_ssize_t stop) noexcept nogil
+    @cython.locals(row=Py_ssize_t, size=i64)
+    cdef inline int keep(self, const u8[::1] src, i64 offset, i64 micros, int kind) noexcept nogil
+    @cython.locals(at=Py_ssize_t, stop=Py_ssize_t, left=i64, n=Py_ssize_t, name=i64, content=i64, name_at=Py_ssize_t)
+    cdef inline Py_ssize_t take_headers(self, const u8[::1] src, int take) noexcept nogil
     @cython.locals(row=Py_ssize_t)
     cdef bint take_header(self, const u8[::1] src, Py_ssize_t name_at, Py_ssize_t name, Py_ssize_t at, Py_ssize_t content) noexcept nogil

@@ -81,6 +81,9 @@ class Parser:
         self.rows = self.key_bytes = self.value_bytes = 0
         self.headers = self.name_bytes = self.content_bytes = 0
         self.fault_at = 0
+        # The record at hand:
+        self.delta = self.step = self.header_count = self.headers_at = self.stop_at = 0
+        self.key_size = self.key_at = self.value_size = self.value_at = 0
 
     def set_rows(self, offsets: View, stamps: View, kinds: View) -> None:
         """Offset, timestamp in microseconds and timestamp type of each record."""
@@ -152,119 +155,119 @@ class Parser:
         `kind`: timestamp type; with 1 (log append time) every record's time is `max_time`.
         Returns: DONE, or why nothing was taken (`fault_at`: the record's place in `src`).
         """
-        key_offsets, key_data, key_valid = self.key_offsets, self.key_data, self.key_valid
-        value_offsets, value_data = self.value_offsets, self.value_data
-        value_valid = self.value_valid
-        offsets, stamps, kinds = self.offsets, self.stamps, self.kinds
         rows, keys, values = self.rows, self.key_bytes, self.value_bytes
-        key_room, value_room = len(key_data), len(value_data)
+        headers, names, contents = self.headers, self.name_bytes, self.content_bytes
+        done = take = 0
+        previous = -1
         status = DONE
-        done = size = stop_at = n = m = klen = vlen = key_at = value_at = headers = 0
-        offset = base - 1
-        delta = step = 0
-        record = at
-        self.new_headers = self.headers
-        self.new_name_bytes, self.new_content_bytes = self.name_bytes, self.content_bytes
         with cython.nogil:
             if count < 0 or count > (stop - at) // 7:
                 status = BAD_COUNT
-            elif rows + count > len(offsets):
+            elif rows + count > len(self.offsets):
                 status = FULL
             while status == DONE and done < count:
-                record = at
-                n = varint_bytes(src, at, stop, 5)
-                size = varint_value(src, at, n)
-                at += n
-                if n == 0 or size < 6 or size > stop - at:
-                    status = BAD_LENGTH
+                self.fault_at = at
+                status = self.read(src, at, stop)
+                if status != DONE:
                     break
-                stop_at = at + size
-                n = varint_bytes(src, at + 1, stop_at, 10)
-                delta = varint_value(src, at + 1, n)
-                at += 1 + n
-                m = varint_bytes(src, at, stop_at, 5)
-                step = varint_value(src, at, m)
-                at += m
-                if n == 0 or m == 0:
-                    status = BAD_FIELD
-                    break
-                if step <= offset - base or step > last - base:
+                if self.step <= previous or self.step > last - base:
                     status = BAD_OFFSET
                     break
-                offset = base + step
-                n = varint_bytes(src, at, stop_at, 5)
-                klen = varint_value(src, at, n)
-                key_at = at + n
-                if n == 0 or klen > stop_at - key_at:
-                    status = BAD_SIZE
+                previous = self.step
+                if base + self.step >= end:
                     break
-                at = key_at + (klen if klen > 0 else 0)
-                n = varint_bytes(src, at, stop_at, 5)
-                vlen = varint_value(src, at, n)
-                value_at = at + n
-                if n == 0 or vlen > stop_at - value_at:
-                    status = BAD_SIZE
+                take = 1 if base + self.step >= first else 0
+                at = self.take_headers(src, take)
+                if at < 0:
+                    status = -at
                     break
-                at = value_at + (vlen if vlen > 0 else 0)
-                if offset >= end:
-                    break
-                n = varint_bytes(src, at, stop_at, 5)
-                headers = varint_value(src, at, n)
-                at += n
-                if n == 0 or headers < 0 or headers > (stop_at - at) // 2:
-                    status = BAD_HEADER
-                    break
-                if headers > 0:
-                    at = self.take_headers(
-                        src, at, stop_at, headers, self.want_headers and offset >= first
-                    )
-                    if at < 0:
-                        status = -at
-                        break
-                if at != stop_at:
-                    status = BAD_REST
-                    break
+                if take:
+                    if kind != 1:
+                        max_time = wrap(base_time + self.delta)
+                    status = self.keep(src, base + self.step, to_micros(max_time), kind)
                 done += 1
-                if offset < first:
-                    continue
-                offsets[rows] = offset
-                stamps[rows] = to_micros(max_time if kind == 1 else wrap(base_time + delta))
-                kinds[rows] = kind
-                if self.want_key:
-                    key_valid[rows] = 1 if klen >= 0 else 0
-                    if klen > 0:
-                        if klen > key_room - keys:
-                            status = FULL
-                            break
-                        copy(key_data, keys, src, key_at, klen)
-                        keys += klen
-                    key_offsets[rows + 1] = keys
-                if self.want_value:
-                    value_valid[rows] = 1 if vlen >= 0 else 0
-                    if vlen > 0:
-                        if vlen > value_room - values:
-                            status = FULL
-                            break
-                        copy(value_data, values, src, value_at, vlen)
-                        values += vlen
-                    value_offsets[rows + 1] = values
-                rows += 1
-                if self.want_headers:
-                    self.list_offsets[rows] = self.new_headers
             if status == DONE and done == count and at != stop:
                 status = BAD_REST
-        self.fault_at = record
-        if status == DONE:
+        if status != DONE:
             self.rows, self.key_bytes, self.value_bytes = rows, keys, values
-            self.headers = self.new_headers
-            self.name_bytes, self.content_bytes = self.new_name_bytes, self.new_content_bytes
+            self.headers, self.name_bytes, self.content_bytes = headers, names, contents
         return status
 
-    def take_headers(self, src: View, at: int, stop: int, headers: int, take: int) -> int:
-        """Check `headers` headers, keep them if `take`; the place behind them, or -status."""
+    def read(self, src: View, at: int, stop: int) -> int:
+        """Find the fields of the record at `at`, up to its header count."""
+        n = varint_bytes(src, at, stop, 5)
+        size = varint_value(src, at, n)
+        at += n
+        if n == 0 or size < 6 or size > stop - at:
+            return BAD_LENGTH
+        stop = at + size
+        at += 1  # attributes: none are in use
+        n = varint_bytes(src, at, stop, 10)
+        self.delta = varint_value(src, at, n)
+        at += n
+        m = varint_bytes(src, at, stop, 5)
+        self.step = varint_value(src, at, m)
+        at += m
+        if n == 0 or m == 0:
+            return BAD_FIELD
+        n = varint_bytes(src, at, stop, 5)
+        size = varint_value(src, at, n)
+        at += n
+        if n == 0 or size > stop - at:
+            return BAD_SIZE
+        self.key_size, self.key_at = size, at
+        at += size if size > 0 else 0
+        n = varint_bytes(src, at, stop, 5)
+        size = varint_value(src, at, n)
+        at += n
+        if n == 0 or size > stop - at:
+            return BAD_SIZE
+        self.value_size, self.value_at = size, at
+        at += size if size > 0 else 0
+        n = varint_bytes(src, at, stop, 5)
+        self.header_count = varint_value(src, at, n)
+        at += n
+        if n == 0 or self.header_count < 0 or self.header_count > (stop - at) // 2:
+            return BAD_HEADER
+        self.headers_at, self.stop_at = at, stop
+        return DONE
+
+    def keep(self, src: View, offset: int, micros: int, kind: int) -> int:
+        """Append the record that `read` found; its headers are there already."""
+        row = self.rows
+        size = self.key_size
+        self.offsets[row] = offset
+        self.stamps[row] = micros
+        self.kinds[row] = kind
+        if self.want_key:
+            self.key_valid[row] = 1 if size >= 0 else 0
+            if size > 0:
+                if size > len(self.key_data) - self.key_bytes:
+                    return FULL
+                copy(self.key_data, self.key_bytes, src, self.key_at, size)
+                self.key_bytes += size
+            self.key_offsets[row + 1] = self.key_bytes
+        if self.want_value:
+            size = self.value_size
+            self.value_valid[row] = 1 if size >= 0 else 0
+            if size > 0:
+                if size > len(self.value_data) - self.value_bytes:
+                    return FULL
+                copy(self.value_data, self.value_bytes, src, self.value_at, size)
+                self.value_bytes += size
+            self.value_offsets[row + 1] = self.value_bytes
+        row += 1
+        if self.want_headers:
+            self.list_offsets[row] = self.headers
+        self.rows = row
+        return DONE
+
+    def take_headers(self, src: View, take: int) -> int:
+        """Check the record's headers, keep them if `take`; the record's end, or -status."""
+        at, stop, left = self.headers_at, self.stop_at, self.header_count
         n = name = content = name_at = 0
-        while headers > 0:
-            headers -= 1
+        while left > 0:
+            left -= 1
             n = varint_bytes(src, at, stop, 5)
             name = varint_value(src, at, n)
             name_at = at + n
@@ -276,26 +279,26 @@ class Parser:
             at += n
             if n == 0 or content > stop - at:
                 return -BAD_HEADER
-            if take and not self.take_header(src, name_at, name, at, content):
+            if take and self.want_headers and not self.take_header(src, name_at, name, at, content):
                 return -FULL
             if content > 0:
                 at += content
-        return at
+        return at if at == stop else -BAD_REST
 
     def take_header(self, src: View, name_at: int, name: int, at: int, content: int) -> int:
         """Keep one header; 0 if there is no room."""
-        row = self.new_headers
-        if row >= len(self.content_valid) or name > len(self.name_data) - self.new_name_bytes:
+        row = self.headers
+        if row >= len(self.content_valid) or name > len(self.name_data) - self.name_bytes:
             return 0
-        if content > len(self.content_data) - self.new_content_bytes:
+        if content > len(self.content_data) - self.content_bytes:
             return 0
-        copy(self.name_data, self.new_name_bytes, src, name_at, name)
-        self.new_name_bytes += name
-        self.name_offsets[row + 1] = self.new_name_bytes
+        copy(self.name_data, self.name_bytes, src, name_at, name)
+        self.name_bytes += name
+        self.name_offsets[row + 1] = self.name_bytes
         self.content_valid[row] = 1 if content >= 0 else 0
         if content > 0:
-            copy(self.content_data, self.new_content_bytes, src, at, content)
-            self.new_content_bytes += content
-        self.content_offsets[row + 1] = self.new_content_bytes
-        self.new_headers = row + 1
+            copy(self.content_data, self.content_bytes, src, at, content)
+            self.content_bytes += content
+        self.content_offsets[row + 1] = self.content_bytes
+        self.headers = row + 1
         return 1
