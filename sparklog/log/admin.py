@@ -81,7 +81,8 @@ def alter_topic(
         snapshot_if_due(session)
         fresh = _spread(session, range(count, wanted))
         altered = TopicState(topic.id, parsed.to_dict(), {**topic.dirs, **fresh}, topic.adopted)
-        _make(session, name, altered, dict.fromkeys(fresh, 0))
+        before = session.state.dropped.get(name, {})  # a former life had more partitions
+        _make(session, name, altered, {p: before.get(p, 0) for p in fresh})
         session.forget_writers()
 
 

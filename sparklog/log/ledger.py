@@ -30,7 +30,14 @@ LEDGER_DIR: Final = f"{LEDGER_TOPIC}-0"
 SEGMENT_BYTES: Final = 16 << 20
 
 _LOGGER = logging.getLogger(__name__)
-_CONFIG: Final = {"retention.ms": "-1", "max.message.bytes": str(2**31 - 1)}
+# It rolls when a snapshot is due and never by itself: a segment without a snapshot says nothing.
+_CONFIG: Final = {
+    "retention.ms": "-1",
+    "max.message.bytes": str(2**31 - 1),
+    "segment.ms": str(2**63 - 1),
+    "segment.bytes": str(2**31 - 1),
+    "segment.index.bytes": str(2**31 - 1),
+}
 _SCHEMA: Final = pa.schema(
     [("key", pa.binary()), ("value", pa.binary()), ("timestamp", pa.timestamp("ms"))]
 )
@@ -61,7 +68,8 @@ class Ledger:
     @property
     def wants_snapshot(self) -> bool:
         """Whether the next record should begin a new segment, with a snapshot."""
-        return self.log.state.size >= self._segment_bytes
+        state = self.log.state
+        return state.size >= self._segment_bytes or (state.size == 0 and state.end > 0)
 
     def append(self, record: Record, *, epoch: int, time_ms: int, sync: bool) -> Record:
         """Append one record, complete with version, time and epoch; durable if `sync`."""
@@ -93,10 +101,32 @@ def fold(fs: FileSystem, directory: str, end: int, *, state: LogState, first: in
 
     Cost: one pass over the ledger's last segment (16 MiB at most, a few milliseconds each MiB).
     """
+    rooted = first is not None
     if first is None:
-        first = max(base for base in ledger_bases(fs, directory) if base < max(end, 1))
-    for _, record in replay(fs, directory, first, end):
+        first = last_base(fs, directory, end)
+    for offset, record in replay(fs, directory, first, end):
+        if not rooted and record["kind"] != "snapshot":
+            raise DataCorruptionError(
+                "this ledger segment does not begin with a snapshot; restore it from a copy",
+                path=ledger_path(directory),
+                first=offset,
+                end=end,
+            )
+        rooted = True
         state.apply(record)
+
+
+def last_base(fs: FileSystem, directory: str, end: int) -> int:
+    """Return the base of the segment that holds the last record before `end`."""
+    bases = [base for base in ledger_bases(fs, directory) if base < max(end, 1)]
+    if not bases:
+        raise DataCorruptionError(
+            "no segment of the commit ledger is left; restore it from a copy",
+            path=ledger_path(directory),
+            first=0,
+            end=end,
+        )
+    return bases[-1]
 
 
 def ledger_bases(fs: FileSystem, directory: str) -> list[int]:
@@ -123,18 +153,10 @@ def parse_rows(rows: pa.RecordBatch) -> Iterator[tuple[int, Record]]:
         yield offset, json.loads(value)
 
 
-def _records(raw: bytes, path: str) -> Iterator[tuple[int, Record]]:
-    batches = scan(raw, path=path)
-    if batches.table.size:
-        decoder = Decoder(["offset", "value"])
-        decoder.add_many(raw, batches.table, path=path)
-        yield from parse_rows(decoder.finish())
-
-
 def whole_end(fs: FileSystem, directory: str) -> int:
     """Return the offset after the last whole record; for recovery, when nobody can tell.
 
-    One torn last record is normal after a crash (it was never committed). Damage with a whole
+    One torn last record is normal after a crash (it was never committed). Damage with a synced
     record behind it is not: DataCorruptionError. Records written with flush=none may be lost in
     any order after a power cut, so there the first damage is the end.
     """
@@ -142,47 +164,43 @@ def whole_end(fs: FileSystem, directory: str) -> int:
         path = os.path.join(ledger_path(directory), log_name(base))
         raw = read_bytes(fs, path)
         batches = scan(raw, path=path)
-        if not batches.table.size:
-            if base and not _whole_record_after(raw, 0, base, path):
-                continue  # a new segment whose snapshot was never committed
-            if not base and not raw:
-                return 0
-        first = int(batches.table["base_offset"][0]) if batches.table.size else -1
-        end = int(batches.table["last_offset"][-1]) + 1 if batches.table.size else base
-        if first == base and not _whole_record_after(raw, batches.end, end, path):
+        known = batches.table if len(batches) and batches.table["base_offset"][0] == base else None
+        end = base if known is None else int(known["last_offset"][-1]) + 1
+        behind = _records_behind(raw, 0 if known is None else batches.end, end, path)
+        if any(record.get("flush") != "none" for record in behind):
+            raise DataCorruptionError(
+                "the commit ledger is damaged before its last record; restore it from a copy",
+                path=path,
+                position=0 if known is None else batches.end,
+                first=end,
+            )
+        if known is not None:
+            if behind:
+                _LOGGER.warning("%s: cut at byte %d, flush=none was in use", path, batches.end)
             return end
-        if first == base and _unsynced(raw, path):
-            _LOGGER.warning("%s: cut at the first damage, flush=none was in use", path)
-            return end
-        raise DataCorruptionError(
-            "the commit ledger is damaged before its last record; restore this file from a copy",
-            path=path,
-            position=batches.end,
-            first=end,
-        )
+        if not base:
+            return 0  # its first record was never finished
     raise DataCorruptionError(
-        "the commit ledger has no whole record; restore it from a copy, or remove the directory "
-        "to take the partitions over as a broker's",
+        "no segment of the commit ledger is left; restore it from a copy",
         path=ledger_path(directory),
         first=0,
     )
 
 
-def _unsynced(raw: bytes, path: str) -> bool:
-    """Tell whether the last whole record says that it was written without fsync."""
-    batches = scan(raw, path=path)
-    last = raw[int(batches.table["position"][-1]) : batches.end]
-    return any(record.get("flush") == "none" for _, record in _records(last, path))
-
-
-def _whole_record_after(raw: bytes, position: int, end: int, path: str) -> bool:
-    """Tell whether a whole record with an offset past `end` lies behind the damage."""
-    tail = memoryview(raw)[position:]
+def _records_behind(raw: bytes, position: int, end: int, path: str) -> list[Record]:
+    """Return the whole records with offsets past `end` that lie behind a damaged one."""
     for offset in range(end + 1, end + 64):
         at = raw.find(offset.to_bytes(8, "big"), position)
         while at >= 0:
-            found = scan(tail[at - position :], path=path, max_batches=1)
-            if found.table.size and int(found.table["base_offset"][0]) == offset:
-                return True
+            found = scan(memoryview(raw)[at:], path=path)
+            if len(found) and int(found.table["base_offset"][0]) == offset:
+                return [record for _, record in _records(raw[at : at + found.end], path)]
             at = raw.find(offset.to_bytes(8, "big"), at + 1)
-    return False
+    return []
+
+
+def _records(raw: bytes, path: str) -> Iterator[tuple[int, Record]]:
+    batches = scan(raw, path=path)
+    decoder = Decoder(["offset", "value"])
+    decoder.add_many(raw, batches.table, path=path)
+    yield from parse_rows(decoder.finish())

@@ -236,7 +236,8 @@ class Log:
             batches = _follow(self._view, topic, numbers, first, schema, isolation)
         else:
             last = resolve(self._view, topic, numbers, end, spans, name="end", isolation=isolation)
-            batches = self._read(topic, first, last, schema, isolation)
+            ids = {p: self._view.topic_id(topic, p) for p in numbers}
+            batches = self._read(topic, first, last, ids, schema, isolation)
         return pa.RecordBatchReader.from_batches(schema, batches)
 
     def _read(
@@ -244,6 +245,7 @@ class Log:
         topic: str,
         first: Mapping[int, int],
         last: Mapping[int, int],
+        ids: Mapping[int, str | None],
         schema: pa.Schema,
         isolation: str,
     ) -> Iterator[pa.RecordBatch]:
@@ -252,7 +254,14 @@ class Log:
             if isolation == "read_committed":
                 end = min(end, self._view.reader(topic, p).last_stable_offset(end))
             yield from read_partition(
-                self._view, topic, p, start, end, schema=schema, isolation=isolation
+                self._view,
+                topic,
+                p,
+                start,
+                end,
+                schema=schema,
+                isolation=isolation,
+                topic_id=ids[p],
             )
 
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:

@@ -64,13 +64,15 @@ def read_partition(
     *,
     schema: pa.Schema,
     isolation: str = "read_uncommitted",
+    topic_id: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records with start <= offset < end, `end` at or below the high watermark.
 
+    `topic_id` is the topic's when the range was planned; by default its id at the first batch.
     Raises, after a second of retries: TopicReplacedError, OffsetOutOfRangeError or
     DataCorruptionError, whichever the files then show.
     """
-    topic_id = view.topic_id(topic, partition)
+    topic_id = topic_id or view.topic_id(topic, partition)
     at, patience = start, attempts(_RETRY_MS, pause_ms=5)
     while at < end:
         try:

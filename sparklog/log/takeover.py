@@ -14,14 +14,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from sparklog.errors import DataCorruptionError
-from sparklog.format.names import log_name
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.format.names import log_name, parse_base
 from sparklog.format.scan import scan
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.checkpoints import RECOVERY_POINT, Offsets, read_offsets
 from sparklog.log.effects import carry_out_all, publish_all, remove_tree
 from sparklog.log.ledger import (
     fold,
+    last_base,
     ledger_bases,
     ledger_config,
     ledger_path,
@@ -29,9 +30,11 @@ from sparklog.log.ledger import (
     whole_end,
 )
 from sparklog.log.lock import Page
+from sparklog.log.lookup import StaleReadError
 from sparklog.log.partition import PartitionLog, SegmentState
 from sparklog.log.recovery import recover
 from sparklog.log.state import LogState, Record
+from sparklog.log.watermarks import durable_floor
 
 if TYPE_CHECKING:
     from sparklog.log.session import Session
@@ -40,12 +43,22 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def quick(session: "Session", page: Page) -> None:
-    """Complete or undo the one step that a dead holder of this boot left. Idempotent."""
-    intent = page.intent
-    assert intent is not None
+    """Complete or undo the one step that a dead holder of this boot left. Idempotent.
+
+    Files that don't fit the intent (restored from a copy, cut by hand) lead to `full`.
+    """
+    try:
+        _quick(session, page)
+    except (DataCorruptionError, StaleReadError, FileNotFoundError) as error:
+        _LOGGER.warning("%s: the last step can't be undone (%s)", session.home, error)
+        full(session)
+
+
+def _quick(session: "Session", page: Page) -> None:
+    intent = page.body
     fs, home = session.fs, session.home
     generation = max(page.generation, session.generation)
-    if _make_durable(fs, home, page.ledger_end, sync=session.sync):
+    if _make_durable(fs, home, page.ledger_end):
         session.reload(page.ledger_end + 1, generation=generation, fresh=True)
         _LOGGER.warning("%s: completing the step of process %d, which died", home, page.pid)
         ((_, record),) = replay(fs, home, page.ledger_end, page.ledger_end + 1)
@@ -79,7 +92,7 @@ def full(session: "Session") -> None:
     """Recover every partition from the files alone. Cost: a CRC scan from the recovery points."""
     fs, home = session.fs, session.home
     session.offline.clear()
-    end = whole_end(fs, home)
+    end = _checked_end(session)
     _LOGGER.warning("%s: recovering after an unclean stop; ledger end %d", home, end)
     state = LogState()
     fold(fs, home, end, state=state, first=None)
@@ -90,17 +103,42 @@ def full(session: "Session") -> None:
         ledger_config(),
         session.clock,
         end=end,
-        recovery_point=max(b for b in ledger_bases(fs, home) if b < max(end, 1)),
-        log_start=0,
+        recovery_point=last_base(fs, home, end),
+        log_start=ledger_bases(fs, home)[0],  # older segments are history and may expire
     )
-    if end:
-        _make_durable(fs, home, end - 1, sync=True)
-    generation = max(session.generation + 1, session.clock() * 1000)
+    _remove_empty_segments(fs, ledger_path(home), end)
+    _make_durable(fs, home, end - 1)
+    generation = session.era = max(session.generation + 1, session.clock() * 1000)
     session.reload(end, generation=generation, fresh=True)
     _recover_partitions(session)
     carry_out_all(session, None)
     publish_all(session)
     session.idle()
+
+
+def _checked_end(session: "Session") -> int:
+    """Return the ledger's end, and refuse one that lies below what was published as durable."""
+    end = whole_end(session.fs, session.home)
+    floor = durable_floor(session.fs, session.home)
+    if end < max(floor, 1):
+        raise DataCorruptionError(
+            f"the commit ledger ends at offset {end}, but {floor} records were durable: its tail "
+            "is damaged or gone; restore it from a copy",
+            path=ledger_path(session.home),
+            first=end,
+            end=floor,
+        )
+    return end
+
+
+def _remove_empty_segments(fs: FileSystem, path: str, end: int) -> None:
+    """Remove what a half-done roll of the ledger left: a segment begins with its snapshot."""
+    names = [n for n in fs.listdir(path) if (parse_base(n) or 0) >= end]
+    for name in sorted(names, key=lambda n: n.endswith(".log")):  # the log goes last
+        if not name.endswith(".snapshot"):
+            fs.unlink(os.path.join(path, name))
+    if names:
+        fs.sync_dir(path)
 
 
 def _recover_partitions(session: "Session") -> None:
@@ -125,6 +163,10 @@ def _recover_partitions(session: "Session") -> None:
                 recovery_point=points.get(key, 0),
                 log_start=session.state.starts.get(key, 0),
             )
+        except (FileNotFoundError, InvalidRequestError) as error:
+            path = session.partition_path(topic, partition)
+            session.offline[key] = DataCorruptionError(str(error), path=path)
+            _LOGGER.critical("%s-%d is offline: %s", topic, partition, error)
         except DataCorruptionError as error:
             session.offline[key] = error
             _LOGGER.critical("%s-%d is offline: %s", topic, partition, error)
@@ -140,7 +182,7 @@ def _durable_prefix(session: "Session", state: LogState, end: int) -> int:
     `state` is set to the fold of that prefix.
     """
     fs, home = session.fs, session.home
-    first = max(base for base in ledger_bases(fs, home) if base < max(end, 1))
+    first = last_base(fs, home, end)
     records = list(replay(fs, home, first, end))
     unsynced = [offset for offset, record in records if record.get("flush") == "none"]
     if not unsynced:
@@ -167,12 +209,14 @@ def _whole(session: "Session", prefix: LogState, record: Record) -> bool:
     for topic, ends in record.get("ends", {}).items():
         for partition, (first, end) in ends.items():
             path = session.partition_path(topic, int(partition))
+            if not session.fs.is_dir(path):
+                return False
             if PartitionLog.valid_end(session.fs, path, first) < end:
                 return False
     return True
 
 
-def _make_durable(fs: FileSystem, home: str, offset: int, *, sync: bool) -> bool:
+def _make_durable(fs: FileSystem, home: str, offset: int) -> bool:
     """Rewrite the ledger record at `offset` in place and sync it; False if it isn't there, whole.
 
     The successor of a holder that died between write and fsync sees the record in the page cache
@@ -190,8 +234,6 @@ def _make_durable(fs: FileSystem, home: str, offset: int, *, sync: bool) -> bool
     at, size = int(found["position"][0]), int(found["size"][0])
     with fs.open(path, write=True) as file:
         file.pwrite(raw[at : at + size], at)
-        if sync:
-            file.sync()
-    if sync:
-        fs.sync_dir(ledger_path(home))
+        file.sync()
+    fs.sync_dir(ledger_path(home))
     return True

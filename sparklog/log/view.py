@@ -66,15 +66,15 @@ class View:
     def topics(self) -> dict[str, TopicInfo]:
         """Return the topics, without sparklog's own ledger. Lists the log dirs anew."""
         self.refresh()
-        written = read_topics(self._fs, self.home) or {}
+        written = read_topics(self._fs, self.home)
         found: dict[str, dict[int, str]] = {}
         for (topic, partition), path in sorted(self._paths.items()):
             if topic != LEDGER_TOPIC:
                 found.setdefault(topic, {})[partition] = path
         topics = {}
         for name, dirs in found.items():
-            state = written.get(name)
-            if written and state is None:
+            state = None if written is None else written.get(name)
+            if written is not None and state is None:
                 continue  # made, but not committed yet; or dropped, and not yet removed
             if state is not None:
                 dirs = {p: path for p, path in dirs.items() if p in state.dirs}
