@@ -101,7 +101,16 @@ class _Contexts(threading.local):
 
 _contexts: Final = _Contexts()
 _snappy_codec: Final = pa.Codec("snappy")
-_DAMAGE: Final = (ValueError, RuntimeError, EOFError, zlib.error, zstandard.ZstdError, MemoryError)
+# OSError is what Arrow raises for damaged snappy.
+_DAMAGE: Final = (
+    ValueError,
+    RuntimeError,
+    EOFError,
+    OSError,
+    zlib.error,
+    zstandard.ZstdError,
+    MemoryError,
+)
 
 
 def _gzip(data: Buffer, level: int | None) -> bytes:

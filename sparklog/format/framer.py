@@ -63,6 +63,14 @@ def put_varint(buf: View, at: int, value: int) -> int:
     return at + 1
 
 
+def put_start(out: View, at: int, body: int, delta: int, step: int) -> int:
+    """Write a record's length, attributes and deltas; return the place behind them."""
+    at = put_varint(out, at, body)
+    out[at] = 0
+    at = put_varint(out, at + 1, delta)
+    return put_varint(out, at, step)
+
+
 def is_set(bitmap: View, bit: int) -> int:
     """One bit of an Arrow validity bitmap."""
     return (bitmap[bit >> 3] >> (bit & 7)) & 1
@@ -143,20 +151,20 @@ class Framer:
         """Frame from `row` on, up to `most` batches, into `out` from byte `at` on.
 
         A batch is closed before its records would pass `batch_bytes`; one record always fits.
-        Before each batch's records 61 bytes are left for its header. A row of `table` is (first
-        row, count, first byte, byte behind the last, first timestamp, largest timestamp).
+        61 bytes are left for each header. A row of `table`: first row, count, first byte, byte
+        behind the last, first timestamp, largest timestamp.
 
         Returns: batches made, the byte behind them; `row` is then the next row. If it stopped for
-            a record of more than `record_max` bytes or one that `out` has no room for, `need` is
-            that record's size, `row` its batch's first row and `at_row` the record's row.
+            a record over `record_max` bytes or one that `out` can't hold, `need` is that
+            record's size, `row` its batch's first row and `at_row` the record's row.
         """
         stamps = self.stamps
         key_offsets, key_data, key_valid = self.key_offsets, self.key_data, self.key_valid
         value_offsets, value_data = self.value_offsets, self.value_data
         value_valid = self.value_valid
         key_bit, value_bit, rows, row = self.key_bit, self.value_bit, self.rows, self.row
-        room, count, need = len(out), 0, 0
-        first = start = end = klen = vlen = headers = body = size = 0
+        room = len(out)
+        count = need = first = start = end = klen = vlen = headers = body = size = 0
         base = highest = delta = 0
         with cython.nogil:
             while count < most and row < rows:
@@ -182,10 +190,7 @@ class Framer:
                         break
                     if row > first and end + size - start - HEADER > batch_bytes:
                         break
-                    end = put_varint(out, end, body)
-                    out[end] = 0
-                    end = put_varint(out, end + 1, delta)
-                    end = put_varint(out, end, row - first)
+                    end = put_start(out, end, body, delta, row - first)
                     end = put_varint(out, end, klen)
                     if klen > 0:
                         copy(out, end, key_data, key_offsets[row], klen)
