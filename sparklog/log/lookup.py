@@ -14,7 +14,7 @@ from typing import Final
 
 from sparklog.errors import SparklogError
 from sparklog.format.names import index_name, log_name, timeindex_name
-from sparklog.fs import File, FileSystem, Mapping
+from sparklog.fs import File, FileSystem, Mapping, read_bytes
 from sparklog.log.walk import joined, segment_bases
 
 MAPPED_MAX: Final = 128  # each map holds a descriptor
@@ -31,24 +31,20 @@ class StaleReadError(SparklogError):
 
 
 class Entries:
-    """An index file's entries, read one at a time. Zero entries count as past every other."""
+    """An index's entries, from its bytes or its file. Zero entries count as past every other."""
 
-    def __init__(self, item: struct.Struct, data: File | Mapping) -> None:
-        self._item = item
-        self._mapping = data if not hasattr(data, "pread") else None
-        self._file = data if hasattr(data, "pread") else None
-        size = len(self._mapping.data) if self._mapping else self._file.size()  # type: ignore
+    def __init__(self, item: struct.Struct, source: File | memoryview) -> None:
+        self._item, self._source = item, source
+        size = len(source) if isinstance(source, memoryview) else source.size()
         self.count = size // item.size
 
     def __getitem__(self, slot: int) -> tuple[int, int]:
-        at = slot * self._item.size
-        if self._mapping is not None:
-            first, second = self._item.unpack_from(self._mapping.data, at)
-        else:
-            raw = self._file.pread(self._item.size, at)  # type: ignore[union-attr]
-            if len(raw) < self._item.size:
-                return _NEVER, _NEVER  # cut off meanwhile
-            first, second = self._item.unpack(raw)
+        at, size = slot * self._item.size, self._item.size
+        source = self._source
+        raw = source[at : at + size] if isinstance(source, memoryview) else source.pread(size, at)
+        if len(raw) < size:
+            return _NEVER, _NEVER  # cut off meanwhile
+        first, second = self._item.unpack(raw)
         return (first, second) if first or second else (_NEVER, _NEVER)
 
     def last(self, wanted: Callable[[tuple[int, int]], bool], *, count: int | None = None) -> int:
@@ -71,6 +67,7 @@ class Lookup:
         self._bases: list[int] | None = None
         self._maps: OrderedDict[str, Mapping] = OrderedDict()
         self._logs: OrderedDict[int, File] = OrderedDict()
+        self._copies: dict[str, tuple[int, memoryview | None]] = {}
 
     @property
     def bases(self) -> list[int]:
@@ -90,6 +87,7 @@ class Lookup:
         self._bases = None
         self._maps.clear()
         self._logs.clear()
+        self._copies.clear()
 
     def floor(self, offset: int) -> int:
         """The greatest base at or below `offset`. Raises StaleReadError if all lie above."""
@@ -134,23 +132,36 @@ class Lookup:
 
     def offsets(self, base: int, end: int) -> Entries | None:
         """The segment's offset index; None if there is none."""
-        return self._entries(index_name(base), OFFSET_ITEM, self.is_settled(base, end))
+        return self._entries(index_name(base), OFFSET_ITEM, self.is_settled(base, end), end)
 
     def times(self, base: int, end: int) -> Entries | None:
         """The segment's time index; None if there is none."""
-        return self._entries(timeindex_name(base), TIME_ITEM, self.is_settled(base, end))
+        return self._entries(timeindex_name(base), TIME_ITEM, self.is_settled(base, end), end)
 
-    def _entries(self, name: str, item: struct.Struct, settled: bool) -> Entries | None:
+    def _entries(self, name: str, item: struct.Struct, settled: bool, end: int) -> Entries | None:
         path = joined(self.directory, name)
         try:
             if not settled:
-                return Entries(item, self.fs.open(path))
+                return self._growing(path, item, end)
             mapping = self._maps.pop(path, None)
             if mapping is None:
                 mapping = self.fs.map(path)
             self._maps[path] = mapping
             if len(self._maps) > MAPPED_MAX:
                 self._maps.popitem(last=False)
-            return Entries(item, mapping)
+            return Entries(item, mapping.data)
         except FileNotFoundError:
             return None
+
+    def _growing(self, path: str, item: struct.Struct, end: int) -> Entries:
+        """An active segment's index: what it says below an end stays. Copied at the second look."""
+        seen, copy = self._copies.get(path, (-1, None))
+        if seen < end:
+            if len(self._copies) > OPEN_MAX:
+                self._copies.clear()
+            self._copies[path] = (end, None)
+            return Entries(item, self.fs.open(path))
+        if copy is None:
+            copy = memoryview(read_bytes(self.fs, path))
+            self._copies[path] = (seen, copy)
+        return Entries(item, copy)

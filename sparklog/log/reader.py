@@ -29,6 +29,7 @@ from sparklog.log.times import TimeLookup
 from sparklog.log.walk import WINDOW_BYTES, Window, joined, walk
 
 COLUMNS: Final = ("key", "value", "offset", "timestamp", "timestampType", "headers")
+FIRST_BYTES: Final = 64 << 10  # the first window: a look-up needs no more; then they grow
 PIECE_BYTES: Final = 1 << 20  # log bytes decoded at a time
 BATCH_BYTES: Final = 8 << 20  # decoded bytes from which a record batch is given out
 _NO_LIMIT: Final = 2**63 - 1
@@ -203,12 +204,12 @@ class PartitionReader:
         file = self._lookup.log(base)
         limit = file.size()
         position = self._lookup.position(base, at, end)
-        hinted, span = position > 0, WINDOW_BYTES
+        hinted, span, step = position > 0, FIRST_BYTES, FIRST_BYTES
         while at < end and position < limit:
             data = file.pread(min(span, limit - position), position)
             found = scan(data, path=file.path, position=position)
             if hinted and not _is_true(found, data, position, limit, at):
-                hinted, position, span = False, 0, WINDOW_BYTES
+                hinted, position, span = False, 0, step
                 continue
             table = found.table
             useful = table[(table["last_offset"] >= at) & (table["base_offset"] < end)]
@@ -223,7 +224,8 @@ class PartitionReader:
                 if not len(data) < span <= limit - position:
                     return  # a torn batch: nothing more in this segment
             else:
-                hinted, span, position = False, WINDOW_BYTES, found.end
+                step = min(step * 4, WINDOW_BYTES)
+                hinted, span, position = False, step, found.end
 
     def _check_order(self, table: Table, at: int, path: str) -> None:
         expected = np.concatenate(([at], table["last_offset"][:-1] + 1))

@@ -21,7 +21,7 @@ from sparklog.log.index import holds, offset_entries, regular_times
 from sparklog.log.lookup import Lookup
 from sparklog.log.walk import Window, joined, walk
 
-SCAN_BYTES: Final = 64 << 10
+SCAN_BYTES: Final = 20 << 10  # an interval of the index and a usual batch
 Table = NDArray[Any]
 
 
