@@ -154,9 +154,7 @@ def test_sink_twice(numbers: Numbers, run_batches: Run, path: str, checkpoint: s
 
     stream = numbers()
     writer = stream.writeStream.option("checkpointLocation", checkpoint).foreachBatch(twice)
-    with pytest.raises(
-        StreamingQueryException, match=r"second write of micro-batch 0.*option name"
-    ):
+    with pytest.raises(StreamingQueryException, match=r"second write of .* option name"):
         run_batches(writer, 1)
     assert values(path, "t") == list(range(100))
 
