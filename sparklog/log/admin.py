@@ -80,7 +80,8 @@ def alter_topic(
             )
         snapshot_if_due(session)
         fresh = _spread(session, range(count, wanted))
-        altered = TopicState(topic.id, parsed.to_dict(), {**topic.dirs, **fresh}, topic.adopted)
+        gaps = topic.adopted or topic.parsed().compact  # they stay when compaction ends
+        altered = TopicState(topic.id, parsed.to_dict(), {**topic.dirs, **fresh}, gaps)
         before = session.state.dropped.get(name, {})  # a former life had more partitions
         _make(session, name, altered, {p: before.get(p, 0) for p in fresh})
         session.forget_writers()
@@ -89,6 +90,11 @@ def alter_topic(
 def _make(session: "Session", name: str, topic: TopicState, bases: Mapping[int, int]) -> None:
     """Make the directories of the partitions in `bases` and record the topic."""
     paths = {p: partition_path(session.directories, name, topic, p) for p in bases}
+    for path in paths.values():
+        if session.fs.exists(path):
+            raise InvalidRequestError(
+                f"{path} exists and is in no topic of this log: move it away, nothing was made"
+            )
     with session.step(making=list(paths.values())) as step:
         for p, path in paths.items():
             PartitionLog.create(
@@ -132,6 +138,7 @@ def delete_topic(session: "Session", name: str) -> None:
     """Record the drop; the files go after it."""
     with session.locked():
         topic = _topic(session, name)
+        snapshot_if_due(session, destructive=True)
         with session.step() as step:
             step.record = {"kind": "drop", "topic": name, "id": topic.id}
         session.forget_writers()
@@ -159,7 +166,7 @@ def delete_records(session: "Session", topic: str, offsets: Mapping[int, int]) -
             starts[partition] = max(wanted, start)
         raised = {p: o for p, o in starts.items() if o > state.starts.get((topic, p), 0)}
         if raised:
-            snapshot_if_due(session)
+            snapshot_if_due(session, destructive=True)
             with session.step() as step:
                 by_partition = {str(p): offset for p, offset in raised.items()}
                 step.record = {"kind": "start", "starts": {topic: by_partition}}
@@ -169,5 +176,7 @@ def delete_records(session: "Session", topic: str, offsets: Mapping[int, int]) -
 
 def reset_writer(session: "Session", writer: str, batch: int) -> None:
     """Record that `writer` may commit again from `batch` on."""
-    with session.locked(), session.step() as step:
-        step.record = {"kind": "reset", "writer": writer, "batch": batch}
+    with session.locked():
+        snapshot_if_due(session)
+        with session.step() as step:
+            step.record = {"kind": "reset", "writer": writer, "batch": batch}

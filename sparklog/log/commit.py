@@ -82,6 +82,8 @@ def commit(
     Cost: one fdatasync a touched partition, one for the ledger, one for the watermarks.
     """
     with session.locked():
+        if session.sync and session.state.unsynced:
+            write_snapshot(session)  # "committed already" must mean durable
         if identity is not None:
             earlier = committed(session, identity)
             if earlier is not None:
@@ -101,9 +103,10 @@ def commit(
                 for key in touched:
                     session.writer(*key).sync()
             step.record = _record(identity, ends, app, source)
-        rolled = [key for key in touched if session.writer(*key).state.base != bases[key]]
-        if rolled and session.sync:
-            _advance_recovery_points(session, rolled)
+            if any(chunk.idempotent for chunk in chunks):
+                step.record["idempotent"] = True
+        if session.sync:
+            _advance_recovery_points(session, bases)
         time_ms = session.state.time_ms
     for chunk in chunks:
         if chunk.path is not None:
@@ -140,14 +143,14 @@ def committed(session: "Session", identity: Identity) -> CommitResult | None:
     if last is None or identity.batch > last.batch:
         return None
     fingerprint, time_ms, ends = last.fingerprint, last.time_ms, last.ends
-    if identity.batch < last.batch or not ends:
+    if identity.batch < last.batch or ends is None:
         found = _find(session, identity)
         fingerprint = found["fp"] if found else fingerprint if identity.batch == last.batch else ""
         time_ms = found["time"] if found else time_ms
         spans = found["ends"] if found else {}
         ends = {t: {int(p): (s[0], s[1]) for p, s in by.items()} for t, by in spans.items()}
     if fingerprint == identity.fingerprint:
-        return CommitResult(True, time_ms, ends)
+        return CommitResult(True, time_ms, ends or {})
     raise BatchConflictError(
         f"writer {identity.writer} committed batch {identity.batch} of {session.home} at "
         f"{time_ms} ms with other source offsets (last batch {last.batch}); nothing was written. "
@@ -265,13 +268,15 @@ def _whole_batches(data: bytes) -> int:
     return at
 
 
-def snapshot_if_due(session: "Session") -> None:
+def snapshot_if_due(session: "Session", *, destructive: bool = False) -> None:
     """Begin a new ledger segment, with a snapshot of the state, when the active one is full.
 
     Also when a synced commit follows unsynced ones (flush=none): recovery after a power cut gives
-    up what lies behind the first loss since the last snapshot, so a synced commit needs one.
+    up what lies behind the first loss since the last snapshot, so a synced commit needs one, and
+    so does a step whose effects can't be taken back (`destructive`).
     """
-    if session.ledger.wants_snapshot or (session.sync and session.state.unsynced):
+    unsynced = session.state.unsynced and (session.sync or destructive)
+    if session.ledger.wants_snapshot or unsynced:
         write_snapshot(session)
 
 
@@ -282,7 +287,7 @@ def write_snapshot(session: "Session") -> None:
         path = session.partition_path(topic, partition)
         for name in fs.listdir(path):
             with fs.open(os.path.join(path, name), write=True) as file:
-                file.sync()
+                session.sync_file(file)
         fs.sync_dir(path)
     if session.state.unsynced:
         session.ledger.log.sync()
@@ -291,9 +296,10 @@ def write_snapshot(session: "Session") -> None:
         step.record = session.state.snapshot()
 
 
-def _advance_recovery_points(session: "Session", rolled: Sequence[tuple[str, int]]) -> None:
+def _advance_recovery_points(session: "Session", bases: Mapping[tuple[str, int], int]) -> None:
     # A saving for the next FULL recovery, nothing more: a failure costs time then.
     try:
+        rolled = [key for key, base in bases.items() if session.writer(*key).state.base != base]
         by_dir: dict[str, dict[tuple[str, int], int]] = {}
         for key in rolled:
             log = session.writer(*key)

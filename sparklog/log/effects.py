@@ -7,10 +7,19 @@ the truth; whoever completes a dead holder's step, or recovers, does these again
 import contextlib
 import logging
 import os
+import re
 import uuid
 from typing import TYPE_CHECKING, Final
 
-from sparklog.format.names import parse_partition_dir
+from sparklog.errors import StorageUnavailableError
+from sparklog.format.names import (
+    EPOCH_CHECKPOINT,
+    INDEX,
+    LOG,
+    PARTITION_METADATA,
+    TIMEINDEX,
+    parse_partition_dir,
+)
 from sparklog.fs import FileSystem
 from sparklog.log.checkpoints import LOG_START, write_offsets
 from sparklog.log.ledger import LEDGER
@@ -22,18 +31,25 @@ if TYPE_CHECKING:
     from sparklog.log.session import Session
 
 _LOGGER: Final = logging.getLogger(__name__)
+_DOOMED: Final = re.compile(r".+-\d+\.[0-9a-f]{32}-delete")
 _TOPIC_KINDS: Final = frozenset({"topic", "drop", "adopt"})
 _START_KINDS: Final = frozenset({"start", "drop", "adopt", "topic"})
 
 
 def publish_all(session: "Session") -> None:
     """Show readers the ends of everything that is committed, by one rename."""
-    publish(session.fs, session.home, {**session.state.ends, LEDGER: session.ledger.end})
+    end = session.ledger.end
+    durable = None if session.state.unsynced else end
+    publish(session.fs, session.home, {**session.state.ends, LEDGER: end}, durable=durable)
 
 
 def carry_out(session: "Session", record: Record) -> None:
     """Do what this record asks for, beyond the watermarks."""
     kind = record["kind"]
+    if kind == "start":
+        for topic, starts in record["starts"].items():
+            for partition, offset in starts.items():  # the epochs before it go
+                session.writer(topic, int(partition)).delete_records(offset)
     if kind in _START_KINDS:
         write_starts(session)
     if kind in _TOPIC_KINDS:
@@ -74,8 +90,8 @@ def _remove_dropped(session: "Session") -> None:
     for number, directory in enumerate(session.directories):
         for name in fs.listdir(directory):
             path = os.path.join(directory, name)
-            if name.endswith("-delete") and fs.is_dir(path):
-                remove_tree(fs, path)
+            if _DOOMED.fullmatch(name) and fs.is_dir(path):
+                _discard(fs, path)
                 continue
             parsed = parse_partition_dir(name)
             if parsed is None or parsed[0] in INTERNAL or not fs.is_dir(path):
@@ -89,7 +105,7 @@ def _remove_dropped(session: "Session") -> None:
                 doomed = f"{path}.{uuid.uuid4().hex}-delete"
                 fs.rename(path, doomed)
                 fs.sync_dir(directory)
-                remove_tree(fs, doomed)
+                _discard(fs, doomed)
             else:
                 fs.rename(path, f"{path}.{uuid.uuid4().hex}-stray")
                 fs.sync_dir(directory)
@@ -99,8 +115,22 @@ def _remove_dropped(session: "Session") -> None:
 
 
 def _is_empty(fs: FileSystem, path: str) -> bool:
-    names = [name for name in fs.listdir(path) if name.endswith(".log")]
-    return all(fs.size(os.path.join(path, name)) == 0 for name in names)
+    """Tell whether a directory holds what making a partition makes, and no record."""
+    for name in fs.listdir(path):
+        made = name.removesuffix(".tmp") in (PARTITION_METADATA, EPOCH_CHECKPOINT)
+        if made or name.endswith((INDEX, TIMEINDEX)):
+            continue
+        if not name.endswith(LOG) or fs.size(os.path.join(path, name)):
+            return False
+    return True
+
+
+def _discard(fs: FileSystem, path: str) -> None:
+    """Remove a directory that is out of use already; what can't go now goes another time."""
+    try:
+        remove_tree(fs, path)
+    except StorageUnavailableError as error:
+        _LOGGER.warning("%s stays for now: %s", path, error)
 
 
 def remove_tree(fs: FileSystem, path: str) -> None:

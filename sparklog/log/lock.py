@@ -12,9 +12,11 @@ a log is open for writing). The first page says what state the log was left in:
       20    40  boot id, ASCII, zero padded
       60     8  device of this file      68  8  inode of this file
       76     8  ledger end: the offset after the last committed ledger record
-      84     4  length of the body        88  4  CRC-32C of the body
-      92     4  CRC-32C of bytes 0..91
-    4096     -  body: the intent, JSON, written before the state turns BUSY
+      84     8  era: the generation of the last FULL recovery, which may have cut the ledger
+      92     4  length of the body        96  4  CRC-32C of the body
+     100     4  CRC-32C of bytes 0..99
+    4096     -  body, JSON, written before the header: the intent (BUSY), and in any state
+                "offline": partitions that recovery found damaged
 
 Nothing here is synced: the page only matters within one boot, and a page of another boot, device
 or inode (a copied directory) means recovery from the files themselves. Big-endian. The header
@@ -26,20 +28,20 @@ import enum
 import json
 import os
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import crc32c
 
 from sparklog.clock import attempts
-from sparklog.errors import LogLockedError, SparklogError
+from sparklog.errors import DataCorruptionError, LogLockedError, SparklogError
 from sparklog.fs import FileSystem, LockFile
 
 LOCK_NAME: Final = "sparklog.lock"
 BODY_AT: Final = 4096
-_PAGE: Final = struct.Struct(">4sHBxIQ40sQQQII")
+_PAGE: Final = struct.Struct(">4sHBxIQ40sQQQQII")
 _CRC: Final = struct.Struct(">I")
-assert _PAGE.size == 92  # a layout slip fails at import, not on disk
+assert _PAGE.size == 100  # a layout slip fails at import, not on disk
 _WRITE, _SESSION = 0, 1
 
 
@@ -59,7 +61,8 @@ class Page:
     pid: int
     generation: int
     ledger_end: int
-    intent: dict[str, Any] | None = None  # only where state is BUSY
+    era: int
+    body: dict[str, Any]
 
 
 class LogLock:
@@ -88,12 +91,15 @@ class LogLock:
         self._file.try_lock(_SESSION, 1, exclusive=False)
         return True
 
-    def acquire(self) -> None:
-        """Take the write lock. Raises LogLockedError, with the holder's pid, on time-out."""
+    def check_process(self) -> None:
+        """Raise SparklogError in a forked child: the locks are its parent's."""
         if os.getpid() != self._pid:
             raise SparklogError(
                 f"{self._path}: this log was opened before a fork; open it again in this process"
             )
+
+    def acquire(self) -> None:
+        """Take the write lock. Raises LogLockedError, with the holder's pid, on time-out."""
         for _ in attempts(self._timeout_ms):
             if self._file.try_lock(_WRITE, 1, exclusive=True):
                 if self._file.is_current():
@@ -122,22 +128,26 @@ class LogLock:
             return None
         if _CRC.unpack_from(raw, _PAGE.size)[0] != crc32c.crc32c(raw[: _PAGE.size]):
             return None
-        magic, version, *fields, dev, ino, end, length, crc = _PAGE.unpack_from(raw)
+        magic, version, *fields, dev, ino, end, era, length, crc = _PAGE.unpack_from(raw)
         state, pid, generation, boot = fields
         here = (b"SPLK", 1, self._boot.encode(), *self._file.identity())
         if (magic, version, boot.rstrip(b"\0"), dev, ino) != here:
             return None
-        page = Page(state=State(state), pid=pid, generation=generation, ledger_end=end)
-        if page.state is not State.BUSY:
-            return page
-        body = self._file.pread(length, BODY_AT)
-        if len(body) != length or crc32c.crc32c(body) != crc:
+        body = self._file.pread(length, BODY_AT) if length else b"{}"
+        if length and (len(body) != length or crc32c.crc32c(body) != crc):
             return None
-        return replace(page, intent=json.loads(body))
+        return Page(
+            state=State(state),
+            pid=pid,
+            generation=generation,
+            ledger_end=end,
+            era=era,
+            body=json.loads(body),
+        )
 
     def write(self, page: Page) -> None:
-        """Store the page; an intent's body first, then the header in one short write."""
-        body = b"" if page.intent is None else json.dumps(page.intent).encode()
+        """Store the page; its body first, then the header in one short write."""
+        body = json.dumps(page.body).encode() if page.body else b""
         if body:
             self._file.pwrite(body, BODY_AT)
         raw = _PAGE.pack(
@@ -149,6 +159,7 @@ class LogLock:
             self._boot.encode(),
             *self._file.identity(),
             page.ledger_end,
+            page.era,
             len(body),
             crc32c.crc32c(body),
         )
@@ -157,3 +168,21 @@ class LogLock:
     def _open_again(self) -> None:
         self._file.close()
         self._file = self._fs.open_lock(self._path)
+
+
+def offline_to(offline: dict[tuple[str, int], DataCorruptionError]) -> dict[str, Any]:
+    """Return what the page says of damaged partitions, so that every session leaves them alone."""
+    if not offline:
+        return {}
+    rows = [[t, p, e.reason, e.path, e.position, e.first, e.end] for (t, p), e in offline.items()]
+    return {"offline": rows}
+
+
+def offline_from(body: dict[str, Any]) -> dict[tuple[str, int], DataCorruptionError]:
+    """Return the damaged partitions that a page names."""
+    return {
+        (topic, partition): DataCorruptionError(
+            reason, path=path, position=position, first=first, end=end
+        )
+        for topic, partition, reason, path, position, first, end in body.get("offline", ())
+    }

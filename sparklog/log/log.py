@@ -12,7 +12,15 @@ from sparklog.config import LogOptions
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log import admin
-from sparklog.log.commit import Chunk, CommitResult, Ends, Identity, commit, committed
+from sparklog.log.commit import (
+    Chunk,
+    CommitResult,
+    Ends,
+    Identity,
+    commit,
+    committed,
+    write_snapshot,
+)
 from sparklog.log.history import commits_table
 from sparklog.log.opening import close_session, open_session
 from sparklog.log.positions import Position, When, offsets_for_times, resolve, to_ms
@@ -192,6 +200,8 @@ class Log:
         """Return what this micro-batch wrote, or None. Raises BatchConflictError."""
         session = self._writing()
         with session.locked():
+            if session.sync and session.state.unsynced:
+                write_snapshot(session)
             return committed(session, identity)
 
     def stager(self, framing: Framing, *, label: str | None = None) -> Stager:

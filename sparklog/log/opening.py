@@ -13,7 +13,7 @@ from typing import Final
 
 from sparklog.clock import Clock
 from sparklog.config import LogOptions, TopicConfig
-from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.errors import DataCorruptionError, InvalidRequestError, LogLockedError
 from sparklog.format.checkpoint import parse_partition_metadata
 from sparklog.format.names import parse_partition_dir, snapshot_name
 from sparklog.fs import FileSystem, LockFile, read_bytes
@@ -47,10 +47,13 @@ from sparklog.log.ledger import (
     whole_end,
 )
 from sparklog.log.load import LoadReport, load
+from sparklog.log.lock import LOCK_NAME
 from sparklog.log.partition import PartitionLog
 from sparklog.log.session import Session
 from sparklog.log.state import LogState, Record, TopicState
 from sparklog.log.topics import INTERNAL, new_topic_id, partition_path
+from sparklog.log.walk import segment_bases
+from sparklog.log.watermarks import durable_floor
 
 _LOGGER: Final = logging.getLogger(__name__)
 _KEEP: Final = {"retention.ms": "-1"}  # nobody's records expire because we took a log over
@@ -77,11 +80,14 @@ def open_session(
         session = Session(fs, clock, list(directories), options, brokers_out)
         session.lock.join()
         with session.exclusive():
-            if is_guarded(fs, session.home) and _has_ledger(session):
+            if is_guarded(fs, session.home):
+                _check_ledger(session)
                 raise_guard(fs, session.directories)  # the others' too, if we died in between
                 session.refresh()
             else:
                 _take_over(session)
+            _check_dirs(session)
+            _check_brokers_out(brokers_out)
         return session
     except BaseException:
         for file in brokers_out:
@@ -114,10 +120,50 @@ def _take_over(session: Session) -> None:
         _make_ledger(session, generation)
         if found:
             _adopt(session, found, clean=clean)
+    _check_dirs(session)
     carry_out_all(session, None)
     publish_all(session)
+    session.idle()  # before the guard: without it nobody believes the page
     raise_guard(fs, session.directories)
-    session.idle()
+
+
+def _check_ledger(session: Session) -> None:
+    if not _has_ledger(session):
+        raise DataCorruptionError(
+            "the commit ledger is gone though the log was not closed; restore it from a copy, or "
+            f"remove {GUARD_NAME} to take the partitions as they are, half commits included",
+            path=ledger_path(session.home),
+        )
+
+
+def _check_dirs(session: Session) -> None:
+    """Refuse log dirs in another order, or not all of them."""
+    fs, directories = session.fs, session.directories
+    for directory in directories[1:]:
+        if fs.is_dir(ledger_path(directory)) or fs.exists(os.path.join(directory, LOCK_NAME)):
+            raise InvalidRequestError(
+                f"{directory} holds a log of its own: it must be the first of the log dirs "
+                f"({', '.join(directories)})"
+            )
+    for name, topic in session.state.topics.items():
+        for partition, number in topic.dirs.items():
+            known = number < len(directories)
+            if known and fs.is_dir(partition_path(directories, name, topic, partition)):
+                continue
+            if not known or any(
+                fs.is_dir(os.path.join(directory, f"{name}-{partition}"))
+                for directory in directories
+            ):
+                raise InvalidRequestError(
+                    f"{name}-{partition} should lie in log dir number {number + 1}: give all log "
+                    "dirs of this log, in the order in which it was made"
+                )
+
+
+def _check_brokers_out(held: Sequence[LockFile]) -> None:
+    for file in held:
+        if not file.is_current():  # a stopping broker unlinked it, and another may start on it
+            raise LogLockedError(f"{file.path} was removed by a stopping broker; open again")
 
 
 def _partitions(session: Session) -> dict[tuple[str, int], int]:
@@ -158,12 +204,14 @@ def _ledger_end(session: Session, found: dict[tuple[str, int], int]) -> int:
     fs, home = session.fs, session.home
     if not _has_ledger(session):
         return 0
-    try:
-        end = whole_end(fs, home) if ledger_bases(fs, home) else 0
-    except DataCorruptionError:
-        if found:
-            raise
-        end = 0
+    end = whole_end(fs, home) if ledger_bases(fs, home) else 0
+    if not end and durable_floor(fs, home):
+        raise DataCorruptionError(
+            "the commit ledger is empty or damaged; restore it from a copy, or remove it and "
+            "sparklog.watermarks to take the partitions over as a broker's",
+            path=ledger_path(home),
+            first=0,
+        )
     if not end:
         remove_tree(fs, ledger_path(home))
     return end
@@ -189,9 +237,17 @@ def _make_ledger(session: Session, generation: int) -> None:
 
 def _is_as_we_left_it(session: Session, found: dict[tuple[str, int], int]) -> bool:
     """Tell whether partitions, watermarks and ledger agree, as after our own clean close."""
-    known = {(t, p): d for t, topic in session.state.topics.items() for p, d in topic.dirs.items()}
+    fs, state = session.fs, session.state
+    known = {(t, p): d for t, topic in state.topics.items() for p, d in topic.dirs.items()}
     if known != found:
         return False
+    for topic, partition in known:
+        path = session.partition_path(topic, partition)
+        if _topic_id(fs, path) != state.topics[topic].id:
+            return False
+        first = segment_bases(fs, path)[:1]
+        if not first or first[0] > state.starts.get((topic, partition), 0):
+            return False
     marks: Offsets = {}
     for directory in session.directories:
         marks |= read_offsets(session.fs, directory, HIGH_WATERMARK)
@@ -231,7 +287,10 @@ def _adopt(session: Session, found: dict[tuple[str, int], int], *, clean: bool) 
         ends={key: report.end for key, report in loaded.items()},
         starts={key: report.start for key, report in loaded.items() if report.start},
     )
-    if (adopted.ends, adopted.starts) == (state.ends, state.starts):
+    same = (adopted.ends, adopted.starts) == (state.ends, state.starts)
+    if same and {n: (t.id, t.dirs) for n, t in topics.items()} == {
+        n: (t.id, t.dirs) for n, t in state.topics.items()
+    }:
         return  # a broker was here, or our mark was lost, but nothing that shows has changed
     epoch = max([state.epoch, *(report.epoch for report in loaded.values())]) + 1
     record: Record = {"kind": "adopt", **adopted.layout()}
@@ -272,10 +331,31 @@ def close_session(session: Session) -> None:
     """
     try:
         with session.locked():
-            if session.lock.is_last() and not session.offline:
+            if session.lock.is_last() and _is_whole(session):
                 _leave_clean(session)
     finally:
         session.release()
+
+
+def _is_whole(session: Session) -> bool:
+    """Tell whether every partition is as the ledger says; what isn't is left for recovery."""
+    if session.offline:
+        return False
+    for topic, partition in session.state.ends:
+        if _is_closed(session, topic, partition):
+            continue
+        log = session.writer(topic, partition)
+        if log.size_on_disk() != log.state.size:
+            _LOGGER.warning("%s: unexpected size, not closed as clean", log.path)
+            return False
+    return True
+
+
+def _is_closed(session: Session, topic: str, partition: int) -> bool:
+    """Tell whether nothing came since a clean close, whose last act is the snapshot at the end."""
+    end = session.state.ends[topic, partition]
+    path = os.path.join(session.partition_path(topic, partition), snapshot_name(end))
+    return end > 0 and session.fs.exists(path)
 
 
 def _leave_clean(session: Session) -> None:
@@ -283,9 +363,7 @@ def _leave_clean(session: Session) -> None:
         write_snapshot(session)
     fs, state = session.fs, session.state
     for topic, partition in state.ends:
-        path = partition_path(session.directories, topic, state.topics[topic], partition)
-        # The snapshot at the end is the last thing a clean close writes: it is closed already.
-        if not fs.exists(os.path.join(path, snapshot_name(state.ends[topic, partition]))):
+        if not _is_closed(session, topic, partition):
             session.writer(topic, partition).close()
     session.ledger.log.close()
     for number, directory in enumerate(session.directories):

@@ -205,10 +205,9 @@ class PartitionLog:
     def append(self, data: Buffer, leader_epoch: int) -> tuple[int, int]:
         """Append whole v2 batches with consecutive offsets; returns (first, end) offset.
 
-        The offsets in `data` may count from anywhere (0, or on from the piece before).
-
-        `data` is left as it is. Rolls between batches where Kafka would. Producers are not
-        judged here: that is `check_producer`.
+        The offsets in `data` may count from anywhere (0, or on from the piece before); a writable
+        buffer is patched in place, which a second try doesn't mind, others are copied. Rolls
+        between batches where Kafka would. Producers are not judged here: that is `check_producer`.
         Raises: InvalidRequestError: `data` is something else. RecordTooLargeError: a batch
         exceeds segment.bytes. Nothing is written in either case.
         """
@@ -219,13 +218,15 @@ class PartitionLog:
         first = active.end
         if has_producers(table):
             self._keeper.at(first, self.start_offset)  # the state before these batches
-        own = bytearray(data)
+        own = memoryview(data)
+        if own.readonly:
+            own = memoryview(bytearray(data))
         shift = first - int(table["base_offset"][0])
         rebase(own, shift, leader_epoch)
         table["base_offset"] += shift
         table["last_offset"] += shift
         self._epochs.assign(leader_epoch, first)
-        view, at = memoryview(own), 0
+        view, at = own, 0
         while at < len(table):
             count = self._fit(table[at:])
             if count == 0:

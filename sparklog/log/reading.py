@@ -94,6 +94,18 @@ def read_partition(
             view.reader(topic, partition).refresh()
 
 
+def check_topic_id(view: View, topic: str, partition: int, topic_id: str | None) -> None:
+    """Raise UnknownTopicError or TopicReplacedError unless the topic is the one of the plan."""
+    now = view.topic_id(topic, partition)
+    if now is None:
+        raise UnknownTopicError(f"{topic}-{partition} was deleted while it was read")
+    if now != topic_id:
+        raise TopicReplacedError(
+            f"{topic}-{partition} was deleted and made again (topic id {topic_id}, now {now}): "
+            "its offsets are not those that were planned; start over"
+        )
+
+
 def _judge(
     view: View,
     topic: str,
@@ -104,14 +116,7 @@ def _judge(
     error: Exception,
 ) -> None:
     view.refresh()
-    now = view.topic_id(topic, partition)
-    if now is None:
-        raise UnknownTopicError(f"{topic}-{partition} was deleted while it was read") from error
-    if now != topic_id:
-        raise TopicReplacedError(
-            f"{topic}-{partition} was deleted and made again (topic id {topic_id}, now {now}): "
-            "its offsets are not those that were planned; start over"
-        ) from error
+    check_topic_id(view, topic, partition, topic_id)
     start, mark = view.spans([(topic, partition)])[topic, partition]
     if at < start:
         raise OffsetOutOfRangeError(
@@ -162,6 +167,7 @@ def follow(
     """Yield records as they are committed, for ever; new ones show within about `poll_ms`."""
     at = dict(positions)
     keys = [(topic, p) for p in partitions]
+    ids = {p: view.topic_id(topic, p) for p in partitions}
     while True:
         found = False
         for (_, partition), (start, end) in view.spans(keys).items():
@@ -170,7 +176,14 @@ def follow(
             if at[partition] < end:
                 found = True
                 yield from read_partition(
-                    view, topic, partition, at[partition], end, schema=schema, isolation=isolation
+                    view,
+                    topic,
+                    partition,
+                    at[partition],
+                    end,
+                    schema=schema,
+                    isolation=isolation,
+                    topic_id=ids[partition],
                 )
                 at[partition] = end
             elif at[partition] < start:  # everything up to here was deleted
@@ -182,4 +195,6 @@ def follow(
                     end=end,
                 )
         if not found:
+            for p in partitions:
+                check_topic_id(view, topic, p, ids[p])
             pause(poll_ms)

@@ -21,16 +21,18 @@ from contextlib import contextmanager
 from sparklog.clock import Clock
 from sparklog.config import LogOptions, TopicConfig
 from sparklog.errors import DataCorruptionError, SparklogError, UnknownTopicError
-from sparklog.fs import FileSystem, LockFile
+from sparklog.fs import File, FileSystem, LockFile
 from sparklog.log import takeover
 from sparklog.log.effects import carry_out, publish_all
 from sparklog.log.ledger import LEDGER, Ledger, fold, ledger_config, ledger_path
-from sparklog.log.lock import LogLock, Page, State
+from sparklog.log.lock import LogLock, Page, State, offline_from, offline_to
+from sparklog.log.lookup import StaleReadError
 from sparklog.log.partition import PartitionLog
 from sparklog.log.state import LogState, Record
 from sparklog.log.topics import partition_path
 
 _LOGGER = logging.getLogger(__name__)
+_REWRITE_BYTES = 8 << 20
 
 
 class Step:
@@ -55,12 +57,13 @@ class Session:
         self.lock = LogLock(fs, directories[0], timeout_ms=options.lock_timeout_ms)
         self.state = LogState()
         self.ledger: Ledger
-        self.generation = 0
+        self.generation = self.era = 0
         self._loaded = False  # whether state, ledger and writers are those of `generation`
         self.offline: dict[tuple[str, int], DataCorruptionError] = {}
         self._brokers_out = brokers_out
         self._writers: dict[tuple[str, int], PartitionLog] = {}
         self._mutex = threading.Lock()
+        self._suspect: set[str] = set()
         self._closed = False
 
     @property
@@ -76,11 +79,12 @@ class Session:
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         """Hold the write lock, without a look at the page (for opening and closing)."""
+        self.lock.check_process()  # before the mutex, which a thread may have held at the fork
         with self._mutex:
             if self._closed:
                 raise SparklogError(f"{self.home}: this log is closed; open it again")
-            self.lock.acquire()
             try:
+                self.lock.acquire()
                 yield
             finally:
                 self.lock.release()
@@ -100,12 +104,19 @@ class Session:
         elif page.state is State.BUSY:
             takeover.quick(self, page)
         elif not self._loaded or page.generation != self.generation:
-            self.reload(page.ledger_end, generation=page.generation)
+            fresh = page.era != self.era  # a full recovery may have cut what we folded
+            self.era = page.era
+            self.offline = offline_from(page.body)
+            try:
+                self.reload(page.ledger_end, generation=page.generation, fresh=fresh)
+            except (DataCorruptionError, StaleReadError, FileNotFoundError) as error:
+                _LOGGER.warning("%s: not as its lock file says (%s)", self.home, error)
+                takeover.full(self)
 
     def reload(self, ledger_end: int, *, generation: int, fresh: bool = False) -> None:
         """Drop every cache and fold the ledger up to `ledger_end` (only its news, if it can)."""
         known = self.ledger.end if self._loaded and not fresh else -1
-        self._writers.clear()
+        self.forget()
         if not 0 <= known <= ledger_end:
             self.state, known = LogState(), -1
         first = None if known < 0 else known
@@ -117,6 +128,19 @@ class Session:
         """Make the next `refresh` load everything anew."""
         self._loaded = False
         self._writers.clear()
+
+    def sync_file(self, file: File) -> None:
+        """Sync a file that may have failed to before: its bytes are then written again first.
+
+        After a failed fsync the kernel may call the lost pages clean; a second fsync proves
+        nothing (PROTOCOL, C8).
+        """
+        if file.path in self._suspect:
+            for at in range(0, file.size(), _REWRITE_BYTES):
+                file.pwrite(file.pread(_REWRITE_BYTES, at), at)
+        self._suspect.add(file.path)
+        file.sync()
+        self._suspect.discard(file.path)
 
     def forget_writers(self) -> None:
         """Open partitions anew when they are next written: their config or start changed."""
@@ -241,7 +265,8 @@ class Session:
                 pid=os.getpid(),
                 generation=self.generation,
                 ledger_end=self.ledger.end,
-                intent=intent,
+                era=self.era,
+                body={**(intent or {}), **offline_to(self.offline)},
             )
         )
 
@@ -250,6 +275,7 @@ class Session:
             log = self.ledger.log if key == LEDGER else self.writer(*key)
             if log.size_on_disk() != log.state.size:
                 _LOGGER.warning("%s-%d: unexpected size, recovering", *key)
+                self._write_page(State.FULL)
                 takeover.full(self)
                 return
 
@@ -257,6 +283,7 @@ class Session:
         """Give every lock back. Idempotent."""
         if not self._closed:
             self._closed = True
+            self.forget()
             self.lock.close()
             for file in self._brokers_out:
                 file.close()

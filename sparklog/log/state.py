@@ -52,6 +52,10 @@ class TopicState:
         return TopicConfig.parse(self.config)
 
 
+Spans = dict[str, dict[int, tuple[int, int]]]
+"""{topic: {partition: (first offset, end offset)}}"""
+
+
 @dataclass(slots=True)
 class Last:
     """A writer's newest committed micro-batch."""
@@ -59,7 +63,7 @@ class Last:
     batch: int
     fingerprint: str
     time_ms: int
-    ends: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
+    ends: Spans | None = None  # None: look it up in the ledger
 
 
 @dataclass(slots=True)
@@ -74,6 +78,7 @@ class LogState:
     epoch: int = 0
     time_ms: int = 0
     unsynced: set[tuple[str, int]] = field(default_factory=set)  # written with flush=none
+    idempotent: set[tuple[str, int]] = field(default_factory=set)  # may hold producers' batches
 
     def apply(self, record: Record) -> None:
         """Fold one record in. Raises UnsupportedVersionError for a newer format's record."""
@@ -86,22 +91,25 @@ class LogState:
             self.unsynced &= self.ends.keys()
 
     def _append(self, record: Record) -> None:
+        if record.get("idempotent"):
+            self.idempotent |= _flatten(record["ends"]).keys()
         for topic, ends in record["ends"].items():
             for partition, (_, end) in ends.items():
                 self.ends[topic, int(partition)] = end
 
     def _commit(self, record: Record) -> None:
         self._append(record)
-        ends = {
-            topic: {int(p): (first, end) for p, (first, end) in by_partition.items()}
-            for topic, by_partition in record["ends"].items()
-        }
+        ends = _spans(record["ends"])
         self.writers[record["writer"]] = Last(record["batch"], record["fp"], record["time"], ends)
 
     def _topic(self, record: Record) -> None:
         name = record["topic"]
         self.topics[name] = TopicState.from_json(record)
-        self.dropped.pop(name, None)
+        before = self.dropped.get(name, {})
+        for partition in record["bases"]:
+            before.pop(int(partition), None)
+        if not before:
+            self.dropped.pop(name, None)
         for partition, base in record["bases"].items():
             self.ends[name, int(partition)] = base
             if base:
@@ -110,9 +118,12 @@ class LogState:
     def _drop(self, record: Record) -> None:
         name = record["topic"]
         gone = self.topics.pop(name)
-        self.dropped[name] = {p: self.ends.pop((name, p)) for p in gone.dirs}
+        ends = self.dropped.setdefault(name, {})
         for partition in gone.dirs:
+            ends[partition] = self.ends.pop((name, partition))
             self.starts.pop((name, partition), None)
+        self.unsynced &= self.ends.keys()
+        self.idempotent &= self.ends.keys()
 
     def _start(self, record: Record) -> None:
         for topic, starts in record["starts"].items():
@@ -130,6 +141,8 @@ class LogState:
         for name in self.topics.keys() - whole.topics.keys():
             self.dropped[name] = {p: self.ends[name, p] for p in self.topics[name].dirs}
         self.topics, self.ends, self.starts = whole.topics, whole.ends, whole.starts
+        self.unsynced &= self.ends.keys()
+        self.idempotent |= self.ends.keys()  # a broker's producers may have written them
 
     def _snapshot(self, record: Record) -> None:
         self.unsynced = set()  # a snapshot is only written once all before it is durable
@@ -140,7 +153,11 @@ class LogState:
             name: {int(p): end for p, end in ends.items()}
             for name, ends in record["dropped"].items()
         }
-        self.writers = {w: Last(*last) for w, last in record["writers"].items()}
+        self.writers = {
+            w: Last(batch, fp, time_ms, None if ends is None else _spans(ends))
+            for w, (batch, fp, time_ms, ends) in record["writers"].items()
+        }
+        self.idempotent = {(t, p) for t, p in record.get("idempotent", ())}
 
     def snapshot(self) -> Record:
         """Return the record that gives this state when folded into an empty one."""
@@ -152,14 +169,26 @@ class LogState:
                 for name, ends in self.dropped.items()
             },
             "writers": {
-                w: [last.batch, last.fingerprint, last.time_ms] for w, last in self.writers.items()
+                w: [last.batch, last.fingerprint, last.time_ms, _spans_json(last.ends)]
+                for w, last in self.writers.items()
             },
+            "idempotent": sorted(self.idempotent),
         }
 
     def layout(self) -> Record:
         """Return topics, ends and starts in the form that records carry them."""
         topics = {name: topic.to_json() for name, topic in self.topics.items()}
         return {"topics": topics, "ends": _nest(self.ends), "starts": _nest(self.starts)}
+
+
+def _spans(nested: dict[str, dict[str, Any]]) -> Spans:
+    return {t: {int(p): (s[0], s[1]) for p, s in by.items()} for t, by in nested.items()}
+
+
+def _spans_json(spans: Spans | None) -> Record | None:
+    if spans is None:
+        return None
+    return {t: {str(p): list(span) for p, span in by.items()} for t, by in spans.items()}
 
 
 def check_version(record: Record, what: str) -> None:

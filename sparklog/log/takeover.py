@@ -29,7 +29,7 @@ from sparklog.log.ledger import (
     replay,
     whole_end,
 )
-from sparklog.log.lock import Page
+from sparklog.log.lock import Page, offline_from
 from sparklog.log.lookup import StaleReadError
 from sparklog.log.partition import PartitionLog, SegmentState
 from sparklog.log.recovery import recover
@@ -57,6 +57,7 @@ def quick(session: "Session", page: Page) -> None:
 def _quick(session: "Session", page: Page) -> None:
     intent = page.body
     fs, home = session.fs, session.home
+    session.era, session.offline = page.era, offline_from(intent)
     generation = max(page.generation, session.generation)
     if _make_durable(fs, home, page.ledger_end):
         session.reload(page.ledger_end + 1, generation=generation, fresh=True)

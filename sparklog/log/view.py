@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
+from sparklog.clock import attempts
 from sparklog.config import TopicConfig
 from sparklog.errors import DataCorruptionError, InvalidRequestError, UnknownTopicError
 from sparklog.format.checkpoint import parse_partition_metadata
@@ -17,12 +18,14 @@ from sparklog.format.names import parse_partition_dir
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.checkpoints import HIGH_WATERMARK, LOG_START, Offsets, read_offsets
 from sparklog.log.guard import is_guarded
-from sparklog.log.ledger import LEDGER, LEDGER_TOPIC, fold, ledger_path, whole_end
+from sparklog.log.ledger import LEDGER, LEDGER_TOPIC, fold, whole_end
+from sparklog.log.lookup import StaleReadError
 from sparklog.log.reader import PartitionReader
 from sparklog.log.state import LogState
 from sparklog.log.topics import TopicInfo, read_topics
 from sparklog.log.watermarks import published
 
+_PATIENCE_MS: Final = 20  # before a ledger in use is folded for want of watermarks
 UNTIL: Final = ("high-watermark", "log-end")
 Key = tuple[str, int]
 
@@ -61,20 +64,23 @@ class View:
                 if key is not None and self._fs.is_dir(os.path.join(directory, name)):
                     paths[key] = os.path.join(directory, name)
         self._paths = paths
+        self._guarded = is_guarded(self._fs, self.home)
+        self._written = read_topics(self._fs, self.home)
         self._readers = {k: r for k, r in self._readers.items() if paths.get(k) == r.path}
+        for (topic, _), reader in self._readers.items():
+            reader.gaps = self._has_gaps(topic)
 
     def topics(self) -> dict[str, TopicInfo]:
         """Return the topics, without sparklog's own ledger. Lists the log dirs anew."""
         self.refresh()
-        written = read_topics(self._fs, self.home)
         found: dict[str, dict[int, str]] = {}
         for (topic, partition), path in sorted(self._paths.items()):
             if topic != LEDGER_TOPIC:
                 found.setdefault(topic, {})[partition] = path
         topics = {}
         for name, dirs in found.items():
-            state = None if written is None else written.get(name)
-            if written is not None and state is None:
+            state = (self._written or {}).get(name)
+            if state is None and self._written is not None and self._guarded:
                 continue  # made, but not committed yet; or dropped, and not yet removed
             if state is not None:
                 dirs = {p: path for p, path in dirs.items() if p in state.dirs}
@@ -114,7 +120,7 @@ class View:
         """Tell whether offsets may be missing: a cleaner (ours or a broker's) was at work."""
         if topic == LEDGER_TOPIC:
             return False
-        known = (read_topics(self._fs, self.home) or {}).get(topic)
+        known = (self._written or {}).get(topic)
         return known is None or known.adopted or known.parsed().compact
 
     def topic_id(self, topic: str, partition: int) -> str | None:
@@ -136,22 +142,34 @@ class View:
         starts: Offsets = {}
         for directory in self._directories:
             starts |= read_offsets(self._fs, directory, LOG_START)
-        first = {key: max(starts.get(key, 0), self.reader(*key).first_base()) for key in keys}
+        first = {key: max(starts.get(key, 0), self._first_base(key)) for key in keys}
         ends = self._ends(keys)
         # A partition that is not published yet was made just now: nothing of it is committed.
         return {key: (first[key], max(first[key], ends.get(key, 0))) for key in keys}
 
+    def _first_base(self, key: Key) -> int:
+        try:
+            return self.reader(*key).first_base()
+        except StaleReadError:
+            self.refresh()  # made again elsewhere, or gone
+            try:
+                return self.reader(*key).first_base()
+            except StaleReadError as error:
+                topic, partition = key
+                raise UnknownTopicError(f"{topic}-{partition} was deleted") from error
+
     def _ends(self, keys: Sequence[Key]) -> Offsets:
         # Without the guard a broker may have written since our clean close: its marks count.
-        marks = published(self._fs, self.home) if is_guarded(self._fs, self.home) else None
-        if marks is not None:
-            return marks
-        if is_guarded(self._fs, self.home) and self._fs.is_dir(ledger_path(self.home)):
-            state = LogState()
-            end = whole_end(self._fs, self.home)
-            fold(self._fs, self.home, end, state=state, first=None)
-            return {**state.ends, LEDGER: end}
-        return self._brokers_ends(keys)
+        if not is_guarded(self._fs, self.home):
+            return self._brokers_ends(keys)
+        for _ in attempts(_PATIENCE_MS):
+            marks = published(self._fs, self.home)
+            if marks is not None:
+                return marks
+        state = LogState()
+        end = whole_end(self._fs, self.home)
+        fold(self._fs, self.home, end, state=state, first=None)
+        return {**state.ends, LEDGER: end}
 
     def _brokers_ends(self, keys: Sequence[Key]) -> Offsets:
         marks: Offsets = {}

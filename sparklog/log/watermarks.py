@@ -18,21 +18,40 @@ from sparklog.fs import FileSystem, read_bytes, write_durably
 
 WATERMARKS_NAME: Final = "sparklog.watermarks"
 _SEAL: Final = ("__sparklog_crc", 0)
+_FLOOR: Final = ("__sparklog_durable", 0)
 Offsets = dict[tuple[str, int], int]
 
 
-def publish(fs: FileSystem, directory: str, ends: Mapping[tuple[str, int], int]) -> None:
+def publish(
+    fs: FileSystem, directory: str, ends: Mapping[tuple[str, int], int], *, durable: int | None
+) -> None:
     """Replace the file by `ends`: {(topic, partition): high watermark}. One fdatasync.
+
+    `durable` is the ledger's end if all of it was synced: recovery then knows a ledger that lost
+    its tail from one that never went so far.
 
     The rename itself is not synced: a power cut may bring the former file back, whole, and
     recovery then publishes anew what the ledger says.
     """
     path = os.path.join(directory, WATERMARKS_NAME)
-    write_durably(fs, path, format_offsets({**ends, _SEAL: _crc(ends)}), sync_dir=False)
+    marks = {**ends} if durable is None else {**ends, _FLOOR: durable}
+    write_durably(fs, path, format_offsets({**marks, _SEAL: _crc(marks)}), sync_dir=False)
 
 
 def published(fs: FileSystem, directory: str) -> Offsets | None:
     """Return what was published last, or None if the file is missing or damaged."""
+    marks = _read(fs, directory)
+    if marks is not None:
+        marks.pop(_FLOOR, None)
+    return marks
+
+
+def durable_floor(fs: FileSystem, directory: str) -> int:
+    """Return a ledger end that is known to have been durable; 0 if none is."""
+    return (_read(fs, directory) or {}).get(_FLOOR, 0)
+
+
+def _read(fs: FileSystem, directory: str) -> Offsets | None:
     path = os.path.join(directory, WATERMARKS_NAME)
     try:
         offsets = parse_offsets(read_bytes(fs, path), path=path)
