@@ -195,6 +195,8 @@ def _unsnappy(data: Buffer) -> bytes:
     if view[:8] != _XERIAL[:8]:
         plain: bytes = _raw_snappy(view)
         return plain
+    if len(view) < len(_XERIAL):
+        raise EOFError("the header is cut")
     parts: list[bytes] = []
     total, at = 0, len(_XERIAL)
     while at < len(view):
