@@ -12,7 +12,7 @@ MODULE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 COLUMNS_MAX = 100
 # The engine asks the system for nothing by itself: files come from fs, time from clock.
-DOORS = {"sparklog/fs.py", "sparklog/clock.py"}
+DOORS = {"sparklog/clock.py"}  # sparklog/fs/ is no part of ENGINE
 FORBIDDEN_CALLS = {
     "open", "time.time", "time.time_ns", "time.sleep", "datetime.now", "datetime.utcnow",
     "os.open", "os.replace", "os.rename", "os.remove", "os.unlink", "os.mkdir", "os.makedirs",

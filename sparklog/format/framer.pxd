@@ -14,6 +14,7 @@ cdef inline i64 wrap(i64 value) noexcept nogil
 cdef inline Py_ssize_t varint_size(i64 value) noexcept nogil
 @cython.locals(rest=u64, low=cython.uint)
 cdef inline Py_ssize_t put_varint(u8[::1] buf, Py_ssize_t at, i64 value) noexcept nogil
+cdef inline Py_ssize_t field_size(const int[::1] offsets, const u8[::1] valid, i64 bit, Py_ssize_t row) noexcept nogil
 cdef inline Py_ssize_t put_start(u8[::1] out, Py_ssize_t at, i64 body, i64 delta, i64 step) noexcept nogil
 cdef inline int is_set(const u8[::1] bitmap, i64 bit) noexcept nogil
 

@@ -63,6 +63,13 @@ def put_varint(buf: View, at: int, value: int) -> int:
     return at + 1
 
 
+def field_size(offsets: View, valid: View, bit: int, row: int) -> int:
+    """Bytes of a row of a binary column; -1 for null."""
+    if bit >= 0 and not is_set(valid, bit + row):
+        return -1
+    return offsets[row + 1] - offsets[row]
+
+
 def put_start(out: View, at: int, body: int, delta: int, step: int) -> int:
     """Write a record's length, attributes and deltas; return the place behind them."""
     at = put_varint(out, at, body)
@@ -171,12 +178,9 @@ class Framer:
                 start, first, end = at, row, at + HEADER
                 base = highest = stamps[row]
                 while row < rows:
-                    klen = vlen = -1
+                    klen = field_size(key_offsets, key_valid, key_bit, row)
+                    vlen = field_size(value_offsets, value_valid, value_bit, row)
                     headers = 0
-                    if key_bit < 0 or is_set(key_valid, key_bit + row):
-                        klen = key_offsets[row + 1] - key_offsets[row]
-                    if value_bit < 0 or is_set(value_valid, value_bit + row):
-                        vlen = value_offsets[row + 1] - value_offsets[row]
                     delta = wrap(stamps[row] - base)
                     body = 2 + varint_size(delta) + varint_size(row - first)
                     body += varint_size(klen) + varint_size(vlen)
@@ -241,9 +245,7 @@ class Framer:
 
     def content_size(self, at: int) -> int:
         """Bytes of a header's value; -1 for null."""
-        if self.content_bit >= 0 and not is_set(self.content_valid, self.content_bit + at):
-            return -1
-        return self.content_offsets[at + 1] - self.content_offsets[at]
+        return field_size(self.content_offsets, self.content_valid, self.content_bit, at)
 
     def put_headers(self, out: View, end: int, row: int, headers: int) -> int:
         """Write the headers of a row and return the place behind them."""

@@ -5,6 +5,7 @@ are not tried, though with old event times one of them might hold such a record.
 entries are believed only if the batch they name has just that maximum.
 """
 
+import bisect
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -44,6 +45,8 @@ class TimeLookup:
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup
         self._largest: dict[int, Largest] = {}
+        self._running: list[int] = []  # the largest timestamp up to each settled segment
+        self._running_of: list[int] = []
 
     def refresh(self) -> None:
         """Forget everything."""
@@ -51,10 +54,25 @@ class TimeLookup:
 
     def find(self, timestamp: int, start: int, end: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record at or after `timestamp` in [start, end)."""
-        for base in self._segments(end):
+        settled = self._settled(end)
+        at = bisect.bisect_left(self._running, timestamp, 0, settled)
+        if at < settled:
+            return self._search(self._lookup.bases[at], timestamp, start, end)
+        for base in self._segments(end, skip=settled):
             if self._reaches(base, end) >= timestamp:
                 return self._search(base, timestamp, start, end)
         return None
+
+    def _settled(self, end: int) -> int:
+        """How many leading segments are settled; `_running` then holds what they reach."""
+        bases = self._lookup.bases
+        if self._running_of is not bases:
+            self._running, self._running_of = [], bases
+        settled = max(bisect.bisect_left(bases, end) - 1, 0)
+        for base in bases[len(self._running) : settled]:
+            before = self._running[-1] if self._running else -1
+            self._running.append(max(before, self._reaches(base, end)))
+        return settled
 
     def latest(self, start: int, end: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record with the largest timestamp of all."""
@@ -64,10 +82,10 @@ class TimeLookup:
             return None
         return self._search(-negated, timestamp, start, end)
 
-    def _segments(self, end: int) -> Iterator[int]:
+    def _segments(self, end: int, *, skip: int = 0) -> Iterator[int]:
         """The segments below `end`; lists anew if the last one known doesn't go so far."""
         done = -1
-        for base in list(self._lookup.bases):
+        for base in self._lookup.bases[skip:]:
             if base < end:
                 done = base
                 yield base

@@ -134,7 +134,7 @@ def _judge_image(
     readers: bool,
 ) -> None:
     try:
-        if readers:  # before anybody has recovered it
+        if readers and rng.random() < 0.5:  # before anybody has recovered it
             tally.looks += 1
             after = [planned.after.view()]
             known = after if image.finished else [world.model.view(), *after]
@@ -146,7 +146,8 @@ def _judge_image(
             tally.again += number - 1
         elif rng.random() < 0.1:
             tally.again += recrash(image, world, planned, rng.randint(1, 30), rng)
-        judge(image.fs, world, planned, finished=image.finished)
+        go_on = rng.random() < 0.3
+        judge(image.fs, world, planned, finished=image.finished, go_on=go_on)
     except Exception as error:
         error.add_note(f"history: {world.history[:-1]}, then {planned.name}")
         error.add_note(f"crash: {image.how}")
@@ -171,7 +172,7 @@ def recrash(image: Image, world: World, planned: Planned, number: int, rng: rand
         return False
     for again in rng.sample(found, min(2, len(found))):
         try:
-            judge(again.fs, world, planned, finished=image.finished)
+            judge(again.fs, world, planned, finished=image.finished, go_on=False)
         except Exception as error:
             error.add_note(f"recovery crashed, too: {again.how}")
             raise

@@ -143,6 +143,10 @@ class World:
     def values(self, count: int, size: int = 0) -> list[bytes]:
         return [(b"v%d" % next(self._serial)).ljust(size, b".") for _ in range(count)]
 
+    def settle(self) -> None:
+        """Take the lock once: what was committed but not published, for want of disk, shows now."""
+        self.opened.committed(Identity(writer="nobody", batch=0, fingerprint=""))
+
     def run(self, planned: Planned) -> None:
         self.history.append(planned.name)
         self.clock.advance(10)
@@ -262,13 +266,21 @@ class Judgement(AssertionError):
     """The log holds what it must not, or lacks what it must hold."""
 
 
-def judge(fs: CrashFS, world: World, planned: Planned | None, *, finished: bool = False) -> Model:
-    """Recover the log on `fs`, check it, close it; return what it held in the end."""
+def judge(
+    fs: CrashFS,
+    world: World,
+    planned: Planned | None,
+    *,
+    finished: bool = False,
+    go_on: bool = True,
+) -> Model:
+    """Recover the log on `fs`, check it, close it if it went on; return what it held at last."""
     log = open_log(fs, world.clock, "rw", world.options)
     try:
-        return check(log, world, planned, finished=finished)
+        return check(log, world, planned, finished=finished, go_on=go_on)
     finally:
-        log.close()
+        if go_on:
+            log.close()
 
 
 def check(

@@ -190,6 +190,7 @@ def test_io_error_at_each_fsync(stage: bool) -> None:
             for seed in range(5):  # a failed call may not have happened after all, wholly
                 judge(world.fs.crash_clone(random.Random(seed)), world, planned)
             world.run(planned)
+        world.settle()
         assert view_of(world.opened) == planned.after.view()
         for seed in range(5):
             judge(world.fs.crash_clone(random.Random(seed)), world, planned, finished=True)
@@ -348,6 +349,7 @@ def test_permission_denied_at_each_call() -> None:
             world.fs.heal()
             assert view_of(world.opened) == world.model.view()
             world.run(planned)
+        world.settle()
         assert view_of(world.opened) == planned.after.view()
         judge(world.fs.crash_clone(random.Random(number)), world, planned, finished=True)
 

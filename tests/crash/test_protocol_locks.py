@@ -209,6 +209,7 @@ def broker_appends(fs: CrashFS, count: int, epoch: int) -> list[bytes]:
     names = [n for n in fs.listdir(f"{ROOT}/{TOPIC}-0") if n.endswith(".log")]
     with contextlib.suppress(FileNotFoundError):
         fs.unlink(f"{ROOT}/.kafka_cleanshutdown")
+        fs.sync_dir(ROOT)
     raw = bytearray(chunk(TOPIC, 0, values, 1_700_000_900_000).data or b"")
     rebase(raw, end, epoch)
     with fs.open(f"{ROOT}/{TOPIC}-0/{names[-1]}", write=True) as file:

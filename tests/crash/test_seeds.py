@@ -14,7 +14,6 @@ import pytest
 
 import sparklog
 from sparklog.errors import StorageUnavailableError
-from sparklog.log.commit import Identity
 from sparklog.testing.faults import Fault, SimulatedKill
 from tests.crash.harness import TOPIC, Planned, World, check, look, open_log, view_of
 
@@ -130,13 +129,9 @@ class History:
             self._open()
         if undone:
             planned = Planned(planned.name, world.model, planned.act)
-        self._settle()
+        world.settle()
         world.model = check(world.opened, world, planned, go_on=False)
         world.views.append(world.model.view())
-
-    def _settle(self) -> None:
-        """Take the lock once: what was committed but not published, for want of disk, shows now."""
-        self.world.opened.committed(Identity(writer="nobody", batch=0, fingerprint=""))
 
     def _open(self) -> None:
         self.world.run(self.world.plan_open())
@@ -146,7 +141,7 @@ class History:
         self.tally["reads"] += 1
         if world.log is None:
             self._open()
-        self._settle()
+        world.settle()
         if self.reader is None:
             self.reader = open_log(self.world.fs.process(), self.world.clock, "r")
         assert view_of(self.reader) == self.world.model.view()

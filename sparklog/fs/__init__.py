@@ -1,0 +1,31 @@
+"""The one door to local files: what the engine asks of a file system, and the real one.
+
+Everything that sparklog reads or writes on a local disk goes through a `FileSystem`, so that
+`sparklog.testing.crashfs` can stand behind the same door and lose what was never synced.
+"""
+
+from sparklog.fs.local import LocalFileSystem
+from sparklog.fs.protocol import (
+    Buffer,
+    File,
+    FileSystem,
+    LockFile,
+    Mapping,
+    read_bytes,
+    write_durably,
+)
+
+LOCAL = LocalFileSystem()
+"""The file system that everything uses unless a test passes another."""
+
+__all__ = [
+    "LOCAL",
+    "Buffer",
+    "File",
+    "FileSystem",
+    "LocalFileSystem",
+    "LockFile",
+    "Mapping",
+    "read_bytes",
+    "write_durably",
+]

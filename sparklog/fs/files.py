@@ -1,0 +1,160 @@
+"""Local files by descriptors, of which only so many are open at once."""
+
+import contextlib
+import errno
+import os
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Self
+
+from sparklog.errors import StorageUnavailableError
+from sparklog.fs.protocol import Buffer
+
+
+@contextlib.contextmanager
+def door(verb: str, path: str) -> Iterator[None]:
+    """Turn OSErrors of an operation into StorageUnavailableError."""
+    try:
+        yield
+    except (FileNotFoundError, FileExistsError):
+        raise
+    except OSError as error:
+        hint = {
+            errno.ENOSPC: "; free space on that disk, then repeat the call",
+            errno.EDQUOT: "; raise the quota, then repeat the call",
+            errno.EACCES: "; give this user the right to do so",
+            errno.EROFS: "; the file system is mounted read-only",
+        }.get(error.errno or 0, "")
+        raise StorageUnavailableError(f"can't {verb} {path}: {error.strerror}{hint}") from error
+
+
+pools: "weakref.WeakSet[Pool]" = weakref.WeakSet()
+
+
+class Pool:
+    """Keeps at most `limit` descriptors open; the least recently used one is closed first."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        # Weak: a file that nobody holds any more closes itself and must not be kept by us.
+        self._open: OrderedDict[int, weakref.ref[LocalFile]] = OrderedDict()
+        self._lock = threading.RLock()  # a collected file may come by while we hold it
+        pools.add(self)
+
+    def used(self, file: "LocalFile") -> None:
+        with self._lock:
+            self._open[id(file)] = weakref.ref(file)
+            surplus = [
+                self._open.popitem(last=False)[1]
+                for _ in range(max(0, len(self._open) - self._limit))
+            ]
+        for reference in surplus:
+            other = reference()
+            if other is not None and not other.release():
+                with self._lock:  # busy: it is asked again later
+                    self._open[id(other)] = reference
+
+    def gone(self, file: "LocalFile") -> None:
+        with self._lock:
+            self._open.pop(id(file), None)
+
+    def renew_locks(self) -> None:
+        """In a forked child: a lock may have been held by a thread that isn't there."""
+        self._lock = threading.RLock()
+        for reference in list(self._open.values()):
+            file = reference()
+            if file is not None:
+                file.renew_lock()
+
+
+class LocalFile:
+    """A file by its descriptor; the pool may close it between calls and it opens itself again."""
+
+    def __init__(self, path: str, flags: int, pool: Pool) -> None:
+        self.path = path
+        self._flags, self._pool = flags, pool
+        self._fd = -1
+        self._closed = False
+        self._lock = threading.Lock()
+        with self._descriptor("open"):
+            self._flags &= ~(os.O_CREAT | os.O_EXCL)  # opening again must not make it anew
+
+    @contextlib.contextmanager
+    def _descriptor(self, verb: str) -> Iterator[int]:
+        with self._lock, door(verb, self.path):
+            if self._closed:
+                raise ValueError(f"{self.path} is closed")
+            fresh = self._fd < 0
+            if fresh:
+                self._fd = os.open(self.path, self._flags | os.O_CLOEXEC, 0o644)
+            yield self._fd
+        if fresh:
+            self._pool.used(self)
+
+    def release(self) -> bool:
+        """Close the descriptor unless a call is using it (the pool asks for this)."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
+        finally:
+            self._lock.release()
+        return True
+
+    def renew_lock(self) -> None:
+        """See `Pool.renew_locks`."""
+        self._lock = threading.Lock()
+
+    def pread(self, size: int, at: int) -> bytes:
+        with self._descriptor("read") as fd:
+            data = os.pread(fd, size, at)
+            if len(data) == size or not data:
+                return data
+            parts = [data]
+            got = len(data)
+            while got < size and (data := os.pread(fd, size - got, at + got)):
+                parts.append(data)
+                got += len(data)
+            return b"".join(parts)
+
+    def pwrite(self, data: Buffer, at: int) -> None:
+        with self._descriptor("write") as fd:
+            view = memoryview(data).cast("B")
+            while view:
+                done = os.pwrite(fd, view, at)
+                view, at = view[done:], at + done
+
+    def truncate(self, size: int) -> None:
+        with self._descriptor("truncate") as fd:
+            os.ftruncate(fd, size)
+
+    def size(self) -> int:
+        with self._descriptor("stat") as fd:
+            return os.fstat(fd).st_size
+
+    def sync(self) -> None:
+        with self._descriptor("sync") as fd:
+            os.fdatasync(fd)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._pool.gone(self)
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_fd", -1) >= 0:
+            os.close(self._fd)
+            self._fd = -1

@@ -1,0 +1,117 @@
+"""The machine's own file system."""
+
+import mmap
+import os
+import resource
+
+from sparklog.fs.files import LocalFile, Pool, door
+from sparklog.fs.locks import LocalLockFile
+
+
+class LocalMapping:
+    """mmap of a closed file (an empty file has an empty view: mmap refuses those)."""
+
+    def __init__(self, path: str) -> None:
+        with door("map", path), open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            self._map = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) if size else None
+        self.data = memoryview(self._map) if self._map is not None else memoryview(b"")
+
+    def close(self) -> None:
+        # A NumPy view of the data may outlive us; the map then goes when the last view does.
+        self.data = memoryview(b"")
+        self._map = None
+
+
+class LocalFileSystem:
+    """The machine's own file system. `descriptors` bounds the files that are open at once."""
+
+    def __init__(self, descriptors: int | None = None) -> None:
+        if descriptors is None:
+            soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            descriptors = max(16, min(512, soft // 4))
+        self._pool = Pool(descriptors)
+
+    def open(self, path: str, *, create: bool = False, write: bool = False) -> LocalFile:
+        flags = os.O_RDWR if create or write else os.O_RDONLY
+        return LocalFile(path, flags | (os.O_CREAT if create else 0), self._pool)
+
+    def open_lock(self, path: str, *, create: bool = True) -> LocalLockFile:
+        return LocalLockFile(path, os.O_RDWR | (os.O_CREAT if create else 0))
+
+    def map(self, path: str) -> LocalMapping:
+        return LocalMapping(path)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def is_dir(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def size(self, path: str) -> int:
+        with door("stat", path):
+            return os.stat(path).st_size
+
+    def mtime_ms(self, path: str) -> int:
+        with door("stat", path):
+            return os.stat(path).st_mtime_ns // 1_000_000
+
+    def identity(self, path: str) -> tuple[int, int]:
+        with door("stat", path):
+            stat = os.stat(path)
+            return stat.st_dev, stat.st_ino
+
+    def listdir(self, path: str) -> list[str]:
+        with door("list", path):
+            return sorted(os.listdir(path))
+
+    def mkdir(self, path: str) -> None:
+        with door("make directory", path):
+            os.mkdir(path)
+
+    def rmdir(self, path: str) -> None:
+        with door("remove directory", path):
+            os.rmdir(path)
+
+    def unlink(self, path: str) -> None:
+        with door("delete", path):
+            os.unlink(path)
+
+    def rename(self, src: str, dst: str) -> None:
+        with door("rename", src):
+            os.rename(src, dst)
+
+    def link(self, src: str, dst: str) -> None:
+        with door("link", src):
+            os.link(src, dst)
+
+    def sync_dir(self, path: str) -> None:
+        with door("sync directory", path):
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def free_bytes(self, path: str) -> int:
+        with door("stat", path):
+            stat = os.statvfs(path)
+            return stat.f_bavail * stat.f_frsize
+
+    def boot_id(self) -> str:
+        with (
+            door("read", "/proc/sys/kernel/random/boot_id"),
+            open("/proc/sys/kernel/random/boot_id") as file,
+        ):
+            return file.read().strip()
+
+    def kind(self, path: str) -> str:
+        """The type of the mount that holds `path`. Source: proc(5), /proc/PID/mountinfo."""
+        real, best, kind = os.path.realpath(path) + "/", "", ""
+        with open("/proc/self/mountinfo") as file:
+            for line in file:
+                left, _, right = line.partition(" - ")
+                mount = left.split()[4].encode().decode("unicode_escape").rstrip("/") + "/"
+                if real.startswith(mount) and len(mount) >= len(best):
+                    best, kind = mount, right.split()[0]
+        return kind

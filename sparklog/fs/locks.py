@@ -1,0 +1,70 @@
+"""Linux's open-file-description locks.
+
+Unlike POSIX locks they survive the closing of another descriptor of the same file, work between
+threads, and conflict with Java's FileLock. Source: fcntl(2); why not POSIX locks: PROTOCOL, C3.
+"""
+
+import contextlib
+import fcntl
+import os
+import struct
+import weakref
+
+from sparklog.fs.files import LocalFile, Pool, pools
+
+_FLOCK = struct.Struct("hhqqi4x")  # struct flock on 64-bit Linux: type, whence, start, len, pid
+_lock_files: "weakref.WeakSet[LocalLockFile]" = weakref.WeakSet()
+
+
+class LocalLockFile(LocalFile):
+    """A file with open-file-description locks; its descriptor is never given to the pool."""
+
+    def __init__(self, path: str, flags: int) -> None:
+        super().__init__(path, flags, Pool(1 << 30))
+        _lock_files.add(self)
+
+    def try_lock(self, first: int, length: int, *, exclusive: bool) -> bool:
+        kind = fcntl.F_WRLCK if exclusive else fcntl.F_RDLCK
+        with self._descriptor("lock") as fd:
+            try:
+                self._set(fd, kind, first, length)
+            except (BlockingIOError, PermissionError):
+                return False
+            return True
+
+    def unlock(self, first: int, length: int) -> None:
+        with self._descriptor("unlock") as fd:
+            self._set(fd, fcntl.F_UNLCK, first, length)
+
+    @staticmethod
+    def _set(fd: int, kind: int, first: int, length: int) -> None:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, first, length, 0))
+
+    def is_current(self) -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            stat = os.stat(self.path)
+            return (stat.st_dev, stat.st_ino) == self.identity()
+        return False
+
+    def identity(self) -> tuple[int, int]:
+        with self._descriptor("stat") as fd:
+            stat = os.fstat(fd)
+            return stat.st_dev, stat.st_ino
+
+    def forget(self) -> None:
+        """Close without waiting for a lock that only the parent process could release."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd, self._closed = -1, True
+        self.renew_lock()
+
+
+def _forget_locks_in_child() -> None:
+    # A forked child shares the description, so it would hold the parent's locks past its death.
+    for file in list(_lock_files):
+        file.forget()
+    for pool in list(pools):
+        pool.renew_locks()
+
+
+os.register_at_fork(after_in_child=_forget_locks_in_child)
