@@ -36,7 +36,7 @@ class UnknownTopicError(InvalidRequestError):
 
 
 class RecordTooLargeError(InvalidRequestError):
-    """A record batch would exceed the topic's max.message.bytes (Kafka: RecordTooLargeException)."""
+    """A record batch would exceed max.message.bytes (Kafka: RecordTooLargeException)."""
 
 
 class UnsupportedVersionError(InvalidRequestError):
