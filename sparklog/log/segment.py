@@ -137,6 +137,8 @@ class Segment:
         """How many batches of `table` go in before an index is full: the segment must then roll."""
         if self._full(0, 0, limits):
             return 0
+        if not self._full(len(table), len(table), limits):  # one entry a batch at most
+            return len(table)
         if not self._full(*self._entries_of(table), limits):
             return len(table)
         low, high = 1, len(table)  # the least count that fills an index is in [low, high]
