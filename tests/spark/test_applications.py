@@ -1,0 +1,129 @@
+"""Whole applications: killed at random moments, under spark-submit, two at a time."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyspark
+import pytest
+
+import sparklog
+from sparklog.errors import SparklogError
+from tests.spark.driver import ROWS
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parents[2]
+DRIVER = str(Path(__file__).with_name("driver.py"))
+
+
+def environment(**more: str) -> dict[str, str]:
+    python_path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return {
+        **os.environ,
+        "PYTHONPATH": python_path.rstrip(os.pathsep),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        **more,
+    }
+
+
+def committed(path: Path) -> tuple[int, int]:
+    """Records of topics a and b that are committed by now."""
+    counts = []
+    for topic in ("a", "b"):
+        try:
+            with sparklog.open(path) as log:
+                counts.append(sum(end for _, end in log.offsets(topic).values()))
+        except SparklogError:
+            counts.append(0)  # no log, or no such topic yet
+    return counts[0], counts[1]
+
+
+def kill_rounds(base: Path, rounds: int, seed: int) -> None:
+    rng, path = random.Random(seed), base / "log"
+    output = base / "driver.log"
+    for n in range(rounds):
+        before = committed(path)
+        with output.open("a") as sink:
+            driver = subprocess.Popen(
+                [sys.executable, DRIVER, "stream", str(path), str(base)],
+                env=environment(),
+                stdout=sink,
+                stderr=sink,
+                start_new_session=True,
+            )
+        try:
+            until = time.monotonic() + 180
+            while any(now <= was for now, was in zip(committed(path), before, strict=True)):
+                assert driver.poll() is None, output.read_text()[-5000:]
+                assert time.monotonic() < until, f"round {n}: nothing committed"
+                time.sleep(0.05)
+            time.sleep(rng.uniform(0, 1.5))
+        finally:
+            os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
+    with sparklog.open(path, "rw"):  # recovery, and a clean close
+        pass
+    for topic, count in zip(("a", "b"), committed(path), strict=True):
+        with sparklog.open(path) as log:
+            found = log.read(topic, columns=["value"]).read_all()["value"].to_pylist()
+        assert sorted(int(v) for v in found) == list(range(count)), f"seed {seed}"
+        assert count % ROWS == 0
+
+
+def test_killed_driver_writes_exactly_once(tmp_path: Path) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    kill_rounds(tmp_path, 5, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_killed_driver_writes_exactly_once_50_times(tmp_path: Path) -> None:
+    kill_rounds(tmp_path, 50, random.randrange(2**32))
+
+
+def test_spark_submit_on_a_cluster_beside_another_application(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    where = [str(path), str(tmp_path / "checkpoint")]
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    done = threading.Event()
+    appended = [0]
+
+    def other() -> None:  # the second application: plain Python, at the same time
+        with sparklog.open(path, "rw") as log:
+            log.create_topic("c", 2, {"retention.ms": "-1"}, if_not_exists=True)
+            while not done.is_set():
+                log.append("c", pa.table({"value": [b"other"] * 10}), partition=0)
+                appended[0] += 10
+                done.wait(0.05)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    try:
+        run = subprocess.run(
+            [str(submit), "--master", "local-cluster[2,1,1024]", DRIVER, "once", *where],
+            env=environment(SUBMITTED="yes"),
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+    finally:
+        done.set()
+        thread.join()
+    assert run.returncode == 0, run.stderr[-5000:]
+    with sparklog.open(path) as log:
+        rows = log.read("c", columns=["value"]).read_all()["value"].to_pylist()
+        mine = [row for row in log.commits().to_pylist() if row["writer"] == "once"]
+    own = sorted(int(v) for v in rows if v != b"other")
+    assert own == list(range(20_000))
+    assert len(rows) - len(own) == appended[0] > 0
+    assert len({row["offset"] for row in mine}) == 1
+    assert "rows" in run.stdout

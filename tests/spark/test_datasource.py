@@ -1,0 +1,165 @@
+"""format("sparklog") for writing, several queries on one log, and log to log."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+import sparklog
+from sparklog.sink import SegmentSink
+
+pytestmark = pytest.mark.spark
+
+Numbers = Callable[..., DataFrame]
+Run = Callable[..., int]
+
+
+def values(path: str, topic: str) -> list[int]:
+    with sparklog.open(path) as log:
+        return sorted(
+            int(v) for v in log.read(topic, columns=["value"]).read_all()["value"].to_pylist()
+        )
+
+
+def test_batch_write_is_one_commit_and_leaves_the_log_closed(
+    spark: SparkSession, path: str
+) -> None:
+    df = spark.range(0, 1000, 1, 4).selectExpr(
+        "cast(id as string) key", "cast(id as string) value", "concat('t', id % 3) topic"
+    )
+    df.write.format("sparklog").mode("append").option("partitions", 2).save(path)
+    with sparklog.open(path) as log:
+        assert sorted(log.topics()) == ["t0", "t1", "t2"]
+        assert len({row["offset"] for row in log.commits().to_pylist()}) == 1
+    assert sorted(v for t in ("t0", "t1", "t2") for v in values(path, t)) == list(range(1000))
+    names = {entry.name for entry in Path(path).iterdir()}
+    assert ".kafka_cleanshutdown" in names and "sparklog_open" not in names
+    assert not [name for name in names if name.startswith("sparklog-chunk-")]
+
+
+def test_batch_write_that_fails_leaves_nothing(spark: SparkSession, path: str) -> None:
+    df = spark.range(0, 100, 1, 2).selectExpr(
+        "cast(id as string) value", "if(id = 77, 9, 0) as partition"
+    )
+    with pytest.raises(PySparkException, match="no partition 9"):
+        df.write.format("sparklog").mode("append").option("topic", "t").save(path)
+    with sparklog.open(path) as log:
+        assert log.offsets("t") == {0: (0, 0)}
+    assert not [n for n in Path(path).iterdir() if n.name.startswith("sparklog-chunk-")]
+
+
+def test_overwrite_and_wrong_options_are_refused(spark: SparkSession, path: str) -> None:
+    df = spark.range(1).selectExpr("'v' as value")
+    writer = df.write.format("sparklog").option("topic", "t")
+    with pytest.raises(PySparkException, match="can't be overwritten"):
+        writer.mode("overwrite").save(path)
+    with pytest.raises(PySparkException, match=r"kafka\.bootstrap\.servers .*use option path"):
+        writer.mode("append").option("kafka.bootstrap.servers", "x").save(path)
+
+
+def test_stream_write_is_exactly_once(
+    numbers: Numbers, run_batches: Run, path: str, checkpoint: str
+) -> None:
+    writer = (
+        numbers()
+        .writeStream.format("sparklog")
+        .option("path", path)
+        .option("topic", "t")
+        .option("partitions", "2")
+        .option("checkpointLocation", checkpoint)
+    )
+    last = run_batches(writer, 2)
+    for name in (f"{last}", f".{last}.crc"):
+        (Path(checkpoint) / "commits" / name).unlink()
+    last = run_batches(writer, 2)  # replays the last one first
+    assert values(path, "t") == list(range(100 * (last + 1)))
+    assert not [n for n in Path(path).iterdir() if n.name.startswith("sparklog-chunk-")]
+    for kind in ("offsets", "commits"):
+        (Path(checkpoint) / kind / f"{last}").unlink()
+        (Path(checkpoint) / kind / f".{last}.crc").unlink()
+    with pytest.raises(StreamingQueryException, match="BatchConflictError"):
+        run_batches(writer, 1)
+
+
+def test_checkpoint_by_conf_is_an_error_that_names_the_option(
+    spark: SparkSession, numbers: Numbers, path: str, checkpoint: str
+) -> None:
+    spark.conf.set("spark.sql.streaming.checkpointLocation", checkpoint)
+    try:
+        writer = numbers().writeStream.format("sparklog").option("path", path).option("topic", "t")
+        query = writer.trigger(availableNow=True).start()
+        with pytest.raises(StreamingQueryException, match="checkpointLocation"):
+            query.awaitTermination(60)
+    finally:
+        spark.conf.unset("spark.sql.streaming.checkpointLocation")
+
+
+def test_several_queries_share_a_log_and_a_topic(
+    numbers: Numbers, path: str, tmp_path: Path
+) -> None:
+    queries: list[StreamingQuery] = []
+    for n in range(3):
+        writer = (
+            numbers(rows=50)
+            .selectExpr(f"cast(cast(value as long) * 3 + {n} as string) as value")
+            .writeStream.option("checkpointLocation", str(tmp_path / f"checkpoint{n}"))
+        )
+        if n == 2:
+            writer = writer.format("sparklog").option("path", path).option("topic", "t")
+        else:
+            writer = writer.foreachBatch(SegmentSink(path, "t"))
+        queries.append(writer.trigger(processingTime="0 seconds").start())
+    try:
+        for query in queries:
+            while query.lastProgress is None or query.lastProgress["batchId"] < 4:
+                assert query.isActive, query.exception()
+                query.awaitTermination(0.2)
+    finally:
+        for query in queries:
+            query.stop()
+    found = values(path, "t")
+    assert len(found) == len(set(found))
+    for n in range(3):
+        mine = [v // 3 for v in found if v % 3 == n]
+        assert mine == list(range(len(mine))) and len(mine) >= 250
+    with sparklog.open(path) as log:
+        rows = [r for r in log.commits().to_pylist() if r["writer"] is not None]
+    spans = sorted((r["first"], r["end"]) for r in rows)
+    assert all(end == first for (_, end), (first, _) in pairwise(spans))
+    assert all(end - first == 50 for first, end in spans)  # nothing interleaves
+
+
+def test_log_to_log_keeps_every_column(
+    spark: SparkSession, path: str, checkpoint: str, tmp_path: Path
+) -> None:
+    df = spark.range(0, 500).selectExpr(
+        "cast(id as string) key",
+        "cast(id as string) value",
+        "array(struct('n' as key, cast(cast(id as string) as binary) as value)) headers",
+        "timestamp_millis(1700000000000 + id) as timestamp",
+    )
+    df.write.format("sparklog").mode("append").option("topic", "a").option("partitions", 2).save(
+        path
+    )
+    query = (
+        spark.readStream.format("sparklog")
+        .options(path=path, subscribe="a", startingOffsets="earliest", includeHeaders="true")
+        .load()
+        .writeStream.format("sparklog")
+        .options(path=str(tmp_path / "other"), topic="b", partitions="2")
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+    with sparklog.open(path) as first, sparklog.open(tmp_path / "other") as second:
+        names = ["key", "value", "partition", "offset", "timestamp", "headers"]
+        order = [("partition", "ascending"), ("offset", "ascending")]
+        assert (
+            first.read("a", columns=names).read_all().sort_by(order).to_pylist()
+            == second.read("b", columns=names).read_all().sort_by(order).to_pylist()
+        )
