@@ -18,12 +18,13 @@ from sparklog.errors import InvalidRequestError, RecordTooLargeError
 from sparklog.format import columns
 from sparklog.format.batch import (
     CRC_START,
+    HEADER,
     HEADER_SIZE,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
+    MAGIC,
     SEQUENCE_MAX,
     TRANSACTIONAL,
-    BatchHeader,
 )
 from sparklog.format.compression import SIZE_MAX, Codec, check_level, compress
 from sparklog.format.decoder import Decoder
@@ -36,7 +37,7 @@ BATCH_SIZE: Final = 16384  # batch.size
 MAX_MESSAGE_BYTES: Final = 1048588  # max.message.bytes
 
 # Framed in such pieces, so that the CRC or the codec finds the records still in the cache.
-_PIECE: Final = 1 << 18
+_PIECE: Final = 1 << 17
 _RECORD_OVERHEAD: Final = 36  # the most that varints and attributes of a record take
 _HEADER_OVERHEAD: Final = 10
 _FIRST, _COUNT, _START, _END, _BASE_TIME, _MAX_TIME = range(6)  # columns of Framer's table
@@ -257,19 +258,21 @@ def _pack(scratch: memoryview, frame: list[int], done: int, options: _Options) -
     """Header and compressed records of one framed batch."""
     first, count, start, end, base_time, max_time = frame
     records = compress(options.codec, scratch[start + HEADER_SIZE : end], options.level)
-    header = BatchHeader(
-        base_offset=options.base_offset + done + first,
-        length=HEADER_SIZE - LOG_OVERHEAD + len(records),
-        leader_epoch=options.leader_epoch,
-        attributes=options.attributes,
-        last_offset_delta=count - 1,
-        base_timestamp=base_time,
-        max_timestamp=max_time,
-        producer_id=options.producer_id,
-        producer_epoch=options.producer_epoch,
-        base_sequence=options.sequence(done + first),
-        count=count,
-    ).pack()
+    header = HEADER.pack(
+        options.base_offset + done + first,
+        HEADER_SIZE - LOG_OVERHEAD + len(records),
+        options.leader_epoch,
+        MAGIC,
+        0,  # the CRC takes its place below
+        options.attributes,
+        count - 1,
+        base_time,
+        max_time,
+        options.producer_id,
+        options.producer_epoch,
+        options.sequence(done + first),
+        count,
+    )
     crc = crc32c(records, crc32c(header[CRC_START:]))
     return [header[: CRC_START - 4], crc.to_bytes(4, "big"), header[CRC_START:], records]
 

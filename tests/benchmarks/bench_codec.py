@@ -1,6 +1,6 @@
 """Framing, parsing and compressed rates beside aiokafka's and kafka-python's record builders.
 
-    python tests/benchmarks/bench_codec.py [records]
+    python -m tests.benchmarks.bench_codec [records]
 
 16-byte keys, values of 100 B and 1 KB, batches of 16 KiB (Kafka's batch.size). All candidates
 run by turns in one process, and the least CPU time of a few rounds counts, so that other load
