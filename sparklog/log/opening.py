@@ -74,6 +74,7 @@ def open_session(
                 fs.mkdir(directory)
             fs.sync_dir(os.path.dirname(directory))
         check_sound(fs, directory)
+    _check_first(fs, directories)
     brokers_out: list[LockFile] = lock_out_brokers(fs, directories)
     session: Session | None = None
     try:
@@ -136,15 +137,19 @@ def _check_ledger(session: Session) -> None:
         )
 
 
-def _check_dirs(session: Session) -> None:
-    """Refuse log dirs in another order, or not all of them."""
-    fs, directories = session.fs, session.directories
+def _check_first(fs: FileSystem, directories: Sequence[str]) -> None:
+    """Refuse a list whose first log dir isn't the one with the ledger, before a second is made."""
     for directory in directories[1:]:
         if fs.is_dir(ledger_path(directory)) or fs.exists(os.path.join(directory, LOCK_NAME)):
             raise InvalidRequestError(
                 f"{directory} holds a log of its own: it must be the first of the log dirs "
                 f"({', '.join(directories)})"
             )
+
+
+def _check_dirs(session: Session) -> None:
+    """Refuse log dirs in another order, or not all of them."""
+    fs, directories = session.fs, session.directories
     for name, topic in session.state.topics.items():
         for partition, number in topic.dirs.items():
             known = number < len(directories)

@@ -342,7 +342,7 @@ def test_many_partitions_under_few_descriptors(
     import subprocess
     import sys
 
-    command = f"ulimit -n {descriptors}; exec \"$@\""
+    command = f'ulimit -n {descriptors}; exec "$@"'
     script = [sys.executable, "-c", MANY, str(tmp_path / "log"), str(partitions)]
     subprocess.run(["bash", "-c", command, "bash", *script], check=True, cwd=os.getcwd())
 
