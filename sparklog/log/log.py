@@ -12,6 +12,7 @@ from sparklog.config import LogOptions
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log import admin
+from sparklog.log.closing import close_session
 from sparklog.log.commit import (
     Chunk,
     CommitResult,
@@ -22,7 +23,7 @@ from sparklog.log.commit import (
     write_snapshot,
 )
 from sparklog.log.history import commits_table
-from sparklog.log.opening import close_session, open_session
+from sparklog.log.opening import open_session
 from sparklog.log.positions import Position, When, offsets_for_times, resolve, to_ms
 from sparklog.log.reading import check_isolation, follow, read_partition, schema_of
 from sparklog.log.session import Session

@@ -12,32 +12,21 @@ from collections.abc import Sequence
 from typing import Final
 
 from sparklog.clock import Clock
-from sparklog.config import LogOptions, TopicConfig
+from sparklog.config import LogOptions
 from sparklog.errors import DataCorruptionError, InvalidRequestError, LogLockedError
-from sparklog.format.checkpoint import parse_partition_metadata
-from sparklog.format.names import parse_partition_dir, snapshot_name
-from sparklog.fs import FileSystem, LockFile, read_bytes
-from sparklog.log.checkpoints import (
-    HIGH_WATERMARK,
-    LOG_START,
-    RECOVERY_POINT,
-    Offsets,
-    read_offsets,
-    write_offsets,
-)
-from sparklog.log.commit import write_snapshot
+from sparklog.format.names import parse_partition_dir
+from sparklog.fs import FileSystem, LockFile
+from sparklog.log.adoption import adopt, is_as_we_left_it
 from sparklog.log.effects import carry_out_all, publish_all, remove_tree
 from sparklog.log.guard import (
     GUARD_NAME,
     check_sound,
     is_guarded,
     lock_out_brokers,
-    lower_guard,
     raise_guard,
     was_clean,
 )
 from sparklog.log.ledger import (
-    LEDGER,
     LEDGER_TOPIC,
     Ledger,
     fold,
@@ -46,17 +35,14 @@ from sparklog.log.ledger import (
     ledger_path,
     whole_end,
 )
-from sparklog.log.load import LoadReport, load
 from sparklog.log.lock import LOCK_NAME
 from sparklog.log.partition import PartitionLog
 from sparklog.log.session import Session
-from sparklog.log.state import LogState, Record, TopicState
+from sparklog.log.state import LogState
 from sparklog.log.topics import INTERNAL, new_topic_id, partition_path
-from sparklog.log.walk import segment_bases
 from sparklog.log.watermarks import durable_floor
 
 _LOGGER: Final = logging.getLogger(__name__)
-_KEEP: Final = {"retention.ms": "-1"}  # nobody's records expire because we took a log over
 
 
 def open_session(
@@ -114,13 +100,13 @@ def _take_over(session: Session) -> None:
     if end:
         fold(fs, home, end, state=session.state, first=None)
         session.reload(end, generation=generation, fresh=True)
-        if not (clean and _is_as_we_left_it(session, found)):
-            _adopt(session, found, clean=clean)
+        if not (clean and is_as_we_left_it(session, found)):
+            adopt(session, found, clean=clean)
     else:
         _refuse_foreign(session)
         _make_ledger(session, generation)
         if found:
-            _adopt(session, found, clean=clean)
+            adopt(session, found, clean=clean)
     _check_dirs(session)
     carry_out_all(session, None)
     publish_all(session)
@@ -238,150 +224,3 @@ def _make_ledger(session: Session, generation: int) -> None:
     record = {**session.state.snapshot()}
     session.ledger.append(record, epoch=0, time_ms=session.clock(), sync=True)
     session.reload(session.ledger.end, generation=generation, fresh=True)
-
-
-def _is_as_we_left_it(session: Session, found: dict[tuple[str, int], int]) -> bool:
-    """Tell whether partitions, watermarks and ledger agree, as after our own clean close."""
-    fs, state = session.fs, session.state
-    known = {(t, p): d for t, topic in state.topics.items() for p, d in topic.dirs.items()}
-    if known != found:
-        return False
-    for topic, partition in known:
-        path = session.partition_path(topic, partition)
-        if _topic_id(fs, path) != state.topics[topic].id:
-            return False
-        first = segment_bases(fs, path)[:1]
-        if not first or first[0] > state.starts.get((topic, partition), 0):
-            return False
-    marks: Offsets = {}
-    for directory in session.directories:
-        marks |= read_offsets(session.fs, directory, HIGH_WATERMARK)
-    return all(marks.get(key) == end for key, end in session.state.ends.items())
-
-
-def _adopt(session: Session, found: dict[tuple[str, int], int], *, clean: bool) -> None:
-    """Load every partition as Kafka would and write what that gives into the ledger."""
-    fs, state = session.fs, session.state
-    points: Offsets = {}
-    starts: Offsets = {}
-    for directory in session.directories:
-        points |= read_offsets(fs, directory, RECOVERY_POINT)
-        starts |= read_offsets(fs, directory, LOG_START)
-    topics: dict[str, TopicState] = {}
-    loaded: dict[tuple[str, int], LoadReport] = {}
-    for (topic, partition), number in sorted(found.items()):
-        path = os.path.join(session.directories[number], f"{topic}-{partition}")
-        topic_id = _topic_id(fs, path)
-        before = state.topics.get(topic)
-        config = before.config if before is not None and before.id == topic_id else _KEEP
-        topics.setdefault(topic, TopicState(topic_id, dict(config), {}, adopted=True))
-        topics[topic].dirs[partition] = number
-        key = topic, partition
-        loaded[key] = load(
-            fs,
-            path,
-            TopicConfig.parse(config),
-            session.clock,
-            clean=clean,
-            recovery_point=points.get(key, 0),
-            log_start=starts.get(key, 0),
-        )
-        _refuse_open_transactions(key, loaded[key])
-    adopted = LogState(
-        topics=topics,
-        ends={key: report.end for key, report in loaded.items()},
-        starts={key: report.start for key, report in loaded.items() if report.start},
-    )
-    same = (adopted.ends, adopted.starts) == (state.ends, state.starts)
-    if same and {n: (t.id, t.dirs) for n, t in topics.items()} == {
-        n: (t.id, t.dirs) for n, t in state.topics.items()
-    }:
-        return  # a broker was here, or our mark was lost, but nothing that shows has changed
-    epoch = max([state.epoch, *(report.epoch for report in loaded.values())]) + 1
-    record: Record = {"kind": "adopt", **adopted.layout()}
-    whole = session.ledger.append(
-        record, epoch=epoch, time_ms=max(session.clock(), state.time_ms), sync=True
-    )
-    state.apply(whole)
-    _LOGGER.warning(
-        "%s: adopted %d partitions as a broker left them, leader epoch %d",
-        session.home,
-        len(found),
-        epoch,
-    )
-
-
-def _topic_id(fs: FileSystem, path: str) -> str:
-    name = os.path.join(path, "partition.metadata")
-    try:
-        return parse_partition_metadata(read_bytes(fs, name), path=name)
-    except FileNotFoundError:
-        return new_topic_id()
-
-
-def _refuse_open_transactions(key: tuple[str, int], report: LoadReport) -> None:
-    if report.open_transactions:
-        raise InvalidRequestError(
-            f"{key[0]}-{key[1]} has open transactions of producers "
-            f"{sorted(report.open_transactions)}: nobody here could end them, and read_committed "
-            "readers would never pass them. Let a broker end them, then open the log again; "
-            "mode='r' reads it as it is"
-        )
-
-
-def close_session(session: Session) -> None:
-    """Close; the last session of the log leaves it as a broker's clean stop would.
-
-    Raises what the disk raises; the locks are released in any case, and the next open recovers.
-    """
-    try:
-        with session.locked():
-            if session.lock.is_last() and _is_whole(session):
-                _leave_clean(session)
-    finally:
-        session.release()
-
-
-def _is_whole(session: Session) -> bool:
-    """Tell whether every partition is as the ledger says; what isn't is left for recovery."""
-    if session.offline:
-        return False
-    for topic, partition in session.state.ends:
-        if _is_closed(session, topic, partition):
-            continue
-        log = session.writer(topic, partition)
-        if log.size_on_disk() != log.state.size:
-            _LOGGER.warning("%s: unexpected size, not closed as clean", log.path)
-            return False
-    return True
-
-
-def _is_closed(session: Session, topic: str, partition: int) -> bool:
-    """Tell whether nothing came since a clean close, whose last act is the snapshot at the end."""
-    end = session.state.ends[topic, partition]
-    path = os.path.join(session.partition_path(topic, partition), snapshot_name(end))
-    return end > 0 and session.fs.exists(path)
-
-
-def _leave_clean(session: Session) -> None:
-    if session.state.unsynced:
-        write_snapshot(session)
-    fs, state = session.fs, session.state
-    for topic, partition in state.ends:
-        if not _is_closed(session, topic, partition):
-            session.writer(topic, partition).close()
-    session.ledger.log.close()
-    for number, directory in enumerate(session.directories):
-        mine = {key: end for key, end in state.ends.items() if _dir_of(state, key) == number}
-        if directory == session.home:
-            mine[LEDGER] = session.ledger.end
-        starts = {key: state.starts[key] for key in mine.keys() & state.starts.keys()}
-        write_offsets(fs, directory, RECOVERY_POINT, mine)
-        write_offsets(fs, directory, LOG_START, starts)
-        write_offsets(fs, directory, HIGH_WATERMARK, mine)
-    publish_all(session)
-    lower_guard(fs, session.directories)
-
-
-def _dir_of(state: LogState, key: tuple[str, int]) -> int:
-    return state.topics[key[0]].dirs[key[1]]

@@ -118,7 +118,7 @@ class TestNobodysFilesAreDeleted:
                 log.create_topic("t")
             log.create_topic("u")
             log.delete_topic("u")
-        strays = [p for p in (tmp_path / "l").glob("t-0*")]
+        strays = list((tmp_path / "l").glob("t-0*"))
         assert [(p / "precious").read_text() for p in strays] == ["data"]
 
     def test_a_directory_that_only_ends_in_delete_stays(self, tmp_path: Path) -> None:

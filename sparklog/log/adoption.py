@@ -1,0 +1,117 @@
+"""A directory that no session of ours has open: as we left it, or as a broker did since.
+
+A broker's own rules say where its logs end; the ledger takes that over in one `adopt` record.
+"""
+
+import logging
+import os
+from typing import Final
+
+from sparklog.config import TopicConfig
+from sparklog.errors import InvalidRequestError
+from sparklog.format.checkpoint import parse_partition_metadata
+from sparklog.fs import FileSystem, read_bytes
+from sparklog.log.checkpoints import (
+    HIGH_WATERMARK,
+    LOG_START,
+    RECOVERY_POINT,
+    Offsets,
+    read_offsets,
+)
+from sparklog.log.load import LoadReport, load
+from sparklog.log.session import Session
+from sparklog.log.state import LogState, Record, TopicState
+from sparklog.log.topics import new_topic_id
+from sparklog.log.walk import segment_bases
+
+_LOGGER: Final = logging.getLogger(__name__)
+_KEEP: Final = {"retention.ms": "-1"}  # nobody's records expire because we took a log over
+
+
+def is_as_we_left_it(session: Session, found: dict[tuple[str, int], int]) -> bool:
+    """Tell whether partitions, watermarks and ledger agree, as after our own clean close."""
+    fs, state = session.fs, session.state
+    known = {(t, p): d for t, topic in state.topics.items() for p, d in topic.dirs.items()}
+    if known != found:
+        return False
+    for topic, partition in known:
+        path = session.partition_path(topic, partition)
+        if _topic_id(fs, path) != state.topics[topic].id:
+            return False
+        first = segment_bases(fs, path)[:1]
+        if not first or first[0] > state.starts.get((topic, partition), 0):
+            return False
+    marks: Offsets = {}
+    for directory in session.directories:
+        marks |= read_offsets(session.fs, directory, HIGH_WATERMARK)
+    return all(marks.get(key) == end for key, end in session.state.ends.items())
+
+
+def adopt(session: Session, found: dict[tuple[str, int], int], *, clean: bool) -> None:
+    """Load every partition as Kafka would and write what that gives into the ledger."""
+    fs, state = session.fs, session.state
+    points: Offsets = {}
+    starts: Offsets = {}
+    for directory in session.directories:
+        points |= read_offsets(fs, directory, RECOVERY_POINT)
+        starts |= read_offsets(fs, directory, LOG_START)
+    topics: dict[str, TopicState] = {}
+    loaded: dict[tuple[str, int], LoadReport] = {}
+    for (topic, partition), number in sorted(found.items()):
+        path = os.path.join(session.directories[number], f"{topic}-{partition}")
+        topic_id = _topic_id(fs, path)
+        before = state.topics.get(topic)
+        config = before.config if before is not None and before.id == topic_id else _KEEP
+        topics.setdefault(topic, TopicState(topic_id, dict(config), {}, adopted=True))
+        topics[topic].dirs[partition] = number
+        key = topic, partition
+        loaded[key] = load(
+            fs,
+            path,
+            TopicConfig.parse(config),
+            session.clock,
+            clean=clean,
+            recovery_point=points.get(key, 0),
+            log_start=starts.get(key, 0),
+        )
+        _refuse_open_transactions(key, loaded[key])
+    adopted = LogState(
+        topics=topics,
+        ends={key: report.end for key, report in loaded.items()},
+        starts={key: report.start for key, report in loaded.items() if report.start},
+    )
+    same = (adopted.ends, adopted.starts) == (state.ends, state.starts)
+    if same and {n: (t.id, t.dirs) for n, t in topics.items()} == {
+        n: (t.id, t.dirs) for n, t in state.topics.items()
+    }:
+        return  # a broker was here, or our mark was lost, but nothing that shows has changed
+    epoch = max([state.epoch, *(report.epoch for report in loaded.values())]) + 1
+    record: Record = {"kind": "adopt", **adopted.layout()}
+    whole = session.ledger.append(
+        record, epoch=epoch, time_ms=max(session.clock(), state.time_ms), sync=True
+    )
+    state.apply(whole)
+    _LOGGER.warning(
+        "%s: adopted %d partitions as a broker left them, leader epoch %d",
+        session.home,
+        len(found),
+        epoch,
+    )
+
+
+def _topic_id(fs: FileSystem, path: str) -> str:
+    name = os.path.join(path, "partition.metadata")
+    try:
+        return parse_partition_metadata(read_bytes(fs, name), path=name)
+    except FileNotFoundError:
+        return new_topic_id()
+
+
+def _refuse_open_transactions(key: tuple[str, int], report: LoadReport) -> None:
+    if report.open_transactions:
+        raise InvalidRequestError(
+            f"{key[0]}-{key[1]} has open transactions of producers "
+            f"{sorted(report.open_transactions)}: nobody here could end them, and read_committed "
+            "readers would never pass them. Let a broker end them, then open the log again; "
+            "mode='r' reads it as it is"
+        )

@@ -1,0 +1,83 @@
+"""Closing a log: the last session leaves what a broker's clean stop would leave."""
+
+import logging
+import os
+from typing import Final
+
+from sparklog.format.names import snapshot_name
+from sparklog.log.checkpoints import (
+    HIGH_WATERMARK,
+    LOG_START,
+    RECOVERY_POINT,
+    write_offsets,
+)
+from sparklog.log.commit import write_snapshot
+from sparklog.log.effects import publish_all
+from sparklog.log.guard import (
+    lower_guard,
+)
+from sparklog.log.ledger import (
+    LEDGER,
+)
+from sparklog.log.session import Session
+from sparklog.log.state import LogState
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+def close_session(session: Session) -> None:
+    """Close; the last session of the log leaves it as a broker's clean stop would.
+
+    Raises what the disk raises; the locks are released in any case, and the next open recovers.
+    """
+    try:
+        with session.locked():
+            if session.lock.is_last() and _is_whole(session):
+                _leave_clean(session)
+    finally:
+        session.release()
+
+
+def _is_whole(session: Session) -> bool:
+    """Tell whether every partition is as the ledger says; what isn't is left for recovery."""
+    if session.offline:
+        return False
+    for topic, partition in session.state.ends:
+        if _is_closed(session, topic, partition):
+            continue
+        log = session.writer(topic, partition)
+        if log.size_on_disk() != log.state.size:
+            _LOGGER.warning("%s: unexpected size, not closed as clean", log.path)
+            return False
+    return True
+
+
+def _is_closed(session: Session, topic: str, partition: int) -> bool:
+    """Tell whether nothing came since a clean close, whose last act is the snapshot at the end."""
+    end = session.state.ends[topic, partition]
+    path = os.path.join(session.partition_path(topic, partition), snapshot_name(end))
+    return end > 0 and session.fs.exists(path)
+
+
+def _leave_clean(session: Session) -> None:
+    if session.state.unsynced:
+        write_snapshot(session)
+    fs, state = session.fs, session.state
+    for topic, partition in state.ends:
+        if not _is_closed(session, topic, partition):
+            session.writer(topic, partition).close()
+    session.ledger.log.close()
+    for number, directory in enumerate(session.directories):
+        mine = {key: end for key, end in state.ends.items() if _dir_of(state, key) == number}
+        if directory == session.home:
+            mine[LEDGER] = session.ledger.end
+        starts = {key: state.starts[key] for key in mine.keys() & state.starts.keys()}
+        write_offsets(fs, directory, RECOVERY_POINT, mine)
+        write_offsets(fs, directory, LOG_START, starts)
+        write_offsets(fs, directory, HIGH_WATERMARK, mine)
+    publish_all(session)
+    lower_guard(fs, session.directories)
+
+
+def _dir_of(state: LogState, key: tuple[str, int]) -> int:
+    return state.topics[key[0]].dirs[key[1]]
