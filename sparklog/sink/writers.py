@@ -47,7 +47,11 @@ class _Writer:
         if self._plan is None:
             log = sessions.writing(self._options)
             self._plan = plan_tasks(self._options, log, f"w{uuid.uuid4().hex}", self._columns)
+            self._planned()
         return self.__dict__
+
+    def _planned(self) -> None:
+        """The tasks' work is planned, and the commit will come in another process."""
 
     def _stage(self, batches: Iterator[pa.RecordBatch]) -> Staged:
         assert self._plan is not None
@@ -61,6 +65,9 @@ def _chunks(messages: list[WriterCommitMessage | None]) -> list[Chunk]:
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """`df.write`: all partitions in one commit, and the log closed cleanly after it."""
+
+    def _planned(self) -> None:
+        sessions.close(self._options.path)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage one task's rows; runs in an executor."""

@@ -1,6 +1,6 @@
 """Sink and source in Spark, both cores, beside their ceilings and Spark's Kafka connector.
 
-    python -m tests.benchmarks.bench_spark [--seconds 3] [--memory GB]
+    python -m tests.benchmarks.bench_spark [--rows N] [--codecs none lz4] [--memory GB]
 
 The ceiling of the sink is the same rows through a mapInArrow that only counts; that of the source
 is one prebuilt Arrow batch yielded over and over. The connector has a broker on this machine and
@@ -372,6 +372,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=4_000_000, help="of 100 B; a quarter of 1 KB")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--memory", type=float, default=0, help="GB of a topic to write and read")
+    parser.add_argument("--codecs", nargs="+", default=CODECS)
+    parser.add_argument("--values", nargs="+", type=int, default=VALUE_BYTES)
     given, _ = parser.parse_known_args()
     base = Path(tempfile.mkdtemp(prefix="sparklog-bench-"))
     try:
@@ -380,9 +382,9 @@ def main() -> None:
             sparklog.register(spark)
             bench = Bench(spark, base, kafka, given.rounds)
             found: list[Row] = []
-            for value_bytes in VALUE_BYTES:
+            for value_bytes in given.values:
                 count = given.rows if value_bytes == 100 else given.rows // 4
-                for codec in CODECS:
+                for codec in given.codecs:
                     found += bench.sinks(count, value_bytes, codec)
                     found += bench.sources(count, value_bytes, codec)
             print_rows("Spark, both cores", found)
