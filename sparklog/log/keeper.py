@@ -90,7 +90,7 @@ class ProducerKeeper:
         """Write the state at the log's end, unless it is on disk already; the caller syncs."""
         names = self._fs.listdir(self._path)
         known = [offset for offset in snapshot_offsets(names) if offset <= end]
-        if end <= max(known, default=max(start, bases_of(names)[0])):
+        if end <= max([start, bases_of(names)[0], *known]):
             return None
         return write_snapshot(self._fs, self._path, self.at(end, start))
 

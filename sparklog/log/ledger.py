@@ -21,7 +21,7 @@ from sparklog.format.records import Decoder, encode
 from sparklog.format.scan import scan
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.partition import PartitionLog
-from sparklog.log.reader import PartitionReader
+from sparklog.log.reader import PartitionReader, StaleReadError
 from sparklog.log.state import FORMAT_VERSION, LogState, Record
 
 LEDGER_TOPIC: Final = "__sparklog_commits"
@@ -142,8 +142,16 @@ def replay(fs: FileSystem, directory: str, first: int, end: int) -> Iterator[tup
     if first >= end:
         return
     reader = PartitionReader(fs, ledger_path(directory), LEDGER_TOPIC, 0)
-    for rows in reader.read(first, end, columns=("offset", "value")):
-        yield from parse_rows(rows)
+    try:
+        for rows in reader.read(first, end, columns=("offset", "value")):
+            yield from parse_rows(rows)
+    except StaleReadError as error:
+        raise DataCorruptionError(
+            f"{error}; restore this file from a copy",
+            path=ledger_path(directory),
+            first=first,
+            end=end,
+        ) from error
 
 
 def parse_rows(rows: pa.RecordBatch) -> Iterator[tuple[int, Record]]:

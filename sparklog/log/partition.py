@@ -15,12 +15,12 @@ from sparklog.clock import Clock
 from sparklog.config import TopicConfig
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.batch import Buffer
-from sparklog.format.checkpoint import format_partition_metadata
-from sparklog.format.names import PARTITION_METADATA
+from sparklog.format.checkpoint import format_epochs, format_partition_metadata
+from sparklog.format.names import EPOCH_CHECKPOINT, PARTITION_METADATA
 from sparklog.format.scan import rebase, rebase_headers, scan
 from sparklog.fs import File, FileSystem
 from sparklog.log import undo as _undo
-from sparklog.log.epochs import EpochCache, write_epochs
+from sparklog.log.epochs import EpochCache
 from sparklog.log.incoming import checked
 from sparklog.log.keeper import ProducerKeeper
 from sparklog.log.producers import EXPIRATION_MS, ProducerState, has_producers
@@ -88,7 +88,8 @@ class PartitionLog:
         fs.mkdir(path)
         metadata = fs.open(joined(path, PARTITION_METADATA), create=True)
         metadata.pwrite(format_partition_metadata(topic_id), 0)
-        write_epochs(fs, path, [])
+        epochs = fs.open(joined(path, EPOCH_CHECKPOINT), create=True)  # `sync` makes it durable
+        epochs.pwrite(format_epochs([]), 0)
         log = cls(
             fs,
             path,
@@ -98,7 +99,7 @@ class PartitionLog:
             start_offset=start_offset,
             producer_id_expiration_ms=producer_id_expiration_ms,
         )
-        log._unsynced.append(metadata)
+        log._unsynced += [metadata, epochs]
         log._segment = log._new_segment()
         log._jitter_ms = log._draw_jitter()
         return log
@@ -371,14 +372,11 @@ class PartitionLog:
         """
         _undo.undo_at(fs, path, state)
 
-    @staticmethod
-    def valid_end(fs: FileSystem, path: str, first: int) -> int:
-        """Return the offset up to which whole, valid, gapless batches follow `first`."""
-        return valid_end(fs, path, first)
-
     def close(self) -> None:
         """Close cleanly: final time entry, snapshot at the end, nothing stray, all durable."""
         active = self._active
+        if self.start_offset:  # a crash may have come between the log start and this
+            self._epochs.truncate_from_start(self.start_offset)
         active.finish()
         self._snapshot()
         self._keeper.remove_strays(active.end, self.start_offset)

@@ -32,7 +32,7 @@ from sparklog.log.ledger import (
 from sparklog.log.lock import Page, offline_from
 from sparklog.log.lookup import StaleReadError
 from sparklog.log.partition import PartitionLog, SegmentState
-from sparklog.log.recovery import recover
+from sparklog.log.recovery import recover, valid_end
 from sparklog.log.state import LogState, Record
 from sparklog.log.watermarks import durable_floor
 
@@ -212,7 +212,7 @@ def _whole(session: "Session", prefix: LogState, record: Record) -> bool:
             path = session.partition_path(topic, int(partition))
             if not session.fs.is_dir(path):
                 return False
-            if PartitionLog.valid_end(session.fs, path, first) < end:
+            if valid_end(session.fs, path, first) < end:
                 return False
     return True
 

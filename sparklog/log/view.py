@@ -142,7 +142,9 @@ class View:
         starts: Offsets = {}
         for directory in self._directories:
             starts |= read_offsets(self._fs, directory, LOG_START)
-        first = {key: max(starts.get(key, 0), self._first_base(key)) for key in keys}
+        first = {key: starts.get(key, 0) for key in keys}
+        if not is_guarded(self._fs, self.home):  # a broker may have deleted segments since
+            first = {key: max(start, self._first_base(key)) for key, start in first.items()}
         ends = self._ends(keys)
         # A partition that is not published yet was made just now: nothing of it is committed.
         return {key: (first[key], max(first[key], ends.get(key, 0))) for key in keys}

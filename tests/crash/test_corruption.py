@@ -30,7 +30,7 @@ def small_world(*, close: bool = True) -> World:
     world = World()
     world.open()
     world.run(world.plan_create(TOPIC))
-    for number in range(7):
+    for number in range(12):
         world.clock.advance(1000)
         world.run(world.plan_append(ONE, 1 + number % 2))
     world.run(world.plan_commit({ONE: 1, TWO: 1}))
@@ -135,7 +135,7 @@ def test_every_bit_of_a_small_file(name: str, mode: str) -> None:
 @pytest.mark.parametrize("mode", ["r", "rw"])
 def test_every_bit_of_the_ledger(mode: str) -> None:
     """With the watermarks gone, too, readers depend on it; writers always do."""
-    world = small_world()
+    world = small_world(close=mode == "rw")
     if mode == "r":
         world.fs.unlink(f"{ROOT}/sparklog.watermarks")
     path = segments(world.fs, topic="__sparklog_commits")[-1]
@@ -204,6 +204,8 @@ def test_a_damaged_segment_below_the_end(how: str, which: int, unclean: bool) ->
     world = small_world(close=not unclean)
     fs = world.fs.crash_clone(mode="all") if unclean else world.fs.kill_clone()
     path = segments(fs)[which]
+    if (how, which, unclean) == ("missing", 0, False):
+        pytest.skip("after a clean close a broker may have deleted it: retention")
     DAMAGES[how](fs, path)
     before = {n: d for n, d in tree(fs).items() if n.startswith(f"{ROOT}/t-") and "log" in n}
     with pytest.raises(DataCorruptionError) as caught, open_log(fs, world.clock, "r") as log:
@@ -237,7 +239,7 @@ def test_damaged_helpers_are_rebuilt(how: str, suffix: str, unclean: bool) -> No
     world = small_world(close=not unclean)
     fs = world.fs.crash_clone(mode="all") if unclean else world.fs.kill_clone()
     directory = f"{ROOT}/{TOPIC}-0"
-    names = [n for n in fs.listdir(directory) if n.endswith(suffix)]
+    names = [n for n in fs.listdir(directory) if n.endswith(f".{suffix}")]
     expected = everything(fs.kill_clone(), world, "r")
     for name in names:
         DAMAGES[how](fs, f"{directory}/{name}")
