@@ -81,12 +81,12 @@ def explore(
     seeds: int = 1,
     tally: Tally | None = None,
     readers: bool = True,
-    deep: bool = False,
+    deep: int = 0,
 ) -> Tally:
     """Run `planned` once, crash it everywhere, judge each different outcome.
 
-    With `deep`, recovery itself is crashed at every call, too; otherwise at one call of every
-    tenth. The world goes on behind the finished operation.
+    With `deep`, recovery from each `deep`th image is crashed at every call, too; otherwise, from
+    about a tenth of them, at one call. The world goes on behind the finished operation.
     """
     tally = tally if tally is not None else Tally()
     rng = random.Random(zlib.crc32(planned.name.encode()))
@@ -118,7 +118,15 @@ def explore(
             continue
         seen.add(key)
         tally.judged += 1
-        _judge_image(image, world, planned, tally, rng, deep=deep, readers=readers)
+        _judge_image(
+            image,
+            world,
+            planned,
+            tally,
+            rng,
+            deep=deep > 0 and tally.judged % deep == 0,
+            readers=readers,
+        )
     world.model, world.views = after, all_views
     return tally
 

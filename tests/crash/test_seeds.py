@@ -46,10 +46,10 @@ class History:
             self._open()
         planned, times = self._plan(), 1
         chance = rng.random()
-        if chance < 0.10:
+        if chance < 0.05:
             fault = rng.choice((Fault.KILL, Fault.KILL, Fault.TORN_KILL))
             world.fs.fail_at(rng.randint(1, 40 if fault is Fault.KILL else 12), fault)
-        elif chance < 0.16:
+        elif chance < 0.08:
             fault = rng.choice((Fault.NO_SPACE, Fault.IO_ERROR, Fault.DENIED))
             times = rng.choice((1, 1, 3))
             world.fs.fail_at(rng.randint(1, 25), fault, times=times)
@@ -60,7 +60,7 @@ class History:
         except StorageUnavailableError:
             self._failed(planned, undone=times == 1)
         world.fs.heal()
-        if rng.random() < 0.05:
+        if rng.random() < 0.02:
             self._read()
 
     def _plan(self) -> Planned:
