@@ -24,7 +24,6 @@ from sparklog.log.epochs import EpochCache
 from sparklog.log.incoming import checked
 from sparklog.log.keeper import ProducerKeeper
 from sparklog.log.producers import EXPIRATION_MS, ProducerState, has_producers
-from sparklog.log.recovery import valid_end
 from sparklog.log.rolling import entry_limits, fit
 from sparklog.log.segment import Segment
 from sparklog.log.undo import SegmentState

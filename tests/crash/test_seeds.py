@@ -14,6 +14,7 @@ import pytest
 
 import sparklog
 from sparklog.errors import StorageUnavailableError
+from sparklog.testing.disk import Mode
 from sparklog.testing.faults import Fault, SimulatedKill
 from tests.crash.harness import TOPIC, Planned, World, check, look, open_log, view_of
 
@@ -107,7 +108,7 @@ class History:
         world, rng = self.world, self.rng
         world.log = None
         if rng.random() < 0.6:
-            mode = rng.choice(("random", "random", "random", "strict", "all"))
+            mode: Mode = rng.choice(("random", "random", "random", "strict", "all"))
             self.tally[f"power cuts ({mode})"] += 1
             world.fs = world.fs.crash_clone(rng, mode)
             world.others.clear()

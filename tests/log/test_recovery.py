@@ -13,7 +13,7 @@ from sparklog.errors import DataCorruptionError
 from sparklog.format.names import index_name, log_name, timeindex_name
 from sparklog.fs import LOCAL
 from sparklog.log.partition import PartitionLog
-from sparklog.log.recovery import recover
+from sparklog.log.recovery import recover, valid_end
 from sparklog.log.walk import segment_bases
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Fault, SimulatedKill
@@ -252,10 +252,10 @@ def test_recovery_may_be_cut_itself() -> None:
 def test_valid_end_follows_whole_batches_only(tmp_path: Path) -> None:
     log = filled(tmp_path / "t-0")
     bases = segment_bases(LOCAL, log.path)
-    assert PartitionLog.valid_end(LOCAL, log.path, 3) == 20
-    assert PartitionLog.valid_end(LOCAL, log.path, 20) == 20
+    assert valid_end(LOCAL, log.path, 3) == 20
+    assert valid_end(LOCAL, log.path, 20) == 20
     last = os.path.join(log.path, log_name(bases[-1]))
     os.truncate(last, os.path.getsize(last) - 1)
-    assert PartitionLog.valid_end(LOCAL, log.path, 3) == 19
+    assert valid_end(LOCAL, log.path, 3) == 19
     flip(os.path.join(log.path, log_name(bases[1])), 70)
-    assert PartitionLog.valid_end(LOCAL, log.path, 3) == bases[1]
+    assert valid_end(LOCAL, log.path, 3) == bases[1]
