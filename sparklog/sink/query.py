@@ -1,9 +1,11 @@
 """The running query, as seen from inside foreachBatch; the only place that asks Spark's JVM."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import DataFrame
+
+_KNOWN_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,9 @@ class _Handles:
     execution: Any
 
 
+_known: dict[str, Query] = {}  # run id -> query; of this process's runs, a few
+
+
 def running(df: DataFrame) -> Query | None:
     """Find the query that calls foreachBatch with `df`; None outside of one, and on Connect.
 
@@ -44,19 +49,32 @@ def running(df: DataFrame) -> Query | None:
     """
     if not hasattr(df, "_jdf"):  # Spark Connect: no JVM here
         return None
+    context = df.sparkSession.sparkContext
+    query_id = context.getLocalProperty("sql.streaming.queryId")
+    run = context.getLocalProperty("spark.jobGroup.id")  # a query's jobs are grouped by its run
+    if query_id is None or run is None:
+        return None
+    query = _known.get(run)
+    if query is None:
+        query = _look_up(df, query_id, run)
+        if query is not None:
+            _known[run] = query
+            while len(_known) > _KNOWN_MAX:
+                _known.pop(next(iter(_known)), None)
+    return query
+
+
+def _look_up(df: DataFrame, query_id: str, run: str) -> Query | None:
     session = df.sparkSession
     context = session.sparkContext
-    query_id = context.getLocalProperty("sql.streaming.queryId")
-    if query_id is None:
-        return None
     jvm: Any = context._jvm
     key = jvm.java.util.UUID.fromString(query_id)
     execution = session._jsparkSession.sharedState().activeStreamingQueries().get(key)
-    if execution is None:
+    if execution is None or execution.runId().toString() != run:
         return None
     return Query(
         query_id,
-        execution.runId().toString(),
+        run,
         execution.resolvedCheckpointRoot(),
         context.applicationId,
         _Handles(jvm, execution),

@@ -1,6 +1,7 @@
 """`SegmentSink`: what foreachBatch calls, each micro-batch into the log exactly once."""
 
 import logging
+import os
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from sparklog.fs import LOCAL
 from sparklog.log.commit import Chunk, CommitResult
 from sparklog.log.log import Log, split_path
 from sparklog.log.staging import chunk_label, sweep_chunks
+from sparklog.log.topics import TOPICS_NAME, TopicInfo
 from sparklog.sink import messages, sessions
 from sparklog.sink.columns import chosen
 from sparklog.sink.guess import Guess
@@ -30,6 +32,7 @@ _LOGGER: Final = logging.getLogger("sparklog.sink")
 _SWEEP_EVERY: Final = 100
 _seen: dict[tuple[str, str, str], int] = {}  # (path, writer, run) -> last micro-batch
 _guesses: dict[tuple[str, str], Guess] = {}
+_topics: dict[str, tuple[tuple[int, ...], dict[str, TopicInfo]]] = {}
 _mutex = threading.Lock()
 
 
@@ -52,6 +55,7 @@ class SegmentSink:
         Raises: InvalidRequestError.
         """
         self._options = parse({"path": path, "topic": topic, **options})
+        self._checked: tuple[str, list[str]] = "", []  # run id, its columns
 
     def __call__(self, df: DataFrame, batch: int) -> None:
         """Write micro-batch `batch`. Called by Spark; one Spark job, none for a small batch's rows.
@@ -59,8 +63,8 @@ class SegmentSink:
         Raises: InvalidRequestError for bad columns, rows or a missing identity, BatchConflictError,
         StorageUnavailableError: nothing of the micro-batch is then in the log.
         """
-        columns = chosen(df.schema, self._options)
         query = running(df)
+        columns = self._chosen(df, query)
         planned = of_query(self._options, query, batch)
         seen = self._options.path or "", planned.identity.writer, query.run if query else ""
         with _mutex:
@@ -71,18 +75,33 @@ class SegmentSink:
                     "option name"
                 )
             before, _seen[seen] = _seen.get(seen, -1), batch
+        first = before < 0 or query is None
         try:
-            self._write(df, columns, planned, query)
+            self._write(df, columns, planned, query, first=first)
         except BaseException:
             with _mutex:
                 _seen[seen] = before
             raise
 
+    def _chosen(self, df: DataFrame, query: Query | None) -> list[str]:
+        """The columns to write; a query's schema is the same in all micro-batches of a run."""
+        run = query.run if query is not None else ""
+        if not run or self._checked[0] != run:
+            self._checked = run, chosen(df.schema, self._options)
+        return self._checked[1]
+
     def _write(
-        self, df: DataFrame, columns: list[str], planned: Planned, query: Query | None
+        self,
+        df: DataFrame,
+        columns: list[str],
+        planned: Planned,
+        query: Query | None,
+        *,
+        first: bool,
     ) -> None:
         log, identity = sessions.writing(self._options), planned.identity
-        earlier = log.committed(identity)
+        # Only the first micro-batch of a run can be a replay; the commit looks again anyway.
+        earlier = log.committed(identity) if first else None
         if earlier is not None:
             _report_replay(earlier, planned, log)
             return
@@ -115,7 +134,7 @@ class SegmentSink:
 
 def plan_tasks(options: SinkOptions, log: Log, name: str, columns: list[str]) -> TaskPlan:
     """Describe the tasks' work; makes the topic of option topic where it isn't there yet."""
-    topics = log.topics()
+    topics = known_topics(log)
     if options.topic is not None and options.topic not in topics:
         topics = {**topics, options.topic: _make(options, log, options.topic)}
     new = (options.partitions, options.topic_config) if options.auto_create else None
@@ -128,6 +147,16 @@ def plan_tasks(options: SinkOptions, log: Log, name: str, columns: list[str]) ->
         label=name,
         columns=columns,
     )
+
+
+def known_topics(log: Log) -> dict[str, TopicInfo]:
+    """Return the log's topics, from memory while the file that names them is the same."""
+    path = os.path.join(log.view.home, TOPICS_NAME)
+    stamp = (*LOCAL.identity(path), LOCAL.mtime_ms(path))
+    found = _topics.get(log.view.home)
+    if found is None or found[0] != stamp:
+        found = _topics[log.view.home] = stamp, log.topics()
+    return dict(found[1])
 
 
 def _make(options: SinkOptions, log: Log, topic: str) -> Any:
@@ -150,7 +179,7 @@ def settle(
     Raises: what `Log.commit` raises; the chunk files are then deleted.
     """
     try:
-        for topic in sorted({chunk.topic for chunk in chunks} - log.topics().keys()):
+        for topic in sorted({chunk.topic for chunk in chunks} - known_topics(log).keys()):
             made = _make(options, log, topic)
             if made.partitions != options.partitions:
                 raise SparklogError(
