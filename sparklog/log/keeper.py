@@ -31,11 +31,16 @@ Table = NDArray[Any]
 
 
 class ProducerKeeper:
-    """`start` is the log start offset that was set; the first segment may begin later."""
+    """`start` is the log start offset that was set; the first segment may begin later.
 
-    def __init__(self, fs: FileSystem, path: str, clock: Clock, *, expiration_ms: int) -> None:
+    `plain`: no batch of the log carries a producer id, so there is nothing to load.
+    """
+
+    def __init__(
+        self, fs: FileSystem, path: str, clock: Clock, *, expiration_ms: int, plain: bool = False
+    ) -> None:
         self._fs, self._path, self._clock = fs, path, clock
-        self._expiration_ms = expiration_ms
+        self._expiration_ms, self._plain = expiration_ms, plain
         self._state: ProducerState | None = None
         self._expired_at = 0
 
@@ -46,7 +51,10 @@ class ProducerKeeper:
     def at(self, end: int, start: int) -> ProducerState:
         """Return the state at the log's end. Producers idle for too long go every ten minutes."""
         now = self._clock()
-        if self._state is None:
+        if self._state is None and self._plain:
+            self._state = ProducerState(end, now=now, expiration_ms=self._expiration_ms)
+            self._expired_at = now
+        elif self._state is None:
             self._state = load_producers(
                 self._fs,
                 self._path,
@@ -71,6 +79,7 @@ class ProducerKeeper:
         if not has_producers(table):
             self._state.end = int(table["last_offset"][-1]) + 1
             return b""
+        self._plain = False
         reader: ReadMarker = no_markers
         if np.any(table["attributes"] & CONTROL):
             batches = Batches(table, len(data), None)

@@ -45,13 +45,16 @@ class PartitionLog:
         end_offset: int,
         start_offset: int = 0,
         producer_id_expiration_ms: int = EXPIRATION_MS,
+        plain: bool = False,
         jitter: Callable[[int], int] = random.randrange,
     ) -> None:
         self.path, self.config = path, config
         self.start_offset = start_offset
         self._fs, self._clock = fs, clock
         self._end = end_offset
-        self._keeper = ProducerKeeper(fs, path, clock, expiration_ms=producer_id_expiration_ms)
+        self._keeper = ProducerKeeper(
+            fs, path, clock, expiration_ms=producer_id_expiration_ms, plain=plain
+        )
         self._jitter = jitter
         self._reset()
 
@@ -114,20 +117,16 @@ class PartitionLog:
         end_offset: int,
         start_offset: int = 0,
         producer_id_expiration_ms: int = EXPIRATION_MS,
+        plain: bool = False,
     ) -> Self:
-        """Open an existing partition whose committed end is `end_offset`.
+        """Open an existing partition whose committed end is `end_offset`; nothing is read yet.
 
-        Reads nothing yet; first use reads the active segment's indexes and the log behind them.
+        `plain`: no batch carries a producer id, so the first roll needn't look for them.
         """
         return cls(
-            fs,
-            path,
-            config,
-            clock,
-            end_offset=end_offset,
-            start_offset=start_offset,
-            producer_id_expiration_ms=producer_id_expiration_ms,
-        )
+            fs, path, config, clock, end_offset=end_offset, start_offset=start_offset,
+            producer_id_expiration_ms=producer_id_expiration_ms, plain=plain,
+        )  # fmt: skip
 
     # -- what is there
 

@@ -121,7 +121,8 @@ class Session:
             self.state, known = LogState(), -1
         first = None if known < 0 else known
         fold(self.fs, self.home, ledger_end, state=self.state, first=first)
-        self.ledger = Ledger(self._open(ledger_path(self.home), ledger_config(), ledger_end, 0))
+        log = self._open(ledger_path(self.home), ledger_config(), ledger_end, 0, plain=True)
+        self.ledger = Ledger(log)
         self.generation, self._loaded = generation, True
 
     def forget(self) -> None:
@@ -159,11 +160,14 @@ class Session:
             path = self.partition_path(topic, partition)
             config = self.state.topics[topic].parsed()
             start = self.state.starts.get(key, 0)
-            log = self._open(path, config, self.state.ends[key], start)
+            known = self.state.topics[topic].adopted or key in self.state.idempotent
+            log = self._open(path, config, self.state.ends[key], start, plain=not known)
             self._writers[key] = log
         return log
 
-    def _open(self, path: str, config: TopicConfig, end: int, start: int) -> PartitionLog:
+    def _open(
+        self, path: str, config: TopicConfig, end: int, start: int, *, plain: bool
+    ) -> PartitionLog:
         return PartitionLog.open(
             self.fs,
             path,
@@ -172,6 +176,7 @@ class Session:
             end_offset=end,
             start_offset=start,
             producer_id_expiration_ms=self.options.producer_id_expiration_ms,
+            plain=plain,
         )
 
     def partition_path(self, topic: str, partition: int) -> str:

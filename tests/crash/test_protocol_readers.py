@@ -279,3 +279,46 @@ def test_nothing_of_a_reader_touches_the_disk() -> None:
     log.commits()
     log.close()
     assert fs.calls == []
+
+
+def test_an_undone_roll_in_a_readers_listing() -> None:
+    """A reader that listed a segment which was undone must not take the one before for closed.
+
+    It would map that one's indexes, and the next undo would cut them under the map: SIGBUS.
+    """
+    mapped = 0
+    for number in range(4, 40):
+        world = World.started(number)
+        world.run(world.plan_append(ONE, 1, size=250))  # a new segment
+        reader = reader_of(world)
+        doomed = world.plan_append(ONE, 1, size=250)  # another one
+        fs = world.fs
+        fs.fail_at(number, Fault.KILL)
+        fs.on_call = lambda call, reader=reader: view_of(reader)  # type: ignore[misc]
+        try:
+            world.run(doomed)
+            break
+        except SimulatedKill:
+            world.log = None
+        fs.on_call = None
+        world.fs = fs.process()
+        world.open()
+        world.model = check(world.opened, world, doomed, go_on=False)
+        for _ in range(3):
+            world.run(world.plan_append(ONE, 1))
+            for offset in range(world.model.parts[ONE].end):
+                reader.read(TOPIC, [0], start={0: offset}, columns=["offset"]).read_all()
+            reader.offsets_for_times(TOPIC, world.clock())
+            world.fs.fail_at(9, Fault.KILL)
+            doomed = world.plan_append(ONE, 1)
+            try:
+                world.run(doomed)
+                world.fs.heal()
+            except SimulatedKill:
+                world.log = None
+                world.fs = world.fs.process()
+                world.open()
+                world.model = check(world.opened, world, doomed, go_on=False)
+            mapped += 1
+        assert view_of(reader) == world.model.view()
+    assert mapped > 30
