@@ -1,0 +1,103 @@
+"""The sink's parts that need no Spark session: options, place, messages, guess, identity."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import sparklog
+from sparklog.errors import InvalidRequestError, RecordTooLargeError
+from sparklog.format.compression import Codec
+from sparklog.log.commit import Chunk
+from sparklog.sink.guess import SMALL_BYTES, Guess, total
+from sparklog.sink.identity import of_checkpoint, of_query
+from sparklog.sink.messages import error_row, to_chunks, to_rows
+from sparklog.sink.options import REFUSED, parse
+from sparklog.sink.place import Place
+
+
+def test_options_come_under_kafkas_names_or_with_underscores() -> None:
+    given = {"path": "/log", "batch_size": 1000, "compression.type": "zstd", "segment_bytes": 2**21}
+    options = parse({**given, "compression.zstd.level": "7", "includeheaders": "false"})
+    framing = options.framing
+    assert (framing.batch_size, framing.codec, framing.level) == (1000, Codec.ZSTD, 7)
+    assert options.topic_config.segment_bytes == 2**21
+    assert options.topic_config.retention_ms == -1  # the sink's own departure
+    assert not options.include_headers
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"path": None}, "path is missing"),
+        ({"topic": "a/b"}, "a/b"),
+        ({"batch.sise": 5}, "unknown option batch.sise"),
+        ({"compression.type": "rar"}, "want one of none"),
+        ({"segment.bytes": 5}, r"segment\.bytes=5: want"),
+        ({"kafka.client.id": "x"}, r"kafka\.client\.id has no meaning"),
+        *[({name: "x"}, f"option {name} has no meaning") for name in REFUSED],
+    ],
+)
+def test_wrong_options_are_named(more: dict[str, object], words: str) -> None:
+    with pytest.raises(InvalidRequestError, match=words):
+        parse({"path": "/log", **more})
+
+
+def test_place_is_known_by_boot_and_inode(tmp_path: Path) -> None:
+    with sparklog.open(tmp_path / "log", "rw"):
+        place = Place.of(str(tmp_path / "log"))
+        place.check()
+        replace(place, device=place.device + 1).check()  # another mount of the same file
+        for other in (
+            replace(place, inode=place.inode + 1),
+            replace(place, boot="another", device=0),
+            replace(place, home=str(tmp_path / "nowhere")),
+        ):
+            with pytest.raises(InvalidRequestError, match=rf"host .* can't see .*{other.home}"):
+                other.check()
+
+
+def test_chunks_and_errors_travel_as_rows() -> None:
+    chunk = Chunk(
+        topic="t", partition=1, data=b"abc", size_bytes=3, records=1, min_timestamp=5,
+        max_timestamp=6,
+    )  # fmt: skip
+    staged = replace(chunk, data=None, path="/log/sparklog-chunk-x", synced_boot_id="boot")
+    rows = pa.Table.from_batches([to_rows([chunk, staged]), to_rows([])]).to_pylist()
+    assert list(to_chunks(rows)) == [chunk, staged]
+    with pytest.raises(RecordTooLargeError, match="too large"):
+        list(to_chunks(error_row(RecordTooLargeError("too large")).to_pylist()))
+
+
+def offsets(count: int) -> bytes:
+    return f'v1\n{{"batchTimestampMs":{count}}}\n{{"t":{{"0":{count},"1":0}}}}\n-'.encode()
+
+
+def test_guess_follows_the_last_batch_and_the_planned_step() -> None:
+    assert total(offsets(7)) == 7
+    guess = Guess()
+    assert not guess.is_small(offsets(100))  # nothing is known yet
+    guess.learn(offsets(100), 10_000)
+    guess.learn(offsets(200), 10_000)
+    assert guess.is_small(offsets(300))
+    assert not guess.is_small(offsets(200 + 100 * (SMALL_BYTES // 10_000 + 1)))
+    guess.learn(offsets(300), SMALL_BYTES + 1)
+    assert not guess.is_small(offsets(400))
+
+
+def test_identity_of_a_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "3").write_bytes(offsets(1))
+    (tmp_path / "metadata").write_text('{"id":"query"}')
+    options = parse({"path": "/log", "checkpointLocation": f"file:{tmp_path}", "name": "second"})
+    first = of_checkpoint(options, 3).identity
+    assert (first.writer, first.batch) == ("query/second", 3)
+    (tmp_path / "offsets" / "3").write_bytes(offsets(2))
+    assert of_checkpoint(options, 3).identity.fingerprint != first.fingerprint
+    with pytest.raises(InvalidRequestError, match=r"offsets/4 can't be read"):
+        of_checkpoint(options, 4)
+    with pytest.raises(InvalidRequestError, match=r"writerId .*checkpointLocation"):
+        of_query(options, None, 3)
+    with pytest.raises(InvalidRequestError, match="foreachBatch and SegmentSink"):
+        of_checkpoint(parse({"path": "/log", "checkpointLocation": "s3a://b/c"}), 3)
