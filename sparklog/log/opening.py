@@ -39,6 +39,7 @@ from sparklog.log.lock import LOCK_NAME
 from sparklog.log.partition import PartitionLog
 from sparklog.log.session import Session
 from sparklog.log.state import LogState
+from sparklog.log.takeover import make_durable
 from sparklog.log.topics import INTERNAL, new_topic_id, partition_path
 from sparklog.log.watermarks import durable_floor
 
@@ -98,6 +99,9 @@ def _take_over(session: Session) -> None:
     end = _ledger_end(session, found)
     session.state = LogState()
     if end:
+        # Who made the ledger, or adopted, may have died before its fsync: see make_durable.
+        make_durable(fs, home, end - 1)
+        fs.sync_dir(home)
         fold(fs, home, end, state=session.state, first=None)
         session.reload(end, generation=generation, fresh=True)
         if not (clean and is_as_we_left_it(session, found)):

@@ -59,7 +59,7 @@ def _quick(session: "Session", page: Page) -> None:
     fs, home = session.fs, session.home
     session.era, session.offline = page.era, offline_from(intent)
     generation = max(page.generation, session.generation)
-    if _make_durable(fs, home, page.ledger_end):
+    if make_durable(fs, home, page.ledger_end):
         session.reload(page.ledger_end + 1, generation=generation, fresh=True)
         _LOGGER.warning("%s: completing the step of process %d, which died", home, page.pid)
         ((_, record),) = replay(fs, home, page.ledger_end, page.ledger_end + 1)
@@ -108,7 +108,7 @@ def full(session: "Session") -> None:
         log_start=ledger_bases(fs, home)[0],  # older segments are history and may expire
     )
     _remove_empty_segments(fs, ledger_path(home), end)
-    _make_durable(fs, home, end - 1)
+    make_durable(fs, home, end - 1)
     generation = session.era = max(session.generation + 1, session.clock() * 1000)
     session.reload(end, generation=generation, fresh=True)
     _recover_partitions(session)
@@ -217,7 +217,7 @@ def _whole(session: "Session", prefix: LogState, record: Record) -> bool:
     return True
 
 
-def _make_durable(fs: FileSystem, home: str, offset: int) -> bool:
+def make_durable(fs: FileSystem, home: str, offset: int) -> bool:
     """Rewrite the ledger record at `offset` in place and sync it; False if it isn't there, whole.
 
     The successor of a holder that died between write and fsync sees the record in the page cache

@@ -70,8 +70,14 @@ def everything(fs: CrashFS, world: World, mode: str) -> object:
         return view_of(log), times_of(log, world), parts
 
 
-def check_flips(path: str, world: World, *, mode: str = "r", step: int = 1) -> tuple[int, int]:
-    """Flip every bit (or every `step`th); return how many were detected and how many harmless."""
+FLIPS = 120  # of each file in the default suite, evenly spread; all of them in the slow one
+
+
+def check_flips(
+    path: str, world: World, *, mode: str = "r", flips: int | None = FLIPS
+) -> tuple[int, int]:
+    """Flip bits one by one; return how many were detected and how many harmless."""
+    step = 1 if flips is None else 1 + world.fs.size(path) * 8 // flips
     expected = everything(world.fs.kill_clone(), world, mode)
     detected = harmless = 0
     for at, bit in bits(world.fs, path, step=step):
@@ -96,11 +102,10 @@ def _check_error(error: SparklogError, path: str, where: str) -> None:
 def test_every_bit_of_a_segment(which: int) -> None:
     world = small_world()
     path = segments(world.fs)[which]
-    detected, harmless = check_flips(path, world, step=3)
-    size = world.fs.size(path) * 8 // 3
-    assert detected > size * 0.8
+    detected, harmless = check_flips(path, world)
+    assert detected > 0.8 * FLIPS
     # The leader epoch isn't under the CRC, and no reader needs it.
-    assert harmless <= size * 0.1
+    assert harmless <= 0.1 * FLIPS
 
 
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])
@@ -111,7 +116,7 @@ def test_every_bit_of_an_index(suffix: str, which: int, mode: str) -> None:
     world = small_world()
     path = segments(world.fs)[which].removesuffix("log") + suffix
     assert world.fs.size(path) > 0
-    detected, harmless = check_flips(path, world, mode=mode, step=5 if mode == "rw" else 2)
+    detected, harmless = check_flips(path, world, mode=mode)
     assert (detected, harmless > 0) == (0, True)
 
 
@@ -140,8 +145,7 @@ def test_every_bit_of_a_small_file(name: str, mode: str, request: pytest.Fixture
     known_gap(request, UNSEALED.get(name) if mode == "r" else None)
     world = small_world()
     path = f"{ROOT}/{name}"
-    size = world.fs.size(path)
-    detected, harmless = check_flips(path, world, mode=mode, step=1 + size * 8 // 300)
+    detected, harmless = check_flips(path, world, mode=mode)
     assert detected + harmless > 0
 
 
@@ -153,8 +157,17 @@ def test_every_bit_of_the_ledger(mode: str, request: pytest.FixtureRequest) -> N
     if mode == "r":
         world.fs.unlink(f"{ROOT}/sparklog.watermarks")
     path = segments(world.fs, topic="__sparklog_commits")[-1]
-    detected, _ = check_flips(path, world, mode=mode, step=29)
-    assert detected > 50
+    detected, _ = check_flips(path, world, mode=mode)
+    assert detected > FLIPS // 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", ["log", "index", "timeindex"])
+def test_every_single_bit(suffix: str) -> None:
+    world = small_world()
+    for path in segments(world.fs):
+        detected, harmless = check_flips(path.removesuffix("log") + suffix, world, flips=None)
+        assert detected + harmless == world.fs.size(path.removesuffix("log") + suffix) * 8
 
 
 def test_every_bit_of_a_snapshot() -> None:

@@ -294,7 +294,11 @@ def test_an_undone_roll_in_a_readers_listing() -> None:
         doomed = world.plan_append(ONE, 1, size=250)  # another one
         fs = world.fs
         fs.fail_at(number, Fault.KILL)
-        fs.on_call = lambda call, reader=reader: view_of(reader)  # type: ignore[misc]
+
+        def peek(_: Call, reader: sparklog.Log = reader) -> None:
+            view_of(reader)
+
+        fs.on_call = peek
         try:
             world.run(doomed)
             break
