@@ -200,12 +200,14 @@ def _ledger_end(session: Session, found: dict[tuple[str, int], int]) -> int:
     if not _has_ledger(session):
         return 0
     end = whole_end(fs, home) if ledger_bases(fs, home) else 0
-    if not end and durable_floor(fs, home):
+    floor = durable_floor(fs, home)
+    if end < floor:
         raise DataCorruptionError(
             "the commit ledger is empty or damaged; restore it from a copy, or remove it and "
             "sparklog.watermarks to take the partitions over as a broker's",
             path=ledger_path(home),
-            first=0,
+            first=end,
+            end=floor,
         )
     if not end:
         remove_tree(fs, ledger_path(home))
