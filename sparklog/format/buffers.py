@@ -92,16 +92,19 @@ class RecordBuffers:
     def __init__(self, names: Sequence[str]) -> None:
         self._names = list(names)
         self._schema = pa.schema([self.SCHEMA.field(name) for name in names])
-        self._reset()
+        self._clear()
 
-    def _reset(self) -> None:
+    def _clear(self) -> None:
         names = self._names
         self.parser = Parser(int("key" in names), int("value" in names), int("headers" in names))
+        self._bare = True  # buffers are made when something comes: a look-up needs them once
+
+    def _make(self) -> None:
+        self._bare = False
         self._offsets, self._stamps = _Buffer(np.int64), _Buffer(np.int64)
         self._kinds, self._lists = _Buffer(np.int32), _Buffer(np.int32)
         self._key, self._value, self._name, self._content = (_Binary() for _ in range(4))
         self._rows_room = self._headers_room = 0
-        self._size(0, 0, 0)
 
     @property
     def data_bytes(self) -> int:
@@ -118,6 +121,8 @@ class RecordBuffers:
 
     def grow(self, rows: int, payload: int) -> None:
         """Make room for a batch of `payload` bytes that didn't fit; repeated, it comes to fit."""
+        if self._bare:
+            self._size(0, 0, 0)
         parser = self.parser
         short = parser.rows + rows > self._rows_room
         if "key" in self._names:
@@ -132,6 +137,8 @@ class RecordBuffers:
 
     def _size(self, rows: int, key_bytes: int, value_bytes: int) -> None:
         """Bring every buffer to these sizes at least, and show them to the parser."""
+        if self._bare:
+            self._make()
         parser, names = self.parser, self._names
         if rows > self._rows_room or not self._rows_room:
             self._rows_room = max(rows, 2 * self._rows_room, _ROWS_MIN)
@@ -156,6 +163,8 @@ class RecordBuffers:
 
     def finish(self) -> pa.RecordBatch:
         """The columns so far; afterwards there are none."""
+        if self._bare:
+            self._size(0, 0, 0)
         parser, rows = self.parser, self.parser.rows
         made: dict[str, Any] = {}
         for name in self._names:
@@ -174,7 +183,7 @@ class RecordBuffers:
                 }[name]
                 made[name] = pa.Array.from_buffers(kind, rows, [None, numbers.take(rows)], 0)
         batch = pa.RecordBatch.from_arrays([made[n] for n in self._names], schema=self._schema)
-        self._reset()
+        self._clear()
         return batch
 
     def _take_headers(self, rows: int) -> Any:
