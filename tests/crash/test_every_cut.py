@@ -74,11 +74,16 @@ def test_making_a_log() -> None:
     print(tally)
 
 
+def before(first: str) -> tuple[str, ...]:
+    """What makes `first` possible on a log that was just started."""
+    return ("create",) if first == "drop" else ()
+
+
 @pytest.mark.parametrize("first", OPERATIONS)
 def test_two_operations(first: str) -> None:
     tally = Tally()
     for second in OPERATIONS:
-        run((first, second), tally)
+        run((*before(first), first, second), tally)
     print(first, tally)
     assert tally.judged
 
@@ -97,6 +102,6 @@ def test_three_operations(first: str) -> None:
 def test_three_of_all_operations(first: str) -> None:
     tally = Tally()
     for rest in itertools.product(OPERATIONS, OPERATIONS):
-        run((first, *rest), tally, seeds=3)
+        run((*before(first), first, *rest), tally, seeds=3)
     print(first, tally)
     assert tally.judged
