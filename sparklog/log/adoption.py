@@ -41,6 +41,10 @@ def is_as_we_left_it(session: Session, found: dict[tuple[str, int], int]) -> boo
         first = segment_bases(fs, path)[:1]
         if not first or first[0] > state.starts.get((topic, partition), 0):
             return False
+        # Kafka's clean mark may come back after a power cut: the log itself must end there too.
+        log = session.writer(topic, partition)
+        if log.size_on_disk() != log.state.size:
+            return False
     marks: Offsets = {}
     for directory in session.directories:
         marks |= read_offsets(session.fs, directory, HIGH_WATERMARK)

@@ -40,7 +40,9 @@ def publish_all(session: "Session") -> None:
     """Show readers the ends of everything that is committed, by one rename."""
     end = session.ledger.end
     durable = None if session.state.unsynced else end
-    publish(session.fs, session.home, {**session.state.ends, LEDGER: end}, durable=durable)
+    state = session.state
+    ends = {**state.ends, LEDGER: end}
+    publish(session.fs, session.home, ends, state.starts, durable=durable)
 
 
 def carry_out(session: "Session", record: Record) -> None:

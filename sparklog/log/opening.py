@@ -41,7 +41,7 @@ from sparklog.log.session import Session
 from sparklog.log.state import LogState
 from sparklog.log.takeover import make_durable
 from sparklog.log.topics import INTERNAL, new_topic_id, partition_path
-from sparklog.log.watermarks import durable_floor
+from sparklog.log.watermarks import published
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -200,7 +200,8 @@ def _ledger_end(session: Session, found: dict[tuple[str, int], int]) -> int:
     if not _has_ledger(session):
         return 0
     end = whole_end(fs, home) if ledger_bases(fs, home) else 0
-    floor = durable_floor(fs, home)
+    marks = published(fs, home)
+    floor = 0 if marks is None else marks.durable
     if end < floor:
         raise DataCorruptionError(
             "the commit ledger is empty or damaged; restore it from a copy, or remove it and "

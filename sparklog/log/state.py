@@ -139,7 +139,8 @@ class LogState:
         whole = LogState()
         whole._snapshot({**record, "dropped": {}, "writers": {}})
         for name in self.topics.keys() - whole.topics.keys():
-            self.dropped[name] = {p: self.ends[name, p] for p in self.topics[name].dirs}
+            ends = self.dropped.setdefault(name, {})
+            ends |= {p: self.ends[name, p] for p in self.topics[name].dirs}
         self.topics, self.ends, self.starts = whole.topics, whole.ends, whole.starts
         self.unsynced &= self.ends.keys()
         self.idempotent |= self.ends.keys()  # a broker's producers may have written them

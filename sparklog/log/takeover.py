@@ -34,7 +34,7 @@ from sparklog.log.lookup import StaleReadError
 from sparklog.log.partition import PartitionLog, SegmentState
 from sparklog.log.recovery import recover, valid_end
 from sparklog.log.state import LogState, Record
-from sparklog.log.watermarks import durable_floor
+from sparklog.log.watermarks import published
 
 if TYPE_CHECKING:
     from sparklog.log.session import Session
@@ -120,7 +120,8 @@ def full(session: "Session") -> None:
 def _checked_end(session: "Session") -> int:
     """Return the ledger's end, and refuse one that lies below what was published as durable."""
     end = whole_end(session.fs, session.home)
-    floor = durable_floor(session.fs, session.home)
+    marks = published(session.fs, session.home)
+    floor = 0 if marks is None else marks.durable
     if end < max(floor, 1):
         raise DataCorruptionError(
             f"the commit ledger ends at offset {end}, but {floor} records were durable: its tail "

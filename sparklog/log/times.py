@@ -130,7 +130,9 @@ class TimeLookup:
         timestamp, relative = entries[entries.count - 1]
         if not self._is_true(base, log, timestamp, base + relative, end):
             return None
-        return Largest(timestamp, base + relative, end, log.size())
+        # What lies behind is looked at all the same: the file may have been cut at an entry.
+        position = self._lookup.position(base, base + relative, end)
+        return Largest(timestamp, base + relative, base + relative, position)
 
     def _regular(self, base: int, log: File, end: int) -> Largest | None:
         """Where to begin in a segment that may grow: its newest index entries, if true."""

@@ -13,11 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import crc32c
+
 from sparklog.config import TopicConfig
-from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.errors import DataCorruptionError, InvalidRequestError, UnsupportedVersionError
 from sparklog.format.names import check_topic, collides
 from sparklog.fs import FileSystem, read_bytes, write_durably
-from sparklog.log.state import FORMAT_VERSION, LogState, TopicState, check_version
+from sparklog.log.state import FORMAT_VERSION, LogState, Record, TopicState, check_version
 
 TOPICS_NAME: Final = "sparklog.topics"
 INTERNAL: Final = frozenset({"__sparklog_commits", "__cluster_metadata", "__remote_log_metadata"})
@@ -45,7 +47,7 @@ def new_topic_id() -> str:
 def check_new(name: str, existing: Mapping[str, object]) -> None:
     """Raise InvalidRequestError unless a topic may be made under this name."""
     check_topic(name)
-    if name in INTERNAL:
+    if name in INTERNAL or name.startswith("__sparklog_"):
         raise InvalidRequestError(f"topic {name} is reserved for internal use; choose another name")
     if name in existing:
         raise InvalidRequestError(f"topic {name} exists already; alter or delete it, or use it")
@@ -69,12 +71,15 @@ def describe(directories: list[str], name: str, topic: TopicState) -> TopicInfo:
 
 def write_topics(fs: FileSystem, directory: str, state: LogState) -> None:
     """Render the topics of `state` into the file."""
-    document = {
-        "version": FORMAT_VERSION,
-        "topics": {name: topic.to_json() for name, topic in sorted(state.topics.items())},
-    }
+    topics = {name: topic.to_json() for name, topic in sorted(state.topics.items())}
+    document = {"version": FORMAT_VERSION, "crc32c": _crc(topics), "topics": topics}
     text = json.dumps(document, indent=2) + "\n"
     write_durably(fs, os.path.join(directory, TOPICS_NAME), text.encode())
+
+
+def _crc(topics: Record) -> int:
+    """Return the checksum of what a person sees, however it is laid out."""
+    return crc32c.crc32c(json.dumps(topics, sort_keys=True).encode())
 
 
 def read_topics(fs: FileSystem, directory: str) -> dict[str, TopicState] | None:
@@ -90,8 +95,12 @@ def read_topics(fs: FileSystem, directory: str) -> dict[str, TopicState] | None:
     try:
         document = json.loads(raw)
         check_version({"v": document["version"]}, path)
+        if document["crc32c"] != _crc(document["topics"]):
+            raise ValueError("its crc32c doesn't fit")
         return {name: TopicState.from_json(t) for name, t in document["topics"].items()}
-    except (KeyError, TypeError, AttributeError, json.JSONDecodeError, UnicodeError) as error:
+    except UnsupportedVersionError:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise DataCorruptionError(
             f"not a topics file ({error!r}); open the log once with mode='rw', it is then "
             "written anew from the ledger",

@@ -1,8 +1,9 @@
 """What a reader sees: partitions, log starts and high watermarks, from files alone, no lock.
 
-Log starts are read before watermarks, so start <= watermark whatever happens in between. Where
-the watermark file can't be read, the ledger's valid prefix tells the ends; a directory without a
-ledger is a broker's, and its own high watermarks count (or, on request, all bytes that are valid).
+Log starts and watermarks come from one file (a broker's: starts first), so start <= watermark
+whatever happens in between. Where the watermark file can't be read, the ledger's valid prefix
+tells the ends; a directory without a ledger is a broker's, and its own high watermarks count (or,
+on request, all bytes that are valid).
 Source: PROTOCOL, "Read".
 """
 
@@ -137,15 +138,10 @@ class View:
     def spans(self, keys: Sequence[Key]) -> dict[Key, tuple[int, int]]:
         """Return {(topic, partition): (log start offset, high watermark)} as of now.
 
-        Cost: two small files, and a listing of each partition that isn't cached.
+        Cost: a small file or two, and a listing of each partition that isn't cached.
         """
-        starts: Offsets = {}
-        for directory in self._directories:
-            starts |= read_offsets(self._fs, directory, LOG_START)
-        first = {key: starts.get(key, 0) for key in keys}
-        if not is_guarded(self._fs, self.home):  # a broker may have deleted segments since
-            first = {key: max(start, self._first_base(key)) for key, start in first.items()}
-        ends = self._ends(keys)
+        starts, ends = self._marks(keys)
+        first = {key: max(starts.get(key, 0), self._first_base(key)) for key in keys}
         # A partition that is not published yet was made just now: nothing of it is committed.
         return {key: (first[key], max(first[key], ends.get(key, 0))) for key in keys}
 
@@ -160,27 +156,39 @@ class View:
                 topic, partition = key
                 raise UnknownTopicError(f"{topic}-{partition} was deleted") from error
 
-    def _ends(self, keys: Sequence[Key]) -> Offsets:
-        # Without the guard a broker may have written since our clean close: its marks count.
+    def _marks(self, keys: Sequence[Key]) -> tuple[Offsets, Offsets]:
+        """Return log starts and high watermarks."""
+        # Without the guard a broker may have written since our clean close: its files count.
         if not is_guarded(self._fs, self.home):
-            return self._brokers_ends(keys)
+            return self._brokers_marks(keys)
         for _ in attempts(_PATIENCE_MS):
             marks = published(self._fs, self.home)
             if marks is not None:
-                return marks
+                return marks.starts, marks.ends
         state = LogState()
         end = whole_end(self._fs, self.home)
         fold(self._fs, self.home, end, state=state, first=None)
-        return {**state.ends, LEDGER: end}
+        return state.starts, {**state.ends, LEDGER: end}
 
-    def _brokers_ends(self, keys: Sequence[Key]) -> Offsets:
-        marks: Offsets = {}
+    def _brokers_marks(self, keys: Sequence[Key]) -> tuple[Offsets, Offsets]:
+        starts: Offsets = {}
+        ends: Offsets = {}
+        for directory in self._directories:
+            starts |= read_offsets(self._fs, directory, LOG_START)
         for directory in self._directories:
             try:
-                marks |= read_offsets(self._fs, directory, HIGH_WATERMARK)
+                ends |= read_offsets(self._fs, directory, HIGH_WATERMARK)
             except DataCorruptionError:
                 if self._until == "high-watermark":
                     raise
-        if self._until == "log-end" or not marks:
-            return {key: self.reader(*key).valid_end() for key in keys}
-        return marks
+        if self._until == "log-end" or not ends:
+            return starts, {key: self.reader(*key).valid_end() for key in keys}
+        marks = published(self._fs, self.home)
+        for key, mark in ({} if marks is None else marks.ends).items():
+            if key in self._paths and key in keys and ends.get(key, -1) < mark:
+                raise DataCorruptionError(
+                    f"it gives {key[0]}-{key[1]} the high watermark {ends.get(key)}, which was "
+                    f"{mark} when the log was closed; open the log once with mode='rw'",
+                    path=os.path.join(os.path.dirname(self._paths[key]), HIGH_WATERMARK),
+                )
+        return starts, ends

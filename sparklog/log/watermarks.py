@@ -2,12 +2,14 @@
 
 One file beside the ledger, in the text format of Kafka's replication-offset-checkpoint. Readers
 go by it alone; it is replaced by one rename, so all partitions of a micro-batch show together
-(PROTOCOL, H11). It never runs ahead of the durable ledger. The format has no checksum, so a last
-entry of a topic that can't exist carries the CRC-32C of the others.
+(PROTOCOL, H11). It never runs ahead of the durable ledger. The format has no checksum, so an
+entry of a topic that can't exist carries the CRC-32C of the others; log start offsets and the
+durable ledger end go along in the same way.
 """
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import crc32c
@@ -19,14 +21,30 @@ from sparklog.fs import FileSystem, read_bytes, write_durably
 WATERMARKS_NAME: Final = "sparklog.watermarks"
 _SEAL: Final = ("__sparklog_crc", 0)
 _FLOOR: Final = ("__sparklog_durable", 0)
+_START: Final = "__sparklog_start."
 Offsets = dict[tuple[str, int], int]
 
 
+@dataclass(frozen=True, slots=True)
+class Published:
+    """`durable` is a ledger end that was durable for sure; 0 if none is known."""
+
+    ends: Offsets
+    starts: Offsets
+    durable: int
+
+
 def publish(
-    fs: FileSystem, directory: str, ends: Mapping[tuple[str, int], int], *, durable: int | None
+    fs: FileSystem,
+    directory: str,
+    ends: Mapping[tuple[str, int], int],
+    starts: Mapping[tuple[str, int], int],
+    *,
+    durable: int | None,
 ) -> None:
     """Replace the file by `ends`: {(topic, partition): high watermark}. One fdatasync.
 
+    `starts` are the log start offsets, for Kafka's own file of them has no checksum either;
     `durable` is the ledger's end if all of it was synced: recovery then knows a ledger that lost
     its tail from one that never went so far.
 
@@ -34,21 +52,24 @@ def publish(
     recovery then publishes anew what the ledger says.
     """
     path = os.path.join(directory, WATERMARKS_NAME)
-    marks = {**ends} if durable is None else {**ends, _FLOOR: durable}
+    marks = {**ends, **{(_START + topic, p): offset for (topic, p), offset in starts.items()}}
+    if durable is not None:
+        marks[_FLOOR] = durable
     write_durably(fs, path, format_offsets({**marks, _SEAL: _crc(marks)}), sync_dir=False)
 
 
-def published(fs: FileSystem, directory: str) -> Offsets | None:
+def published(fs: FileSystem, directory: str) -> Published | None:
     """Return what was published last, or None if the file is missing or damaged."""
     marks = _read(fs, directory)
-    if marks is not None:
-        marks.pop(_FLOOR, None)
-    return marks
-
-
-def durable_floor(fs: FileSystem, directory: str) -> int:
-    """Return a ledger end that is known to have been durable; 0 if none is."""
-    return (_read(fs, directory) or {}).get(_FLOOR, 0)
+    if marks is None:
+        return None
+    durable = marks.pop(_FLOOR, 0)
+    starts = {
+        (topic.removeprefix(_START), p): marks.pop((topic, p))
+        for topic, p in list(marks)
+        if topic.startswith(_START)
+    }
+    return Published(marks, starts, durable)
 
 
 def _read(fs: FileSystem, directory: str) -> Offsets | None:
