@@ -16,6 +16,18 @@ settings.register_profile(
 settings.load_profile("default")
 
 
+# Long and independent of each other: with `--dist loadgroup` they spread over the workers test by
+# test. All others stay together by file, for they share a Spark session, a broker, a JVM.
+SPREAD = ("tests/crash/test_seeds.py", "tests/crash/test_every_cut.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        file = item.nodeid.partition("::")[0]
+        if file not in SPREAD:
+            item.add_marker(pytest.mark.xdist_group(file))
+
+
 @pytest.fixture(scope="session")
 def oracle() -> Iterator[Oracle]:
     """Kafka's own storage code; skips where no JDK is, or Maven can't bring the jars."""
