@@ -8,7 +8,7 @@ import os
 from typing import Final
 
 from sparklog.config import TopicConfig
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.checkpoint import parse_partition_metadata
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.checkpoints import (
@@ -19,6 +19,7 @@ from sparklog.log.checkpoints import (
     read_offsets,
 )
 from sparklog.log.load import LoadReport, load
+from sparklog.log.partition import PartitionLog
 from sparklog.log.session import Session
 from sparklog.log.state import LogState, Record, TopicState
 from sparklog.log.topics import new_topic_id
@@ -69,6 +70,8 @@ def adopt(session: Session, found: dict[tuple[str, int], int], *, clean: bool) -
         topics.setdefault(topic, TopicState(topic_id, dict(config), {}, adopted=True))
         topics[topic].dirs[partition] = number
         key = topic, partition
+        if before is not None and before.id == topic_id and _is_short(session, key, path):
+            continue
         loaded[key] = load(
             fs,
             path,
@@ -84,6 +87,10 @@ def adopt(session: Session, found: dict[tuple[str, int], int], *, clean: bool) -
         ends={key: report.end for key, report in loaded.items()},
         starts={key: report.start for key, report in loaded.items() if report.start},
     )
+    for key in session.offline:
+        adopted.ends[key] = state.ends[key]
+        if key in state.starts:
+            adopted.starts[key] = state.starts[key]
     same = (adopted.ends, adopted.starts) == (state.ends, state.starts)
     if same and {n: (t.id, t.dirs) for n, t in topics.items()} == {
         n: (t.id, t.dirs) for n, t in state.topics.items()
@@ -101,6 +108,27 @@ def adopt(session: Session, found: dict[tuple[str, int], int], *, clean: bool) -
         len(found),
         epoch,
     )
+
+
+def _is_short(session: Session, key: tuple[str, int], path: str) -> bool:
+    """Take a partition offline whose log ends before what was committed: no broker does that."""
+    end = session.state.ends.get(key, 0)
+    config = session.state.topics[key[0]].parsed()
+    log = PartitionLog.open(session.fs, path, config, session.clock, end_offset=end)
+    try:
+        held = log.state.end
+    except DataCorruptionError as error:
+        session.offline[key] = error
+        return True
+    if held < end:
+        session.offline[key] = DataCorruptionError(
+            "committed records are missing at the end; restore this partition from a copy",
+            path=path,
+            first=held,
+            end=end,
+        )
+        _LOGGER.critical("%s-%d is offline: %s", *key, session.offline[key])
+    return held < end
 
 
 def _topic_id(fs: FileSystem, path: str) -> str:

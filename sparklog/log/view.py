@@ -140,8 +140,11 @@ class View:
 
         Cost: a small file or two, and a listing of each partition that isn't cached.
         """
-        starts, ends = self._marks(keys)
-        first = {key: max(starts.get(key, 0), self._first_base(key)) for key in keys}
+        guarded = is_guarded(self._fs, self.home)
+        starts, ends = self._marks(keys) if guarded else self._brokers_marks(keys)
+        first = {key: starts.get(key, 0) for key in keys}
+        if not guarded:  # a broker may have deleted segments since
+            first = {key: max(start, self._first_base(key)) for key, start in first.items()}
         # A partition that is not published yet was made just now: nothing of it is committed.
         return {key: (first[key], max(first[key], ends.get(key, 0))) for key in keys}
 
@@ -157,10 +160,7 @@ class View:
                 raise UnknownTopicError(f"{topic}-{partition} was deleted") from error
 
     def _marks(self, keys: Sequence[Key]) -> tuple[Offsets, Offsets]:
-        """Return log starts and high watermarks."""
-        # Without the guard a broker may have written since our clean close: its files count.
-        if not is_guarded(self._fs, self.home):
-            return self._brokers_marks(keys)
+        """Return log starts and high watermarks of a log that is open, or was left open."""
         for _ in attempts(_PATIENCE_MS):
             marks = published(self._fs, self.home)
             if marks is not None:
@@ -171,6 +171,7 @@ class View:
         return state.starts, {**state.ends, LEDGER: end}
 
     def _brokers_marks(self, keys: Sequence[Key]) -> tuple[Offsets, Offsets]:
+        """Return them as Kafka's files have them: a broker may have written since our close."""
         starts: Offsets = {}
         ends: Offsets = {}
         for directory in self._directories:

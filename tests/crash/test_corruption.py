@@ -70,7 +70,7 @@ def everything(fs: CrashFS, world: World, mode: str) -> object:
         return view_of(log), times_of(log, world), parts
 
 
-FLIPS = 120  # of each file in the default suite, evenly spread; all of them in the slow one
+FLIPS = 60  # of each file in the default suite, evenly spread; all of them in the slow one
 
 
 def check_flips(
@@ -128,9 +128,7 @@ FILES = (
 
 
 UNSEALED = {
-    "sparklog.topics": "has no checksum: a flip in a name hides the topic from readers",
     "log-start-offset-checkpoint": "Kafka's format has no checksum; readers go by it alone",
-    "replication-offset-checkpoint": "Kafka's format has no checksum; read after a clean close",
 }
 
 
@@ -261,11 +259,7 @@ def _check_place(error: DataCorruptionError, path: str, world: World) -> None:
 @pytest.mark.parametrize("how", DAMAGES)
 @pytest.mark.parametrize("suffix", ["index", "timeindex", "snapshot"])
 @pytest.mark.parametrize("unclean", [False, True], ids=["closed", "crashed"])
-def test_damaged_helpers_are_rebuilt(
-    how: str, suffix: str, unclean: bool, request: pytest.FixtureRequest
-) -> None:
-    if (how, suffix) == ("cut", "timeindex"):
-        known_gap(request, "a cut time index passes for a whole one: its last entry is believed")
+def test_damaged_helpers_are_rebuilt(how: str, suffix: str, unclean: bool) -> None:
     world = small_world(close=not unclean)
     fs = world.fs.crash_clone(mode="all") if unclean else world.fs.kill_clone()
     directory = f"{ROOT}/{TOPIC}-0"
