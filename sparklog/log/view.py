@@ -168,14 +168,19 @@ class View:
         state = LogState()
         end = whole_end(self._fs, self.home)
         fold(self._fs, self.home, end, state=state, first=None)
-        return state.starts, {**state.ends, LEDGER: end}
+        starts = self._brokers_starts()  # the record that raised one may be the damaged one
+        starts |= {key: max(at, starts.get(key, 0)) for key, at in state.starts.items()}
+        return starts, {**state.ends, LEDGER: end}
+
+    def _brokers_starts(self) -> Offsets:
+        starts: Offsets = {}
+        for directory in self._directories:
+            starts |= read_offsets(self._fs, directory, LOG_START)
+        return starts
 
     def _brokers_marks(self, keys: Sequence[Key]) -> tuple[Offsets, Offsets]:
         """Return them as Kafka's files have them: a broker may have written since our close."""
-        starts: Offsets = {}
-        ends: Offsets = {}
-        for directory in self._directories:
-            starts |= read_offsets(self._fs, directory, LOG_START)
+        starts, ends = self._brokers_starts(), Offsets()
         for directory in self._directories:
             try:
                 ends |= read_offsets(self._fs, directory, HIGH_WATERMARK)
