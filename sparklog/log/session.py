@@ -227,17 +227,26 @@ class Session:
             carry_out(self, record)
             publish_all(self)
             self.idle()
-        except Exception:
+        except Exception as error:  # noqa: BLE001 - the commit stands, whatever this is
             self.forget()
-            _LOGGER.warning(
-                "%s: committed, but not yet visible to readers; the next commit or open "
-                "completes it",
-                self.home,
-                exc_info=True,
-            )
+            self._settle_again(error)
         except BaseException:
             self.forget()
             raise
+
+    def _settle_again(self, error: Exception) -> None:
+        """Complete the step once more, as the next holder would; readers are waiting for it."""
+        try:
+            self.refresh()
+        except Exception:
+            self.forget()
+            _LOGGER.warning(
+                "%s: committed, but not yet visible to readers (%s); the next commit or open "
+                "completes it",
+                self.home,
+                error,
+                exc_info=True,
+            )
 
     def _undo(self, intent: Record) -> None:
         self._writers.clear()

@@ -141,7 +141,7 @@ def test_three_writers_watermarks_monotone() -> None:
         nonlocal looks
         marks = published(world.fs.process(), ROOT)
         assert marks is not None, "the file is there and whole at every moment"
-        for key, end in marks.items():
+        for key, end in marks.ends.items():
             assert end >= best.get(key, 0), f"{key} went back from {best[key]} to {end}"
             best[key] = end
         looks += 1

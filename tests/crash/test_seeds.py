@@ -38,6 +38,11 @@ class History:
         self.world.fs.heal()
         if self.world.log is None:
             self._open()
+        # A commit whose publishing failed shows when the log is locked next.
+        session = self.world.opened._session
+        assert session is not None
+        with session.locked():
+            pass
         check(self.world.opened, self.world, None)
         self.world.opened.close()
 
