@@ -16,13 +16,14 @@ import pyarrow as pa
 from sparklog.config import TopicConfig
 from sparklog.errors import DataCorruptionError
 from sparklog.format.compression import Codec
-from sparklog.format.names import log_name, parse_base
+from sparklog.format.names import log_name
 from sparklog.format.records import Decoder, encode
 from sparklog.format.scan import scan
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.partition import PartitionLog
 from sparklog.log.reader import PartitionReader, StaleReadError
 from sparklog.log.state import FORMAT_VERSION, LogState, Record
+from sparklog.log.walk import segment_bases
 
 LEDGER_TOPIC: Final = "__sparklog_commits"
 LEDGER: Final = (LEDGER_TOPIC, 0)
@@ -131,10 +132,7 @@ def last_base(fs: FileSystem, directory: str, end: int) -> int:
 
 def ledger_bases(fs: FileSystem, directory: str) -> list[int]:
     """Return the base offsets of the ledger's segments, ascending."""
-    names = fs.listdir(ledger_path(directory))
-    return sorted(
-        base for name in names if name.endswith(".log") and (base := parse_base(name)) is not None
-    )
+    return segment_bases(fs, ledger_path(directory))
 
 
 def replay(fs: FileSystem, directory: str, first: int, end: int) -> Iterator[tuple[int, Record]]:

@@ -25,7 +25,8 @@ from sparklog.log.commit import (
 from sparklog.log.history import commits_table
 from sparklog.log.opening import open_session
 from sparklog.log.positions import Position, When, offsets_for_times, resolve, to_ms
-from sparklog.log.reading import check_isolation, follow, read_partition, schema_of
+from sparklog.log.reading import check_isolation, read_partition, schema_of
+from sparklog.log.reading import follow as follow_partitions
 from sparklog.log.session import Session
 from sparklog.log.staging import Framing, Stager, sweep_chunks
 from sparklog.log.topics import TopicInfo, describe
@@ -244,7 +245,9 @@ class Log:
         spans = self._view.spans([(topic, p) for p in numbers])
         first = resolve(self._view, topic, numbers, start, spans, name="start", isolation=isolation)
         if follow:
-            batches = _follow(self._view, topic, numbers, first, schema, isolation)
+            batches = follow_partitions(
+                self._view, topic, numbers, first, schema=schema, isolation=isolation
+            )
         else:
             last = resolve(self._view, topic, numbers, end, spans, name="end", isolation=isolation)
             ids = {p: self._view.topic_id(topic, p) for p in numbers}
@@ -363,14 +366,3 @@ def _pieces(data: Data) -> Iterator[list[pa.RecordBatch]]:
             f"data is a {type(data).__name__}: want a pyarrow Table, RecordBatch or "
             "RecordBatchReader"
         )
-
-
-def _follow(
-    view: View,
-    topic: str,
-    partitions: Sequence[int],
-    first: Mapping[int, int],
-    schema: pa.Schema,
-    isolation: str,
-) -> Iterator[pa.RecordBatch]:
-    return follow(view, topic, partitions, first, schema=schema, isolation=isolation)
