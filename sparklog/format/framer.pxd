@@ -25,19 +25,23 @@ cpdef write_headers(u8[::1] out, const i64[:, ::1] table, i64 base_offset, i64 l
 @cython.auto_pickle(False)
 cdef class Framer:
     cdef const i64[::1] stamps
+    cdef const int[::1] order
     cdef const int[::1] key_offsets, value_offsets, list_offsets, name_offsets, content_offsets
     cdef const u8[::1] key_data, value_data, name_data, content_data
     cdef const u8[::1] key_valid, value_valid, list_valid, content_valid
     cdef i64 key_bit, value_bit, list_bit, content_bit
     cdef readonly Py_ssize_t rows
-    cdef public Py_ssize_t row, need, at_row
-    cdef bint has_headers
+    cdef readonly Py_ssize_t row, need, opened, held
+    cdef readonly i64 base, highest, lowest
+    cdef public bint more
+    cdef bint has_headers, has_order
 
     @cython.locals(
         key_bit=i64, value_bit=i64, rows=Py_ssize_t, row=Py_ssize_t,
         room=Py_ssize_t, count=Py_ssize_t, need=Py_ssize_t, first=Py_ssize_t, start=Py_ssize_t,
         end=Py_ssize_t, klen=Py_ssize_t, vlen=Py_ssize_t, headers=Py_ssize_t, body=Py_ssize_t,
-        size=Py_ssize_t, base=i64, highest=i64, delta=i64)
+        size=Py_ssize_t, full=int, opened=Py_ssize_t, one=Py_ssize_t, stamp=i64,
+        base=i64, highest=i64, lowest=i64, delta=i64)
     cpdef tuple frame(self, u8[::1] out, Py_ssize_t at, Py_ssize_t batch_bytes, Py_ssize_t record_max, i64[:, ::1] table, Py_ssize_t most)
     cdef Py_ssize_t count_headers(self, Py_ssize_t row) noexcept nogil
     @cython.locals(at=Py_ssize_t, stop=Py_ssize_t, size=Py_ssize_t, length=Py_ssize_t)

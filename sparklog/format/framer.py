@@ -133,7 +133,23 @@ class Framer:
         self.row = 0
         self.need = 0
         self.key_offsets, self.key_data, self.key_valid, self.key_bit = key
-        self.has_headers = 0
+        self.has_headers = self.has_order = self.more = 0
+        self.opened, self.held, self.base, self.highest = -1, 0, 0, 0
+        self.lowest = 0x7FFFFFFFFFFFFFFF
+
+    def set_order(self, order: View) -> None:
+        """Frame only these rows (i32), in this order."""
+        self.order = order
+        self.has_order = 1
+        self.rows = len(order)
+
+    def resume(self, opened: int, held: int, base: int, highest: int) -> None:
+        """Go on with the batch that the framer of the rows before these left open."""
+        self.opened, self.held, self.base, self.highest = opened, held, base, highest
+
+    def rewind(self, row: int) -> None:
+        """Frame from `row` on again; nothing is open."""
+        self.row, self.opened = row, -1
 
     def set_value(self, offsets: View, data: View, valid: View, bit: int) -> None:
         """The values."""
@@ -158,69 +174,81 @@ class Framer:
         """Frame from `row` on, up to `most` batches, into `out` from byte `at` on.
 
         A batch is closed before its records would pass `batch_bytes`; one record always fits.
-        61 bytes are left for each header. A row of `table`: first row, count, first byte, byte
-        behind the last, first timestamp, largest timestamp.
+        61 bytes are left for each header. A row of `table`: first row (below 0 for one that was
+        resumed), count, first byte, byte behind the last, first timestamp, largest timestamp.
+        `lowest` becomes the smallest timestamp of all.
 
-        Returns: batches made, the byte behind them; `row` is then the next row. If it stopped for
-            a record over `record_max` bytes or one that `out` can't hold, `need` is that
-            record's size, `row` its batch's first row and `at_row` the record's row.
+        Returns: batches made, the byte behind what was framed; `row` is then the next row. If it
+            stopped for a record over `record_max` bytes or one that `out` can't hold, `need` is
+            that record's size. It leaves a batch open (first byte `opened`, of `held` records)
+            when it stopped so, and at the last row if `more` rows follow elsewhere.
         """
         stamps = self.stamps
         key_offsets, key_data, key_valid = self.key_offsets, self.key_data, self.key_valid
         value_offsets, value_data = self.value_offsets, self.value_data
         value_valid = self.value_valid
         key_bit, value_bit, rows, row = self.key_bit, self.value_bit, self.rows, self.row
+        base, highest, lowest, opened = self.base, self.highest, self.lowest, self.opened
         room = len(out)
-        count = need = first = start = end = klen = vlen = headers = body = size = 0
-        base = highest = delta = 0
+        count = need = first = start = end = klen = vlen = headers = body = size = full = 0
+        delta = stamp = one = 0
         with cython.nogil:
-            while count < most and row < rows:
-                start, first, end = at, row, at + HEADER
-                base = highest = stamps[row]
+            while count < most and (row < rows or (opened >= 0 and not self.more)):
+                if opened >= 0:
+                    start, first, end, opened = opened, row - self.held, at, -1
+                else:
+                    start, first, end = at, row, at + HEADER
+                    base = highest = stamps[self.order[row] if self.has_order else row]
+                full = 0
                 while row < rows:
-                    klen = field_size(key_offsets, key_valid, key_bit, row)
-                    vlen = field_size(value_offsets, value_valid, value_bit, row)
+                    one = self.order[row] if self.has_order else row
+                    stamp = stamps[one]
+                    klen = field_size(key_offsets, key_valid, key_bit, one)
+                    vlen = field_size(value_offsets, value_valid, value_bit, one)
                     headers = 0
-                    delta = wrap(stamps[row] - base)
+                    delta = wrap(stamp - base)
                     body = 2 + varint_size(delta) + varint_size(row - first)
                     body += varint_size(klen) + varint_size(vlen)
                     body += (klen if klen > 0 else 0) + (vlen if vlen > 0 else 0)
                     if self.has_headers:
-                        headers = self.count_headers(row)
-                        body += self.size_headers(row, headers) - 1
+                        headers = self.count_headers(one)
+                        body += self.size_headers(one, headers) - 1
                     size = varint_size(body) + body
+                    if row > first and end + size - start - HEADER > batch_bytes:
+                        full = 1
+                        break
                     if size > record_max or end + size > room:
                         need = size
-                        break
-                    if row > first and end + size - start - HEADER > batch_bytes:
                         break
                     end = put_start(out, end, body, delta, row - first)
                     end = put_varint(out, end, klen)
                     if klen > 0:
-                        copy(out, end, key_data, key_offsets[row], klen)
+                        copy(out, end, key_data, key_offsets[one], klen)
                         end += klen
                     end = put_varint(out, end, vlen)
                     if vlen > 0:
-                        copy(out, end, value_data, value_offsets[row], vlen)
+                        copy(out, end, value_data, value_offsets[one], vlen)
                         end += vlen
                     if headers > 0:
-                        end = self.put_headers(out, end, row, headers)
+                        end = self.put_headers(out, end, one, headers)
                     else:
                         out[end] = 0
                         end += 1
-                    if stamps[row] > highest:
-                        highest = stamps[row]
+                    if stamp > highest:
+                        highest = stamp
+                    if stamp < lowest:
+                        lowest = stamp
                     row += 1
-                if need:
-                    self.at_row = row
-                    row = first
+                at = end
+                if need or (self.more and not full):
+                    opened = start
                     break
                 table[count, 0], table[count, 1] = first, row - first
                 table[count, 2], table[count, 3] = start, end
                 table[count, 4], table[count, 5] = base, highest
-                at = end
                 count += 1
-        self.row, self.need = row, need
+        self.row, self.need, self.opened, self.held = row, need, opened, row - first
+        self.base, self.highest, self.lowest = base, highest, lowest
         return count, at
 
     def count_headers(self, row: int) -> int:

@@ -186,6 +186,38 @@ def hash_keys(offsets: View, data: View, valid: View, bit: int, partitions: int,
             row += 1
 
 
+def group_rows(numbers: View, starts: View, order: View) -> None:
+    """Sort rows by partition, stably: order[starts[p] : starts[p + 1]] are the rows of p.
+
+    `numbers` are the rows' partitions, `starts` has one place more than there are partitions.
+    """
+    row = 0
+    rows = len(numbers)
+    place = 0
+    last = len(starts) - 1
+    with cython.nogil:
+        while place <= last:
+            starts[place] = 0
+            place += 1
+        while row < rows:
+            starts[numbers[row] + 1] += 1
+            row += 1
+        place = 1
+        while place <= last:
+            starts[place] += starts[place - 1]
+            place += 1
+        row = 0
+        while row < rows:
+            order[starts[numbers[row]]] = row
+            starts[numbers[row]] += 1
+            row += 1
+        place = last
+        while place > 0:  # each stands where the next one began
+            starts[place] = starts[place - 1]
+            place -= 1
+        starts[0] = 0
+
+
 def murmur2(data: View, at: int, stop: int) -> int:
     """Kafka's 32-bit hash (unsigned) of data[at : stop]."""
     left = stop - at

@@ -1,5 +1,6 @@
 """Kafka's default partition of a key. Source: Utils.murmur2, BuiltInPartitioner (Kafka 1eb7644)."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -26,3 +27,15 @@ def murmur2_partitions(keys: Any, partitions: int) -> NDArray[np.int32]:
             kernel.hash_keys(*columns.views(key), partitions, part.data)
         at += len(chunk)
     return out
+
+
+def grouped(numbers: NDArray[np.int32]) -> Iterator[tuple[int, NDArray[np.int32]]]:
+    """Yield each partition of `numbers` (one a row, all >= 0) with the rows that go there.
+
+    Partitions ascend, rows keep their order. Cost: O(rows + the highest partition).
+    """
+    starts = np.empty(int(numbers.max()) + 2, np.int64)
+    order = np.empty(len(numbers), np.int32)
+    kernel.group_rows(np.ascontiguousarray(numbers).data, starts.data, order.data)
+    for number in np.flatnonzero(np.diff(starts)).tolist():
+        yield number, order[starts[number] : starts[number + 1]]

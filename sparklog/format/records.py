@@ -6,8 +6,9 @@ length, key (UTF-8), varint value length, value. Length -1 is null. Varints are 
 Source: DefaultRecord.java, MemoryRecordsBuilder.java (Kafka 1eb7644).
 """
 
-from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -28,18 +29,17 @@ from sparklog.format.batch import (
 )
 from sparklog.format.compression import SIZE_MAX, Codec, check_level, compress
 from sparklog.format.decoder import Decoder
-from sparklog.format.framer import Framer, write_headers
+from sparklog.format.framer import write_headers
+from sparklog.format.rows import Feed, Picked, Rows
 from sparklog.format.scan import BATCH_DTYPE, Table, seal_all
 
-__all__ = ["BATCH_SIZE", "MAX_MESSAGE_BYTES", "Decoder", "Encoded", "encode"]
+__all__ = ["BATCH_SIZE", "MAX_MESSAGE_BYTES", "Decoder", "Encoded", "Scratch", "encode"]
 
 BATCH_SIZE: Final = 16384  # batch.size
 MAX_MESSAGE_BYTES: Final = 1048588  # max.message.bytes
 
 # Framed in such pieces, so that the CRC or the codec finds the records still in the cache.
 _PIECE: Final = 1 << 17
-_RECORD_OVERHEAD: Final = 36  # the most that varints and attributes of a record take
-_HEADER_OVERHEAD: Final = 10
 _FIRST, _COUNT, _START, _END, _BASE_TIME, _MAX_TIME = range(6)  # columns of Framer's table
 
 Frames = NDArray[np.int64]
@@ -47,11 +47,15 @@ Frames = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Whole batches. `data` is writable; `batches` has one row each, with positions in `data`."""
+    """Whole batches. `data` is writable; `batches` has one row each, with positions in `data`.
+
+    `min_timestamp` (ms; the largest int64 without records) is in no batch's header.
+    """
 
     data: memoryview
     batches: Table
     count: int
+    min_timestamp: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +75,29 @@ class _Options:
         return -1 if self.base_sequence < 0 else (self.base_sequence + row) & SEQUENCE_MAX
 
 
+class Scratch:
+    """Memory for output that is used again: what `encode` put there is gone at its next call."""
+
+    def __init__(self) -> None:
+        self._view = columns.allocate(0)
+
+    @property
+    def size_bytes(self) -> int:
+        """How much there is."""
+        return len(self._view)
+
+    def room(self, size: int, keep: int = 0) -> memoryview:
+        """At least `size` writable bytes; the first `keep` are those of before."""
+        if size > len(self._view):
+            larger = columns.allocate(size)
+            kept = self._view[:keep]  # an open batch's header may reach behind the end
+            larger[: len(kept)] = kept
+            self._view = larger
+        return self._view
+
+
 def encode(
-    data: pa.RecordBatch | pa.Table,
+    data: pa.RecordBatch | pa.Table | Sequence[Picked],
     *,
     codec: Codec,
     level: int | None = None,
@@ -84,23 +109,33 @@ def encode(
     leader_epoch: int = 0,
     log_append_time: int | None = None,
     transactional: bool = False,
+    scratch: Scratch | None = None,
 ) -> Encoded:
     """Frame the rows of `data`, in order, as record batches with offsets from `base_offset`.
 
     Args:
         data: columns value and, optionally, key (binary or string; null allowed), headers
             (list<struct<key: string, value: binary>>; null: none) and timestamp (any unit;
-            null: `timestamp_ms_default`).
+            null: `timestamp_ms_default`). Or rows picked from such batches: what they were made
+            with then decides about their timestamps.
         batch_size: bytes of records to aim at in a batch, before compression (Kafka: batch.size);
             a larger record gets a batch of its own.
         max_message_bytes: bound of a whole batch as written (Kafka: max.message.bytes).
         producer: (id, epoch, sequence of the first row) of an idempotent producer.
         log_append_time: ms; every record gets it (message.timestamp.type=LogAppendTime).
+        scratch: where the output goes, until the next call with the same one.
     Raises:
         RecordTooLargeError: a row doesn't fit `max_message_bytes`; names the row and its size.
         InvalidRequestError: columns or options can't be used.
     """
-    columns.check_columns(data.schema)
+    if not isinstance(data, pa.RecordBatch | pa.Table):
+        inputs = list(data)
+    else:
+        columns.check_columns(data.schema)
+        inputs = [
+            Picked(Rows(part, default_ms=timestamp_ms_default, append_time_ms=log_append_time))
+            for part in columns.batches_of(data)
+        ]
     check_level(codec, level)
     if batch_size < 1 or max_message_bytes <= HEADER_SIZE:
         raise InvalidRequestError(f"batch_size={batch_size} max_message_bytes={max_message_bytes}")
@@ -120,146 +155,97 @@ def encode(
         producer_epoch=producer_epoch,
         base_sequence=sequence,
     )
-    inputs = [
-        _Input(part, timestamp_ms_default, log_append_time) for part in columns.batches_of(data)
-    ]
-    if codec == Codec.NONE:
-        return _encode_plain(inputs, options)
-    return _encode_compressed(inputs, options)
+    encoder = _encode_plain if codec == Codec.NONE else _encode_compressed
+    room = scratch or Scratch()
+    made = encoder(Feed(inputs), options, room)
+    if scratch is None and 0 < 2 * len(made.data) < room.size_bytes:  # don't keep what isn't used
+        whole = columns.allocate(len(made.data))
+        whole[:] = made.data
+        made = replace(made, data=whole)
+    return made
 
 
-class _Input:
-    """One Arrow batch, ready for the kernel, and a bound of what it takes on disk."""
-
-    def __init__(self, batch: pa.RecordBatch, default_ms: int, append_time: int | None) -> None:
-        rows = batch.num_rows
-        given = {name: batch.column(name) for name in batch.schema.names}
-        key = columns.to_binary(given.get("key", _nulls(rows)), "key")
-        value = columns.to_binary(given["value"], "value")
-        if append_time is None:
-            stamps = columns.to_millis(given.get("timestamp"), rows, default_ms)
-        else:
-            stamps = np.full(rows, append_time, np.int64)
-        self.rows = rows
-        self.framer = Framer(stamps.data, columns.views(key))
-        self.framer.set_value(*columns.views(value))
-        self.bound = rows * _RECORD_OVERHEAD
-        self.bound += columns.data_bytes(key) + columns.data_bytes(value)
-        headers = given.get("headers")
-        if headers is not None and not pa.types.is_null(headers.type):
-            self._add_headers(columns.to_headers(headers))
-
-    def _add_headers(self, lists: Any) -> None:
-        elements = lists.values
-        names = columns.to_binary(elements.field("key"), "headers")
-        contents = elements.field("value")
-        offsets, valid, bit = columns.list_views(lists)
-        name_offsets, name_data, _, _ = columns.views(names)
-        content = columns.views(contents)
-        self.framer.set_headers((offsets, valid, bit), (name_offsets, name_data), content)
-        first, last = int(offsets[0]), int(offsets[-1])
-        self.bound += (last - first) * _HEADER_OVERHEAD
-        if last > first:
-            self.bound += int(name_offsets[last]) - int(name_offsets[first])
-            self.bound += int(content[0][last]) - int(content[0][first])
-
-
-def _nulls(rows: int) -> Any:
-    return pa.nulls(rows, pa.binary())
-
-
-def _encode_plain(inputs: list[_Input], options: _Options) -> Encoded:
+def _encode_plain(feed: Feed, options: _Options, scratch: Scratch) -> Encoded:
     """Without a codec records are framed where they stay: one copy, from Arrow's buffers."""
-    room = 0
-    for part in inputs:
-        # Two neighbouring batches hold more than batch_bytes, else they were one.
-        batches = min(part.rows, 2 * part.bound // options.batch_bytes + 2)
-        room += part.bound + batches * HEADER_SIZE
-    out = columns.allocate(room)
+    # Two neighbouring batches hold more than batch_bytes, else they were one.
+    batches = min(feed.count, 2 * feed.bound // options.batch_bytes + 2)
+    out = scratch.room(feed.bound + batches * HEADER_SIZE)
     record_max = options.message_max - HEADER_SIZE
     most = max(1, _PIECE // options.batch_bytes)
     frames: list[Frames] = []
-    done = at = 0
-    for part in inputs:
-        framer = part.framer
-        while framer.row < part.rows:
-            table = np.empty((most, 6), np.int64)
-            count, at = framer.frame(out, at, options.batch_bytes, record_max, table.data, most)
-            if framer.need:
-                _too_large(done + framer.at_row, framer.need + HEADER_SIZE, options)
-            table = table[:count]
-            table[:, _FIRST] += done
-            write_headers(
-                out,
-                table.data,
-                options.base_offset,
-                options.leader_epoch,
-                options.attributes,
-                options.producer_id,
-                options.producer_epoch,
-                options.base_sequence,
-            )
-            seal_all(out, table[:, _START].tolist(), table[:, _END].tolist())
-            frames.append(table)
-        done += part.rows
-    return Encoded(out[:at], _summary(frames, options), done)
+    at = 0
+    while not feed.done:
+        table = np.empty((most, 6), np.int64)
+        count, at, need = feed.frame(out, at, options.batch_bytes, record_max, table)
+        if need > record_max:
+            _too_large(feed.row, need + HEADER_SIZE, options)
+        table = table[:count]
+        write_headers(
+            out,
+            table.data,
+            options.base_offset,
+            options.leader_epoch,
+            options.attributes,
+            options.producer_id,
+            options.producer_epoch,
+            options.base_sequence,
+        )
+        seal_all(out, table[:, _START].tolist(), table[:, _END].tolist())
+        frames.append(table)
+        if need:  # the bound is exact for all rows of a batch only
+            out = scratch.room(2 * len(out) + need + HEADER_SIZE, keep=at)
+    return Encoded(out[:at], _summary(frames, options), feed.count, feed.lowest)
 
 
-def _encode_compressed(inputs: list[_Input], options: _Options) -> Encoded:
-    """Frame a few batches into a scratch buffer that stays in the cache, then compress each."""
-    bound = sum(part.bound for part in inputs)
-    out = columns.allocate(bound + bound // 64 + _PIECE)
+def _encode_compressed(feed: Feed, options: _Options, scratch: Scratch) -> Encoded:
+    """Frame a few batches into a buffer that stays in the cache, then compress each."""
+    out = scratch.room(feed.bound // 2 + _PIECE)
+    framed = columns.allocate(options.batch_bytes + _PIECE)
+    batch_bytes = options.batch_bytes
+    most = max(1, _PIECE // batch_bytes)
     frames: list[Frames] = []
-    scratch = columns.allocate(options.batch_bytes + _PIECE)
-    most = max(1, _PIECE // options.batch_bytes)
-    done = at = 0
-    for part in inputs:
-        framer = part.framer
-        batch_bytes = options.batch_bytes
-        while framer.row < part.rows:
-            table = np.empty((most, 6), np.int64)
-            count, _ = framer.frame(scratch, 0, batch_bytes, SIZE_MAX, table.data, most)
-            if framer.need and not count:
-                if framer.need > SIZE_MAX:
-                    _too_large(done + framer.at_row, framer.need, options)
-                scratch = columns.allocate(2 * framer.need + options.batch_bytes)
-                continue
-            batch_bytes = options.batch_bytes
-            for row, frame in enumerate(table[:count].tolist()):
-                packed = _pack(scratch, frame, done, options)
-                size = sum(map(len, packed))
-                if size > options.message_max:
-                    # The codec made it no smaller: half the records, or none if it was one.
-                    if frame[_COUNT] == 1:
-                        _too_large(done + frame[_FIRST], size, options)
-                    framer.row, count = frame[_FIRST], row
-                    batch_bytes = (frame[_END] - frame[_START] - HEADER_SIZE) // 2
-                    break
-                if at + size > len(out):
-                    larger = columns.allocate(2 * len(out) + size)
-                    larger[:at] = out[:at]
-                    out = larger
-                table[row, _FIRST] += done
-                table[row, _START] = at
-                for piece in packed:
-                    out[at : at + len(piece)] = piece
-                    at += len(piece)
-                table[row, _END] = at
-            frames.append(table[:count])
-        done += part.rows
-    if 2 * at < len(out):  # don't keep what isn't used
-        whole = columns.allocate(at)
-        whole[:] = out[:at]
-        out = whole
-    return Encoded(out[:at], _summary(frames, options), done)
+    at = begun = 0
+    while not feed.done:
+        table = np.empty((most, 6), np.int64)
+        count, end, need = feed.frame(framed, begun, batch_bytes, SIZE_MAX, table)
+        if need > SIZE_MAX:
+            _too_large(feed.row, need, options)
+        batch_bytes, begun = options.batch_bytes, 0
+        for row, frame in enumerate(table[:count].tolist()):
+            packed = _pack(framed, frame, options)
+            size = sum(map(len, packed))
+            if size > options.message_max:
+                # The codec made it no smaller: half the records, or none if it was one.
+                if frame[_COUNT] == 1:
+                    _too_large(frame[_FIRST], size, options)
+                feed.rewind(frame[_FIRST])
+                count, need = row, 0
+                batch_bytes = (frame[_END] - frame[_START] - HEADER_SIZE) // 2
+                break
+            if at + size > len(out):
+                out = scratch.room(2 * len(out) + size, keep=at)
+            table[row, _START] = at
+            for piece in packed:
+                out[at : at + len(piece)] = piece
+                at += len(piece)
+            table[row, _END] = at
+        frames.append(table[:count])
+        if feed.opened >= 0:  # the open batch moves to the front, into more room if it needs that
+            kept = framed[feed.opened : end]
+            if need:
+                framed = columns.allocate(2 * (len(kept) + need) + options.batch_bytes)
+            begun = end - feed.opened
+            framed[: len(kept)] = kept
+            feed.moved(0)
+    return Encoded(out[:at], _summary(frames, options), feed.count, feed.lowest)
 
 
-def _pack(scratch: memoryview, frame: list[int], done: int, options: _Options) -> list[bytes]:
+def _pack(framed: memoryview, frame: list[int], options: _Options) -> list[bytes]:
     """Header and compressed records of one framed batch."""
     first, count, start, end, base_time, max_time = frame
-    records = compress(options.codec, scratch[start + HEADER_SIZE : end], options.level)
+    records = compress(options.codec, framed[start + HEADER_SIZE : end], options.level)
     header = HEADER.pack(
-        options.base_offset + done + first,
+        options.base_offset + first,
         HEADER_SIZE - LOG_OVERHEAD + len(records),
         options.leader_epoch,
         MAGIC,
@@ -270,7 +256,7 @@ def _pack(scratch: memoryview, frame: list[int], done: int, options: _Options) -
         max_time,
         options.producer_id,
         options.producer_epoch,
-        options.sequence(done + first),
+        options.sequence(first),
         count,
     )
     crc = crc32c(records, crc32c(header[CRC_START:]))

@@ -15,15 +15,15 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparklog.clock import Clock
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.format.compression import Codec
-from sparklog.format.partitioner import murmur2_partitions
-from sparklog.format.records import Encoded, encode
+from sparklog.format.partitioner import grouped, murmur2_partitions
+from sparklog.format.records import Encoded, Scratch, encode
+from sparklog.format.rows import Picked, Rows
 from sparklog.fs import File, FileSystem
 from sparklog.log.commit import CHUNK_PREFIX, Chunk
 from sparklog.log.topics import TopicInfo
@@ -35,8 +35,9 @@ By tests/benchmarks/bench_batch.py: against 16 KiB it compresses a tenth better 
 several times faster; at 1 MiB little more is won and a look-up decodes four times as much.
 """
 
-FILE_BYTES: Final = 8 << 20  # a chunk larger than this goes to its file
+FILE_BYTES: Final = 256 << 10  # a chunk larger than this goes to its file
 _FLUSH_BYTES: Final = 1 << 20  # rows are framed when so many bytes of a partition have come
+_HELD_BYTES: Final = 64 << 20  # and all rows when Arrow batches of this size were kept for them
 _ADOPT_SHARE: Final = 8  # a chunk of at least 1/8 of a segment may become one by rename
 
 _CHUNK_AGE_MS: Final = 7 * 24 * 3_600_000
@@ -74,9 +75,9 @@ class _Growing:
 
     topic: TopicInfo
     partition: int
-    rows: list[pa.RecordBatch] = field(default_factory=list)
+    rows: list[Picked] = field(default_factory=list)
     row_bytes: int = 0
-    parts: list[Encoded] = field(default_factory=list)
+    parts: list[memoryview] = field(default_factory=list)
     file: File | None = None
     size: int = 0
     written: int = 0
@@ -89,7 +90,7 @@ class Stager:
     """Takes rows of any topics; `finish` gives the chunks. Use once.
 
     `label` names chunk files (see `chunk_label`); None keeps every chunk in memory.
-    Memory: up to FILE_BYTES a partition with files, all of it without.
+    Memory: about _HELD_BYTES of rows, up to FILE_BYTES a partition; without files, all of it.
     """
 
     def __init__(
@@ -100,43 +101,48 @@ class Stager:
         self._done: list[Chunk] = []
         self._sticky = 0
         self._sequences: dict[tuple[str, int], int] = {}  # of a producer, over all chunks
+        self._scratch = None if label is None else Scratch()
+        self._held = 0  # bytes of Arrow batches since all was framed
 
     def add(self, topic: TopicInfo, rows: pa.RecordBatch, *, partition: int | None = None) -> None:
         """Stage rows: columns value [, key, headers, timestamp, partition].
 
         Raises: InvalidRequestError for a partition that is null or not there; RecordTooLargeError.
         """
+        if rows.num_rows == 0:
+            return
         for number, part in self._split(topic, rows, partition):
             key = topic.name, number
             growing = self._growing.get(key)
             if growing is None:
                 growing = self._growing[key] = _Growing(topic, number)
             growing.rows.append(part)
-            growing.row_bytes += (
-                part.get_total_buffer_size() * part.num_rows // max(rows.num_rows, 1)
-            )
+            growing.row_bytes += part.size_bytes
             if growing.row_bytes >= max(_FLUSH_BYTES, self._framing.batch_size):
                 self._frame(growing)
+        # Rows of a rare partition keep their whole Arrow batch in memory.
+        self._held += rows.get_total_buffer_size()
+        if self._held > _HELD_BYTES:
+            for growing in list(self._growing.values()):
+                self._frame(growing)
+            self._held = 0
 
     def _split(
         self, topic: TopicInfo, rows: pa.RecordBatch, partition: int | None
-    ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        if rows.num_rows == 0:
-            return
+    ) -> Iterator[tuple[int, Picked]]:
+        now = self._clock()
+        append_time = now if topic.config.log_append_time else None
+        batch = Rows(_without_partition(rows), default_ms=now, append_time_ms=append_time)
         if partition is None and "partition" not in rows.schema.names and topic.partitions == 1:
             partition = 0
         if partition is not None:
             _check_partition(topic, partition, partition)
-            yield partition, _without_partition(rows)
+            yield partition, Picked(batch)
             return
         numbers = self._numbers(topic, rows)
         _check_partition(topic, int(numbers.min()), int(numbers.max()))
-        order = np.argsort(numbers, kind="stable")
-        found, starts = np.unique(numbers[order], return_index=True)
-        sorted_rows = _without_partition(rows).take(pa.array(order))
-        ends = np.append(starts[1:], rows.num_rows)
-        for number, start, end in zip(found, starts, ends, strict=True):
-            yield int(number), sorted_rows.slice(int(start), int(end - start))
+        for number, order in grouped(numbers):
+            yield number, Picked(batch, order)
 
     def _numbers(self, topic: TopicInfo, rows: pa.RecordBatch) -> NDArray[np.int32]:
         """Each row's partition: its column, else murmur2 of its key, else sticky."""
@@ -159,26 +165,20 @@ class Stager:
         """Turn the rows that came so far into record batches."""
         if not growing.rows:
             return
-        config = growing.topic.config
-        codec, level = self._framing.compression(config)
-        now = self._clock()
-        rows = pa.Table.from_batches(growing.rows)
-        growing.rows, growing.row_bytes = [], 0
-        encoded = self._encode(growing, rows, codec, level, now)
-        if growing.size and growing.size + len(encoded.data) > config.roll_bytes:
+        rows, growing.rows, growing.row_bytes = growing.rows, [], 0
+        encoded = self._encode(growing, rows)
+        if growing.size and growing.size + len(encoded.data) > growing.topic.config.roll_bytes:
             self._close(growing)
             growing = self._growing[growing.topic.name, growing.partition] = _Growing(
                 growing.topic, growing.partition
             )
-            encoded = self._encode(growing, rows, codec, level, now)
-        earliest = now if config.log_append_time else _earliest(rows, now)
-        growing.min_timestamp = min(growing.min_timestamp, earliest)
+            encoded = self._encode(growing, rows)
         self._grow(growing, encoded)
 
-    def _encode(
-        self, growing: _Growing, rows: pa.Table, codec: Codec, level: int | None, now: int
-    ) -> Encoded:
+    def _encode(self, growing: _Growing, rows: list[Picked]) -> Encoded:
         config, producer = growing.topic.config, self._framing.producer
+        codec, level = self._framing.compression(config)
+        now = self._clock()
         if producer is not None:
             done = self._sequences.get((growing.topic.name, growing.partition), 0)
             producer = (producer[0], producer[1], (producer[2] + done) & 0x7FFFFFFF)
@@ -192,18 +192,23 @@ class Stager:
             producer=producer,
             base_offset=growing.records,
             log_append_time=now if config.log_append_time else None,
+            scratch=self._scratch,
         )
 
     def _grow(self, growing: _Growing, encoded: Encoded) -> None:
-        latest = int(encoded.batches["max_timestamp"].max())
-        growing.parts.append(encoded)
         growing.size += len(encoded.data)
         growing.records += encoded.count
         key = growing.topic.name, growing.partition
         self._sequences[key] = self._sequences.get(key, 0) + encoded.count
+        growing.min_timestamp = min(growing.min_timestamp, encoded.min_timestamp)
+        latest = int(encoded.batches["max_timestamp"].max())
         growing.max_timestamp = max(growing.max_timestamp, latest)
-        if self._label is not None and growing.size - growing.written >= FILE_BYTES:
-            self._write(growing)
+        growing.parts.append(encoded.data)
+        if self._scratch is not None:
+            if growing.size >= FILE_BYTES:
+                self._write(growing)
+            else:
+                growing.parts[-1] = memoryview(bytes(encoded.data))
 
     def _write(self, growing: _Growing) -> None:
         if growing.file is None:
@@ -211,8 +216,8 @@ class Stager:
             name = f"{CHUNK_PREFIX}{self._label}-{uuid.uuid4().hex}"
             growing.file = self._fs.open(os.path.join(directory, name), create=True)
         for part in growing.parts:
-            growing.file.pwrite(part.data, growing.written)
-            growing.written += len(part.data)
+            growing.file.pwrite(part, growing.written)
+            growing.written += len(part)
         growing.parts.clear()
 
     def _close(self, growing: _Growing) -> None:
@@ -222,7 +227,7 @@ class Stager:
         path, boot, data = None, None, None
         if growing.file is None:
             parts = growing.parts
-            data = parts[0].data if len(parts) == 1 else b"".join(p.data for p in parts)
+            data = parts[0] if len(parts) == 1 else b"".join(parts)
         else:
             self._write(growing)
             path = growing.file.path
@@ -305,15 +310,6 @@ def _check_partition(topic: TopicInfo, low: int, high: int) -> None:
                 f"topic {topic.name} has no partition {number}: want one of {sorted(topic.dirs)}; "
                 "nothing was appended"
             )
-
-
-def _earliest(rows: pa.Table, now: int) -> int:
-    """The smallest timestamp in ms: a batch's header doesn't carry it."""
-    if "timestamp" not in rows.schema.names:
-        return now
-    column = rows.column("timestamp")
-    smallest = pc.min(column.cast(pa.timestamp("ms", column.type.tz), safe=False)).value
-    return now if smallest is None else int(smallest)
 
 
 def _without_partition(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -42,7 +42,7 @@ def test_compiled_and_interpreted_agree(made, batch_size):
     expected = both(table, batch_size)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sparklog.format.scan.kernel", PLAIN["kernel"])
-        patch.setattr(records, "Framer", PLAIN["framer"].Framer)
+        patch.setattr("sparklog.format.rows.Framer", PLAIN["framer"].Framer)
         patch.setattr(records, "write_headers", PLAIN["framer"].write_headers)
         patch.setattr("sparklog.format.buffers.Parser", PLAIN["parser"].Parser)
         assert isinstance(RecordBuffers([]).parser, PLAIN["parser"].Parser)
