@@ -26,12 +26,12 @@ from sparklog.log.lookup import Lookup, StaleReadError
 from sparklog.log.producers import ProducerState
 from sparklog.log.snapshots import load_producers, marker_reader, replay
 from sparklog.log.times import TimeLookup
-from sparklog.log.walk import WINDOW_BYTES, Window, joined, walk
+from sparklog.log.walk import Window, joined, walk
 
 COLUMNS: Final = ("key", "value", "offset", "timestamp", "timestampType", "headers")
 FIRST_BYTES: Final = 64 << 10  # the first window: a look-up needs no more; then they grow
-PIECE_BYTES: Final = 1 << 20  # log bytes decoded at a time
-BATCH_BYTES: Final = 8 << 20  # decoded bytes from which a record batch is given out
+MOST_BYTES: Final = 2 << 20  # the largest window: CRC and decoder find it in the cache
+BATCH_BYTES: Final = 8 << 20  # decoded bytes at which a record batch is given out
 _NO_LIMIT: Final = 2**63 - 1
 Table = NDArray[Any]
 
@@ -158,7 +158,7 @@ class PartitionReader:
         dropped = None
         if isolation == "read_committed":
             dropped = AbortedFilter(self.aborted(start, end))
-        decoder = Decoder(names)
+        decoder = Decoder(names, max_bytes=BATCH_BYTES)
         left = _NO_LIMIT if max_records is None else max_records
         for piece in self._pieces(start, end, max_bytes):
             for rows, following in _decode(decoder, piece, dropped, start, end, self.path):
@@ -224,7 +224,7 @@ class PartitionReader:
                 if not len(data) < span <= limit - position:
                     return  # a torn batch: nothing more in this segment
             else:
-                step = min(step * 4, WINDOW_BYTES)
+                step = min(step * 4, MOST_BYTES)
                 hinted, span, position = False, step, found.end
 
     def _check_order(self, table: Table, at: int, path: str) -> None:
@@ -289,16 +289,12 @@ def _decode(
 
         table = dropped.keep(table, is_abort)
     table = table[(table["attributes"] & CONTROL) == 0]
-    sizes = np.cumsum(table["size"])
-    at = 0
-    while at < len(table):
-        done = int(sizes[at - 1]) if at else 0
-        stop = max(at + 1, int(np.searchsorted(sizes, done + PIECE_BYTES, side="right")))
+    while len(table):
         taken = decoder.add_many(
-            window.data, table[at:stop], first=first, end=end, path=path, position=window.position
+            window.data, table, first=first, end=end, path=path, position=window.position
         )
-        at += taken
-        if at < len(table) and (taken == 0 or decoder.nbytes >= BATCH_BYTES):
+        table = table[taken:]
+        if len(table):
             rows = decoder.finish()
             yield rows, rows.column("offset")[-1].as_py() + 1
     yield decoder.finish(), reached
