@@ -101,9 +101,15 @@ class RecordBuffers:
 
     def _make(self) -> None:
         self._bare = False
+        names = self._names
         self._offsets, self._stamps = _Buffer(np.int64), _Buffer(np.int64)
-        self._kinds, self._lists = _Buffer(np.int32), _Buffer(np.int32)
-        self._key, self._value, self._name, self._content = (_Binary() for _ in range(4))
+        self._kinds = _Buffer(np.int32)
+        self._key = _Binary() if "key" in names else _UNUSED
+        self._value = _Binary() if "value" in names else _UNUSED
+        self._lists = _UNUSED_LISTS
+        self._name = self._content = _UNUSED
+        if "headers" in names:
+            self._lists, self._name, self._content = _Buffer(np.int32), _Binary(), _Binary()
         self._rows_room = self._headers_room = 0
 
     @property
@@ -145,16 +151,20 @@ class RecordBuffers:
             used = parser.rows
             for column in (self._offsets, self._stamps, self._kinds):
                 column.reserve(self._rows_room, used)
-            self._key.reserve_rows(self._rows_room if "key" in names else 0, used)
-            self._value.reserve_rows(self._rows_room if "value" in names else 0, used)
-            self._lists.reserve(self._rows_room + 1 if "headers" in names else 1, used + 1)
-            self._lists.array[0] = 0
+            if "key" in names:
+                self._key.reserve_rows(self._rows_room, used)
+            if "value" in names:
+                self._value.reserve_rows(self._rows_room, used)
+            if "headers" in names:
+                self._lists.reserve(self._rows_room + 1, used + 1)
+                self._lists.array[0] = 0
         if "key" in names:
             self._key.data.reserve(key_bytes, parser.key_bytes)
         if "value" in names:
             self._value.data.reserve(value_bytes, parser.value_bytes)
-        for pair in (self._name, self._content):
-            pair.reserve_rows(self._headers_room, parser.headers)
+        if "headers" in names:
+            for pair in (self._name, self._content):
+                pair.reserve_rows(self._headers_room, parser.headers)
         parser.set_rows(self._offsets.array.data, self._stamps.array.data, self._kinds.array.data)
         parser.set_key(*self._key.views)
         parser.set_value(*self._value.views)
@@ -197,6 +207,13 @@ class RecordBuffers:
         return pa.Array.from_buffers(
             HEADERS_TYPE, rows, [None, self._lists.take(rows + 1)], 0, children=[pairs]
         )
+
+
+_UNUSED: Final = _Binary()  # of a column that isn't asked for: the parser never writes there
+_UNUSED.reserve_rows(0, 0)
+_UNUSED_LISTS: Final = _Buffer(np.int32)
+_UNUSED_LISTS.reserve(1, 0)
+_UNUSED_LISTS.array[0] = 0
 
 
 def _utf8(names: Any) -> Any:

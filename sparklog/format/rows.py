@@ -83,7 +83,7 @@ class Picked:
     @property
     def size_bytes(self) -> int:
         """About how many bytes of keys, values and headers they have."""
-        return self.rows.size_bytes * self.count // max(self.rows.count, 1)
+        return int(self.rows.size_bytes * self.count // max(self.rows.count, 1))
 
 
 class Feed:

@@ -2,8 +2,8 @@
 
 Indexes are hints (no checksum, zero tails, bit flips): a position given here is where to start
 looking, not the truth. Only indexes of settled segments are mapped: a segment is settled if the
-next one begins below the reader's end, for then nobody will ever cut it again. Others are read
-by pread, entry by entry.
+next one begins below the reader's end, for then nobody will ever cut it again; small ones are
+read whole. Others are read by pread, entry by entry.
 """
 
 import bisect
@@ -18,6 +18,8 @@ from sparklog.fs import File, FileSystem, Mapping, read_bytes
 from sparklog.log.walk import joined, segment_bases
 
 MAPPED_MAX: Final = 128  # each map holds a descriptor
+SMALL_BYTES: Final = 64 << 10  # an index up to this is read whole instead
+SMALL_KEPT_BYTES: Final = 16 << 20  # of these that are kept
 OPEN_MAX: Final = 32
 OFFSET_ITEM: Final = struct.Struct(">ii")
 TIME_ITEM: Final = struct.Struct(">qi")
@@ -66,6 +68,8 @@ class Lookup:
         self.fs, self.directory = fs, directory
         self._bases: list[int] | None = None
         self._maps: OrderedDict[str, Mapping] = OrderedDict()
+        self._small: dict[str, memoryview] = {}
+        self._small_bytes = 0
         self._logs: OrderedDict[int, File] = OrderedDict()
         self._copies: dict[str, tuple[int, memoryview | None]] = {}
 
@@ -86,6 +90,7 @@ class Lookup:
         """Forget everything that was read."""
         self._bases = None
         self._maps.clear()
+        self._small, self._small_bytes = {}, 0
         self._logs.clear()
         self._copies.clear()
 
@@ -143,8 +148,13 @@ class Lookup:
         try:
             if not settled:
                 return self._growing(path, item, end)
+            small = self._small.get(path)
+            if small is not None:
+                return Entries(item, small)
             mapping = self._maps.pop(path, None)
             if mapping is None:
+                if self.fs.size(path) <= SMALL_BYTES:
+                    return Entries(item, self._keep(path))
                 mapping = self.fs.map(path)
             self._maps[path] = mapping
             if len(self._maps) > MAPPED_MAX:
@@ -152,6 +162,14 @@ class Lookup:
             return Entries(item, mapping.data)
         except FileNotFoundError:
             return None
+
+    def _keep(self, path: str) -> memoryview:
+        data = memoryview(read_bytes(self.fs, path))
+        if self._small_bytes + len(data) > SMALL_KEPT_BYTES:
+            self._small, self._small_bytes = {}, 0
+        self._small[path] = data
+        self._small_bytes += len(data)
+        return data
 
     def _growing(self, path: str, item: struct.Struct, end: int) -> Entries:
         """An active segment's index: what it says below an end stays. Copied at the second look."""

@@ -251,6 +251,6 @@ def _first_record(
     )
     rows = decoder.finish()
     offsets = rows.column("offset").to_numpy()
-    stamps = rows.column("timestamp").cast("int64").to_numpy() // 1000
+    stamps = rows.column("timestamp").view("int64").to_numpy() // 1000
     hits = np.flatnonzero(stamps >= timestamp)
     return (int(offsets[hits[0]]), int(stamps[hits[0]])) if len(hits) else None

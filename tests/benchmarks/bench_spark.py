@@ -52,6 +52,7 @@ def session(connector: list[str]) -> SparkSession:
         SparkSession.builder.master(f"local[{TASKS}]")
         .appName("bench")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "3g")
         .config("spark.python.unix.domain.socket.enabled", "true")
     )
@@ -62,11 +63,26 @@ def session(connector: list[str]) -> SparkSession:
     return spark
 
 
-def rows(spark: SparkSession, count: int, value_bytes: int) -> DataFrame:
-    """`count` rows of 16-byte keys, values that compress about threefold; cheap to make."""
+def sample_text(size: int) -> bytes:
+    """JSON lines with random numbers in them: lz4 makes a quarter of it, as of real events."""
     rng = np.random.default_rng(1)
-    words = rng.integers(97, 105, size=(4096, 8), dtype=np.uint8)
-    text = words[rng.integers(0, 4096, 1 << 17)].tobytes()  # 1 MiB
+    lines, made = [], 0
+    while made < size:
+        number, place, amount = rng.integers(0, 10_000, 3)
+        lines.append(
+            f'{{"event":"departure","number":{number},"origin":"{_PLACES[place % 7]}",'
+            f'"dest":"{_PLACES[number % 7]}","delay":{amount},"carrier":"{_PLACES[amount % 7]}"}}\n'
+        )
+        made += len(lines[-1])
+    return "".join(lines).encode()[:size]
+
+
+_PLACES = ("EWR", "JFK", "LGA", "ATL", "ORD", "SFO", "MIA")
+
+
+def rows(spark: SparkSession, count: int, value_bytes: int) -> DataFrame:
+    """`count` rows of 16-byte keys, values that compress as JSON does; cheap to make."""
+    text = sample_text(1 << 20)
     at = F.pmod(F.xxhash64("id"), F.lit(len(text) - value_bytes)).cast("int") + 1
     return spark.range(0, count, 1, TASKS).select(
         F.lpad(F.col("id").cast("string"), KEY_BYTES, "0").cast("binary").alias("key"),
