@@ -43,6 +43,7 @@ cdef class Framer:
         size=Py_ssize_t, full=int, opened=Py_ssize_t, one=Py_ssize_t, stamp=i64,
         base=i64, highest=i64, lowest=i64, delta=i64)
     cpdef tuple frame(self, u8[::1] out, Py_ssize_t at, Py_ssize_t batch_bytes, Py_ssize_t record_max, i64[:, ::1] table, Py_ssize_t most)
+    cdef Py_ssize_t put_rest(self, u8[::1] out, Py_ssize_t end, Py_ssize_t row, Py_ssize_t klen, Py_ssize_t vlen, Py_ssize_t headers) noexcept nogil
     cdef Py_ssize_t count_headers(self, Py_ssize_t row) noexcept nogil
     @cython.locals(at=Py_ssize_t, stop=Py_ssize_t, size=Py_ssize_t, length=Py_ssize_t)
     cdef Py_ssize_t size_headers(self, Py_ssize_t row, Py_ssize_t headers) noexcept nogil

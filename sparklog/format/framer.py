@@ -184,9 +184,8 @@ class Framer:
             when it stopped so, and at the last row if `more` rows follow elsewhere.
         """
         stamps = self.stamps
-        key_offsets, key_data, key_valid = self.key_offsets, self.key_data, self.key_valid
-        value_offsets, value_data = self.value_offsets, self.value_data
-        value_valid = self.value_valid
+        key_offsets, key_valid = self.key_offsets, self.key_valid
+        value_offsets, value_valid = self.value_offsets, self.value_valid
         key_bit, value_bit, rows, row = self.key_bit, self.value_bit, self.rows, self.row
         base, highest, lowest, opened = self.base, self.highest, self.lowest, self.opened
         room = len(out)
@@ -221,19 +220,7 @@ class Framer:
                         need = size
                         break
                     end = put_start(out, end, body, delta, row - first)
-                    end = put_varint(out, end, klen)
-                    if klen > 0:
-                        copy(out, end, key_data, key_offsets[one], klen)
-                        end += klen
-                    end = put_varint(out, end, vlen)
-                    if vlen > 0:
-                        copy(out, end, value_data, value_offsets[one], vlen)
-                        end += vlen
-                    if headers > 0:
-                        end = self.put_headers(out, end, one, headers)
-                    else:
-                        out[end] = 0
-                        end += 1
+                    end = self.put_rest(out, end, one, klen, vlen, headers)
                     if stamp > highest:
                         highest = stamp
                     if stamp < lowest:
@@ -250,6 +237,21 @@ class Framer:
         self.row, self.need, self.opened, self.held = row, need, opened, row - first
         self.base, self.highest, self.lowest = base, highest, lowest
         return count, at
+
+    def put_rest(self, out: View, end: int, row: int, klen: int, vlen: int, headers: int) -> int:
+        """Write key, value and headers of a row and return the place behind them."""
+        end = put_varint(out, end, klen)
+        if klen > 0:
+            copy(out, end, self.key_data, self.key_offsets[row], klen)
+            end += klen
+        end = put_varint(out, end, vlen)
+        if vlen > 0:
+            copy(out, end, self.value_data, self.value_offsets[row], vlen)
+            end += vlen
+        if headers > 0:
+            return self.put_headers(out, end, row, headers)
+        out[end] = 0
+        return end + 1
 
     def count_headers(self, row: int) -> int:
         """Headers of a row."""
