@@ -88,7 +88,22 @@ class View:
             config = TopicConfig() if state is None else state.parsed()
             topic_id = self.topic_id(name, min(dirs)) if state is None else state.id
             topics[name] = TopicInfo(name, topic_id or "", max(dirs) + 1, config, dirs)
+            self._drop_readers(name, topic_id)
         return topics
+
+    def _drop_readers(self, topic: str, topic_id: str | None) -> None:
+        """Forget what was read of a former topic of that name: its files had the same paths."""
+        for key, reader in list(self._readers.items()):
+            if key[0] == topic and reader.topic_id not in (None, topic_id):
+                del self._readers[key]
+
+    def bases(self, topic: str) -> dict[int, int]:
+        """Return where partitions begin that a former topic of this name had: at its old end.
+
+        {partition: offset}, without those that begin at 0. As of the last `refresh`.
+        """
+        known = (self._written or {}).get(topic)
+        return {} if known is None else known.bases
 
     def partitions(self, topic: str) -> list[int]:
         """Return a topic's partitions that lie here, ascending. Raises UnknownTopicError."""
@@ -101,8 +116,11 @@ class View:
         held = ", ".join(sorted({t for t, _ in self._paths} - {LEDGER_TOPIC})) or "none"
         raise UnknownTopicError(f"topic {topic} is not in {self.home}; its topics: {held}")
 
-    def reader(self, topic: str, partition: int) -> PartitionReader:
-        """Return the (cached) reader of a partition. Raises UnknownTopicError."""
+    def reader(self, topic: str, partition: int, topic_id: str | None = None) -> PartitionReader:
+        """Return the (cached) reader of a partition; a fresh one if that is not of `topic_id`.
+
+        Raises UnknownTopicError.
+        """
         key = topic, partition
         if key not in self._paths:
             self.refresh()
@@ -111,9 +129,15 @@ class View:
                 f"{topic}-{partition} is not in {self.home}; the topic's partitions here: "
                 f"{self.partitions(topic)}"
             )
-        if key not in self._readers:
+        known = self._readers.get(key)
+        if known is None or topic_id not in (None, known.topic_id):
             self._readers[key] = PartitionReader(
-                self._fs, self._paths[key], topic, partition, gaps=self._has_gaps(topic)
+                self._fs,
+                self._paths[key],
+                topic,
+                partition,
+                gaps=self._has_gaps(topic),
+                topic_id=self.topic_id(topic, partition),
             )
         return self._readers[key]
 

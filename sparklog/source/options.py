@@ -89,7 +89,8 @@ class SourceOptions:
     fail_on_data_loss: bool = option(
         "failOnDataLoss",
         True,
-        doc="Fail where records are gone; false: warn with the exact range and go on.",
+        doc="Fail where records are gone or a topic was made again; false: warn with the exact "
+        "range and go on behind it, or where the new topic begins.",
     )
     max_offsets_per_trigger: int | None = option(
         "maxOffsetsPerTrigger",
