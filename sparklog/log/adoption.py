@@ -80,7 +80,8 @@ def adopt(session: Session, found: dict[tuple[str, int], int], *, clean: bool) -
             session.clock,
             clean=clean,
             recovery_point=points.get(key, 0),
-            log_start=starts.get(key, 0),
+            # A log's start never goes back, but Kafka's file of them may be lost or damaged.
+            log_start=max(starts.get(key, 0), 0 if same is None else state.starts.get(key, 0)),
         )
         _refuse_open_transactions(key, loaded[key])
     adopted = LogState(
