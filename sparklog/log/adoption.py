@@ -116,7 +116,7 @@ def _is_short(session: Session, key: tuple[str, int], path: str) -> bool:
     """Take a partition offline whose log ends before what was committed: no broker does that."""
     end = session.state.ends.get(key, 0)
     config = session.state.topics[key[0]].parsed()
-    log = PartitionLog.open(session.fs, path, config, session.clock, end_offset=end)
+    log = PartitionLog(session.fs, path, config, session.clock, end_offset=end)
     try:
         held = log.state.end
     except DataCorruptionError as error:
