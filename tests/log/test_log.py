@@ -177,6 +177,21 @@ def test_names_that_are_refused(tmp_path: Path, name: str, why: str) -> None:
             log.create_topic(name)
 
 
+@pytest.mark.parametrize("length", [249, 220, 210])
+def test_a_topic_with_the_longest_name(tmp_path: Path, length: int) -> None:
+    """LogManagerTest.testCreateAndDeleteOverlyLongTopic: its files go under a longer name."""
+    name = "n" * length
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        for _ in range(2):
+            log.create_topic(name, 2)
+            log.append(name, rows("a"), partition=1)
+            log.delete_topic(name)
+            assert log.topics() == {}
+        assert not [n for n in os.listdir(tmp_path / "log") if n.startswith("nn")]
+        log.create_topic(name, 2)
+        assert log.offsets(name) == {0: (0, 0), 1: (2, 2)}
+
+
 def test_colliding_names_are_refused(tmp_path: Path) -> None:
     with sparklog.open(tmp_path / "log", "rw") as log:
         log.create_topic("a.b")
