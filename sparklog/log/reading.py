@@ -100,7 +100,9 @@ def read_partition(
 def check_topic_id(view: View, topic: str, partition: int, topic_id: str | None) -> None:
     """Raise UnknownTopicError or TopicReplacedError unless the topic is the one of the plan."""
     now = view.topic_id(topic, partition)
-    if now is None and topic_id is not None:
+    if topic_id is None:  # an old broker's topic had none; a newer one gives it one
+        return
+    if now is None:
         raise UnknownTopicError(f"{topic}-{partition} was deleted while it was read")
     if now != topic_id:
         raise TopicReplacedError(

@@ -150,6 +150,8 @@ class View:
 
     def topic_id(self, topic: str, partition: int) -> str | None:
         """Return the topic id that a partition's directory carries now; None if it's gone."""
+        if (topic, partition) not in self._paths:
+            self.refresh()  # it may have been made since the listing
         path = self._paths.get((topic, partition))
         if path is None:
             return None
