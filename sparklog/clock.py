@@ -46,3 +46,9 @@ def attempts(timeout_ms: int, *, pause_ms: float = 0.2, longest_ms: float = 20) 
 def pause(ms: float) -> None:
     """Let `ms` milliseconds pass, for a reader that waits for more."""
     time.sleep(ms / 1000)
+
+
+def stopwatch() -> Callable[[], int]:
+    """Start one; each call of it returns the whole milliseconds since. For logs, never for data."""
+    began = time.monotonic()
+    return lambda: int((time.monotonic() - began) * 1000)

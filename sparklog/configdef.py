@@ -41,6 +41,8 @@ class Key:
             return "true or false"
         if self.choices:
             return ("a list of " if self.kind is tuple else "one of ") + ", ".join(self.choices)
+        if self.low is None:
+            return "text"
         powers: dict[float, str] = {LONG_MIN: "-2^63", INT_MAX: "2^31-1", LONG_MAX: "2^63-1"}
         low, high = (powers.get(v, str(v)) for v in (self.low or 0, self.high or 0))
         return f"{low}..{high}" + ("" if self.extra is None else f" or {self.extra}")

@@ -2,9 +2,7 @@
 
 import os
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Final
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError, UnknownTopicError
@@ -15,19 +13,6 @@ from sparklog.log.topics import check_new, new_topic_id, partition_path
 
 if TYPE_CHECKING:
     from sparklog.log.session import Session
-
-_COLUMNS: Final = ("key", "value", "headers", "partition", "timestamp")
-
-
-def check_columns(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Raise InvalidRequestError unless the columns are ones that `append` knows."""
-    unknown = [name for name in rows.schema.names if name not in _COLUMNS]
-    if unknown or "value" not in rows.schema.names:
-        raise InvalidRequestError(
-            f"columns {rows.schema.names}: want value and, if wanted, key, headers, partition, "
-            "timestamp"
-        )
-    return rows
 
 
 def unknown(name: str, path: str, topics: Collection[str]) -> UnknownTopicError:

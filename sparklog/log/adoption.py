@@ -66,11 +66,12 @@ def adopt(session: Session, found: dict[tuple[str, int], int], *, clean: bool) -
         path = os.path.join(session.directories[number], f"{topic}-{partition}")
         topic_id = _topic_id(fs, path)
         before = state.topics.get(topic)
-        config = before.config if before is not None and before.id == topic_id else _KEEP
-        topics.setdefault(topic, TopicState(topic_id, dict(config), {}, adopted=True))
-        topics[topic].dirs[partition] = number
+        same = before if before is not None and before.id == topic_id else None
+        config, bases = (_KEEP, {}) if same is None else (same.config, same.bases)
+        fresh = TopicState(topic_id, dict(config), {}, adopted=True, bases=dict(bases))
+        topics.setdefault(topic, fresh).dirs[partition] = number
         key = topic, partition
-        if before is not None and before.id == topic_id and _is_short(session, key, path):
+        if same is not None and _is_short(session, key, path):
             continue
         loaded[key] = load(
             fs,
@@ -79,7 +80,8 @@ def adopt(session: Session, found: dict[tuple[str, int], int], *, clean: bool) -
             session.clock,
             clean=clean,
             recovery_point=points.get(key, 0),
-            log_start=starts.get(key, 0),
+            # A log's start never goes back, but Kafka's file of them may be lost or damaged.
+            log_start=max(starts.get(key, 0), 0 if same is None else state.starts.get(key, 0)),
         )
         _refuse_open_transactions(key, loaded[key])
     adopted = LogState(
@@ -91,8 +93,8 @@ def adopt(session: Session, found: dict[tuple[str, int], int], *, clean: bool) -
         adopted.ends[key] = state.ends[key]
         if key in state.starts:
             adopted.starts[key] = state.starts[key]
-    same = (adopted.ends, adopted.starts) == (state.ends, state.starts)
-    if same and {n: (t.id, t.dirs) for n, t in topics.items()} == {
+    unmoved = (adopted.ends, adopted.starts) == (state.ends, state.starts)
+    if unmoved and {n: (t.id, t.dirs) for n, t in topics.items()} == {
         n: (t.id, t.dirs) for n, t in state.topics.items()
     }:
         return  # a broker was here, or our mark was lost, but nothing that shows has changed
@@ -114,7 +116,7 @@ def _is_short(session: Session, key: tuple[str, int], path: str) -> bool:
     """Take a partition offline whose log ends before what was committed: no broker does that."""
     end = session.state.ends.get(key, 0)
     config = session.state.topics[key[0]].parsed()
-    log = PartitionLog.open(session.fs, path, config, session.clock, end_offset=end)
+    log = PartitionLog(session.fs, path, config, session.clock, end_offset=end)
     try:
         held = log.state.end
     except DataCorruptionError as error:

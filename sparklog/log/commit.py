@@ -16,6 +16,7 @@ from sparklog.log.checkpoints import RECOVERY_POINT, read_offsets, write_offsets
 from sparklog.log.ledger import ledger_bases, replay
 from sparklog.log.partition import PartitionLog
 from sparklog.log.state import Record
+from sparklog.log.walk import walk
 
 if TYPE_CHECKING:
     from sparklog.log.session import Session
@@ -241,31 +242,29 @@ def _adoptable(session: "Session", chunk: Chunk, log: PartitionLog) -> bool:
 
 
 def windows(fs: FileSystem, chunk: Chunk) -> Iterator[bytes | bytearray | memoryview]:
-    """Yield a chunk's bytes in pieces of whole batches, about WINDOW_BYTES each."""
+    """Yield a chunk's bytes in pieces of whole batches, about WINDOW_BYTES each.
+
+    Raises InvalidRequestError, when it comes to it, for a file that isn't whole batches up to the
+    announced size. One in memory is given as it is: the append looks at it.
+    """
     if chunk.data is not None:
         yield chunk.data
         return
     assert chunk.path is not None
     with fs.open(chunk.path) as file:
-        at = 0
-        while at < chunk.size_bytes:
-            data = file.pread(min(WINDOW_BYTES, chunk.size_bytes - at), at)
-            whole = _whole_batches(data)
-            if not whole:  # one batch larger than the window
-                size = 12 + int.from_bytes(data[8:12], "big")
-                data, whole = file.pread(size, at), size
-            yield memoryview(data)[:whole]
-            at += whole
-
-
-def _whole_batches(data: bytes) -> int:
-    at = 0
-    while at + 12 <= len(data):
-        following = at + 12 + int.from_bytes(data[at + 8 : at + 12], "big")
-        if following > len(data):
-            break
-        at = following
-    return at
+        end, error = 0, None
+        for window in walk(
+            file, limit=chunk.size_bytes, check_crc=False, window_bytes=WINDOW_BYTES
+        ):
+            end, error = window.batches.end, window.batches.error
+            if end > window.position:
+                yield memoryview(window.data)[: end - window.position]
+    if end != chunk.size_bytes:
+        reason = error.reason if error else "a batch is not whole"
+        raise InvalidRequestError(
+            f"{chunk.path} was announced with {chunk.size_bytes} bytes of batches, at byte {end}: "
+            f"{reason}; nothing was committed, stage the rows anew"
+        )
 
 
 def snapshot_if_due(session: "Session", *, destructive: bool = False) -> None:

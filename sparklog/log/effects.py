@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _LOGGER: Final = logging.getLogger(__name__)
 _DOOMED: Final = re.compile(r".+-\d+\.[0-9a-f]{32}-delete")
+_NAME_MAX: Final = 255  # bytes; a topic's name has one a character
 _TOPIC_KINDS: Final = frozenset({"topic", "drop", "adopt"})
 _START_KINDS: Final = frozenset({"start", "drop", "adopt", "topic"})
 
@@ -104,16 +105,27 @@ def _remove_dropped(session: "Session") -> None:
                 continue
             dropped = partition in state.dropped.get(topic, {})
             if dropped or _is_empty(fs, path):
-                doomed = f"{path}.{uuid.uuid4().hex}-delete"
+                doomed = _renamed(path, "delete")
                 fs.rename(path, doomed)
                 fs.sync_dir(directory)
                 _discard(fs, doomed)
             else:
-                fs.rename(path, f"{path}.{uuid.uuid4().hex}-stray")
+                fs.rename(path, _renamed(path, "stray"))
                 fs.sync_dir(directory)
                 _LOGGER.warning(
                     "%s is in no topic of this log; renamed to -stray, nothing was removed", path
                 )
+
+
+def _renamed(path: str, why: str) -> str:
+    """A partition directory's name once it is out of use, cut to what a file system takes.
+
+    Source: LocalLog.logDirNameWithSuffixCappedLength.
+    """
+    home, name = os.path.split(path)
+    topic, _, partition = name.rpartition("-")
+    suffix = f"-{partition}.{uuid.uuid4().hex}-{why}"
+    return os.path.join(home, topic[: _NAME_MAX - len(suffix)] + suffix)
 
 
 def _is_empty(fs: FileSystem, path: str) -> bool:

@@ -4,7 +4,6 @@ The cleaner writes `.cleaned`, renames that to `.swap` (its commit: `.log` first
 the old names; what is to go is renamed to `.deleted`. Source: LogLoader (Kafka 4.1).
 """
 
-import contextlib
 import logging
 from typing import Final
 
@@ -16,10 +15,12 @@ from sparklog.format.names import (
     index_name,
     log_name,
     parse_base,
+    snapshot_name,
     timeindex_name,
     txnindex_name,
 )
 from sparklog.fs import FileSystem
+from sparklog.log.repairs import remove
 from sparklog.log.walk import joined, walk
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -66,14 +67,14 @@ def remove_orphans(fs: FileSystem, directory: str) -> None:
         if base is None or log_name(base) in names:
             continue
         if name in (index_name(base), timeindex_name(base), txnindex_name(base)):
-            _remove(fs, directory, name, [])
+            remove(fs, joined(directory, name), "there is no log beside it")
 
 
-def remove_segment(fs: FileSystem, directory: str, base: int) -> None:
-    """Remove a segment's files; the log last, so that a cut leaves it listed."""
-    for name in (txnindex_name(base), timeindex_name(base), index_name(base), log_name(base)):
-        with contextlib.suppress(FileNotFoundError):
-            fs.unlink(joined(directory, name))
+def remove_segment(fs: FileSystem, directory: str, base: int, why: str) -> None:
+    """Remove a segment's files; the log and then the snapshot last: a cut leaves it listed."""
+    helpers = (txnindex_name(base), timeindex_name(base), index_name(base))
+    for name in (*helpers, log_name(base), snapshot_name(base)):
+        remove(fs, joined(directory, name), why)
 
 
 def _span(fs: FileSystem, directory: str, swaps: list[str]) -> tuple[int, int]:
@@ -96,6 +97,5 @@ def _base(name: str) -> int:
 
 
 def _remove(fs: FileSystem, directory: str, name: str, done: list[str]) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        fs.unlink(joined(directory, name))
+    if remove(fs, joined(directory, name), "a cleaning was interrupted"):
         done.append(f"removed {name}")

@@ -6,7 +6,9 @@
   clean close. A broker can't parse its name as a partition and refuses to start on it, so it can
   never expose half a commit after a crash; and where it is missing we know that the tail may be a
   broker's (PROTOCOL, C4).
-- `.kafka_cleanshutdown` is Kafka's word that a log dir was closed cleanly.
+- `.kafka_cleanshutdown` is Kafka's word that a log dir was closed cleanly. A broker removes it when
+  it starts and writes its own epoch into it when it stops; ours says -1, which no broker in service
+  has: so it tells whether a broker was here since.
 """
 
 import contextlib
@@ -15,11 +17,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from sparklog.errors import InvalidRequestError, LogLockedError
-from sparklog.fs import FileSystem, LockFile, write_durably
+from sparklog.format.checkpoint import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_CONTENT
+from sparklog.fs import FileSystem, LockFile, read_bytes, write_durably
 
 GUARD_NAME: Final = "sparklog_open"
 KAFKA_LOCK_NAME: Final = ".lock"
-CLEAN_NAME: Final = ".kafka_cleanshutdown"
 _UNSOUND: Final = ("nfs", "cifs", "smb", "fuse", "9p", "ceph", "glusterfs", "lustre", "afs")
 
 
@@ -78,14 +80,14 @@ def raise_guard(fs: FileSystem, directories: Sequence[str]) -> None:
         fs.sync_dir(directory)
     for directory in directories:
         with contextlib.suppress(FileNotFoundError):
-            fs.unlink(os.path.join(directory, CLEAN_NAME))
+            fs.unlink(os.path.join(directory, CLEAN_SHUTDOWN))
             fs.sync_dir(directory)
 
 
 def lower_guard(fs: FileSystem, directories: Sequence[str]) -> None:
     """Mark every log dir clean, durably, then remove the guards, the first dir's last."""
     for directory in directories:
-        write_durably(fs, os.path.join(directory, CLEAN_NAME), b'{"version":0,"brokerEpoch":-1}')
+        write_durably(fs, os.path.join(directory, CLEAN_SHUTDOWN), CLEAN_SHUTDOWN_CONTENT)
     for directory in reversed(directories):
         with contextlib.suppress(FileNotFoundError):
             fs.rmdir(os.path.join(directory, GUARD_NAME))
@@ -94,4 +96,18 @@ def lower_guard(fs: FileSystem, directories: Sequence[str]) -> None:
 
 def was_clean(fs: FileSystem, directories: Sequence[str]) -> bool:
     """Tell whether every log dir carries Kafka's clean mark."""
-    return all(fs.exists(os.path.join(directory, CLEAN_NAME)) for directory in directories)
+    return all(fs.exists(os.path.join(directory, CLEAN_SHUTDOWN)) for directory in directories)
+
+
+def was_left_by_us(fs: FileSystem, directories: Sequence[str]) -> bool:
+    """Tell whether every log dir carries our own clean mark: no broker ran since our close.
+
+    A power cut may bring our mark back after a broker removed it. Source: CleanShutdownFileHandler.
+    """
+    for directory in directories:
+        try:
+            if read_bytes(fs, os.path.join(directory, CLEAN_SHUTDOWN)) != CLEAN_SHUTDOWN_CONTENT:
+                return False
+        except FileNotFoundError:
+            return False
+    return True

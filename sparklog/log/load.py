@@ -8,7 +8,6 @@ snapshot the producers' state is replayed from the log, also after a clean stop 
 starts with an empty one and forgets open transactions). Source: LogLoader, UnifiedLog (4.1).
 """
 
-import contextlib
 import logging
 from dataclasses import dataclass, field
 from typing import Final
@@ -31,6 +30,7 @@ from sparklog.log.files import finish_swaps, remove_orphans, remove_segment
 from sparklog.log.index import txn_entries
 from sparklog.log.producers import EXPIRATION_MS, ProducerState
 from sparklog.log.rebuild import NO_LIMIT, Scanned, cut_log, scan_segment, write_indexes
+from sparklog.log.repairs import remove
 from sparklog.log.segment import Segment
 from sparklog.log.snapshots import load_producers, snapshot_offsets, stray_offsets, write_snapshot
 from sparklog.log.walk import bases_of, joined, segment_bases
@@ -95,9 +95,7 @@ class _Loader:
             if not self.fs.exists(joined(self.path, index_name(base))) or self._bad_txns(base):
                 self.recover_segment(base)
             elif not self.fs.exists(joined(self.path, timeindex_name(base))):
-                write_durably(
-                    self.fs, joined(self.path, timeindex_name(base)), b"", sync_dir=False
-                )
+                write_durably(self.fs, joined(self.path, timeindex_name(base)), b"", sync_dir=False)
 
     def _bad_txns(self, base: int) -> bool:
         path = joined(self.path, f"{base:020d}.txnindex")
@@ -111,7 +109,7 @@ class _Loader:
         before = self.producers_at(base)
         for offset in snapshot_offsets(self.fs.listdir(self.path)):
             if offset > base:  # what they say may be of batches that go now
-                self.fs.unlink(joined(self.path, snapshot_name(offset)))
+                remove(self.fs, joined(self.path, snapshot_name(offset)), "to be made anew")
         if base > self.log_start and base != segment_bases(self.fs, self.path)[0]:
             self._snapshot(before)
         try:
@@ -131,15 +129,12 @@ class _Loader:
         for epoch, start in found.epochs:
             if epoch > self.epochs.latest:
                 self.epochs.assign(epoch, start)
-        cut_log(self.fs, self.path, found)
+        lost = cut_log(self.fs, self.path, found, found.error.reason if found.error else "torn")
         write_indexes(self.fs, self.path, found)
         self._snapshot(before)
-        lost = found.disk_bytes - found.size
         if lost:
-            what = f"{log_name(base)}: bytes [{found.size}, {found.disk_bytes})"
-            self.removed.append(what)
-            _LOGGER.warning("%s: cut %s: %s", self.path, what, found.error or "torn batch")
-        return lost > 0
+            self.removed.append(lost)
+        return bool(lost)
 
     def _check_span(self, found: Scanned) -> None:
         if found.end - found.base > 2**31:
@@ -168,11 +163,8 @@ class _Loader:
 
     def _delete(self, bases: list[int]) -> None:
         for base in reversed(bases):
-            remove_segment(self.fs, self.path, base)
-            with contextlib.suppress(FileNotFoundError):
-                self.fs.unlink(joined(self.path, snapshot_name(base)))
+            remove_segment(self.fs, self.path, base, "it follows what was cut")
             self.removed.append(log_name(base))
-            _LOGGER.warning("%s: removed %s, it follows a bad batch", self.path, log_name(base))
 
     def find_end(self) -> int:
         """Return the log's end; the directory holds at least one segment afterwards."""
@@ -188,7 +180,7 @@ class _Loader:
             self.epochs.truncate_from_end(0)
             for name in self.fs.listdir(self.path):
                 if name.endswith(SNAPSHOT) and parse_base(name) is not None:
-                    self.fs.unlink(joined(self.path, name))
+                    remove(self.fs, joined(self.path, name), "the log starts anew")
         interval = self.config.index_interval_bytes
         Segment.create(
             self.fs, self.path, self.log_start, interval_bytes=interval, now=self.clock()
@@ -219,7 +211,7 @@ class _Loader:
         self.log_start = max(self.log_start, bases[0])
         newest = max((o for o in snapshot_offsets(names) if o <= end), default=end)
         for offset in stray_offsets(names, [*bases, newest], end=end, start=self.log_start):
-            self.fs.unlink(joined(self.path, snapshot_name(offset)))
+            remove(self.fs, joined(self.path, snapshot_name(offset)), "no segment begins there")
         producers = self.producers_at(end)
         self._snapshot(producers)
         self.fs.sync_dir(self.path)

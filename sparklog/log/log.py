@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -12,6 +12,7 @@ from sparklog.config import LogOptions
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log import admin
+from sparklog.log.appending import Data, append
 from sparklog.log.closing import close_session
 from sparklog.log.commit import (
     Chunk,
@@ -31,10 +32,6 @@ from sparklog.log.session import Session
 from sparklog.log.staging import Framing, Stager, sweep_chunks
 from sparklog.log.topics import TopicInfo, describe
 from sparklog.log.view import View
-
-Data: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
-APPEND_BYTES: Final = 64 << 20
-"""A reader given to `append` is committed in pieces of about so many bytes."""
 
 
 def split_path(path: str | os.PathLike[str]) -> list[str]:
@@ -164,28 +161,15 @@ class Log:
         session = self._writing()
         known = session.state.topics.get(topic)  # as of our last step: the commit checks again
         info = self.topic(topic) if known is None else describe(self._directories, topic, known)
-        if producer is not None and (partition is None or isinstance(data, pa.RecordBatchReader)):
-            raise InvalidRequestError(
-                "an idempotent append takes a table or batch and the number of its partition"
-            )
-        framing = framing or Framing()
-        if producer is not None:
-            framing = Framing(
-                batch_size=framing.batch_size,
-                codec=framing.codec,
-                level=framing.level,
-                producer=producer,
-            )
-        ends: Ends = {}
-        for piece in _pieces(data):
-            stager = Stager(self._fs, self._clock, framing)
-            for rows in piece:
-                stager.add(info, admin.check_columns(rows), partition=partition)
-            result = commit(session, stager.finish())
-            for p, (first, end) in result.ends.get(topic, {}).items():
-                spans = ends.setdefault(topic, {})
-                spans[p] = (min(first, spans.get(p, (first, end))[0]), end)
-        return ends
+        return append(
+            session,
+            self._clock,
+            info,
+            data,
+            partition=partition,
+            producer=producer,
+            framing=framing or Framing(),
+        )
 
     def commit(
         self,
@@ -342,27 +326,3 @@ class Log:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _pieces(data: Data) -> Iterator[list[pa.RecordBatch]]:
-    """Cut the input into commits."""
-    if isinstance(data, pa.RecordBatch):
-        yield [data]
-    elif isinstance(data, pa.Table):
-        yield data.to_batches()
-    elif isinstance(data, pa.RecordBatchReader):
-        piece: list[pa.RecordBatch] = []
-        size = 0
-        for rows in data:
-            piece.append(rows)
-            size += rows.nbytes
-            if size >= APPEND_BYTES:
-                yield piece
-                piece, size = [], 0
-        if piece:
-            yield piece
-    else:
-        raise InvalidRequestError(
-            f"data is a {type(data).__name__}: want a pyarrow Table, RecordBatch or "
-            "RecordBatchReader"
-        )

@@ -25,6 +25,7 @@ from sparklog.log.guard import (
     lock_out_brokers,
     raise_guard,
     was_clean,
+    was_left_by_us,
 )
 from sparklog.log.ledger import (
     LEDGER_TOPIC,
@@ -104,7 +105,8 @@ def _take_over(session: Session) -> None:
         fs.sync_dir(home)
         fold(fs, home, end, state=session.state, first=None)
         session.reload(end, generation=generation, fresh=True)
-        if not (clean and is_as_we_left_it(session, found)):
+        ours = was_left_by_us(fs, session.directories)
+        if not (ours and is_as_we_left_it(session, found)):
             adopt(session, found, clean=clean)
     else:
         _refuse_foreign(session)

@@ -18,11 +18,12 @@ from sparklog.format.batch import Buffer
 from sparklog.format.checkpoint import format_epochs, format_partition_metadata
 from sparklog.format.names import EPOCH_CHECKPOINT, PARTITION_METADATA
 from sparklog.format.scan import rebase, rebase_headers, scan
-from sparklog.fs import File, FileSystem
+from sparklog.fs import FileSystem
 from sparklog.log import undo as _undo
 from sparklog.log.epochs import EpochCache
 from sparklog.log.incoming import checked
 from sparklog.log.keeper import ProducerKeeper
+from sparklog.log.pending import Pending
 from sparklog.log.producers import EXPIRATION_MS, ProducerState, has_producers
 from sparklog.log.rolling import entry_limits, fit
 from sparklog.log.segment import Segment
@@ -33,7 +34,11 @@ Table = NDArray[Any]
 
 
 class PartitionLog:
-    """The log of one partition directory. Opening is lazy: files are looked at on first use."""
+    """The log of one partition directory. Opening is lazy: files are looked at on first use.
+
+    `end_offset` is the committed end. `plain`: no batch carries a producer id, so the first roll
+    needn't look for them. A directory that isn't there yet is made by `create`.
+    """
 
     def __init__(
         self,
@@ -64,9 +69,7 @@ class PartitionLog:
         self._epoch_cache: EpochCache | None = None
         self._keeper.forget()
         self._jitter_ms = 0
-        self._rolled: list[Segment] = []
-        self._unsynced: list[File] = []
-        self._names_changed = False
+        self._pending = Pending(self._fs, self.path)
 
     @classmethod
     def create(
@@ -101,32 +104,10 @@ class PartitionLog:
             start_offset=start_offset,
             producer_id_expiration_ms=producer_id_expiration_ms,
         )
-        log._unsynced += [metadata, epochs]
+        log._pending.files += [metadata, epochs]
         log._segment = log._new_segment()
         log._jitter_ms = log._draw_jitter()
         return log
-
-    @classmethod
-    def open(
-        cls,
-        fs: FileSystem,
-        path: str,
-        config: TopicConfig,
-        clock: Clock,
-        *,
-        end_offset: int,
-        start_offset: int = 0,
-        producer_id_expiration_ms: int = EXPIRATION_MS,
-        plain: bool = False,
-    ) -> Self:
-        """Open an existing partition whose committed end is `end_offset`; nothing is read yet.
-
-        `plain`: no batch carries a producer id, so the first roll needn't look for them.
-        """
-        return cls(
-            fs, path, config, clock, end_offset=end_offset, start_offset=start_offset,
-            producer_id_expiration_ms=producer_id_expiration_ms, plain=plain,
-        )  # fmt: skip
 
     # -- what is there
 
@@ -253,7 +234,7 @@ class PartitionLog:
         aborted = self._keeper.follow(table, view)
         if aborted:
             active.add_aborted(aborted)
-            self._names_changed = True
+            self._pending.names = True
 
     def check_producer(self, data: Buffer) -> tuple[int, int] | None:
         """Judge an idempotent producer's append before it is written.
@@ -292,7 +273,7 @@ class PartitionLog:
         self._epochs.assign(leader_epoch, first)
         table["base_offset"] += first
         table["last_offset"] += first
-        self._names_changed = True
+        self._pending.names = True
         self._segment = self._active.replace_by(chunk_path, table, prefixes, size, self._clock())
         self._keeper.skip_to(self._segment.end)
         return first, self._segment.end
@@ -304,13 +285,13 @@ class PartitionLog:
             return
         active.finish()
         self._snapshot()
-        self._rolled.append(active)
+        self._pending.segments.append(active)
         self._end = active.end
         self._segment = self._new_segment()
         self._jitter_ms = self._draw_jitter()
 
     def _new_segment(self) -> Segment:
-        self._names_changed = True
+        self._pending.names = True
         return Segment.create(
             self._fs,
             self.path,
@@ -322,8 +303,8 @@ class PartitionLog:
     def _snapshot(self) -> None:
         file = self._keeper.snapshot(self._active.end, self.start_offset)
         if file is not None:
-            self._unsynced.append(file)
-            self._names_changed = True
+            self._pending.files.append(file)
+            self._pending.names = True
 
     def delete_records(self, start: int) -> None:
         """Raise the log start offset; files go later, by retention.
@@ -343,17 +324,8 @@ class PartitionLog:
 
         After an error never repeat it: undo, and write again.
         """
-        for segment in self._rolled:
-            segment.sync(indexes=True)
-            segment.close()
-        for file in self._unsynced:
-            file.sync()
-            file.close()
-        if self._segment is not None:
-            self._segment.sync(indexes=False)
-        if self._names_changed:
-            self._fs.sync_dir(self.path)
-        self._rolled, self._unsynced, self._names_changed = [], [], False
+        self._pending.sync(self._segment)
+        self._pending = Pending(self._fs, self.path)
 
     def undo(self, state: SegmentState) -> None:
         """Come back to an earlier `state`; see `undo_at`."""
@@ -379,7 +351,7 @@ class PartitionLog:
         self._snapshot()
         self._keeper.remove_strays(active.end, self.start_offset)
         active.sync(indexes=True)
-        self._names_changed = True
+        self._pending.names = True
         self.sync()
         self._close_files()
         end = active.end
@@ -387,10 +359,9 @@ class PartitionLog:
         self._end = end
 
     def _close_files(self) -> None:
-        for segment in (*self._rolled, *([self._segment] if self._segment else [])):
-            segment.close()
-        for file in self._unsynced:
-            file.close()
+        self._pending.close()
+        if self._segment is not None:
+            self._segment.close()
 
 
 __all__ = ["PartitionLog", "SegmentState"]

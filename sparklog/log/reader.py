@@ -47,12 +47,23 @@ class SegmentInfo:
 
 
 class PartitionReader:
-    """Look-ups are cached until `refresh`. `gaps`: offsets may be missing (a compacted log)."""
+    """Look-ups are cached until `refresh`. `gaps`: offsets may be missing (a compacted log).
+
+    `topic_id` is what the directory carried before anything else of it was read.
+    """
 
     def __init__(
-        self, fs: FileSystem, path: str, topic: str, partition: int, *, gaps: bool = False
+        self,
+        fs: FileSystem,
+        path: str,
+        topic: str,
+        partition: int,
+        *,
+        gaps: bool = False,
+        topic_id: str | None = None,
     ) -> None:
         self.path, self.topic, self.partition, self.gaps = path, topic, partition, gaps
+        self.topic_id = topic_id
         self._fs = fs
         self._lookup = Lookup(fs, path)
         self._times = TimeLookup(self._lookup)

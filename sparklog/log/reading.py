@@ -69,6 +69,8 @@ def read_partition(
     """Yield the records with start <= offset < end, `end` at or below the high watermark.
 
     `topic_id` is the topic's when the range was planned; by default its id at the first batch.
+    No record of a topic with another id is given out: files are opened late, and those of a topic
+    that was made again may have the same names, so the id is looked at after each read.
     Raises, after a second of retries: TopicReplacedError, OffsetOutOfRangeError or
     DataCorruptionError, whichever the files then show.
     """
@@ -76,10 +78,11 @@ def read_partition(
     at, patience = start, attempts(_RETRY_MS, pause_ms=5)
     while at < end:
         try:
-            reader = view.reader(topic, partition)
+            reader = view.reader(topic, partition, topic_id)
             for rows, following in reader.read_from(
                 at, end, columns=schema.names, isolation=isolation
             ):
+                check_topic_id(view, topic, partition, topic_id)
                 at = following
                 patience = attempts(_RETRY_MS, pause_ms=5)
                 if rows.num_rows:
@@ -97,12 +100,14 @@ def read_partition(
 def check_topic_id(view: View, topic: str, partition: int, topic_id: str | None) -> None:
     """Raise UnknownTopicError or TopicReplacedError unless the topic is the one of the plan."""
     now = view.topic_id(topic, partition)
+    if topic_id is None:  # an old broker's topic had none; a newer one gives it one
+        return
     if now is None:
         raise UnknownTopicError(f"{topic}-{partition} was deleted while it was read")
     if now != topic_id:
         raise TopicReplacedError(
-            f"{topic}-{partition} was deleted and made again (topic id {topic_id}, now {now}): "
-            "its offsets are not those that were planned; start over"
+            f"{topic}-{partition} was deleted and made again while it was read (topic id "
+            f"{topic_id}, now {now}): the offsets that were planned are gone; start over"
         )
 
 

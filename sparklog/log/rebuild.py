@@ -10,11 +10,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from sparklog.clock import stopwatch
 from sparklog.errors import DataCorruptionError
 from sparklog.format.index import IndexState, final_time_entry, index_entries, txn_entry
 from sparklog.format.names import index_name, log_name, timeindex_name, txnindex_name
-from sparklog.fs import FileSystem, write_durably
+from sparklog.fs import FileSystem
 from sparklog.log.producers import ProducerState, has_producers
+from sparklog.log.repairs import cut, remove, replace
 from sparklog.log.snapshots import marker_reader
 from sparklog.log.walk import Window, joined, walk
 
@@ -27,6 +29,7 @@ class Scanned:
     """What a segment holds up to `end` (byte `size`); `error` is why it goes no further.
 
     `epochs`: (epoch, offset) wherever the leader epoch rises. `disk_bytes`: the file's size.
+    `read_ms`: how long the pass took.
     """
 
     base: int
@@ -38,6 +41,7 @@ class Scanned:
     timeindex: bytearray = field(default_factory=bytearray)
     txnindex: bytearray = field(default_factory=bytearray)
     epochs: list[tuple[int, int]] = field(default_factory=list)
+    read_ms: int = 0
 
 
 class _Scan:
@@ -97,7 +101,7 @@ def scan_segment(
             None: as Kafka's recovery, which doesn't look.
     """
     path = joined(directory, log_name(base))
-    scan = _Scan(base, producers, interval_bytes)
+    scan, watch = _Scan(base, producers, interval_bytes), stopwatch()
     with fs.open(path) as file:
         scan.found.disk_bytes = file.size()
         for window in walk(file):
@@ -112,6 +116,7 @@ def scan_segment(
                 scan.found.error = _misplaced(path, table[fault], scan.found.end)
             if len(below) < len(table):
                 break
+    scan.found.read_ms = watch()
     return scan.finish()
 
 
@@ -138,18 +143,20 @@ def _misplaced(path: str, row: Any, expected: int) -> DataCorruptionError:
 def write_indexes(fs: FileSystem, directory: str, found: Scanned) -> None:
     """Replace a segment's index files by rename, durably: a reader may have the old ones mapped."""
     base = found.base
-    write_durably(fs, joined(directory, index_name(base)), found.index, sync_dir=False)
-    write_durably(fs, joined(directory, timeindex_name(base)), found.timeindex, sync_dir=False)
+    replace(fs, joined(directory, index_name(base)), found.index)
+    replace(fs, joined(directory, timeindex_name(base)), found.timeindex)
     path = joined(directory, txnindex_name(base))
     if found.txnindex:
-        write_durably(fs, path, found.txnindex, sync_dir=False)
-    elif fs.exists(path):
-        fs.unlink(path)
+        replace(fs, path, found.txnindex)
+    else:
+        remove(fs, path, "no transaction was aborted")
 
 
-def cut_log(fs: FileSystem, directory: str, found: Scanned) -> None:
-    """Cut a segment's file behind the last good batch, and make the file durable."""
-    with fs.open(joined(directory, log_name(found.base)), write=True) as file:
-        if file.size() != found.size:
-            file.truncate(found.size)
-        file.sync()
+def cut_log(fs: FileSystem, directory: str, found: Scanned, why: str) -> str:
+    """Cut a segment's file behind the last good batch, and make the file durable.
+
+    Returns what was cut, "" for nothing.
+    """
+    path = joined(directory, log_name(found.base))
+    why = f"offsets from {found.end} on, {why}"
+    return cut(fs, path, found.size, why, sync=True, read_ms=found.read_ms)

@@ -7,26 +7,33 @@ removed. Then indexes, epochs and snapshots are made anew. Idempotent: it may be
 Source: PROTOCOL, "FULL recovery".
 """
 
-import contextlib
 import logging
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
-from sparklog.clock import Clock
+from sparklog.clock import Clock, stopwatch
 from sparklog.config import TopicConfig
 from sparklog.errors import DataCorruptionError
-from sparklog.format.checkpoint import Epochs
+from sparklog.format.checkpoint import Epochs, format_epochs
 from sparklog.format.index import OFFSET_ENTRY
-from sparklog.format.names import SNAPSHOT, index_name, log_name, parse_base, snapshot_name
+from sparklog.format.names import (
+    EPOCH_CHECKPOINT,
+    SNAPSHOT,
+    index_name,
+    log_name,
+    parse_base,
+    snapshot_name,
+)
 from sparklog.format.snapshot import format_snapshot
-from sparklog.fs import FileSystem, write_durably
-from sparklog.log.epochs import assigned, clipped, read_epochs, write_epochs
+from sparklog.fs import FileSystem
+from sparklog.log.epochs import assigned, clipped, read_epochs
 from sparklog.log.files import finish_swaps, remove_orphans
 from sparklog.log.index import hint, plausible_offsets, read_entries
 from sparklog.log.producers import EXPIRATION_MS, ProducerState
 from sparklog.log.rebuild import Scanned, cut_log, scan_segment, write_indexes
+from sparklog.log.repairs import remove, replace
 from sparklog.log.segment import Segment
 from sparklog.log.snapshots import load_producers, snapshot_offsets, stray_offsets
 from sparklog.log.walk import bases_of, joined, segment_bases, walk
@@ -44,6 +51,11 @@ class RecoveryReport:
     removed: list[str] = field(default_factory=list)
     rebuilt: list[int] = field(default_factory=list)
     took_ms: int = 0
+
+    def note(self, what: str) -> None:
+        """Add to `removed`, unless it was nothing."""
+        if what:
+            self.removed.append(what)
 
 
 @dataclass(slots=True)
@@ -70,7 +82,7 @@ def recover(
     Raises: DataCorruptionError: something below `end` is damaged or missing; nothing was cut.
     Cost: one CRC pass from the recovery point, and over segments that lost their index.
     """
-    began = clock()
+    watch = stopwatch()
     report = RecoveryReport(log_start, end)
     finish_swaps(fs, path)
     bases = segment_bases(fs, path)
@@ -93,7 +105,7 @@ def recover(
                 path,
                 base,
                 log_start=max(log_start, live[0]),
-                now=began,
+                now=clock(),
                 expiration_ms=producer_id_expiration_ms,
             )
         if base > max(log_start, live[0]):
@@ -107,13 +119,18 @@ def recover(
     _remove_past(fs, path, end, report)
     _write(fs, path, plan, report)
     _write_epochs(fs, path, epochs or [], plan, end=end, log_start=log_start, from_base=from_base)
-    _ensure_active(fs, path, config, clock, end=end,)
-    _write_snapshots(fs, path, plan, end=end, start=report.start)
+    _ensure_active(fs, path, config, clock, end=end)
+    _write_snapshots(fs, path, plan, report)
     fs.sync_dir(path)
-    report.took_ms = clock() - began
+    report.took_ms = watch()
     _LOGGER.info(
         "%s: recovered [%d, %d) in %d ms, %d bytes read, segments %s rebuilt",
-        path, report.start, end, report.took_ms, report.scanned_bytes, report.rebuilt,
+        path,
+        report.start,
+        end,
+        report.took_ms,
+        report.scanned_bytes,
+        report.rebuilt,
     )
     return report
 
@@ -196,29 +213,18 @@ def _remove_past(fs: FileSystem, path: str, end: int, report: RecoveryReport) ->
         base = parse_base(name)
         if base is not None and not name.endswith(SNAPSHOT) and base > end:
             doomed.append((base, name))
-    for base, name in sorted(doomed, reverse=True):
-        with contextlib.suppress(FileNotFoundError):
-            fs.unlink(joined(path, name))
-            report.removed.append(name)
-            _LOGGER.warning("%s: removed %s, it lies past the end %d", path, name, base)
+    why = f"past the committed end {end}"
+    for _, name in sorted(doomed, reverse=True):
+        report.note(remove(fs, joined(path, name), why))
     if end in segment_bases(fs, path):
-        size = fs.size(joined(path, log_name(end)))
-        cut_log(fs, path, Scanned(end, end))
+        report.note(cut_log(fs, path, Scanned(end, end), why))
         write_indexes(fs, path, Scanned(end, end))
-        if size:
-            what = f"{log_name(end)}: bytes [0, {size})"
-            report.removed.append(what)
-            _LOGGER.warning("%s: cut %s, it lies past the end", path, what)
     remove_orphans(fs, path)
 
 
 def _write(fs: FileSystem, path: str, plan: _Plan, report: RecoveryReport) -> None:
     for found in plan.scanned:
-        if found.size < found.disk_bytes:
-            what = f"{log_name(found.base)}: bytes [{found.size}, {found.disk_bytes})"
-            report.removed.append(what)
-            _LOGGER.warning("%s: cut %s, offsets from %d on", path, what, found.end)
-        cut_log(fs, path, found)
+        report.note(cut_log(fs, path, found, "past the committed end"))
         write_indexes(fs, path, found)
         report.scanned_bytes += found.size
         report.rebuilt.append(found.base)
@@ -240,7 +246,8 @@ def _write_epochs(
             if found.base >= from_base and (not entries or epoch > entries[-1][0]):
                 entries = assigned(entries, epoch, start)
     entries = [entry for entry in entries if entry[1] < end]
-    write_epochs(fs, path, clipped(entries, log_start) if log_start else entries)
+    entries = clipped(entries, log_start) if log_start else entries
+    replace(fs, joined(path, EPOCH_CHECKPOINT), format_epochs(entries), sync_dir=True)
 
 
 def _ensure_active(
@@ -254,17 +261,15 @@ def _ensure_active(
         ).close()
 
 
-def _write_snapshots(
-    fs: FileSystem, path: str, plan: _Plan, *, end: int, start: int
-) -> None:
+def _write_snapshots(fs: FileSystem, path: str, plan: _Plan, report: RecoveryReport) -> None:
     names = fs.listdir(path)
-    stray = stray_offsets(names, bases_of(names), end=end, start=start)
+    stray = stray_offsets(names, bases_of(names), end=report.end, start=report.start)
     known = snapshot_offsets(names)
     for offset in reversed(known):
         if offset in stray:
-            fs.unlink(joined(path, snapshot_name(offset)))
+            remove(fs, joined(path, snapshot_name(offset)), "no segment begins there")
     for offset, data in sorted(plan.snapshots.items()):
-        write_durably(fs, joined(path, snapshot_name(offset)), data, sync_dir=False)
+        replace(fs, joined(path, snapshot_name(offset)), data)
 
 
 def valid_end(fs: FileSystem, path: str, first: int) -> int:

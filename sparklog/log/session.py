@@ -168,7 +168,7 @@ class Session:
     def _open(
         self, path: str, config: TopicConfig, end: int, start: int, *, plain: bool
     ) -> PartitionLog:
-        return PartitionLog.open(
+        return PartitionLog(
             self.fs,
             path,
             config,

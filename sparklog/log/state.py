@@ -28,23 +28,29 @@ class TopicState:
     """A topic as the ledger knows it. `dirs` is the log dir's number of each partition.
 
     `adopted`: a broker wrote part of it, so offsets may be missing (its cleaner was at work).
+    `bases`: where partitions begin that a former topic of this name had, which is its old end:
+    a lower offset is that topic's, whatever the log start is by now.
     """
 
     id: str
     config: dict[str, str]
     dirs: dict[int, int]
     adopted: bool = False
+    bases: dict[int, int] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:
         """Rebuild a topic from what `to_json` gave."""
         dirs = {int(p): number for p, number in fields["dirs"].items()}
-        return cls(fields["id"], dict(fields["config"]), dirs, fields.get("adopted", False))
+        bases = {int(p): base for p, base in fields.get("bases", {}).items() if base}
+        return cls(fields["id"], dict(fields["config"]), dirs, fields.get("adopted", False), bases)
 
     def to_json(self) -> Record:
         """Return the form that records and the topics file carry."""
         dirs = {str(p): number for p, number in sorted(self.dirs.items())}
-        extra = {"adopted": True} if self.adopted else {}
+        extra: Record = {"adopted": True} if self.adopted else {}
+        if self.bases:
+            extra["bases"] = {str(p): base for p, base in sorted(self.bases.items())}
         return {"id": self.id, "dirs": dirs, **extra, "config": self.config}
 
     def parsed(self) -> TopicConfig:
@@ -104,7 +110,10 @@ class LogState:
 
     def _topic(self, record: Record) -> None:
         name = record["topic"]
-        self.topics[name] = TopicState.from_json(record)
+        known, topic = self.topics.get(name), TopicState.from_json(record)
+        if known is not None:  # the record has the bases of the partitions that it adds
+            topic.bases = known.bases | topic.bases
+        self.topics[name] = topic
         before = self.dropped.get(name, {})
         for partition in record["bases"]:
             before.pop(int(partition), None)

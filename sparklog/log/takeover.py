@@ -33,6 +33,7 @@ from sparklog.log.lock import Page, offline_from
 from sparklog.log.lookup import StaleReadError
 from sparklog.log.partition import PartitionLog, SegmentState
 from sparklog.log.recovery import recover, valid_end
+from sparklog.log.repairs import remove
 from sparklog.log.state import LogState, Record
 from sparklog.log.watermarks import published
 
@@ -138,7 +139,7 @@ def _remove_empty_segments(fs: FileSystem, path: str, end: int) -> None:
     names = [n for n in fs.listdir(path) if (parse_base(n) or 0) >= end]
     for name in sorted(names, key=lambda n: n.endswith(".log")):  # the log goes last
         if not name.endswith(".snapshot"):
-            fs.unlink(os.path.join(path, name))
+            remove(fs, os.path.join(path, name), "a roll of the ledger was cut")
     if names:
         fs.sync_dir(path)
 

@@ -6,12 +6,11 @@ The page cache must be intact (a process died, not the machine); else recovery i
 Source: PROTOCOL, "QUICK recovery".
 """
 
-import contextlib
-import logging
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from sparklog.errors import DataCorruptionError
+from sparklog.format.checkpoint import format_epochs
 from sparklog.format.index import TXN_ENTRY
 from sparklog.format.names import (
     EPOCH_CHECKPOINT,
@@ -24,12 +23,13 @@ from sparklog.format.names import (
     txnindex_name,
 )
 from sparklog.fs import FileSystem
-from sparklog.log.epochs import read_epochs, write_epochs
+from sparklog.log.epochs import read_epochs
 from sparklog.log.index import offset_entries, regular_times, txn_entries
+from sparklog.log.repairs import cut, remove, replace
 from sparklog.log.snapshots import is_whole, snapshot_offsets
 from sparklog.log.walk import joined
 
-_LOGGER: Final = logging.getLogger(__name__)
+_WHY: Final = "of a commit that was undone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +59,8 @@ def undo_at(fs: FileSystem, directory: str, state: SegmentState) -> None:
     size = _check(fs, directory, state)
     _remove_above(fs, directory, state)
     if size > state.size:
-        _LOGGER.warning(
-            "%s: cutting %d uncommitted bytes, offsets from %d on",
-            joined(directory, log_name(state.base)),
-            size - state.size,
-            state.end,
-        )
-        with fs.open(joined(directory, log_name(state.base)), write=True) as file:
-            file.truncate(state.size)
-            file.sync()
+        why = f"offsets from {state.end} on, {_WHY}"
+        cut(fs, joined(directory, log_name(state.base)), state.size, why, sync=True)
     _cut_indexes(fs, directory, state)
     _cut_epochs(fs, directory, state.end)
     fs.sync_dir(directory)
@@ -104,8 +97,7 @@ def _remove_above(fs: FileSystem, directory: str, state: SegmentState) -> None:
     if f"{EPOCH_CHECKPOINT}.tmp" in names:
         doomed.append((-1, f"{EPOCH_CHECKPOINT}.tmp"))
     for _, name in sorted(doomed, reverse=True):
-        with contextlib.suppress(FileNotFoundError):
-            fs.unlink(joined(directory, name))
+        remove(fs, joined(directory, name), _WHY)
 
 
 def _is_ours(fs: FileSystem, directory: str, state: SegmentState) -> bool:
@@ -121,29 +113,22 @@ def _is_ours(fs: FileSystem, directory: str, state: SegmentState) -> bool:
 def _cut_indexes(fs: FileSystem, directory: str, state: SegmentState) -> None:
     base = state.base
     offsets = offset_entries(fs, directory, base, size=state.size, end=state.end)
-    _cut(fs, joined(directory, index_name(base)), offsets.nbytes)
+    cut(fs, joined(directory, index_name(base)), offsets.nbytes, _WHY, sync=False)
     times = regular_times(fs, directory, base, offsets)
-    _cut(fs, joined(directory, timeindex_name(base)), times.nbytes)
+    cut(fs, joined(directory, timeindex_name(base)), times.nbytes, _WHY, sync=False)
     aborted = txn_entries(fs, directory, base, end=state.end)
     path = joined(directory, txnindex_name(base))
     if len(aborted):
-        _cut(fs, path, len(aborted) * TXN_ENTRY.itemsize)
+        cut(fs, path, len(aborted) * TXN_ENTRY.itemsize, _WHY, sync=False)
     else:
-        with contextlib.suppress(FileNotFoundError):
-            fs.unlink(path)
-
-
-def _cut(fs: FileSystem, path: str, size: int) -> None:
-    with fs.open(path, create=True) as file:
-        if file.size() > size:
-            file.truncate(size)
+        remove(fs, path, _WHY)
 
 
 def _cut_epochs(fs: FileSystem, directory: str, end: int) -> None:
     entries = read_epochs(fs, directory)
     kept = [entry for entry in entries if entry[1] < end]
     if kept != entries:
-        write_epochs(fs, directory, kept)
+        replace(fs, joined(directory, EPOCH_CHECKPOINT), format_epochs(kept), sync_dir=True)
 
 
 __all__ = ["SegmentState", "undo_at"]

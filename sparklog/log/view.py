@@ -18,13 +18,13 @@ from sparklog.format.checkpoint import parse_partition_metadata
 from sparklog.format.names import parse_partition_dir
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.checkpoints import HIGH_WATERMARK, LOG_START, Offsets, read_offsets
-from sparklog.log.guard import is_guarded
+from sparklog.log.guard import is_guarded, was_left_by_us
 from sparklog.log.ledger import LEDGER, LEDGER_TOPIC, fold, whole_end
 from sparklog.log.lookup import StaleReadError
 from sparklog.log.reader import PartitionReader
 from sparklog.log.state import LogState
 from sparklog.log.topics import TopicInfo, read_topics
-from sparklog.log.watermarks import published
+from sparklog.log.watermarks import Published, published
 
 _PATIENCE_MS: Final = 20  # before a ledger in use is folded for want of watermarks
 UNTIL: Final = ("high-watermark", "log-end")
@@ -88,7 +88,22 @@ class View:
             config = TopicConfig() if state is None else state.parsed()
             topic_id = self.topic_id(name, min(dirs)) if state is None else state.id
             topics[name] = TopicInfo(name, topic_id or "", max(dirs) + 1, config, dirs)
+            self._drop_readers(name, topic_id)
         return topics
+
+    def _drop_readers(self, topic: str, topic_id: str | None) -> None:
+        """Forget what was read of a former topic of that name: its files had the same paths."""
+        for key, reader in list(self._readers.items()):
+            if key[0] == topic and reader.topic_id not in (None, topic_id):
+                del self._readers[key]
+
+    def bases(self, topic: str) -> dict[int, int]:
+        """Return where partitions begin that a former topic of this name had: at its old end.
+
+        {partition: offset}, without those that begin at 0. As of the last `refresh`.
+        """
+        known = (self._written or {}).get(topic)
+        return {} if known is None else known.bases
 
     def partitions(self, topic: str) -> list[int]:
         """Return a topic's partitions that lie here, ascending. Raises UnknownTopicError."""
@@ -101,8 +116,11 @@ class View:
         held = ", ".join(sorted({t for t, _ in self._paths} - {LEDGER_TOPIC})) or "none"
         raise UnknownTopicError(f"topic {topic} is not in {self.home}; its topics: {held}")
 
-    def reader(self, topic: str, partition: int) -> PartitionReader:
-        """Return the (cached) reader of a partition. Raises UnknownTopicError."""
+    def reader(self, topic: str, partition: int, topic_id: str | None = None) -> PartitionReader:
+        """Return the (cached) reader of a partition; a fresh one if that is not of `topic_id`.
+
+        Raises UnknownTopicError.
+        """
         key = topic, partition
         if key not in self._paths:
             self.refresh()
@@ -111,9 +129,15 @@ class View:
                 f"{topic}-{partition} is not in {self.home}; the topic's partitions here: "
                 f"{self.partitions(topic)}"
             )
-        if key not in self._readers:
+        known = self._readers.get(key)
+        if known is None or topic_id not in (None, known.topic_id):
             self._readers[key] = PartitionReader(
-                self._fs, self._paths[key], topic, partition, gaps=self._has_gaps(topic)
+                self._fs,
+                self._paths[key],
+                topic,
+                partition,
+                gaps=self._has_gaps(topic),
+                topic_id=self.topic_id(topic, partition),
             )
         return self._readers[key]
 
@@ -126,6 +150,8 @@ class View:
 
     def topic_id(self, topic: str, partition: int) -> str | None:
         """Return the topic id that a partition's directory carries now; None if it's gone."""
+        if (topic, partition) not in self._paths:
+            self.refresh()  # it may have been made since the listing
         path = self._paths.get((topic, partition))
         if path is None:
             return None
@@ -178,9 +204,38 @@ class View:
             starts |= read_offsets(self._fs, directory, LOG_START)
         return starts
 
+    def _checked_starts(self, keys: Sequence[Key]) -> tuple[Offsets, Published | None]:
+        """Return the log starts in Kafka's file, which has no checksum, checked by our own file.
+
+        Those that we published at our close are sealed, and a log's start never goes back: a
+        lower or a missing one is damaged. A higher one may be a broker's, if a broker was here.
+        """
+        for _ in attempts(_PATIENCE_MS):  # a session of ours may open and close meanwhile
+            starts, marks = self._brokers_starts(), published(self._fs, self.home)
+            if marks is None:
+                return starts, None
+            above = [key for key in keys if starts.get(key, 0) > marks.starts.get(key, 0)]
+            if not (above and was_left_by_us(self._fs, self._directories)):
+                sealed = {key: at for key, at in marks.starts.items() if self._is_same(key)}
+                return {k: max(starts.get(k, 0), sealed.get(k, 0)) for k in keys}, marks
+            key = above[0]
+            damage = DataCorruptionError(
+                f"it gives {key[0]}-{key[1]} the log start {starts[key]}, which was "
+                f"{marks.starts.get(key, 0)} when the log was closed; open the log once with "
+                "mode='rw'",
+                path=os.path.join(os.path.dirname(self._paths[key]), LOG_START),
+            )
+        raise damage
+
+    def _is_same(self, key: Key) -> bool:
+        """Tell whether a partition is the one that we closed: a broker may have made it again."""
+        known = (self._written or {}).get(key[0])
+        return known is not None and self.topic_id(*key) == known.id
+
     def _brokers_marks(self, keys: Sequence[Key]) -> tuple[Offsets, Offsets]:
         """Return them as Kafka's files have them: a broker may have written since our close."""
-        starts, ends = self._brokers_starts(), Offsets()
+        starts, marks = self._checked_starts(keys)
+        ends: Offsets = {}
         for directory in self._directories:
             try:
                 ends |= read_offsets(self._fs, directory, HIGH_WATERMARK)
@@ -189,9 +244,8 @@ class View:
                     raise
         if self._until == "log-end" or not ends:
             return starts, {key: self.reader(*key).valid_end() for key in keys}
-        marks = published(self._fs, self.home)
         for key, mark in ({} if marks is None else marks.ends).items():
-            if key in self._paths and key in keys and ends.get(key, -1) < mark:
+            if key in keys and ends.get(key, -1) < mark and self._is_same(key):
                 raise DataCorruptionError(
                     f"it gives {key[0]}-{key[1]} the high watermark {ends.get(key)}, which was "
                     f"{mark} when the log was closed; open the log once with mode='rw'",

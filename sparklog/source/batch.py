@@ -29,14 +29,16 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the read, at this moment's ends."""
         log, options = Holdings(self._options), self._options
-        held = log.ranges()
+        look = log.look()
+        held = look.ranges
         bound, strategy = options.start(streaming=False), options.strategy
         start = resolve_start(bound, held, lambda t: log.at_times(t, held), strategy=strategy)
         end = resolve_end(options.end(), held, lambda t: log.at_times(t, held))
         loss = LossPolicy(options.fail_on_data_loss)
-        ranges = readable(start, end, held, {}, loss)
+        ranges = readable(start, end, held, {}, loss, bases=look.bases)
         ranges = self._filters.narrow(ranges, lambda t: log.at_times(t, held))
-        return [InputPartition(piece) for piece in split(pieces(ranges), options, log.sizes)]
+        planned = split(pieces(ranges, look.ids), options, log.sizes)
+        return [InputPartition(piece) for piece in planned]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs in an executor. Spark sends None where there is nothing to read at all."""

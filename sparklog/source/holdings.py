@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,6 +21,23 @@ from sparklog.source.options import SourceOptions
 from sparklog.source.sizes import SizeMap
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a log holds of the partitions that are selected, at one instant.
+
+    ranges: {(topic, partition): (log start, end)}; ids: {topic: its id, None if it has none};
+    bases: where partitions begin that a former topic of the same name had, at its old end.
+    """
+
+    ranges: dict[Partition, tuple[int, int]]
+    ids: dict[str, str | None]
+    bases: Offsets
+
+    def begins(self, partition: Partition) -> int:
+        """Return the first offset of this topic; for a broker's, which begin at 0, the log's."""
+        return self.bases.get(partition, self.ranges[partition][0])
+
+
 class Holdings:
     """A read-only look at a log through a query's options. Every call looks anew."""
 
@@ -27,13 +45,27 @@ class Holdings:
         self._options, self._fs = options, fs
         self.view = View(fs, split_path(options.path or ""), until=options.until)
 
-    def ranges(self, *, lenient: bool = False) -> dict[Partition, tuple[int, int]]:
-        """Return {(topic, partition): (log start, end)} of what is selected, of one instant.
+    def look(self, *, lenient: bool = False) -> Look:
+        """Return what is selected, and where it lies.
 
-        The end is the high watermark, or the last stable offset for read_committed. Raises
+        Ends are high watermarks, or last stable offsets for read_committed. Raises
         UnknownTopicError where something named is missing, unless `lenient`.
         """
-        spans = self.view.spans(self._chosen(lenient=lenient))
+        while True:
+            chosen = self._chosen(lenient=lenient)
+            ids = self._ids(chosen)
+            ranges = self._ranges(chosen)
+            if ids == self._ids(chosen):  # else offsets and ids may be of two topics of one name
+                break
+        bases = {(topic, p): base for topic in ids for p, base in self.view.bases(topic).items()}
+        return Look(ranges, ids, bases)
+
+    def _ids(self, chosen: list[Partition]) -> dict[str, str | None]:
+        # One look a topic: all its partitions carry the same id.
+        return {topic: self.view.topic_id(topic, p) for topic, p in dict(chosen).items()}
+
+    def _ranges(self, chosen: list[Partition]) -> dict[Partition, tuple[int, int]]:
+        spans = self.view.spans(chosen)
         if self._options.isolation_level != "read_committed":
             return spans
         return {

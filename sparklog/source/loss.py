@@ -5,11 +5,14 @@ Source: the connector's reportDataLoss; here the message names exactly what is l
 
 import logging
 from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
 
-from sparklog.errors import OffsetOutOfRangeError
+from sparklog.errors import OffsetOutOfRangeError, TopicReplacedError
 from sparklog.source.offsets import Offsets, Partition, Ranges, name
 
 _LOGGER = logging.getLogger("sparklog.source")
+NO_BASES: Final[Mapping[Partition, int]] = MappingProxyType({})
 
 
 class LossPolicy:
@@ -36,6 +39,26 @@ class LossPolicy:
             )
         _LOGGER.warning("data loss: offsets %s are skipped: %s", lost, why)
 
+    def replaced(self, partition: Partition, at: int, begins: int | None) -> None:
+        """Say that a topic was made again: what follows offset `at` of the old one is gone.
+
+        `begins` is where the new topic begins (None: nobody looked). Raises: TopicReplacedError if
+        failOnDataLoss is true.
+        """
+        where = "" if begins is None else f", which begins at offset {begins}"
+        if self._fail:
+            raise TopicReplacedError(
+                f"{name(partition)} was deleted and made again: this query stands at offset {at} "
+                f"of the old topic and would go on in another one{where}. To go on there set "
+                "failOnDataLoss=false; to keep the two apart start anew with another checkpoint "
+                "and another sink"
+            )
+        _LOGGER.warning(
+            "%s was deleted and made again: what the old topic held from offset %d on is skipped, "
+            "going on in the new one%s",
+            name(partition), at, where,
+        )  # fmt: skip
+
 
 def advance(
     start: Offsets, held: Ranges, dropped: Mapping[Partition, int], loss: LossPolicy
@@ -57,12 +80,19 @@ def advance(
 
 
 def readable(
-    start: Offsets, end: Offsets, held: Ranges, dropped: Mapping[Partition, int], loss: LossPolicy
+    start: Offsets,
+    end: Offsets,
+    held: Ranges,
+    dropped: Mapping[Partition, int],
+    loss: LossPolicy,
+    *,
+    bases: Mapping[Partition, int] = NO_BASES,
 ) -> dict[Partition, tuple[int, int]]:
     """Return what can be read of [start, end), reporting all that can't.
 
     Args: start: a partition that isn't in it is new and should start at 0, as with the connector;
-        end: the plan's; held: what the log holds now; dropped: the ends of deleted topics.
+        end: the plan's; held: what the log holds now; dropped: the ends of deleted topics;
+        bases: where topics begin that were made again: a lower offset is the former topic's.
     """
     ranges: dict[Partition, tuple[int, int]] = {}
     for partition, last in sorted(end.items()):
@@ -73,6 +103,10 @@ def readable(
                 loss.report(partition, first, gone, "its topic was deleted", held=(0, 0))
             continue
         low, high = held[partition]
+        base = bases.get(partition, 0)
+        if partition in start and first < min(base, last):
+            loss.replaced(partition, first, base)
+        first = max(first, base)
         if first < min(low, last):
             why = f"the log starts at {low}"
             loss.report(partition, first, min(low, last), why, held=(low, high))

@@ -89,7 +89,8 @@ class SourceOptions:
     fail_on_data_loss: bool = option(
         "failOnDataLoss",
         True,
-        doc="Fail where records are gone; false: warn with the exact range and go on.",
+        doc="Fail where records are gone or a topic was made again; false: warn with the exact "
+        "range and go on behind it, or where the new topic begins.",
     )
     max_offsets_per_trigger: int | None = option(
         "maxOffsetsPerTrigger",
@@ -108,7 +109,9 @@ class SourceOptions:
         doc="Streaming only: wait for so many records, at most maxTriggerDelay.",
     )
     max_trigger_delay: str = option(
-        "maxTriggerDelay", "15m", doc="Longest wait for minOffsetsPerTrigger, e.g. 30s, 15m."
+        "maxTriggerDelay",
+        "15m",
+        doc="Streaming only: longest wait for minOffsetsPerTrigger, e.g. 30s, 15m.",
     )
     max_bytes_per_trigger: int | None = option(
         "maxBytesPerTrigger",
@@ -222,6 +225,9 @@ REFUSED: Final[dict[str, str]] = {
 """Options of the Kafka connector that mean nothing here, and what to do instead."""
 
 _BATCH_ONLY: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+_STREAM_ONLY: Final = (
+    "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger",
+)  # fmt: skip
 _SPARKS_OWN: Final = frozenset({"paths", "queryname", "checkpointlocation"})
 
 
@@ -276,7 +282,7 @@ def _check(options: SourceOptions, given: Mapping[str, Any], *, streaming: bool)
     if streaming:
         _check_streaming(options, given)
     else:
-        _check_batch(options)
+        _check_batch(options, given)
 
 
 def _check_streaming(options: SourceOptions, given: Mapping[str, Any]) -> None:
@@ -291,7 +297,13 @@ def _check_streaming(options: SourceOptions, given: Mapping[str, Any]) -> None:
         )
 
 
-def _check_batch(options: SourceOptions) -> None:
+def _check_batch(options: SourceOptions, given: Mapping[str, Any]) -> None:
+    for key in _STREAM_ONLY:  # the connector leaves them out with a warning
+        if key in given:
+            raise InvalidRequestError(
+                f"option {key} is for streams; a batch query reads its whole range at once: leave "
+                "it out, or bound the range by endingOffsets or endingTimestamp"
+            )
     start, end = options.start(streaming=False), options.end()
     latest = start.value == LATEST if start.kind == "offset" else LATEST in start.values.values()
     if start.kind in ("offset", "offsets") and latest:

@@ -1,7 +1,7 @@
 """Offset ranges to tasks: what one Spark partition reads. Source: KafkaOffsetRangeCalculator."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from sparklog.source.offsets import Partition
@@ -13,12 +13,16 @@ Sizes = Callable[[Partition, int, int], SizeMap]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Offsets [start, end) of one partition, read by one task."""
+    """Offsets [start, end) of one partition, read by one task.
+
+    `topic_id` is the topic's that was planned; None where a broker's directory carries none.
+    """
 
     topic: str
     partition: int
     start: int
     end: int
+    topic_id: str | None = None
 
     @property
     def size(self) -> int:
@@ -26,9 +30,14 @@ class Piece:
         return self.end - self.start
 
 
-def pieces(ranges: Mapping[Partition, tuple[int, int]]) -> list[Piece]:
-    """Make one piece a partition that has something to read, in order."""
-    found = (Piece(t, p, start, end) for (t, p), (start, end) in sorted(ranges.items()))
+def pieces(
+    ranges: Mapping[Partition, tuple[int, int]], ids: Mapping[str, str | None]
+) -> list[Piece]:
+    """Make one piece a partition that has something to read, in order. `ids`: {topic: its id}."""
+    found = (
+        Piece(topic, p, start, end, ids.get(topic))
+        for (topic, p), (start, end) in sorted(ranges.items())
+    )
     return [piece for piece in found if piece.size > 0]
 
 
@@ -52,7 +61,7 @@ def split(whole: list[Piece], options: SourceOptions, sizes: Sizes) -> list[Piec
 def _evenly(piece: Piece, parts: int) -> list[Piece]:
     parts = max(1, min(parts, piece.size))
     edges = [piece.start + piece.size * k // parts for k in range(parts + 1)]
-    return [Piece(piece.topic, piece.partition, a, b) for a, b in pairwise(edges)]
+    return [replace(piece, start=a, end=b) for a, b in pairwise(edges)]
 
 
 def _by_bytes(piece: Piece, most: int, sizes: Sizes) -> list[Piece]:
@@ -61,7 +70,7 @@ def _by_bytes(piece: Piece, most: int, sizes: Sizes) -> list[Piece]:
     parts = max(1, min(-(-total // most), piece.size))
     cuts = {size.offset_after(piece.start, total * k / parts) for k in range(1, parts)}
     edges = sorted({piece.start, piece.end, *(c for c in cuts if piece.start < c < piece.end)})
-    return [Piece(piece.topic, piece.partition, a, b) for a, b in pairwise(edges)]
+    return [replace(piece, start=a, end=b) for a, b in pairwise(edges)]
 
 
 def _at_least(cut: list[Piece], wanted: int) -> list[Piece]:

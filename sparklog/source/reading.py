@@ -36,7 +36,10 @@ class Recipe:
     schema: pa.Schema
 
     def read(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        """Yield the piece's records. Raises on data loss, by failOnDataLoss, as at planning."""
+        """Yield the piece's records. Raises on data loss, by failOnDataLoss, as at planning.
+
+        Raises TopicReplacedError, by failOnDataLoss too, if the topic is not the planned one.
+        """
         loss = LossPolicy(self.options.fail_on_data_loss)
         view = _view(self.options)
         wanted = schema_of(self.schema.names)
@@ -46,6 +49,7 @@ class Recipe:
                 for batch in read_partition(
                     view, piece.topic, piece.partition, at, piece.end,
                     schema=wanted, isolation=self.options.isolation_level,
+                    topic_id=piece.topic_id,
                 ):  # fmt: skip
                     yield fit(batch, self.schema)
                 return
@@ -55,7 +59,10 @@ class Recipe:
                 key, held = (piece.topic, piece.partition), (error.start, error.end)
                 loss.report(key, error.offset, last, f"the log starts at {error.start}", held=held)
                 at = last
-            except (TopicReplacedError, UnknownTopicError) as error:
+            except TopicReplacedError:
+                loss.replaced((piece.topic, piece.partition), at, None)
+                return
+            except UnknownTopicError as error:
                 key = piece.topic, piece.partition
                 loss.report(key, at, piece.end, str(error), held=(0, 0))
                 return

@@ -1,8 +1,10 @@
 """The streaming reader. Spark calls all but `read` in one long-lived process a query.
 
 Order of calls: facts of Spark 4.3, see tests/spark. Offsets in the checkpoint are the connector's,
-{"topic": {"0": 123}}, so a deleted topic that is made again goes on at its old end and a replaced
-one shows as data loss.
+{"topic": {"0": 123}}, with no room for a topic id. They need none where sparklog made the topics:
+one that is made again begins at its old end, so an offset below that is the former topic's. While
+a query runs the ids are remembered, too, which is all there is for a broker's topics: those begin
+at 0 again, and one that was replaced while the query was down is taken for the same.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +23,7 @@ from pyspark.sql.types import StructType
 from sparklog.clock import Clock, system_clock
 from sparklog.source.admission import Delay, by_bytes, by_records
 from sparklog.source.bounds import resolve_start
-from sparklog.source.holdings import Holdings
+from sparklog.source.holdings import Holdings, Look
 from sparklog.source.loss import LossPolicy, advance, readable
 from sparklog.source.offsets import Offsets, Ranges, from_json, to_json
 from sparklog.source.options import SourceOptions
@@ -45,6 +47,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._delay = Delay(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
         self._target: Offsets | None = None  # trigger AvailableNow: no further than this
         self._held: Holdings | None = None
+        self._ids: dict[str, str] = {}  # of the topics that this run's offsets belong to
 
     @property
     def _log(self) -> Holdings:
@@ -59,8 +62,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Json:
         """Where a new query starts. Asked twice, so the first answer must stand."""
         bound = self._options.start(streaming=True)
-        held = self._log.ranges()
-        strategy = self._options.strategy
+        look = self._log.look()
+        self._remember(look)
+        held, strategy = look.ranges, self._options.strategy
         start = resolve_start(bound, held, lambda t: self._log.at_times(t, held), strategy=strategy)
         return to_json(start)
 
@@ -74,15 +78,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember the ends as of now."""
-        self._target = {p: high for p, (_, high) in self._log.ranges(lenient=True).items()}
+        look = self._log.look(lenient=True)
+        self._remember(look)
+        self._target = {p: high for p, (_, high) in look.ranges.items()}
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         """How far the next micro-batch goes."""
         begin = from_json(start)
-        end = self._available(begin)
+        look = self._log.look(lenient=True)
+        back = self._moved_back(begin, look)
+        if back:  # an empty micro-batch, which a replay finds empty as well
+            return to_json(begin | back)
+        held = look.ranges
+        end = self._available(begin, held)
         if isinstance(limit, ReadAllAvailable):
             return to_json(end)
-        held = self._log.ranges(lenient=True)
         begin_all = {p: begin.get(p, held[p][0] if p in held else end[p]) for p in end}
         if self._target is None and self._delay.wait(begin_all, end, self._clock()):
             return start
@@ -93,8 +103,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = by_bytes(limit_bytes, _inside(begin_all, held), end, self._log.sizes)
         return to_json(end)
 
-    def _available(self, begin: Offsets) -> Offsets:
-        held = self._log.ranges(lenient=True)
+    def _remember(self, look: Look) -> None:
+        for topic, topic_id in look.ids.items():
+            if topic_id is not None:
+                self._ids.setdefault(topic, topic_id)
+
+    def _replaced(self, look: Look) -> set[str]:
+        """The topics that have another id than the one this run's offsets belong to."""
+        return {t for t, now in look.ids.items() if now and self._ids.get(t, now) != now}
+
+    def _moved_back(self, begin: Offsets, look: Look) -> Offsets:
+        """Report the topics that were made again; where those begin that lie before our offsets."""
+        replaced = self._replaced(look)
+        back: Offsets = {}
+        for partition in sorted(p for p in begin if p[0] in replaced and p in look.ranges):
+            at, begins = begin[partition], look.begins(partition)
+            if at >= begins or partition not in look.bases:  # `readable` reports what lies below
+                self._loss.replaced(partition, at, begins)
+            if at > begins:
+                back[partition] = begins
+        self._ids = {t: topic_id for t, topic_id in self._ids.items() if t not in replaced}
+        self._remember(look)
+        return back
+
+    def _available(self, begin: Offsets, held: Ranges) -> Offsets:
         dropped = self._log.dropped() if begin.keys() - held.keys() else {}
         end = advance(begin, held, dropped, self._loss)
         if self._target is None:
@@ -105,15 +137,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> Json:
         """The log's ends, for the query's progress."""
-        return to_json({p: high for p, (_, high) in self._log.ranges(lenient=True).items()})
+        look = self._log.look(lenient=True)
+        return to_json({p: high for p, (_, high) in look.ranges.items()})
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         """Plan one micro-batch; also a replayed one, so everything is checked anew."""
-        held = self._log.ranges(lenient=True)
-        begin, finish = from_json(start), from_json(end)
+        look = self._log.look(lenient=True)
+        held, begin, finish = look.ranges, from_json(start), from_json(end)
+        replaced = self._replaced(look)  # since `latestOffset`: what it planned is gone
+        for partition in sorted(p for p in finish if p[0] in replaced and p in held):
+            self._loss.replaced(partition, begin.get(partition, 0), look.begins(partition))
+            del finish[partition]
+        self._remember(look)
         dropped = self._log.dropped() if finish.keys() - held.keys() else {}
-        ranges = readable(begin, finish, held, dropped, self._loss)
-        return [InputPartition(p) for p in split(pieces(ranges), self._options, self._log.sizes)]
+        ranges = readable(begin, finish, held, dropped, self._loss, bases=look.bases)
+        planned = split(pieces(ranges, look.ids), self._options, self._log.sizes)
+        return [InputPartition(piece) for piece in planned]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs in an executor."""

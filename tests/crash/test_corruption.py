@@ -128,20 +128,9 @@ FILES = (
 )  # fmt: skip
 
 
-UNSEALED = {
-    "log-start-offset-checkpoint": "Kafka's format has no checksum; readers go by it alone",
-}
-
-
-def known_gap(request: pytest.FixtureRequest, reason: str | None) -> None:
-    if reason is not None:
-        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
-
-
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("mode", ["r", "rw"])
-def test_every_bit_of_a_small_file(name: str, mode: str, request: pytest.FixtureRequest) -> None:
-    known_gap(request, UNSEALED.get(name) if mode == "r" else None)
+def test_every_bit_of_a_small_file(name: str, mode: str) -> None:
     world = small_world()
     path = f"{ROOT}/{name}"
     detected, harmless = check_flips(path, world, mode=mode)
@@ -276,10 +265,8 @@ def test_damaged_helpers_are_rebuilt(how: str, suffix: str, unclean: bool) -> No
 
 @pytest.mark.parametrize("how", DAMAGES)
 @pytest.mark.parametrize("name", FILES)
-def test_damaged_small_files(how: str, name: str, request: pytest.FixtureRequest) -> None:
+def test_damaged_small_files(how: str, name: str) -> None:
     """Recovered or refused; never other data."""
-    if name == "log-start-offset-checkpoint" and how in ("empty", "missing"):
-        known_gap(request, UNSEALED[name])
     for unclean in (False, True):
         world = small_world(close=not unclean)
         fs = world.fs.crash_clone(mode="all") if unclean else world.fs.kill_clone()

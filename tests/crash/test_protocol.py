@@ -31,7 +31,6 @@ from tests.crash.harness import (
     chunk,
     judge,
     open_log,
-    staged,
     table,
     view_of,
 )
@@ -352,23 +351,6 @@ def test_permission_denied_at_each_call() -> None:
         world.settle()
         assert view_of(world.opened) == planned.after.view()
         judge(world.fs.crash_clone(random.Random(number)), world, planned, finished=True)
-
-
-def test_abort_after_commit() -> None:
-    """An abort that comes when the commit is in deletes chunks only: nothing committed goes."""
-    world = World.started()
-    planned = world.plan_commit({ONE: 3, TWO: 3}, stage=True)
-    world.run(planned)
-    chunks = [
-        staged(world.fs, chunk(TOPIC, 0, [b"late"], world.clock()), "w-0-0"),
-        staged(world.fs, chunk(TOPIC, 1, [b"late"], world.clock()), "w-0-1"),
-    ]
-    for one in chunks:
-        assert one.path is not None
-        world.fs.unlink(one.path)
-    assert not [n for n in world.fs.listdir(ROOT) if n.startswith("sparklog-chunk-")]
-    assert view_of(world.opened) == planned.after.view()
-    judge(world.fs.crash_clone(mode="strict"), world, planned, finished=True)
 
 
 def test_live_copy_same_boot() -> None:

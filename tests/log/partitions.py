@@ -109,7 +109,7 @@ def reopen(
     log: PartitionLog, *, end: int | None = None, fs: FileSystem = LOCAL, clock: Clock | None = None
 ) -> PartitionLog:
     """Open the same directory again, as another process would."""
-    return PartitionLog.open(
+    return PartitionLog(
         fs,
         log.path,
         log.config,

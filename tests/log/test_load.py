@@ -117,6 +117,45 @@ def test_an_interrupted_swap_is_completed(tmp_path: Path, oracle: Oracle) -> Non
     agree(log.path, report, oracle)
 
 
+PHASES = {
+    # old files of segment 6, and those of the new segments 6 and 9, as a crash leaves them
+    "1: one is cleaned": ("", {6: ".cleaned"}),
+    "1: both are cleaned": ("", {6: ".cleaned", 9: ".cleaned"}),
+    "2: the later one is a swap": ("", {6: ".cleaned", 9: ".swap"}),
+    "3: both are swaps": ("", {6: ".swap", 9: ".swap"}),
+    "4: the old one is deleted": (".deleted", {6: ".swap", 9: ".swap"}),
+    "5: the later one is in place": (".deleted", {6: ".swap", 9: ""}),
+    "done": (".deleted", {6: "", 9: ""}),
+}
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_split_is_cut_at_each_phase(tmp_path: Path, oracle: Oracle, phase: str) -> None:
+    """LogLoaderTest.testRecoveryAfterCrashDuringSplitPhase1..5: segment 6 becomes 6 and 9."""
+    log = filled(tmp_path / "t-0")
+    path = Path(log.path)
+    data = (path / log_name(6)).read_bytes()
+    half = len(data) // 2
+    old, new = PHASES[phase]
+    if old:
+        for name in (log_name(6), index_name(6), timeindex_name(6)):
+            (path / name).rename(path / (name + old))
+    for base, suffix in new.items():
+        part = data[:half] if base == 6 else data[half:]
+        (path / (log_name(base) + suffix)).write_bytes(part)
+        (path / (index_name(base) + suffix)).write_bytes(b"")
+        (path / (timeindex_name(base) + suffix)).write_bytes(b"")
+    expected = oracle.open(log.path, clean=False, config=OPTIONS)
+    report = run(log.path, clean=False)
+    split = old or ".cleaned" not in new.values()
+    assert expected.segments == segment_bases(LOCAL, log.path)
+    assert segment_bases(LOCAL, log.path) == ([0, 6, 9, 12, 18] if split else [0, 6, 12, 18])
+    assert not [n for n in os.listdir(path) if n.endswith((".swap", ".cleaned", ".deleted"))]
+    assert records(reader(log.path).read(0, 20)) == [(n, b"v" * 20) for n in range(20)]
+    assert (path / log_name(6)).read_bytes() == (data[:half] if split else data)
+    agree(log.path, report, oracle)
+
+
 def test_an_end_before_the_start_begins_anew(tmp_path: Path, oracle: Oracle) -> None:
     log = filled(tmp_path / "t-0")
     expected = oracle.open(log.path, config=OPTIONS, log_start=30)

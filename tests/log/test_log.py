@@ -125,6 +125,18 @@ def test_a_topic_made_again_goes_on_at_its_old_end(tmp_path: Path) -> None:
     assert not [n for n in os.listdir(tmp_path / "log") if n.endswith("-delete")]
 
 
+def test_a_topic_made_after_the_log_was_opened_is_read_at_once(tmp_path: Path) -> None:
+    with sparklog.open(tmp_path / "log", "rw") as log, sparklog.open(tmp_path / "log") as reader:
+        for name in ("t", "u"):
+            log.create_topic(name, 2)
+            log.append(name, rows("a", "b"), partition=1)
+        found = log.read("t", [1], start={1: 1}).read_all()
+        assert found.column("offset").to_pylist() == [1]
+        assert values(reader, "u") == [b"a", b"b"]
+        followed = reader.read("t", [1], follow=True)
+        assert followed.read_next_batch().num_rows == 2
+
+
 def test_altered_topic(tmp_path: Path) -> None:
     with sparklog.open(tmp_path / "log", "rw") as log:
         log.create_topic("t", config={"retention.ms": 5})
@@ -175,6 +187,21 @@ def test_names_that_are_refused(tmp_path: Path, name: str, why: str) -> None:
         log.create_topic("t")
         with pytest.raises(sparklog.InvalidRequestError, match=why):
             log.create_topic(name)
+
+
+@pytest.mark.parametrize("length", [249, 220, 210])
+def test_a_topic_with_the_longest_name(tmp_path: Path, length: int) -> None:
+    """LogManagerTest.testCreateAndDeleteOverlyLongTopic: its files go under a longer name."""
+    name = "n" * length
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        for _ in range(2):
+            log.create_topic(name, 2)
+            log.append(name, rows("a"), partition=1)
+            log.delete_topic(name)
+            assert log.topics() == {}
+        assert not [n for n in os.listdir(tmp_path / "log") if n.startswith("nn")]
+        log.create_topic(name, 2)
+        assert log.offsets(name) == {0: (0, 0), 1: (2, 2)}
 
 
 def test_colliding_names_are_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from sparklog.errors import FencedError, InvalidRequestError, OutOfOrderSequenceError
 from sparklog.format.batch import unpack_header
 from sparklog.format.control import read_marker
-from sparklog.format.scan import Table, scan
+from sparklog.format.scan import Table, rebase, scan
 from sparklog.log.producers import ProducerState
 from tests.log.partitions import T0, batch, marker, transactional
 
@@ -91,6 +91,23 @@ def test_batches_of_one_append_follow_each_other() -> None:
     assert judge(ProducerState(0), good) is None
     with pytest.raises(OutOfOrderSequenceError):
         judge(ProducerState(0), sent(0, 0) + sent(0, 2))
+
+
+def test_one_append_of_several_producers() -> None:
+    """UnifiedLogTest.testMultipleProducersWithDuplicatesInSingleAppend."""
+    first = b""
+    for offset, part in enumerate((sent(0, 0, pid=1), sent(0, 0, pid=2), sent(0, 1, pid=1))):
+        own = bytearray(part)
+        rebase(own, offset, 0)
+        first += own
+    assert judge(ProducerState(0), first) is None
+    state = applied([sent(0, 0, pid=1), sent(0, 0, pid=2), sent(0, 1, pid=1)])
+    assert judge(state, first) == (0, 3)  # its last batch tells for all
+    assert judge(state, sent(0, 1, pid=2) + sent(0, 2, pid=1)) is None
+    with pytest.raises(OutOfOrderSequenceError, match="producer 2 sent sequence 2 after 0"):
+        judge(state, sent(0, 2, pid=1) + sent(0, 2, pid=2))
+    with pytest.raises(OutOfOrderSequenceError, match="producer 1 sent sequence 2 after 2"):
+        judge(state, sent(0, 2, pid=1) + sent(0, 2, pid=1))
 
 
 def test_a_markers_epoch_counts_too() -> None:

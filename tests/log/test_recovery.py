@@ -24,13 +24,16 @@ from tests.log.partitions import (
     create,
     files,
     flip,
+    marker,
     reader,
     records,
     reopen,
+    transactional,
 )
 from tests.oracle import Oracle
 
 CONFIG = config(segment_bytes=600, index_interval_bytes=100)
+OPTIONS = {"internal.segment.bytes": 600, "index.interval.bytes": 100}
 DIR = "/log/t-0"
 
 
@@ -63,8 +66,7 @@ def test_what_lies_past_the_end_goes(tmp_path: Path, end: int, oracle: Oracle) -
     assert records(reader(log.path).read(0, end)) == [(n, b"v" * 20) for n in range(end)]
     again = reopen(log, end=end)
     assert again.size_on_disk() == again.state.size
-    options = {"internal.segment.bytes": 600, "index.interval.bytes": 100}
-    opened = oracle.open(log.path, clean=False, config=options)
+    opened = oracle.open(log.path, clean=False, config=OPTIONS)
     assert opened.untouched, (opened.changed, opened.created, opened.removed)
     assert opened.end == end
     data = batch("v" * 20, at=T0 + end - 1, producer=(1, 0, end - 1))
@@ -138,6 +140,35 @@ def test_indexes_are_rebuilt(tmp_path: Path, damage: str, point: int) -> None:
                 )
     run(log, 20, point=point)
     assert files(log.path) == before
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "garbage", "later"])
+def test_transaction_indexes_are_rebuilt(tmp_path: Path, damage: str, oracle: Oracle) -> None:
+    """LogSegmentTest.testRecoverTransactionIndex, testFullTransactionIndexRecovery."""
+    log = create(tmp_path / "t-0", CONFIG)
+    for n in range(12):  # two transactions a round, over several segments; every third aborts
+        for pid in (7, 8):
+            log.append(transactional(batch("v" * 20, at=T0, producer=(pid, 0, n))), 0)
+        for pid in (8, 7):
+            log.append(marker(0 if n % 3 == 0 else 1, producer_id=pid, at=T0), 0)
+    log.close()
+    before = files(log.path)
+    names = [name for name in before if name.endswith(".txnindex")]
+    assert len(names) > 2
+    for name in names:
+        path = Path(log.path) / name
+        changed = {
+            "empty": b"", "garbage": b"\x7f" * 70, "later": before[name] + before[name][:34],
+        }  # fmt: skip
+        path.unlink() if damage == "missing" else path.write_bytes(changed[damage])
+    aborted = reader(log.path).aborted(0, log.end_offset)
+    run(log, log.end_offset)
+    assert files(log.path) == before
+    opened = oracle.open(log.path, clean=False, config=OPTIONS)
+    assert opened.untouched, (opened.changed, opened.created, opened.removed)
+    kept = reader(log.path).aborted(0, log.end_offset)
+    assert kept == [(pid, first, last) for pid, first, last, _ in opened.aborted]
+    assert len(kept) == 8 >= len(aborted)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"0\n1\nx y\n", b"\0" * 20])

@@ -93,7 +93,7 @@ def machine(*, closed: bool, empty_active: bool) -> tuple[CrashFS, PartitionLog]
 
 def run(fs: CrashFS, end: int, step: Step, cut: int) -> bool:
     """Run a step that dies before its `cut`th change; tell whether it got through."""
-    log = PartitionLog.open(fs, DIR, CONFIG, ManualClock(), end_offset=end)
+    log = PartitionLog(fs, DIR, CONFIG, ManualClock(), end_offset=end)
     _ = log.state
     fs.fail_at(cut, Fault.KILL)
     try:
@@ -123,7 +123,7 @@ def test_undo_restores_from_every_cut(step: Step, empty_active: bool, closed: bo
         through = run(fs, state.end, step, cut)
         after = fs.kill_clone()
         assert undone(after, state) == wanted, f"cut {cut}"
-        again = PartitionLog.open(after, DIR, CONFIG, ManualClock(), end_offset=state.end)
+        again = PartitionLog(after, DIR, CONFIG, ManualClock(), end_offset=state.end)
         assert again.state == state
         assert again.size_on_disk() == state.size
         first, end = again.append(batch("new"), 1)

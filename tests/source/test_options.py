@@ -87,6 +87,31 @@ def test_a_stream_has_no_end(name: str) -> None:
         read(streaming=True, **{name: value})
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger"],
+)
+def test_a_batch_query_has_no_triggers(name: str) -> None:
+    with pytest.raises(InvalidRequestError, match=f"{name} is for streams"):
+        read(**{name: "1"})
+    assert read(streaming=True, **{name: "1"})
+
+
+def test_every_option_of_the_connector_is_known_or_refused_by_name() -> None:
+    """Those of Spark's guide; `kafka.*` beside the named ones is refused as a whole."""
+    guide = """
+        assign subscribe subscribePattern kafka.bootstrap.servers startingTimestamp
+        startingOffsetsByTimestamp startingOffsets endingTimestamp endingOffsetsByTimestamp
+        endingOffsets failOnDataLoss kafkaConsumer.pollTimeoutMs fetchOffset.numRetries
+        fetchOffset.retryIntervalMs maxOffsetsPerTrigger minOffsetsPerTrigger maxTriggerDelay
+        minPartitions maxRecordsPerPartition groupIdPrefix kafka.group.id includeHeaders
+        startingOffsetsByTimestampStrategy kafka.isolation.level kafka.auto.offset.reset
+        kafka.key.deserializer kafka.value.deserializer kafka.enable.auto.commit
+        kafka.interceptor.classes
+    """
+    assert set(guide.split()) <= OPTIONS.keys() | REFUSED.keys()
+
+
 def test_bad_pattern_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match=r"subscribePattern=\("):
         parse({"path": "/log", "subscribePattern": "("}, streaming=True)

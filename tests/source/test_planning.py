@@ -124,7 +124,7 @@ def sizes(partition: Partition, start: int, end: int) -> SizeMap:
 def test_splits_are_seamless(
     lengths: list[int], tasks: int | None, records: int | None, size: int | None
 ) -> None:
-    whole = pieces({("t", p): (0, length) for p, length in enumerate(lengths)})
+    whole = pieces({("t", p): (0, length) for p, length in enumerate(lengths)}, {"t": "id"})
     cut = split(
         whole,
         options(
@@ -136,7 +136,7 @@ def test_splits_are_seamless(
         mine = [c for c in cut if c.partition == piece.partition]
         assert mine[0].start == piece.start and mine[-1].end == piece.end
         assert all(a.end == b.start for a, b in pairwise(mine))
-        assert all(c.size > 0 for c in mine)
+        assert all(c.size > 0 and c.topic_id == "id" for c in mine)
     if records is not None:
         assert all(c.size <= records for c in cut)
     if size is not None:  # 100 bytes a record, here; rounding may cost one more
@@ -144,7 +144,7 @@ def test_splits_are_seamless(
 
 
 def test_min_partitions_shares_tasks_by_length() -> None:
-    whole = pieces({A: (0, 900), B: (0, 100)})
+    whole = pieces({A: (0, 900), B: (0, 100)}, {})
     cut = split(whole, options(min_partitions=10), sizes)
     assert [c.size for c in cut] == [100] * 10
     assert split(whole, options(min_partitions=1), sizes) == whole
@@ -195,4 +195,4 @@ def test_deleted_topic_keeps_its_place_in_the_offsets() -> None:
 
 
 def test_pieces_are_ordered_and_never_empty() -> None:
-    assert pieces({B: (5, 5), A: (1, 2)}) == [Piece("t", 0, 1, 2)]
+    assert pieces({B: (5, 5), A: (1, 2)}, {"t": "id"}) == [Piece("t", 0, 1, 2, "id")]

@@ -47,7 +47,8 @@ spark.stop()
 """
 
 
-def test_connect_without_writer_and_with(tmp_path: Path) -> None:
+def test_connect_without_writer(tmp_path: Path) -> None:
+    """Connect hides the query's id: refused by the options to give; with them all goes well."""
     path = tmp_path / "log"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
     run = subprocess.run(

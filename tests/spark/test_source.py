@@ -1,6 +1,7 @@
 """The source, batch and streaming, against logs that plain Python wrote."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -91,6 +92,10 @@ BATCHES: list[tuple[dict[str, str], dict[int, tuple[int, int]]]] = [
         {0: (99, 100), 1: (0, 50)},
     ),
     ({"endingTimestamp": str(T0 + 60_000)}, {0: (0, 60), 1: (0, 50)}),
+    (
+        {"endingOffsetsByTimestamp": f'{{"t":{{"0":{T0 + 60_000},"1":{T0 + 9_500}}}}}'},
+        {0: (0, 60), 1: (0, 10)},
+    ),
     (
         {"startingTimestamp": str(T0 + 70_000), "startingOffsetsByTimestampStrategy": "latest"},
         {0: (70, 100)},
@@ -226,6 +231,53 @@ def test_available_now_reads_all_in_limited_batches_and_resumes(
     assert flat(batches) == [("t", 0, n) for n in range(100, 105)]
 
 
+def test_a_stream_of_assigned_partitions_split_over_tasks(
+    log: Log, tail: Callable[..., Any]
+) -> None:
+    options = {"assign": '{"t":[0]}', "startingOffsets": '{"t":{"0":95}}'}
+    _, batches = tail(maxRecordsPerPartition="2", **options)
+    assert flat(batches) == [("t", 0, n) for n in range(95, 100)]
+    with pytest.raises(StreamingQueryException, match="endingTimestamp is for batch"):
+        tail(endingTimestamp="1", **options)
+
+
+def test_a_trigger_waits_for_enough_or_for_long_enough(
+    log: Log, spark: SparkSession, path: str, checkpoint: str
+) -> None:
+    def start(**options: str) -> tuple[StreamingQuery, list[int]]:
+        counts: list[int] = []
+        reader = spark.readStream.format("sparklog").options(
+            path=path, subscribe="t", startingOffsets="earliest", **options
+        )
+        writer = reader.load().writeStream.option("checkpointLocation", checkpoint)
+        writer = writer.foreachBatch(lambda df, _: counts.append(df.count()))
+        return writer.trigger(processingTime="100 milliseconds").start(), counts
+
+    def wait(query: StreamingQuery, counts: list[int], wanted: list[int]) -> None:
+        deadline = time.monotonic() + 90
+        while counts != wanted and query.isActive and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert (query.exception(), counts) == (None, wanted)
+
+    query, counts = start(minOffsetsPerTrigger="20", maxTriggerDelay="1h")
+    try:
+        wait(query, counts, [150])  # the first one never waits
+        log.append("t", rows(100, 103, 0))
+        time.sleep(3)
+        assert counts == [150], "three records alone did not wait"
+        log.append("t", rows(103, 125, 0))
+        wait(query, counts, [150, 25])
+    finally:
+        query.stop()
+    query, counts = start(minOffsetsPerTrigger="1000", maxTriggerDelay="1s")
+    try:
+        for n in range(125, 128):
+            log.append("t", rows(n, n + 1, 0))
+            wait(query, counts, [1] * (n - 124))
+    finally:
+        query.stop()
+
+
 def test_bytes_limit_a_micro_batch(log: Log, tail: Callable[..., Any]) -> None:
     _, batches = tail(maxBytesPerTrigger="2500")
     assert len(batches) > 1
@@ -292,7 +344,7 @@ def test_lost_records_fail_the_query_with_the_exact_range(
     assert flat(batches) == [("t", 0, n) for n in range(150, 200)]
 
 
-def test_replaced_topic_is_data_loss_of_what_was_not_read(
+def test_a_topic_made_again_ends_the_query_or_goes_on_where_it_begins(
     log: Log, tail: Callable[..., Any]
 ) -> None:
     tail()
@@ -302,7 +354,8 @@ def test_replaced_topic_is_data_loss_of_what_was_not_read(
         tail()
     log.create_topic("t", 2)
     log.append("t", rows(110, 113, 0))
-    with pytest.raises(StreamingQueryException, match=r"\[100, 110\) of t-0"):
+    replaced = "TopicReplacedError: t-0 was deleted and made again: .* offset 100 .* at offset 110"
+    with pytest.raises(StreamingQueryException, match=replaced):
         tail()
     _, batches = tail(failOnDataLoss="false")
     assert flat(batches) == [("t", 0, n) for n in range(110, 113)]

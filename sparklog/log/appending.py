@@ -1,0 +1,84 @@
+"""Arrow data appended by plain Python: checked, cut into commits, framed, committed."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+import pyarrow as pa
+
+from sparklog.clock import Clock
+from sparklog.errors import InvalidRequestError
+from sparklog.log.commit import Ends, commit
+from sparklog.log.session import Session
+from sparklog.log.staging import Framing, Stager
+from sparklog.log.topics import TopicInfo
+
+Data: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
+APPEND_BYTES: Final = 64 << 20
+"""A reader given to `append` is committed in pieces of about so many bytes."""
+
+_COLUMNS: Final = ("key", "value", "headers", "partition", "timestamp")
+
+
+def append(
+    session: Session,
+    clock: Clock,
+    topic: TopicInfo,
+    data: Data,
+    *,
+    partition: int | None,
+    producer: tuple[int, int, int] | None,
+    framing: Framing,
+) -> Ends:
+    """Commit `data`, piece by piece; see `Log.append`."""
+    if producer is not None:
+        if partition is None or isinstance(data, pa.RecordBatchReader):
+            raise InvalidRequestError(
+                "an idempotent append takes a table or batch and the number of its partition"
+            )
+        framing = replace(framing, producer=producer)
+    ends: Ends = {}
+    for piece in _pieces(data):
+        stager = Stager(session.fs, clock, framing)
+        for rows in piece:
+            stager.add(topic, _checked(rows), partition=partition)
+        result = commit(session, stager.finish())
+        for p, (first, end) in result.ends.get(topic.name, {}).items():
+            spans = ends.setdefault(topic.name, {})
+            spans[p] = (min(first, spans.get(p, (first, end))[0]), end)
+    return ends
+
+
+def _checked(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Raise InvalidRequestError unless the columns are ones that `append` knows."""
+    unknown = [name for name in rows.schema.names if name not in _COLUMNS]
+    if unknown or "value" not in rows.schema.names:
+        raise InvalidRequestError(
+            f"columns {rows.schema.names}: want value and, if wanted, key, headers, partition, "
+            "timestamp"
+        )
+    return rows
+
+
+def _pieces(data: Data) -> Iterator[list[pa.RecordBatch]]:
+    """Cut the input into commits."""
+    if isinstance(data, pa.RecordBatch):
+        yield [data]
+    elif isinstance(data, pa.Table):
+        yield data.to_batches()
+    elif isinstance(data, pa.RecordBatchReader):
+        piece: list[pa.RecordBatch] = []
+        size = 0
+        for rows in data:
+            piece.append(rows)
+            size += rows.nbytes
+            if size >= APPEND_BYTES:
+                yield piece
+                piece, size = [], 0
+        if piece:
+            yield piece
+    else:
+        raise InvalidRequestError(
+            f"data is a {type(data).__name__}: want a pyarrow Table, RecordBatch or "
+            "RecordBatchReader"
+        )

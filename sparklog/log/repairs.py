@@ -1,0 +1,83 @@
+"""Changes of files by undo, recovery and loading: each says what was cut from where, and its time.
+
+A line a file. Cut records are a warning; helpers, which are derived from records, are information,
+and those that were right are for debugging.
+"""
+
+import logging
+from typing import Final
+
+import numpy as np
+
+from sparklog.clock import stopwatch
+from sparklog.format.names import LOG
+from sparklog.fs import FileSystem, read_bytes, write_durably
+
+_LOGGER: Final = logging.getLogger(__name__)
+Contents = bytes | bytearray
+
+
+def cut(fs: FileSystem, path: str, size: int, why: str, *, sync: bool, read_ms: int = 0) -> str:
+    """Cut a file to `size` bytes; returns what went, "" if nothing. A missing one is made, empty.
+
+    With `sync` it is durable in any case. `read_ms` is what it took to find out.
+    """
+    watch = stopwatch()
+    with fs.open(path, create=True) as file:
+        before = file.size()
+        if before > size:
+            file.truncate(size)
+        if sync:
+            file.sync()
+    if before <= size:
+        _kept(path, before, read_ms + watch())
+        return ""
+    gone = f"bytes [{size}, {before})"
+    level = logging.WARNING if path.endswith(LOG) else logging.INFO
+    _LOGGER.log(level, "%s: cut %s, %s, in %d ms", path, gone, why, read_ms + watch())
+    return f"{path.rpartition('/')[2]}: {gone}"
+
+
+def remove(fs: FileSystem, path: str, why: str) -> str:
+    """Remove a file; returns its name, "" if it wasn't there."""
+    watch = stopwatch()
+    try:
+        size = fs.size(path)
+        fs.unlink(path)
+    except FileNotFoundError:
+        return ""
+    level = logging.WARNING if path.endswith(LOG) and size else logging.INFO
+    _LOGGER.log(level, "%s: removed all %d bytes, %s, in %d ms", path, size, why, watch())
+    return path.rpartition("/")[2]
+
+
+def replace(fs: FileSystem, path: str, data: Contents, *, sync_dir: bool = False) -> None:
+    """Replace a file by rename, its contents durable; a reader may have the old one mapped."""
+    watch = stopwatch()
+    try:
+        before = read_bytes(fs, path)
+    except FileNotFoundError:
+        before = None
+    write_durably(fs, path, data, sync_dir=sync_dir)
+    if before is None:
+        _LOGGER.info("%s: made, %d bytes, in %d ms", path, len(data), watch())
+    elif before == data:
+        _kept(path, len(data), watch())
+    else:
+        kept = _common(before, data)
+        _LOGGER.info(
+            "%s: cut bytes [%d, %d), wrote [%d, %d), in %d ms",
+            path, kept, len(before), kept, len(data), watch(),
+        )  # fmt: skip
+
+
+def _kept(path: str, size: int, took_ms: int) -> None:
+    level = logging.INFO if path.endswith(LOG) else logging.DEBUG
+    _LOGGER.log(level, "%s: all %d bytes kept, in %d ms", path, size, took_ms)
+
+
+def _common(one: Contents, other: Contents) -> int:
+    """How many bytes both begin with."""
+    size = min(len(one), len(other))
+    differ = np.frombuffer(one, np.uint8, size) != np.frombuffer(other, np.uint8, size)
+    return int(np.argmax(differ)) if differ.any() else size
