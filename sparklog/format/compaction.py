@@ -31,10 +31,11 @@ from sparklog.format.batch import (
     seal,
 )
 from sparklog.format.columns import allocate
-from sparklog.format.compactor import FOLDED, MAP_FULL, MAP_SMALL, Compactor
 from sparklog.format.compression import Codec, compress, decompress
+from sparklog.format.keymap import FOLDED, MAP_FULL, MAP_SMALL, KeyMap
 from sparklog.format.parser import FAULTS
 from sparklog.format.scan import BATCH_DTYPE, Table, row_header, seal_all
+from sparklog.format.sifter import Sifter
 
 SLOT_BYTES: Final = 24
 LOAD_FACTOR: Final = 0.9  # log.cleaner.io.buffer.load.factor
@@ -78,11 +79,11 @@ class OffsetMap:
         self._region = slots // self._shards
         self._table = np.zeros((self._shards * self._region, 3), np.uint64)  # touched as used
         self._used = min(self._region, _USED_MIN)
-        self.kernel = Compactor(secrets.randbits(64), secrets.randbits(64), limit)
+        self.keys = KeyMap(secrets.randbits(64), secrets.randbits(64), limit)
         self._show()
 
     def __len__(self) -> int:
-        return int(self.kernel.entries)
+        return int(self.keys.entries)
 
     @property
     def utilization(self) -> float:
@@ -92,20 +93,20 @@ class OffsetMap:
     @property
     def latest(self) -> int:
         """Every record up to this offset is in the map; -1 for none."""
-        return int(self.kernel.latest)
+        return int(self.keys.latest)
 
     def skip_to(self, offset: int) -> None:
         """Note that there is nothing to fold up to (including) `offset`."""
-        self.kernel.latest = offset
+        self.keys.latest = offset
 
     def get(self, key: bytes) -> int:
         """The newest offset of a key; -1 if it isn't in the map."""
-        return int(self.kernel.get(memoryview(key)))
+        return int(self.keys.get(memoryview(key)))
 
     def _show(self) -> None:
         grows = self._used < self._region
         room = int(self._used * self._shards * _FILL) if grows else 0
-        self.kernel.set_table(self._table.data, self._shards, self._region, self._used, room)
+        self.keys.set_table(self._table.data, self._shards, self._region, self._used, room)
 
     def _grow(self, needed: int) -> None:
         before, used = self._used, self._used
@@ -116,7 +117,7 @@ class OffsetMap:
         for first in range(0, len(self._table), self._region):
             old = self._table[first : first + before].copy()
             self._table[first : first + before] = 0
-            self.kernel.refill(old.data)
+            self.keys.refill(old.data)
 
     def fold(self, buf: bytes, batches: Table, *, first: int, path: str, position: int) -> bool:
         """Take the keys of data batches v2 at offsets from `first` on; False once it is full.
@@ -136,13 +137,13 @@ class OffsetMap:
     ) -> bool:
         table, row = _columns(part), 0
         while row < len(table):
-            row, status = self.kernel.fold_many(view, table.data, row, position, first)
+            row, status = self.keys.fold_many(view, table.data, row, position, first)
             if status == MAP_SMALL:
                 self._grow(len(self) + int(part["count"][row]))
             elif status == MAP_FULL:
                 return False
             elif status != FOLDED:
-                raise _damage(status, part[row], path, self.kernel.fault_at + position)
+                raise _damage(status, part[row], path, self.keys.fault_at + position)
         return True
 
     def _fold_packed(
@@ -152,7 +153,7 @@ class OffsetMap:
             records = unpacked(view, row, path, position)
             base, last, count = (int(row[n]) for n in ("base_offset", "last_offset", "count"))
             while True:
-                status = self.kernel.fold(records, 0, len(records), count, base, last, first)
+                status = self.keys.fold(records, 0, len(records), count, base, last, first)
                 if status != MAP_SMALL:
                     break
                 self._grow(len(self) + count)
@@ -178,7 +179,8 @@ class Sieve:
     """
 
     def __init__(self, offsets: OffsetMap, *, horizon: int) -> None:
-        self._kernel, self._horizon = offsets.kernel, horizon
+        self._keys, self._horizon = offsets.keys, horizon
+        self._kernel = Sifter(offsets.keys)
         self._out = allocate(_OUT_BYTES)
         self._places = np.empty((0, 4), np.int64)
         self._sealed = np.empty(0, np.int64)
@@ -239,7 +241,7 @@ class Sieve:
             if status == MAP_SMALL and not size:
                 self._reserve(int(part["size"][row]), int(part["count"][row]))
             elif status not in (FOLDED, MAP_SMALL):
-                raise _damage(status, part[row], path, self._kernel.fault_at + position)
+                raise _damage(status, part[row], path, self._keys.fault_at + position)
 
     def _seal(self, size: int) -> None:
         starts = self._sealed[: self._kernel.seals].tolist()

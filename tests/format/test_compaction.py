@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError
-from sparklog.format import compaction, compactor, kernel
+from sparklog.format import compaction, kernel, keymap, sifter
 from sparklog.format.batch import encode_control, read_header
 from sparklog.format.compaction import OffsetMap, Sieve, Verdict
 from sparklog.format.compression import Codec
@@ -16,7 +16,8 @@ from sparklog.format.records import Decoder, encode
 from sparklog.format.scan import scan
 from tests.format import data, interpreted
 
-PLAIN = interpreted.load("compactor")
+PLAIN_KEYS, PLAIN_SIFTER = interpreted.load("keymap"), interpreted.load("sifter")
+COMPILED, PLAIN = (keymap, sifter), (PLAIN_KEYS, PLAIN_SIFTER)
 KEEP = int(Verdict.TOMBSTONES)
 CODECS = list(Codec)
 
@@ -52,7 +53,8 @@ def read(raw: bytes) -> list[dict[str, Any]]:
 
 
 def test_builds_are_the_same_everywhere():
-    assert compactor.__file__.endswith(".py") != kernel.COMPILED
+    for module in COMPILED:
+        assert module.__file__.endswith(".py") != kernel.COMPILED
 
 
 def test_the_digest_is_siphash():
@@ -63,7 +65,7 @@ def test_the_digest_is_siphash():
         (0, "a3817f04ba25a8e66df67214c7550293"),
         (1, "da87c1d86b99af44347659119b22fc45"),
     ):
-        made = PLAIN.Compactor(*halves, 1)
+        made = PLAIN_KEYS.KeyMap(*halves, 1)
         made.digest(memoryview(bytes(range(size))), 0, size)
         assert (made.h1.to_bytes(8, "little") + made.h2.to_bytes(8, "little")).hex() == want
 
@@ -199,12 +201,13 @@ class TestSieve:
         assert [r["offset"] for r in read(filtered(raw, mapped(raw)))] == [0, 2, 3]
 
 
-def run(module: Any, made: Any, keys: list[bytes], options: tuple[int, int, bool]) -> Any:
+def run(modules: Any, made: Any, keys: list[bytes], options: tuple[int, int, bool]) -> Any:
     """Everything that both builds must agree on, for one made-up log."""
     verdict, memory, shifted = options
     raw = framed(list(made), batch_size=300, producer=(1, 2, 3))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compaction, "Compactor", module.Compactor)
+        patch.setattr(compaction, "KeyMap", modules[0].KeyMap)
+        patch.setattr(compaction, "Sifter", modules[1].Sifter)
         patch.setattr(compaction.secrets, "randbits", lambda _: 0x0123456789ABCDEF)
         patch.setattr(compaction, "_USED_MIN", 4)
         offsets = mapped(raw, memory=memory, first=2 if shifted else 0)
@@ -221,25 +224,26 @@ def run(module: Any, made: Any, keys: list[bytes], options: tuple[int, int, bool
 def test_compiled_and_interpreted_agree(made, verdict, memory, shifted):
     keys = [row[1] for row in made if row[1] is not None]
     options = verdict, memory, shifted
-    assert run(compactor, made, keys, options) == run(PLAIN, made, keys, options)
+    assert run(COMPILED, made, keys, options) == run(PLAIN, made, keys, options)
 
 
 @given(st.binary(max_size=80), st.integers(-1, 12), st.integers(0, 50), st.integers(0, 31))
 def test_they_agree_on_noise(raw, count, last, verdict):
-    def with_module(module: Any) -> Any:
+    def with_modules(modules: Any) -> Any:
         table = np.zeros((8, 3), np.uint64)
         places = np.zeros((100, 4), np.int64)
-        made = module.Compactor(1, 2, 7)
+        made = modules[0].KeyMap(1, 2, 7)
         made.set_table(table.data, 1, 8, 8, 0)
-        made.set_places(places.data)
+        judge = modules[1].Sifter(made)
+        judge.set_places(places.data)
         folded = made.fold(memoryview(raw), 0, len(raw), count, 5, 5 + last, 6)
-        sifted = made.sift(memoryview(raw), 0, len(raw), count, 5, 5 + last, verdict)
-        return folded, sifted, made.kept, made.tombstones, made.fault_at, table.tolist()
+        sifted = judge.sift(memoryview(raw), 0, len(raw), count, 5, 5 + last, verdict)
+        return folded, sifted, judge.kept, judge.tombstones, made.fault_at, table.tolist()
 
-    assert with_module(compactor) == with_module(PLAIN)
+    assert with_modules(COMPILED) == with_modules(PLAIN)
 
 
 def test_verdicts_are_the_kernels():
     """The verdicts that the kernel knows by number are those of the enum."""
     names = ("DISCARD", "RETAIN", "EMPTY", "MARK", "TOMBSTONES")
-    assert [getattr(PLAIN, name) for name in names] == [int(Verdict[name]) for name in names]
+    assert [getattr(PLAIN_SIFTER, name) for name in names] == [int(Verdict[name]) for name in names]

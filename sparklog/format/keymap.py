@@ -1,11 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 # cython: initializedcheck=False, annotation_typing=False
-"""Compaction: keys of batches v2 -> newest offsets, and batches without what these supersede.
+"""Compaction's map: keys of batches v2 -> their newest offsets. Written as kernel.py is; see there.
 
-Written as kernel.py is; see there. The map holds a 128-bit digest of each key and an offset,
-24 bytes a slot, as Kafka's SkimpyOffsetMap; the digest is SipHash-2-4-128 under a secret key, so
-nobody can write two keys that collide. A slot that was never used has 0 where offset + 1 stands.
-Records are copied with all that follows their offset delta; only their first varints are new.
+A slot holds a 128-bit digest of a key and an offset, 24 bytes, as in Kafka's SkimpyOffsetMap; the
+digest is SipHash-2-4-128 under a secret key, so nobody can write two keys that collide. A slot
+that was never used has 0 where offset + 1 stands.
 """
 
 import cython
@@ -16,7 +15,6 @@ if cython.compiled:
 View = memoryview
 
 # Literals over 31 bits would be Python objects to Cython: these are C variables in the pxd.
-MASK32 = 0xFFFFFFFF
 MASK64 = 0xFFFFFFFFFFFFFFFF
 SIP0, SIP1 = 0x736F6D6570736575, 0x646F72616E646F6D
 SIP2, SIP3 = 0x6C7967656E657261, 0x7465646279746573
@@ -24,33 +22,6 @@ SIP2, SIP3 = 0x6C7967656E657261, 0x7465646279746573
 HEADER = 61  # bytes of a batch's header
 DONE, FULL, BAD_COUNT, BAD_LENGTH, BAD_FIELD, BAD_OFFSET, BAD_SIZE, GROW, BAD_REST = range(9)
 FOLDED, MAP_FULL, MAP_SMALL = DONE, FULL, GROW  # C variables are not seen from Python
-
-DISCARD, RETAIN, EMPTY, MARK, TOMBSTONES = 1, 2, 4, 8, 16  # as `compaction.Verdict`
-DELETE_HORIZON = 0x40
-HEADER_ONLY = 0x38  # attributes that an emptied batch keeps: append time, transactional, control
-
-
-def copy(dst: View, at: int, src: View, start: int, size: int) -> None:
-    """dst[at : at + size] = src[start : start + size]."""
-    if cython.compiled:
-        memcpy(cython.address(dst[at]), cython.address(src[start]), size)
-    else:
-        dst[at : at + size] = src[start : start + size]
-
-
-def store(buf: View, at: int, value: int, width: int) -> None:
-    """Write the low `width` bytes of `value`, big-endian."""
-    while width > 0:
-        width -= 1
-        buf[at + width] = value & 0xFF
-        value >>= 8
-
-
-def wrap(value: int) -> int:
-    """Two's complement of 64 bits, as Java's long; C does it by itself."""
-    if not cython.compiled:
-        return ((value + (1 << 63)) & 0xFFFFFFFFFFFFFFFF) - (1 << 63)
-    return value
 
 
 def varint_bytes(buf: View, at: int, stop: int, most: int) -> int:
@@ -73,34 +44,6 @@ def varint_value(buf: View, at: int, size: int) -> int:
         bits &= (1 << 64) - 1
     half = bits >> 1
     return -half - 1 if bits & 1 else half
-
-
-def varint_size(value: int) -> int:
-    """Bytes of the zig-zag varint of an i64."""
-    rest = value ^ -1 if value < 0 else value  # zig-zag's bits, less the lowest
-    size = 1
-    while rest > 63:
-        rest >>= 7
-        size += 1
-    return size
-
-
-def put_varint(buf: View, at: int, value: int) -> int:
-    """Write the zig-zag varint of an i64 and return the place behind it."""
-    rest = value ^ -1 if value < 0 else value
-    low = 1 if value < 0 else 0
-    if rest <= 63:
-        buf[at] = rest * 2 + low
-        return at + 1
-    buf[at] = ((rest & 63) * 2 + low) | 0x80
-    rest >>= 6
-    at += 1
-    while rest > 127:
-        buf[at] = (rest & 127) | 128
-        rest >>= 7
-        at += 1
-    buf[at] = rest
-    return at + 1
 
 
 def plus(a: int, b: int) -> int:
@@ -136,8 +79,8 @@ def load_whole(buf: View, at: int) -> int:
     return word
 
 
-class Compactor:
-    """A map of keys to offsets, and the batch at hand. `key0`, `key1`: the digest's secret."""
+class KeyMap:
+    """The map, and the record at hand. `key0`, `key1`: the digest's secret."""
 
     def __init__(self, key0: int, key1: int, limit: int) -> None:
         self.key0, self.key1 = key0, key1
@@ -147,10 +90,6 @@ class Compactor:
         self.room = 0  # entries from which the table must grow, unless it can't
         self.shards = self.region = self.used = 0
         self.h1 = self.h2 = 0
-        self.kept = self.tombstones = 0  # records of the batch that was sifted last
-        self.records_read = self.records_kept = 0
-        self.base_time = self.largest = -1  # of the batch that was written last
-        self.seals = 0  # batches that `filter_many` has written anew: they need a CRC
         self.fault_at = 0
         # The record at hand:
         self.delta = self.step = self.key_size = self.value_size = 0
@@ -161,12 +100,6 @@ class Compactor:
         self.table = table
         self.entries = 0
         self.shards, self.region, self.used, self.room = shards, region, used, room
-
-    def set_places(self, places: View) -> None:
-        """Where the survivors of one batch are noted: a row a record."""
-        self.places = places
-
-    # -- the map ------------------------------------------------------------------------------
 
     def digest(self, src: View, at: int, size: int) -> None:
         """SipHash-2-4-128 of src[at : at + size] into `h1`, `h2`.
@@ -251,6 +184,13 @@ class Compactor:
     def get(self, key: View) -> int:
         """The newest offset of a key; -1 if it has none."""
         self.digest(key, 0, len(key))
+        row = self.slot()
+        newest = self.table[row, 2] if row >= 0 else 0
+        return newest - 1
+
+    def newest(self, src: View) -> int:
+        """The newest offset of the key of the record at hand; -1 if it has none."""
+        self.digest(src, self.key_at, self.key_size)
         row = self.slot()
         newest = self.table[row, 2] if row >= 0 else 0
         return newest - 1
@@ -354,192 +294,3 @@ class Compactor:
         self.value_size = size
         self.stop_at = stop
         return DONE
-
-    # -- the filter ---------------------------------------------------------------------------
-
-    def sift(
-        self, src: View, at: int, stop: int, count: int, base: int, last: int, verdict: int
-    ) -> int:
-        """Note which records of src[at : stop] survive; `kept` and `tombstones` count them.
-
-        Returns: DONE, or what is wrong with the batch.
-        """
-        done = kept = tombstones = keep = mapped = newest = 0
-        previous = -1
-        status = DONE
-        if verdict & DISCARD:
-            count = 0
-            stop = at
-        elif count < 0 or count > (stop - at) // 7:
-            status = BAD_COUNT
-        while status == DONE and done < count:
-            self.fault_at = at
-            status = self.read(src, at, stop)
-            if status != DONE:
-                break
-            if self.step <= previous or self.step > last - base:
-                status = BAD_OFFSET
-                break
-            previous = self.step
-            if verdict & RETAIN or base + self.step > self.latest:
-                keep = 1
-            elif self.key_size < 0 or (self.value_size < 0 and not verdict & TOMBSTONES):
-                keep = 0
-            else:
-                self.digest(src, self.key_at, self.key_size)
-                mapped = self.slot()
-                newest = self.table[mapped, 2] if mapped >= 0 else 0
-                keep = 1 if newest <= base + self.step + 1 else 0
-            if keep:
-                self.places[kept, 0] = self.tail_at
-                self.places[kept, 1] = self.stop_at
-                self.places[kept, 2] = self.delta
-                self.places[kept, 3] = self.step
-                kept += 1
-                tombstones += 1 if self.value_size < 0 else 0
-            at = self.stop_at
-            done += 1
-        if status == DONE and at != stop:
-            status = BAD_REST
-        self.kept, self.tombstones = kept, tombstones
-        return status
-
-    def write(
-        self,
-        src: View,
-        out: View,
-        at: int,
-        base_time: int,
-        kind: int,
-        max_time: int,
-        new_base: int,
-        keep_base: int,
-    ) -> int:
-        """Write the survivors to `out` from byte `at` on; return the byte behind them.
-
-        Deltas count from `new_base` where `keep_base` is set, else from the first survivor's
-        time; `base_time` and `largest` are then the new batch's. `kind`: timestamp type; with 1
-        every record's time is `max_time`. Source: MemoryRecords.buildRetainedRecordsInto.
-        """
-        row = 0
-        stamp = 0
-        delta = 0
-        tail = 0
-        self.largest = -1
-        while row < self.kept:
-            stamp = max_time if kind == 1 else wrap(base_time + self.places[row, 2])
-            if row == 0:
-                self.base_time = new_base if keep_base else stamp
-            if stamp > self.largest:
-                self.largest = stamp
-            delta = wrap(stamp - self.base_time)
-            tail = self.places[row, 1] - self.places[row, 0]
-            at = put_varint(
-                out, at, 1 + varint_size(delta) + varint_size(self.places[row, 3]) + tail
-            )
-            out[at] = 0
-            at = put_varint(out, at + 1, delta)
-            at = put_varint(out, at, self.places[row, 3])
-            copy(out, at, src, self.places[row, 0], tail)
-            at += tail
-            row += 1
-        return at
-
-    def filter_many(
-        self,
-        buf: View,
-        table: View,
-        verdicts: View,
-        row: int,
-        shift: int,
-        out: View,
-        at: int,
-        horizon: int,
-        sealed: View,
-    ) -> tuple[int, int, int]:
-        """Copy plain batches from `row` of `table` on to `out`, less what doesn't survive.
-
-        `verdicts`: a byte a row. `horizon`: the delete horizon (ms) for batches that get one.
-        Those that are written anew lack their CRCs; the first `seals` items of `sealed` are
-        their places in `out`.
-
-        Returns: the next row, the byte behind the output, and DONE or what stopped it there
-            (MAP_SMALL: `out` has no room). Source: MemoryRecords.filterTo.
-        """
-        status = DONE
-        rows = len(table)
-        with cython.nogil:
-            self.seals = 0
-            while row < rows:
-                if len(out) - at < table[row, 1] + 20 * table[row, 9] + HEADER:
-                    status = GROW
-                    break
-                status = self.sift(
-                    buf,
-                    table[row, 0] - shift + HEADER,
-                    table[row, 0] - shift + table[row, 1],
-                    table[row, 9],
-                    table[row, 2],
-                    table[row, 3],
-                    verdicts[row],
-                )
-                if status != DONE:
-                    break
-                at = self.take(buf, table, verdicts[row], row, shift, out, at, horizon, sealed)
-                row += 1
-        return row, at, status
-
-    def take(
-        self,
-        buf: View,
-        table: View,
-        verdict: int,
-        row: int,
-        shift: int,
-        out: View,
-        at: int,
-        horizon: int,
-        sealed: View,
-    ) -> int:
-        """Write what `sift` left of one batch; return the byte behind it."""
-        attributes = table[row, 10]
-        start = table[row, 0] - shift
-        end = at
-        marks = 0
-        self.records_read += table[row, 9]
-        self.records_kept += self.kept
-        if self.kept == 0 and not verdict & EMPTY:
-            return at
-        if self.tombstones > 0 or verdict & MARK:
-            marks = 0 if attributes & DELETE_HORIZON else 1
-        if self.kept > 0 and self.kept == table[row, 9] and not marks:
-            copy(out, at, buf, start, table[row, 1])
-            return at + table[row, 1]
-        copy(out, at, buf, start, HEADER)
-        if self.kept == 0:
-            end = at + HEADER
-            attributes &= HEADER_ONLY
-            self.base_time, self.largest = -1, table[row, 5]
-        else:
-            if marks:
-                attributes |= DELETE_HORIZON
-            end = self.write(
-                buf,
-                out,
-                at + HEADER,
-                table[row, 4],
-                1 if attributes & 8 else 0,
-                table[row, 5],
-                horizon if marks else table[row, 4],
-                attributes & DELETE_HORIZON,
-            )
-            if attributes & 8:
-                self.largest = table[row, 5]
-        store(out, at + 8, end - at - 12, 4)
-        store(out, at + 21, attributes, 2)
-        store(out, at + 27, self.base_time, 8)
-        store(out, at + 35, self.largest, 8)
-        store(out, at + 57, self.kept, 4)
-        sealed[self.seals] = at
-        self.seals += 1
-        return end
