@@ -46,3 +46,8 @@ def attempts(timeout_ms: int, *, pause_ms: float = 0.2, longest_ms: float = 20) 
 def pause(ms: float) -> None:
     """Let `ms` milliseconds pass, for a reader that waits for more."""
     time.sleep(ms / 1000)
+
+
+def monotonic_ms() -> float:
+    """Milliseconds of a clock that never goes back, for measuring how long something takes."""
+    return time.monotonic() * 1000

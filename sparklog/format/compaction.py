@@ -184,6 +184,7 @@ class Sieve:
         self._out = allocate(_OUT_BYTES)
         self._places = np.empty((0, 4), np.int64)
         self._sealed = np.empty(0, np.int64)
+        self.rewritten = 0  # batches that are not as they were
 
     @property
     def records(self) -> tuple[int, int]:
@@ -245,6 +246,7 @@ class Sieve:
 
     def _seal(self, size: int) -> None:
         starts = self._sealed[: self._kernel.seals].tolist()
+        self.rewritten += len(starts)
         ends = [
             at + LOG_OVERHEAD + int.from_bytes(self._out[at + 8 : at + 12], "big") for at in starts
         ]
@@ -294,6 +296,7 @@ class Sieve:
         if kernel.kept == header.count and not marks:
             at = int(row["position"]) - position
             return view[at : at + header.size]
+        self.rewritten += 1
         plain = allocate(len(records) + _RECORD_GROWTH * kernel.kept + HEADER_SIZE)
         end = kernel.write(
             records,
