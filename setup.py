@@ -2,7 +2,7 @@
 
 from setuptools import setup
 
-KERNEL = ("kernel", "framer", "parser")
+KERNEL = ("kernel", "framer", "parser", "keymap", "sifter")
 
 try:
     from Cython.Build import cythonize

@@ -48,7 +48,12 @@ def pause(ms: float) -> None:
     time.sleep(ms / 1000)
 
 
+def monotonic_ms() -> float:
+    """Milliseconds of a clock that never goes back, for measuring how long something takes."""
+    return time.monotonic() * 1000
+
+
 def stopwatch() -> Callable[[], int]:
     """Start one; each call of it returns the whole milliseconds since. For logs, never for data."""
-    began = time.monotonic()
-    return lambda: int((time.monotonic() - began) * 1000)
+    began = monotonic_ms()
+    return lambda: int(monotonic_ms() - began)

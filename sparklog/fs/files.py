@@ -76,6 +76,7 @@ class LocalFile:
         self.path = path
         self._flags, self._pool = flags, pool
         self._fd = -1
+        self._identity: tuple[int, int] | None = None
         self._closed = False
         self._lock = threading.Lock()
         with self._descriptor("open"):
@@ -89,9 +90,20 @@ class LocalFile:
             fresh = self._fd < 0
             if fresh:
                 self._fd = os.open(self.path, self._flags | os.O_CLOEXEC, 0o644)
+                self._check_identity()
             yield self._fd
         if fresh:
             self._pool.used(self)
+
+    def _check_identity(self) -> None:
+        """Opened again by its path, it must be the file that it was: another took its place?"""
+        stat = os.fstat(self._fd)
+        identity = stat.st_dev, stat.st_ino
+        if self._identity not in (None, identity):
+            os.close(self._fd)
+            self._fd = -1
+            raise FileNotFoundError(errno.ENOENT, "replaced by another file", self.path)
+        self._identity = identity
 
     def release(self) -> bool:
         """Close the descriptor unless a call is using it (the pool asks for this)."""

@@ -86,6 +86,9 @@ class FileSystem(Protocol):
 
     def mtime_ms(self, path: str) -> int: ...
 
+    def set_mtime_ms(self, path: str, when: int) -> None:
+        """Set the time of a file's last change; it may be lost with the machine."""
+
     def identity(self, path: str) -> tuple[int, int]:
         """Return (device, inode) of a path."""
 

@@ -46,9 +46,9 @@ class AbortedFilter:
     """Tells batch by batch, in the order of the log, what to keep."""
 
     def __init__(self, aborted: list[AbortedTxn]) -> None:
-        self._waiting = [(txn.first_offset, txn.producer_id) for txn in aborted]
+        self._waiting = [(txn.first_offset, txn.producer_id, txn.last_offset) for txn in aborted]
         heapq.heapify(self._waiting)
-        self._active: set[int] = set()
+        self._active: dict[int, int] = {}  # producer id -> its marker's offset
 
     def keep(self, table: Table, is_abort: Any) -> Table:
         """Return the rows of `table` that belong to no aborted transaction.
@@ -62,11 +62,13 @@ class AbortedFilter:
         for at in marked.tolist():
             row = table[at]
             while self._waiting and self._waiting[0][0] <= int(row["last_offset"]):
-                self._active.add(heapq.heappop(self._waiting)[1])
+                _, aborted_id, last = heapq.heappop(self._waiting)
+                self._active[aborted_id] = max(last, self._active.get(aborted_id, -1))
             producer_id = int(row["producer_id"])
             if row["attributes"] & CONTROL:
                 if is_abort(row):
-                    self._active.discard(producer_id)
-            elif producer_id in self._active:
+                    self._active.pop(producer_id, None)
+            elif self._active.get(producer_id, -1) > int(row["last_offset"]):
+                # Not behind its marker's place: the cleaner may have taken the marker away.
                 kept[at] = False
         return table[kept]

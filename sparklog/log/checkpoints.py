@@ -15,6 +15,7 @@ from sparklog.fs import FileSystem, read_bytes, write_durably
 RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"
 LOG_START: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARK: Final = "replication-offset-checkpoint"
+CLEANER: Final = "cleaner-offset-checkpoint"
 Offsets = dict[tuple[str, int], int]
 
 

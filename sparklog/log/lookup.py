@@ -64,8 +64,9 @@ class Entries:
 class Lookup:
     """The segments of one partition directory. Threads may share it after construction."""
 
-    def __init__(self, fs: FileSystem, directory: str) -> None:
+    def __init__(self, fs: FileSystem, directory: str, *, gaps: bool = False) -> None:
         self.fs, self.directory = fs, directory
+        self.gaps = gaps  # a compacted log: offsets may be missing, closed segments be swapped
         self._bases: list[int] | None = None
         self._maps: OrderedDict[str, Mapping] = OrderedDict()
         self._small: dict[str, memoryview] = {}

@@ -62,18 +62,34 @@ class PartitionReader:
         gaps: bool = False,
         topic_id: str | None = None,
     ) -> None:
-        self.path, self.topic, self.partition, self.gaps = path, topic, partition, gaps
+        self.path, self.topic, self.partition = path, topic, partition
         self.topic_id = topic_id
         self._fs = fs
-        self._lookup = Lookup(fs, path)
+        self._lookup = Lookup(fs, path, gaps=gaps)
         self._times = TimeLookup(self._lookup)
         self._producers: ProducerState | None = None
+
+    @property
+    def gaps(self) -> bool:
+        """Whether offsets may be missing."""
+        return self._lookup.gaps
+
+    @gaps.setter
+    def gaps(self, gaps: bool) -> None:
+        self._lookup.gaps = gaps
 
     def refresh(self) -> None:
         """Drop what is cached; the next call lists the directory."""
         self._lookup.refresh()
         self._times.refresh()
         self._producers = None
+
+    def _relist(self) -> None:
+        """List anew. Where segments are swapped, nothing that is known of their files holds."""
+        if self.gaps:
+            self.refresh()
+        else:
+            self._lookup.refresh()
 
     def first_base(self) -> int:
         """The first segment's base offset."""
@@ -91,7 +107,7 @@ class PartitionReader:
 
     def valid_end(self) -> int:
         """The end of the last segment's valid batches, by CRC. For logs without a watermark."""
-        self._lookup.refresh()
+        self._relist()
         end = self._lookup.bases[-1]
         for window in walk(self._lookup.log(end)):
             if len(window.batches):
@@ -107,7 +123,8 @@ class PartitionReader:
             )
             self._producers = known
         elif known.end < end:
-            self._lookup.refresh()
+            self._relist()
+            self._producers = known
             replay(self._fs, self.path, known, end, bases=self._lookup.bases)
         return known.last_stable_offset()
 
@@ -168,6 +185,8 @@ class PartitionReader:
         names = None if columns is None else [c for c in COLUMNS if c == "offset" or c in columns]
         dropped = None
         if isolation == "read_committed":
+            if self.gaps:
+                self.refresh()  # no log older than its list of aborted transactions
             dropped = AbortedFilter(self.aborted(start, end))
         decoder = Decoder(names, max_bytes=BATCH_BYTES)
         left = _NO_LIMIT if max_records is None else max_records
@@ -201,9 +220,12 @@ class PartitionReader:
 
     def _next(self, base: int, at: int, end: int) -> int:
         following = self._lookup.following(base)
-        if following != at or at >= end:  # rolled or undone since the listing, perhaps
-            self._lookup.refresh()
+        if following != at or at >= end:  # rolled, undone or compacted since the listing, perhaps
+            self._relist()
             following = self._lookup.following(base)
+        while self.gaps and following is not None and following < at:
+            # What a swap has replaced already, by a segment that reaches further: as good as gone.
+            following = self._lookup.following(following)
         if following is None or following >= end:
             raise StaleReadError(f"{self.path} ends at offset {at}, {end} is expected")
         if following < at or (following > at and not self.gaps):

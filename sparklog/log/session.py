@@ -213,6 +213,27 @@ class Session:
             raise
         self._settle(record)
 
+    @contextmanager
+    def swapping(self, topic: str, partition: int, swap: Record) -> Iterator[None]:
+        """Announce a swap of segments; no ledger record tells of it, for no offset moves.
+
+        What fails within is completed or discarded at once, as the next holder would.
+        """
+        self._check_sizes(())
+        intent = {
+            "ledger": self.ledger.log.state.to_json(),
+            "logs": [],
+            "making": [],
+            "swap": [topic, partition, swap],
+        }
+        self._write_page(State.BUSY, intent)
+        try:
+            yield
+        except BaseException:
+            self._undo(intent)
+            raise
+        self.idle()
+
     def _append_record(self, record: Record, *, sync: bool) -> Record:
         if not sync:
             record = {**record, "flush": "none"}

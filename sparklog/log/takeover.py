@@ -19,6 +19,7 @@ from sparklog.format.names import log_name, parse_base
 from sparklog.format.scan import scan
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.checkpoints import RECOVERY_POINT, Offsets, read_offsets
+from sparklog.log.cleaning.swap import settle
 from sparklog.log.effects import carry_out_all, publish_all, remove_tree
 from sparklog.log.ledger import (
     fold,
@@ -88,6 +89,9 @@ def undo(session: "Session", intent: Record) -> None:
         PartitionLog.undo_at(fs, path, SegmentState.from_json(state))
     for path in intent["making"]:
         remove_tree(fs, path)
+    if "swap" in intent:
+        topic, partition, swap = intent["swap"]
+        settle(fs, session.partition_path(topic, partition), swap)
 
 
 def full(session: "Session") -> None:

@@ -91,6 +91,8 @@ class TimeLookup:
                 yield base
         if done >= 0 and self._of(done, end).end < end:
             self._lookup.refresh()
+            if self._lookup.gaps:
+                self.refresh()
             yield from (base for base in list(self._lookup.bases) if done < base < end)
 
     def _reaches(self, base: int, end: int) -> int:

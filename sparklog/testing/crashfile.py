@@ -40,7 +40,10 @@ class CrashFile:
         if write and not self._write:
             raise refuse(errno.EBADF, verb, self.path)
         if self._fs.reopen and not isinstance(self, CrashLockFile):
-            return self._fs.file_node(self.path, verb)
+            node = self._fs.file_node(self.path, verb)
+            if node is not self._bound:
+                raise FileNotFoundError(errno.ENOENT, "replaced by another file", self.path)
+            return node
         return self._bound
 
     def pread(self, size: int, at: int) -> bytes:

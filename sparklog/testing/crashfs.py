@@ -192,6 +192,10 @@ class CrashFS:
         with self.mutex:
             return self._existing(path).mtime_ms
 
+    def set_mtime_ms(self, path: str, when: int) -> None:
+        with self.mutex:
+            self._existing(path).mtime_ms = when
+
     def identity(self, path: str) -> tuple[int, int]:
         with self.mutex:
             return self.disk.dev, self._existing(path).ino

@@ -1,0 +1,359 @@
+"""Compaction of batches: which offset is a key's newest, and what then remains of a batch.
+
+An `OffsetMap` takes the keys of a stretch of log in a fixed number of bytes; a `Sieve` copies
+batches less the records that the map supersedes. A record stays if it lies behind the map, or if
+it has a key, none newer is known, and it has a value (or its tombstone has not expired).
+
+What is kept of a batch: base offset, last offset, sequence, producer, leader epoch, codec. Its
+count, largest timestamp and base timestamp become those of the survivors. A batch with a tombstone
+gets attribute bit 6 and a *delete horizon* in place of the base timestamp: from then on its
+tombstones may go. Untouched batches are copied byte for byte.
+Source: SkimpyOffsetMap, Cleaner, MemoryRecords.filterTo (Kafka 4.1).
+"""
+
+import itertools
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import IntFlag
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.format.batch import (
+    CODEC_MASK,
+    DELETE_HORIZON,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    encode_empty,
+    seal,
+)
+from sparklog.format.columns import allocate
+from sparklog.format.compression import Codec, compress, decompress
+from sparklog.format.keymap import FOLDED, MAP_FULL, MAP_SMALL, KeyMap
+from sparklog.format.parser import FAULTS
+from sparklog.format.scan import BATCH_DTYPE, Table, row_header, seal_all
+from sparklog.format.sifter import Sifter
+
+SLOT_BYTES: Final = 24
+LOAD_FACTOR: Final = 0.9  # log.cleaner.io.buffer.load.factor
+_SHARD_SLOTS_MIN: Final = 16384  # fewer, and one might overflow while the others are not full
+_SHARDS: Final = 16
+_USED_MIN: Final = 1024
+_FILL: Final = 0.7  # the table grows at this share of its slots, up to the bound
+_RECORD_GROWTH: Final = 20  # bytes by which the first varints of a record can grow
+_OUT_BYTES: Final = 1 << 20
+_NAMES: Final = BATCH_DTYPE.names or ()
+
+
+class Verdict(IntFlag):
+    """What is known of a batch before its records are looked at. Values are the kernel's."""
+
+    DISCARD = 1  # all its records go
+    RETAIN = 2  # all its records stay, whatever the map says
+    EMPTY = 4  # the header stays when no record does
+    MARK = 8  # the marker of an emptied transaction: gets a delete horizon
+    TOMBSTONES = 16  # null values stay
+
+
+class OffsetMap:
+    """Keys -> newest offsets in at most `memory_bytes`. Not thread-safe.
+
+    It holds memory_bytes / 24 * load_factor keys, as Kafka's does. It begins small, for a table
+    that fits the cache is several times faster, and grows shard by shard: up to 1/32 more for that.
+    Raises: InvalidRequestError: not even two keys fit.
+    """
+
+    def __init__(self, memory_bytes: int, load_factor: float = LOAD_FACTOR) -> None:
+        slots = memory_bytes // SLOT_BYTES
+        limit = int(slots * load_factor)
+        if limit < 1 or load_factor > 1:
+            raise InvalidRequestError(
+                f"an offset map of {memory_bytes} bytes at load factor {load_factor} holds "
+                f"{limit} keys: raise log.cleaner.dedupe.buffer.size (24 bytes a key), with "
+                "log.cleaner.io.buffer.load.factor in (0, 1]"
+            )
+        self._shards = _SHARDS if slots >= _SHARDS * _SHARD_SLOTS_MIN and load_factor < 0.95 else 1
+        self._region = slots // self._shards
+        self._table = np.zeros((self._shards * self._region, 3), np.uint64)  # touched as used
+        self._used = min(self._region, _USED_MIN)
+        self.keys = KeyMap(secrets.randbits(64), secrets.randbits(64), limit)
+        self._show()
+
+    def __len__(self) -> int:
+        return int(self.keys.entries)
+
+    @property
+    def utilization(self) -> float:
+        """Share of the slots in use (Kafka's max-buffer-utilization)."""
+        return len(self) / len(self._table)
+
+    @property
+    def latest(self) -> int:
+        """Every record up to this offset is in the map; -1 for none."""
+        return int(self.keys.latest)
+
+    def skip_to(self, offset: int) -> None:
+        """Note that there is nothing to fold up to (including) `offset`."""
+        self.keys.latest = offset
+
+    def get(self, key: bytes) -> int:
+        """The newest offset of a key; -1 if it isn't in the map."""
+        return int(self.keys.get(memoryview(key)))
+
+    def _show(self) -> None:
+        grows = self._used < self._region
+        room = int(self._used * self._shards * _FILL) if grows else 0
+        self.keys.set_table(self._table.data, self._shards, self._region, self._used, room)
+
+    def _grow(self, needed: int) -> None:
+        before, used = self._used, self._used
+        while used < self._region and int(used * self._shards * _FILL) < needed:
+            used = min(2 * used, self._region)
+        self._used = used
+        self._show()
+        for first in range(0, len(self._table), self._region):
+            old = self._table[first : first + before].copy()
+            self._table[first : first + before] = 0
+            self.keys.refill(old.data)
+
+    def fold(self, buf: bytes, batches: Table, *, first: int, path: str, position: int) -> bool:
+        """Take the keys of data batches v2 at offsets from `first` on; False once it is full.
+
+        Args: as of `Decoder.add_many`. A full map ends mid-batch: `latest` says where.
+        Raises: DataCorruptionError: records are damaged.
+        """
+        view = memoryview(buf)
+        for plain, part in _runs(batches):
+            folded = self._fold_plain if plain else self._fold_packed
+            if not folded(view, part, first, path, position):
+                return False
+        return True
+
+    def _fold_plain(
+        self, view: memoryview, part: Table, first: int, path: str, position: int
+    ) -> bool:
+        table, row = _columns(part), 0
+        while row < len(table):
+            row, status = self.keys.fold_many(view, table.data, row, position, first)
+            if status == MAP_SMALL:
+                self._grow(len(self) + int(part["count"][row]))
+            elif status == MAP_FULL:
+                return False
+            elif status != FOLDED:
+                raise _damage(status, part[row], path, self.keys.fault_at + position)
+        return True
+
+    def _fold_packed(
+        self, view: memoryview, part: Table, first: int, path: str, position: int
+    ) -> bool:
+        for row in part:
+            records = unpacked(view, row, path, position)
+            base, last, count = (int(row[n]) for n in ("base_offset", "last_offset", "count"))
+            while True:
+                status = self.keys.fold(records, 0, len(records), count, base, last, first)
+                if status != MAP_SMALL:
+                    break
+                self._grow(len(self) + count)
+            if status == MAP_FULL:
+                return False
+            if status != FOLDED:
+                raise _damage(status, row, path, int(row["position"]))
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Sifted:
+    """A piece of output: whole batches. `out` is reused for the next piece: write it first."""
+
+    out: memoryview
+    size: int
+
+
+class Sieve:
+    """Copies batches less what an `OffsetMap` supersedes. Not thread-safe.
+
+    `horizon`: the delete horizon (ms) that batches with tombstones get.
+    """
+
+    def __init__(self, offsets: OffsetMap, *, horizon: int) -> None:
+        self._keys, self._horizon = offsets.keys, horizon
+        self._kernel = Sifter(offsets.keys)
+        self._out = allocate(_OUT_BYTES)
+        self._places = np.empty((0, 4), np.int64)
+        self._sealed = np.empty(0, np.int64)
+        self.rewritten = 0  # batches that are not as they were
+
+    @property
+    def records(self) -> tuple[int, int]:
+        """How many records were read and kept so far; those of dropped batches aren't read."""
+        return int(self._kernel.records_read), int(self._kernel.records_kept)
+
+    def filter(
+        self,
+        buf: bytes,
+        batches: Table,
+        verdicts: NDArray[np.uint8],
+        *,
+        path: str,
+        position: int,
+    ) -> Iterator[Sifted]:
+        """Yield what stays of batches v2, in pieces.
+
+        Args: buf, batches, position: as of `Decoder.add_many`. verdicts: a `Verdict` a batch.
+        Raises: DataCorruptionError: records are damaged.
+        """
+        view = memoryview(buf)
+        stays = (verdicts & (Verdict.DISCARD | Verdict.EMPTY)) != Verdict.DISCARD
+        batches, verdicts = batches[stays], np.ascontiguousarray(verdicts[stays])
+        if len(batches) and int(batches["count"].max()) > len(self._places):
+            most = int(batches["count"].max())
+            self._places = np.empty((most + most // 4, 4), np.int64)
+            self._kernel.set_places(self._places.data)
+        at = 0
+        for plain, part in _runs(batches):
+            sifted = self._plain if plain else self._packed
+            yield from sifted(view, part, verdicts[at : at + len(part)], path, position)
+            at += len(part)
+
+    def _plain(
+        self, view: memoryview, part: Table, verdicts: NDArray[np.uint8], path: str, position: int
+    ) -> Iterator[Sifted]:
+        table, row = _columns(part), 0
+        if len(self._sealed) < len(part):
+            self._sealed = np.empty(len(part), np.int64)
+        while row < len(table):
+            row, size, status = self._kernel.filter_many(
+                view,
+                table.data,
+                verdicts.data,
+                row,
+                position,
+                self._out,
+                0,
+                self._horizon,
+                self._sealed.data,
+            )
+            self._seal(size)
+            if size:
+                yield Sifted(self._out, size)
+            if status == MAP_SMALL and not size:
+                self._reserve(int(part["size"][row]), int(part["count"][row]))
+            elif status not in (FOLDED, MAP_SMALL):
+                raise _damage(status, part[row], path, self._keys.fault_at + position)
+
+    def _seal(self, size: int) -> None:
+        starts = self._sealed[: self._kernel.seals].tolist()
+        self.rewritten += len(starts)
+        ends = [
+            at + LOG_OVERHEAD + int.from_bytes(self._out[at + 8 : at + 12], "big") for at in starts
+        ]
+        assert not ends or ends[-1] <= size
+        seal_all(self._out, starts, ends)
+
+    def _reserve(self, size: int, count: int) -> None:
+        needed = size + _RECORD_GROWTH * count + 2 * HEADER_SIZE
+        if len(self._out) < needed:
+            self._out = allocate(needed)
+
+    def _packed(
+        self, view: memoryview, part: Table, verdicts: NDArray[np.uint8], path: str, position: int
+    ) -> Iterator[Sifted]:
+        """Compressed batches, one by one; several are given out together."""
+        size = 0
+        for row, verdict in zip(part, verdicts.tolist(), strict=True):
+            made = self._repacked(view, row, verdict, path, position)
+            if made is None:
+                continue
+            if size + len(made) > len(self._out):
+                if size:
+                    yield Sifted(self._out, size)
+                size = 0
+                self._reserve(len(made), 0)
+            self._out[size : size + len(made)] = made
+            size += len(made)
+        if size:
+            yield Sifted(self._out, size)
+
+    def _repacked(
+        self, view: memoryview, row: Any, verdict: int, path: str, position: int
+    ) -> memoryview | bytearray | bytes | None:
+        kernel, header = self._kernel, row_header(row)
+        records = unpacked(view, row, path, position)
+        status = kernel.sift(
+            records, 0, len(records), header.count, header.base_offset, header.last_offset, verdict
+        )
+        if status != FOLDED:
+            raise _damage(status, row, path, int(row["position"]))
+        kernel.records_read += header.count
+        kernel.records_kept += kernel.kept
+        if not kernel.kept:
+            return encode_empty(header) if verdict & Verdict.EMPTY else None
+        marked = header.delete_horizon_ms is not None
+        marks = not marked and bool(kernel.tombstones or verdict & Verdict.MARK)
+        if kernel.kept == header.count and not marks:
+            at = int(row["position"]) - position
+            return view[at : at + header.size]
+        self.rewritten += 1
+        plain = allocate(len(records) + _RECORD_GROWTH * kernel.kept + HEADER_SIZE)
+        end = kernel.write(
+            records,
+            plain,
+            0,
+            header.base_timestamp,
+            0 if header.log_append_time is None else 1,
+            header.max_timestamp,
+            self._horizon if marks else header.base_timestamp,
+            marks or marked,
+        )
+        body = compress(header.codec, plain[:end])
+        append_time = header.log_append_time
+        changed = replace(
+            header,
+            length=HEADER_SIZE - LOG_OVERHEAD + len(body),
+            attributes=header.attributes | (DELETE_HORIZON if marks else 0),
+            base_timestamp=kernel.base_time,
+            max_timestamp=kernel.largest if append_time is None else append_time,
+            count=kernel.kept,
+        )
+        batch = bytearray(changed.pack() + body)
+        seal(batch)
+        return batch
+
+
+def unpacked(view: memoryview, row: Any, path: str, position: int) -> memoryview:
+    """The records area of a batch v2, in plain."""
+    at, size = int(row["position"]) - position, int(row["size"])
+    if size == HEADER_SIZE:
+        return view[:0]
+    codec = Codec(int(row["attributes"]) & CODEC_MASK)
+    packed = view[at + HEADER_SIZE : at + size]
+    return memoryview(decompress(codec, packed, path=path, position=int(row["position"])))
+
+
+def _runs(batches: Table) -> Iterator[tuple[bool, Table]]:
+    """Neighbours that all are without a codec (True), or all with one."""
+    if len(batches):
+        plain = (batches["attributes"] & CODEC_MASK) == 0
+        cuts = [0, *(np.flatnonzero(np.diff(plain)) + 1).tolist(), len(batches)]
+        for low, high in itertools.pairwise(cuts):
+            yield bool(plain[low]), batches[low:high]
+
+
+def _columns(batches: Table) -> NDArray[np.int64]:
+    table = np.empty((len(batches), len(_NAMES)), np.int64)
+    for index, name in enumerate(_NAMES):
+        table[:, index] = batches[name]
+    return table
+
+
+def _damage(status: int, row: Any, path: str, at: int) -> DataCorruptionError:
+    return DataCorruptionError(
+        f"{FAULTS[status]}; nothing was compacted",
+        path=path,
+        position=at,
+        first=int(row["base_offset"]),
+        end=int(row["last_offset"]) + 1,
+    )

@@ -1,0 +1,296 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+# cython: initializedcheck=False, annotation_typing=False
+"""Compaction's map: keys of batches v2 -> their newest offsets. Written as kernel.py is; see there.
+
+A slot holds a 128-bit digest of a key and an offset, 24 bytes, as in Kafka's SkimpyOffsetMap; the
+digest is SipHash-2-4-128 under a secret key, so nobody can write two keys that collide. A slot
+that was never used has 0 where offset + 1 stands.
+"""
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.libc.string import memcpy
+
+View = memoryview
+
+# Literals over 31 bits would be Python objects to Cython: these are C variables in the pxd.
+MASK64 = 0xFFFFFFFFFFFFFFFF
+SIP0, SIP1 = 0x736F6D6570736575, 0x646F72616E646F6D
+SIP2, SIP3 = 0x6C7967656E657261, 0x7465646279746573
+
+HEADER = 61  # bytes of a batch's header
+DONE, FULL, BAD_COUNT, BAD_LENGTH, BAD_FIELD, BAD_OFFSET, BAD_SIZE, GROW, BAD_REST = range(9)
+FOLDED, MAP_FULL, MAP_SMALL = DONE, FULL, GROW  # C variables are not seen from Python
+
+
+def varint_bytes(buf: View, at: int, stop: int, most: int) -> int:
+    """How many bytes the varint at `at` has; 0 if it is cut or longer than `most`."""
+    size = 0
+    while size < most and at + size < stop:
+        if buf[at + size] < 128:
+            return size + 1
+        size += 1
+    return 0
+
+
+def varint_value(buf: View, at: int, size: int) -> int:
+    """The i64 in the `size` bytes at `at`."""
+    bits = 0
+    while size > 0:
+        size -= 1
+        bits = (bits << 7) | (buf[at + size] & 127)
+    if not cython.compiled:
+        bits &= (1 << 64) - 1
+    half = bits >> 1
+    return -half - 1 if bits & 1 else half
+
+
+def plus(a: int, b: int) -> int:
+    """The sum in 64 bits."""
+    if not cython.compiled:
+        return (a + b) & MASK64
+    return a + b
+
+
+def turn(value: int, bits: int) -> int:
+    """64 bits turned left."""
+    if not cython.compiled:
+        return ((value << bits) | (value >> (64 - bits))) & MASK64
+    return (value << bits) | (value >> (64 - bits))
+
+
+def load_word(buf: View, at: int, size: int) -> int:
+    """Up to 8 bytes, little-endian."""
+    word = 0
+    while size > 0:
+        size -= 1
+        word = (word << 8) | buf[at + size]
+    return word
+
+
+def load_whole(buf: View, at: int) -> int:
+    """8 bytes in the machine's order: the digest needs no other."""
+    word = 0
+    if cython.compiled:
+        memcpy(cython.address(word), cython.address(buf[at]), 8)
+    else:
+        word = int.from_bytes(buf[at : at + 8], "little")
+    return word
+
+
+class KeyMap:
+    """The map, and the record at hand. `key0`, `key1`: the digest's secret."""
+
+    def __init__(self, key0: int, key1: int, limit: int) -> None:
+        self.key0, self.key1 = key0, key1
+        self.limit = limit  # entries that the map may hold
+        self.entries = 0
+        self.latest = -1  # every record up to this offset has been folded
+        self.room = 0  # entries from which the table must grow, unless it can't
+        self.shards = self.region = self.used = 0
+        self.h1 = self.h2 = 0
+        self.fault_at = 0
+        # The record at hand:
+        self.delta = self.step = self.key_size = self.value_size = 0
+        self.tail_at = self.key_at = self.stop_at = 0
+
+    def set_table(self, table: View, shards: int, region: int, used: int, room: int) -> None:
+        """An empty table: rows of (digest, digest, offset + 1), `used` of each `region` serve."""
+        self.table = table
+        self.entries = 0
+        self.shards, self.region, self.used, self.room = shards, region, used, room
+
+    def digest(self, src: View, at: int, size: int) -> None:
+        """SipHash-2-4-128 of src[at : at + size] into `h1`, `h2`.
+
+        Source: Aumasson, Bernstein, SipHash: a fast short-input PRF (2012), and its reference code.
+        """
+        v0, v1 = self.key0 ^ SIP0, self.key1 ^ SIP1 ^ 0xEE
+        v2, v3 = self.key0 ^ SIP2, self.key1 ^ SIP3
+        step = word = 0
+        whole = size >> 3
+        while step < whole + 3:  # the words, the rest with the size, then twice to finish
+            rounds = 2
+            if step < whole:
+                word = load_whole(src, at + 8 * step)
+            elif step == whole:
+                word = load_word(src, at + 8 * step, size & 7) | ((size & 0xFF) << 56)
+            else:
+                word = 0
+                rounds = 4
+                if step == whole + 1:
+                    v2 ^= 0xEE
+                else:
+                    self.h1 = v0 ^ v1 ^ v2 ^ v3
+                    v1 ^= 0xDD
+            v3 ^= word
+            while rounds > 0:
+                rounds -= 1
+                v0 = plus(v0, v1)
+                v2 = plus(v2, v3)
+                v1 = turn(v1, 13) ^ v0
+                v3 = turn(v3, 16) ^ v2
+                v0 = turn(v0, 32)
+                v2 = plus(v2, v1)
+                v0 = plus(v0, v3)
+                v1 = turn(v1, 17) ^ v2
+                v3 = turn(v3, 21) ^ v0
+                v2 = turn(v2, 32)
+            v0 ^= word
+            step += 1
+        self.h2 = v0 ^ v1 ^ v2 ^ v3
+
+    def slot(self) -> int:
+        """The row of the digest at hand, or the free one where it belongs; -1: there is none."""
+        first = ((self.h1 >> 32) * self.shards >> 32) * self.region
+        at = (self.h2 >> 32) * self.used >> 32
+        left = self.used
+        while left > 0:
+            if self.table[first + at, 2] == 0 or (
+                self.table[first + at, 0] == self.h1 and self.table[first + at, 1] == self.h2
+            ):
+                return first + at
+            at += 1
+            if at == self.used:
+                at = 0
+            left -= 1
+        return -1
+
+    def put(self, mapped: int) -> int:
+        """Note offset + 1 for the digest at hand; 0 if there is no room."""
+        row = self.slot()
+        if row < 0:
+            return 0
+        if self.table[row, 2] == 0:
+            self.table[row, 0] = self.h1
+            self.table[row, 1] = self.h2
+            self.entries += 1
+        self.table[row, 2] = mapped
+        return 1
+
+    def refill(self, rows: View) -> None:
+        """Put back what a smaller table held."""
+        row = 0
+        count = len(rows)
+        with cython.nogil:
+            while row < count:
+                if rows[row, 2] != 0:
+                    self.h1 = rows[row, 0]
+                    self.h2 = rows[row, 1]
+                    self.put(rows[row, 2])
+                row += 1
+
+    def get(self, key: View) -> int:
+        """The newest offset of a key; -1 if it has none."""
+        self.digest(key, 0, len(key))
+        row = self.slot()
+        newest = self.table[row, 2] if row >= 0 else 0
+        return newest - 1
+
+    def newest(self, src: View) -> int:
+        """The newest offset of the key of the record at hand; -1 if it has none."""
+        self.digest(src, self.key_at, self.key_size)
+        row = self.slot()
+        newest = self.table[row, 2] if row >= 0 else 0
+        return newest - 1
+
+    def fold_many(
+        self, buf: View, table: View, row: int, shift: int, first: int
+    ) -> tuple[int, int]:
+        """Fold plain batches from `row` of `table` on (columns as of `walk`, at - shift in buf).
+
+        Returns: the next row, and DONE or what stopped it there: MAP_FULL ends the folding,
+            MAP_SMALL asks for a larger table, all else is damage.
+        """
+        status = DONE
+        rows = len(table)
+        while row < rows:
+            status = self.fold(
+                buf,
+                table[row, 0] - shift + HEADER,
+                table[row, 0] - shift + table[row, 1],
+                table[row, 9],
+                table[row, 2],
+                table[row, 3],
+                first,
+            )
+            if status != DONE:
+                break
+            row += 1
+        return row, status
+
+    def fold(
+        self, src: View, at: int, stop: int, count: int, base: int, last: int, first: int
+    ) -> int:
+        """Take the keys of the records of src[at : stop] with offsets from `first` on.
+
+        Source: Cleaner.buildOffsetMapForSegment.
+        """
+        done = 0
+        previous = -1
+        status = DONE
+        with cython.nogil:
+            if count < 0 or count > (stop - at) // 7:
+                status = BAD_COUNT
+            elif self.room > 0 and self.entries + count > self.room:
+                status = GROW
+            while status == DONE and done < count:
+                self.fault_at = at
+                status = self.read(src, at, stop)
+                if status != DONE:
+                    break
+                if self.step <= previous or self.step > last - base:
+                    status = BAD_OFFSET
+                    break
+                previous = self.step
+                at = self.stop_at
+                if self.key_size >= 0 and base + self.step >= first:
+                    if self.entries >= self.limit:
+                        status = FULL
+                        break
+                    self.digest(src, self.key_at, self.key_size)
+                    if not self.put(base + self.step + 1):
+                        status = FULL
+                        break
+                    self.latest = base + self.step
+                done += 1
+            if status == DONE and at != stop:
+                status = BAD_REST
+            if status == DONE and last >= first:
+                self.latest = last
+        return status
+
+    def read(self, src: View, at: int, stop: int) -> int:
+        """Find the fields of the record at `at`, up to its value."""
+        n = varint_bytes(src, at, stop, 5)
+        size = varint_value(src, at, n)
+        at += n
+        if n == 0 or size < 6 or size > stop - at:
+            return BAD_LENGTH
+        stop = at + size
+        at += 1  # attributes: none are in use
+        n = varint_bytes(src, at, stop, 10)
+        self.delta = varint_value(src, at, n)
+        at += n
+        m = varint_bytes(src, at, stop, 5)
+        self.step = varint_value(src, at, m)
+        at += m
+        if n == 0 or m == 0:
+            return BAD_FIELD
+        self.tail_at = at
+        n = varint_bytes(src, at, stop, 5)
+        size = varint_value(src, at, n)
+        at += n
+        if n == 0 or size > stop - at:
+            return BAD_SIZE
+        self.key_size, self.key_at = size, at
+        at += size if size > 0 else 0
+        n = varint_bytes(src, at, stop, 5)
+        size = varint_value(src, at, n)
+        at += n
+        if n == 0 or size > stop - at:
+            return BAD_SIZE
+        self.value_size = size
+        self.stop_at = stop
+        return DONE

@@ -1,0 +1,272 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+# cython: initializedcheck=False, annotation_typing=False
+"""Compaction's filter: batches v2 less the records that a `KeyMap` supersedes.
+
+Written as kernel.py is; see there. Survivors are copied with all that follows their offset delta;
+only their first varints are new, and the fields of the header that tell of them.
+"""
+
+from typing import Any
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.libc.string import memcpy
+
+View = memoryview
+
+HEADER = 61  # bytes of a batch's header
+DONE, FULL, BAD_COUNT, BAD_LENGTH, BAD_FIELD, BAD_OFFSET, BAD_SIZE, GROW, BAD_REST = range(9)
+DISCARD, RETAIN, EMPTY, MARK, TOMBSTONES = 1, 2, 4, 8, 16  # as `compaction.Verdict`
+DELETE_HORIZON = 0x40
+HEADER_ONLY = 0x38  # attributes that an emptied batch keeps: append time, transactional, control
+
+
+def copy(dst: View, at: int, src: View, start: int, size: int) -> None:
+    """dst[at : at + size] = src[start : start + size]."""
+    if cython.compiled:
+        memcpy(cython.address(dst[at]), cython.address(src[start]), size)
+    else:
+        dst[at : at + size] = src[start : start + size]
+
+
+def store(buf: View, at: int, value: int, width: int) -> None:
+    """Write the low `width` bytes of `value`, big-endian."""
+    while width > 0:
+        width -= 1
+        buf[at + width] = value & 0xFF
+        value >>= 8
+
+
+def wrap(value: int) -> int:
+    """Two's complement of 64 bits, as Java's long; C does it by itself."""
+    if not cython.compiled:
+        return ((value + (1 << 63)) & 0xFFFFFFFFFFFFFFFF) - (1 << 63)
+    return value
+
+
+def varint_size(value: int) -> int:
+    """Bytes of the zig-zag varint of an i64."""
+    rest = value ^ -1 if value < 0 else value  # zig-zag's bits, less the lowest
+    size = 1
+    while rest > 63:
+        rest >>= 7
+        size += 1
+    return size
+
+
+def put_varint(buf: View, at: int, value: int) -> int:
+    """Write the zig-zag varint of an i64 and return the place behind it."""
+    rest = value ^ -1 if value < 0 else value
+    low = 1 if value < 0 else 0
+    if rest <= 63:
+        buf[at] = rest * 2 + low
+        return at + 1
+    buf[at] = ((rest & 63) * 2 + low) | 0x80
+    rest >>= 6
+    at += 1
+    while rest > 127:
+        buf[at] = (rest & 127) | 128
+        rest >>= 7
+        at += 1
+    buf[at] = rest
+    return at + 1
+
+
+class Sifter:
+    """Sifts batch after batch by `keys`, a `KeyMap` of the same build."""
+
+    def __init__(self, keys: Any) -> None:
+        self.keys = keys
+        self.kept = self.tombstones = 0  # records of the batch that was sifted last
+        self.records_read = self.records_kept = 0
+        self.base_time = self.largest = -1  # of the batch that was written last
+        self.seals = 0  # batches that `filter_many` has written anew: they need a CRC
+
+    def set_places(self, places: View) -> None:
+        """Where the survivors of one batch are noted: a row a record."""
+        self.places = places
+
+    def sift(
+        self, src: View, at: int, stop: int, count: int, base: int, last: int, verdict: int
+    ) -> int:
+        """Note which records of src[at : stop] survive; `kept` and `tombstones` count them.
+
+        Returns: DONE, or what is wrong with the batch.
+        """
+        done = kept = tombstones = keep = 0
+        previous = -1
+        status = DONE
+        if verdict & DISCARD:
+            count = 0
+            stop = at
+        elif count < 0 or count > (stop - at) // 7:
+            status = BAD_COUNT
+        while status == DONE and done < count:
+            self.keys.fault_at = at
+            status = self.keys.read(src, at, stop)
+            if status != DONE:
+                break
+            if self.keys.step <= previous or self.keys.step > last - base:
+                status = BAD_OFFSET
+                break
+            previous = self.keys.step
+            if verdict & RETAIN or base + self.keys.step > self.keys.latest:
+                keep = 1
+            elif self.keys.key_size < 0 or (self.keys.value_size < 0 and not verdict & TOMBSTONES):
+                keep = 0
+            else:
+                keep = 1 if self.keys.newest(src) <= base + self.keys.step else 0
+            if keep:
+                self.places[kept, 0] = self.keys.tail_at
+                self.places[kept, 1] = self.keys.stop_at
+                self.places[kept, 2] = self.keys.delta
+                self.places[kept, 3] = self.keys.step
+                kept += 1
+                tombstones += 1 if self.keys.value_size < 0 else 0
+            at = self.keys.stop_at
+            done += 1
+        if status == DONE and at != stop:
+            status = BAD_REST
+        self.kept, self.tombstones = kept, tombstones
+        return status
+
+    def write(
+        self,
+        src: View,
+        out: View,
+        at: int,
+        base_time: int,
+        kind: int,
+        max_time: int,
+        new_base: int,
+        keep_base: int,
+    ) -> int:
+        """Write the survivors to `out` from byte `at` on; return the byte behind them.
+
+        Deltas count from `new_base` where `keep_base` is set, else from the first survivor's
+        time; `base_time` and `largest` are then the new batch's. `kind`: timestamp type; with 1
+        every record's time is `max_time`. Source: MemoryRecords.buildRetainedRecordsInto.
+        """
+        row = 0
+        stamp = 0
+        delta = 0
+        tail = 0
+        self.largest = -1
+        while row < self.kept:
+            stamp = max_time if kind == 1 else wrap(base_time + self.places[row, 2])
+            if row == 0:
+                self.base_time = new_base if keep_base else stamp
+            if stamp > self.largest:
+                self.largest = stamp
+            delta = wrap(stamp - self.base_time)
+            tail = self.places[row, 1] - self.places[row, 0]
+            at = put_varint(
+                out, at, 1 + varint_size(delta) + varint_size(self.places[row, 3]) + tail
+            )
+            out[at] = 0
+            at = put_varint(out, at + 1, delta)
+            at = put_varint(out, at, self.places[row, 3])
+            copy(out, at, src, self.places[row, 0], tail)
+            at += tail
+            row += 1
+        return at
+
+    def filter_many(
+        self,
+        buf: View,
+        table: View,
+        verdicts: View,
+        row: int,
+        shift: int,
+        out: View,
+        at: int,
+        horizon: int,
+        sealed: View,
+    ) -> tuple[int, int, int]:
+        """Copy plain batches from `row` of `table` on to `out`, less what doesn't survive.
+
+        `verdicts`: a byte a row. `horizon`: the delete horizon (ms) for batches that get one.
+        Those that are written anew lack their CRCs; the first `seals` items of `sealed` are
+        their places in `out`.
+
+        Returns: the next row, the byte behind the output, and DONE or what stopped it there
+            (MAP_SMALL: `out` has no room). Source: MemoryRecords.filterTo.
+        """
+        status = DONE
+        rows = len(table)
+        with cython.nogil:
+            self.seals = 0
+            while row < rows:
+                if len(out) - at < table[row, 1] + 20 * table[row, 9] + HEADER:
+                    status = GROW
+                    break
+                status = self.sift(
+                    buf,
+                    table[row, 0] - shift + HEADER,
+                    table[row, 0] - shift + table[row, 1],
+                    table[row, 9],
+                    table[row, 2],
+                    table[row, 3],
+                    verdicts[row],
+                )
+                if status != DONE:
+                    break
+                at = self.take(buf, table, verdicts[row], row, shift, out, at, horizon, sealed)
+                row += 1
+        return row, at, status
+
+    def take(
+        self,
+        buf: View,
+        table: View,
+        verdict: int,
+        row: int,
+        shift: int,
+        out: View,
+        at: int,
+        horizon: int,
+        sealed: View,
+    ) -> int:
+        """Write what `sift` left of one batch; return the byte behind it."""
+        attributes = table[row, 10]
+        start = table[row, 0] - shift
+        end = at
+        marks = 0
+        self.records_read += table[row, 9]
+        self.records_kept += self.kept
+        if self.kept == 0 and not verdict & EMPTY:
+            return at
+        if self.tombstones > 0 or verdict & MARK:
+            marks = 0 if attributes & DELETE_HORIZON else 1
+        if self.kept > 0 and self.kept == table[row, 9] and not marks:
+            copy(out, at, buf, start, table[row, 1])
+            return at + table[row, 1]
+        copy(out, at, buf, start, HEADER)
+        if self.kept == 0:
+            end = at + HEADER
+            attributes &= HEADER_ONLY
+            self.base_time, self.largest = -1, table[row, 5]
+        else:
+            if marks:
+                attributes |= DELETE_HORIZON
+            end = self.write(
+                buf,
+                out,
+                at + HEADER,
+                table[row, 4],
+                1 if attributes & 8 else 0,
+                table[row, 5],
+                horizon if marks else table[row, 4],
+                attributes & DELETE_HORIZON,
+            )
+            if attributes & 8:
+                self.largest = table[row, 5]
+        store(out, at + 8, end - at - 12, 4)
+        store(out, at + 21, attributes, 2)
+        store(out, at + 27, self.base_time, 8)
+        store(out, at + 35, self.largest, 8)
+        store(out, at + 57, self.kept, 4)
+        sealed[self.seals] = at
+        self.seals += 1
+        return end

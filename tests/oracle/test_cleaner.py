@@ -1,0 +1,70 @@
+"""Our cleaner leaves what Kafka's leaves, batch by batch, round after round."""
+
+import random
+
+import pytest
+
+from sparklog.clock import ManualClock
+from sparklog.log.cleaning.cleaner import clean_partition, plan_job
+from tests.oracle.random_logs import DELETE_RETENTION_MS, TOPIC, Writer, config, opened
+
+SEEDS = 20
+SEEDS_SLOW = 300
+PLACES = ("position", "size")  # our codecs' output is as large as Kafka's only by chance
+
+
+def batches(found):
+    """What must be equal of each batch."""
+    return [
+        {k: v for k, v in b.items() if b["codec"] == "none" or k not in PLACES}
+        | ({"position": 0} if any(c["codec"] != "none" for c in found.batches) else {})
+        for b in found.batches
+    ]
+
+
+def one_round(oracle, log, directory, clock, topic):
+    """Clean with both; return what is left."""
+    job = plan_job(log._writing(), TOPIC, 0)
+    assert job.dirt.first_uncleanable == job.bases[-1]
+    theirs = oracle.clean(directory, now_ms=clock(), first_dirty=job.dirt.first_dirty, config=topic)
+    report = clean_partition(log._writing(), TOPIC, 0)
+    ours = oracle.open(directory, records=True, config=topic, now_ms=clock())
+    assert ours.segments == theirs.segments
+    assert batches(ours) == batches(theirs)
+    assert ours.records == theirs.records
+    assert ours.aborted == theirs.aborted
+    assert ours.producers == theirs.producers
+    assert ours.epochs == theirs.epochs
+    assert report.next_dirty == theirs.next_dirty
+    assert not [n for n in ours.changed + ours.created if "index" in n]
+    return ours
+
+
+def run(oracle, path, seed):
+    rng, clock = random.Random(seed), ManualClock()
+    topic = config(rng)
+    with opened(path, clock) as log:
+        log.create_topic(TOPIC, config=topic)
+        writer = Writer(log._writing(), clock, rng)
+        directory = path / f"{TOPIC}-0"
+        for number in range(rng.randint(2, 4)):
+            writer.write(rng.randint(1, 6))
+            ours = one_round(oracle, log, directory, clock, topic)
+            seen = log.read(TOPIC).read_all()
+            visible = {b["base"]: b for b in ours.batches if not b["control"]}
+            assert visible or not seen.num_rows
+            clock.advance(rng.choice([0, DELETE_RETENTION_MS - 1, 5 * DELETE_RETENTION_MS]))
+            if number % 2:
+                rebuilt = oracle.open(directory, clean=False, config=topic, now_ms=clock())
+                assert not [n for n in rebuilt.changed if n.endswith((".index", ".timeindex"))]
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_equal_to_kafkas(oracle, tmp_path, seed):
+    run(oracle, tmp_path, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(SEEDS, SEEDS_SLOW))
+def test_equal_to_kafkas_at_length(oracle, tmp_path, seed):
+    run(oracle, tmp_path, seed)
