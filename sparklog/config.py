@@ -63,6 +63,12 @@ class TopicConfig:
         also=["log.roll.jitter.ms", ("log.roll.jitter.hours", _HOUR_MS)],
         doc="Up to so many ms are taken off segment.ms, so that segments don't all roll at once.",
     )
+    segment_idle_ms: int = option(
+        "segment.idle.ms", -1, low=-1, long=True,
+        doc="Own option: time (ms) without an append after which the service closes the active "
+        "segment, so that it can expire, be compacted or tiered; -1 never. Kafka rolls by time "
+        "only when the next record comes.",
+    )
     segment_index_bytes: int = option(
         "segment.index.bytes", 10 << 20, low=4, also=["log.index.size.max.bytes"],
         doc="Size in bytes at which an index is full; the segment then rolls.",

@@ -303,6 +303,11 @@ class Log:
         session = self._writing()
         return describe(session.directories, name, session.state.topics[name])
 
+    @property
+    def session(self) -> Session:
+        """What background work needs of an open log. Raises InvalidRequestError in mode "r"."""
+        return self._writing()
+
     def _writing(self) -> Session:
         if self._session is None:
             raise InvalidRequestError(

@@ -196,12 +196,7 @@ class Session:
         sync: bool = True,
     ) -> Iterator[Step]:
         """Announce what will be touched or made; see the module's text for what follows."""
-        self._check_sizes(touched)
-        intent = {
-            "ledger": self.ledger.log.state.to_json(),
-            "logs": [[t, p, self.writer(t, p).state.to_json()] for t, p in touched],
-            "making": list(making),
-        }
+        intent = self._intent(touched, making)
         self._write_page(State.BUSY, intent)
         step = Step()
         try:
@@ -214,18 +209,15 @@ class Session:
         self._settle(record)
 
     @contextmanager
-    def swapping(self, topic: str, partition: int, swap: Record) -> Iterator[None]:
-        """Announce a swap of segments; no ledger record tells of it, for no offset moves.
+    def acting(
+        self, touched: Sequence[tuple[str, int]] = (), **about: object
+    ) -> Iterator[None]:
+        """Announce what changes files but no offset, so that no ledger record tells of it.
 
-        What fails within is completed or discarded at once, as the next holder would.
+        A roll names what it touches, a swap of segments describes itself (`swap=`). What fails
+        within is undone or completed at once, as the next holder would.
         """
-        self._check_sizes(())
-        intent = {
-            "ledger": self.ledger.log.state.to_json(),
-            "logs": [],
-            "making": [],
-            "swap": [topic, partition, swap],
-        }
+        intent = {**self._intent(touched), **about}
         self._write_page(State.BUSY, intent)
         try:
             yield
@@ -233,6 +225,14 @@ class Session:
             self._undo(intent)
             raise
         self.idle()
+
+    def _intent(self, touched: Sequence[tuple[str, int]], making: Sequence[str] = ()) -> Record:
+        self._check_sizes(touched)
+        return {
+            "ledger": self.ledger.log.state.to_json(),
+            "logs": [[t, p, self.writer(t, p).state.to_json()] for t, p in touched],
+            "making": list(making),
+        }
 
     def _append_record(self, record: Record, *, sync: bool) -> Record:
         if not sync:

@@ -59,7 +59,7 @@ class TimeLookup:
         if at < settled:
             return self._search(self._lookup.bases[at], timestamp, start, end)
         for base in self._segments(end, skip=settled):
-            if self._reaches(base, end) >= timestamp:
+            if self.reaches(base, end) >= timestamp:
                 return self._search(base, timestamp, start, end)
         return None
 
@@ -71,7 +71,7 @@ class TimeLookup:
         settled = max(bisect.bisect_left(bases, end) - 1, 0)
         for base in bases[len(self._running) : settled]:
             before = self._running[-1] if self._running else -1
-            self._running.append(max(before, self._reaches(base, end)))
+            self._running.append(max(before, self.reaches(base, end)))
         return settled
 
     def latest(self, start: int, end: int) -> tuple[int, int] | None:
@@ -95,7 +95,8 @@ class TimeLookup:
                 self.refresh()
             yield from (base for base in list(self._lookup.bases) if done < base < end)
 
-    def _reaches(self, base: int, end: int) -> int:
+    def reaches(self, base: int, end: int) -> int:
+        """The largest timestamp (ms) of a segment; its file's time if its records have none."""
         largest = self._of(base, end).timestamp
         if largest >= 0:
             return largest

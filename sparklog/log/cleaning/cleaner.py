@@ -287,7 +287,7 @@ def _swap(session: "Session", job: CleanJob, made: Rewritten, report: CleanRepor
                 "%s: its segments changed while they were cleaned; left alone", job.directory
             )
         else:
-            with session.swapping(job.topic, job.partition, swap):
+            with session.acting(swap=[job.topic, job.partition, swap]):
                 perform(session.fs, job.directory, swap)
             report.retired += retired_paths(job.directory, swap)
         report.locked_ms_max = max(report.locked_ms_max, monotonic_ms() - began)

@@ -1,0 +1,171 @@
+"""Taking segments out of a log: the short steps under the write lock, and the unlinks after them.
+
+A deletion raises the log start by a ledger record, as `delete_records` does; only then are the
+segments below it renamed to `.deleted`, oldest first. Cut anywhere, the rest lies below the log
+start and goes the next time. Readers that have a file open keep its inode; who opens a name that
+is gone lists anew, and finds the log start raised. Source: LocalLog.removeAndDeleteSegments (4.1).
+"""
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sparklog.clock import monotonic_ms
+from sparklog.config import TopicConfig
+from sparklog.errors import StorageUnavailableError
+from sparklog.format.names import DELETED, LOG, log_name, partition_dir
+from sparklog.fs import FileSystem
+from sparklog.log.cleaning.swap import retire
+from sparklog.log.commit import snapshot_if_due
+from sparklog.log.retention import Due, Held, due, largest_of, segments_of
+from sparklog.log.walk import joined
+
+if TYPE_CHECKING:
+    from sparklog.log.session import Session
+
+Key = tuple[str, int]
+
+
+@dataclass(slots=True, kw_only=True)
+class Deletion:
+    """What a step took away: per partition what was due, and the logs that wait as `.deleted`."""
+
+    taken: dict[Key, Due] = field(default_factory=dict)
+    waiting: list[str] = field(default_factory=list)
+    delay_ms: dict[str, int] = field(default_factory=dict)  # by path: file.delete.delay.ms
+    locked_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A partition as the session's state had it at some moment."""
+
+    directory: str
+    config: TopicConfig
+    log_start: int
+    end: int
+
+
+def places(session: "Session") -> dict[Key, Place]:
+    """Return all partitions that aren't offline. Under the lock; cost: a few us a partition."""
+    state, found = session.state, {}
+    for name, topic in state.topics.items():
+        config = topic.parsed()
+        for partition, number in topic.dirs.items():
+            key = name, partition
+            if key not in session.offline:
+                directory = joined(session.directories[number], partition_dir(name, partition))
+                found[key] = Place(directory, config, state.starts.get(key, 0), state.ends[key])
+    return found
+
+
+def look(
+    fs: FileSystem,
+    place: Place,
+    segments: Sequence[Held],
+    *,
+    now_ms: int,
+    floor: int | None,
+) -> Due:
+    """Return what is due of these segments. Without the lock it is a guess, made again under it."""
+    first = segments[0].base if segments else 0
+    return due(
+        segments,
+        place.config,
+        log_start=max(place.log_start, first),
+        end=place.end,
+        now_ms=now_ms,
+        largest=largest_of(fs, place.directory, place.end),
+        floor=floor,
+    )
+
+
+def delete_due(
+    session: "Session", keys: Mapping[Key, int | None], *, now_ms: int, budget_ms: float
+) -> Deletion:
+    """Delete what is due of some partitions, as many as fit into `budget_ms` under the lock.
+
+    Args: keys: {(topic, partition): the readers' floor, or None}.
+    Returns: what was taken; keys that are not in `taken` were not looked at, for want of time.
+    Raises: StorageUnavailableError: the log is then as it was, or the rest goes next time.
+    Cost: one ledger record (an fdatasync) a call, and a directory sync a partition.
+    """
+    done = Deletion()
+    with session.locked():
+        began = monotonic_ms()
+        for key, floor in keys.items():
+            if done.taken and monotonic_ms() - began > budget_ms:
+                break
+            place = _place(session, key)
+            if place is not None:
+                held = segments_of(session.fs, place.directory)
+                done.taken[key] = look(session.fs, place, held, now_ms=now_ms, floor=floor)
+        _delete(session, done)
+        done.locked_ms = monotonic_ms() - began
+    return done
+
+
+def _place(session: "Session", key: Key) -> Place | None:
+    state, topic = session.state, session.state.topics.get(key[0])
+    if topic is None or key[1] not in topic.dirs or key in session.offline:
+        return None
+    directory = session.partition_path(*key)
+    return Place(directory, topic.parsed(), state.starts.get(key, 0), state.ends[key])
+
+
+def _delete(session: "Session", done: Deletion) -> None:
+    rolling = [key for key, found in done.taken.items() if found.rolls]
+    if rolling:
+        roll(session, rolling)
+    state = session.state
+    starts: dict[str, dict[str, int]] = {}
+    for (topic, partition), found in done.taken.items():
+        if found.expired and found.log_start > state.starts.get((topic, partition), 0):
+            starts.setdefault(topic, {})[str(partition)] = found.log_start
+    if starts:
+        snapshot_if_due(session, destructive=True)
+        with session.step() as step:
+            step.record = {"kind": "start", "starts": starts}
+        session.forget_writers()
+    for key, found in done.taken.items():
+        if found.expired:
+            delay_ms = session.state.topics[key[0]].parsed().file_delete_delay_ms
+            for path in _retire(session, key, [e.base for e in found.expired]):
+                done.waiting.append(path)
+                done.delay_ms[path] = delay_ms
+
+
+def _retire(session: "Session", key: Key, bases: list[int]) -> list[str]:
+    directory = session.partition_path(*key)
+    for base in bases:
+        retire(session.fs, directory, base)
+    session.fs.sync_dir(directory)
+    return [joined(directory, log_name(base) + DELETED) for base in bases]
+
+
+def roll(session: "Session", keys: list[Key]) -> None:
+    """Begin a new segment in each of these partitions, as one step. Under the lock.
+
+    No offset moves and no record tells of it; an empty active segment stays as it is.
+    """
+    with session.acting(keys):
+        for key in keys:
+            log = session.writer(*key)
+            log.roll()
+            log.sync()
+
+
+def remove_retired(fs: FileSystem, log_path: str) -> int:
+    """Unlink a retired segment's files for good; returns the bytes of its log. Idempotent."""
+    directory, name = os.path.split(log_path)
+    stem = name.removesuffix(DELETED).removesuffix(LOG)
+    size = 0
+    with contextlib.suppress(FileNotFoundError):
+        size = fs.size(log_path)
+    for other in fs.listdir(directory):
+        if other.startswith(f"{stem}.") and other.endswith(DELETED):
+            with contextlib.suppress(FileNotFoundError, StorageUnavailableError):
+                fs.unlink(joined(directory, other))
+    return size

@@ -1,0 +1,98 @@
+"""Options of the service: Kafka's broker keys by name, and two of our own."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Self
+
+from sparklog.config import KEYS, LOG_KEYS
+from sparklog.configdef import Key, keys_of, option, read, refuse_unknown
+from sparklog.log.cleaning.options import CleanerOptions
+
+_SECOND_MS: Final = 1000
+_UNLIMITED: Final = sys.float_info.max  # Kafka's default
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceOptions:
+    """How often the service works, and with what. Fields are the keys in snake case."""
+
+    initial_task_delay_ms: int = option(
+        "log.initial.task.delay.ms", 30_000,
+        doc="Time (ms) from the service's start to its first round.",
+    )
+    retention_check_interval_ms: int = option(
+        "log.retention.check.interval.ms", 300_000, low=1, long=True,
+        doc="Time (ms) between two rounds of rolling, retention and clean-up.",
+    )
+    cleaner_enable: bool = option(
+        "log.cleaner.enable", True, doc="Whether compacted topics are cleaned."
+    )
+    cleaner_threads: int = option(
+        "log.cleaner.threads", 1, low=0, doc="Partitions that are cleaned at the same time."
+    )
+    cleaner_backoff_ms: int = option(
+        "log.cleaner.backoff.ms", 15 * _SECOND_MS, long=True,
+        doc="Time (ms) between two looks for something to clean when there was nothing.",
+    )
+    cleaner_dedupe_buffer_bytes: int = option(
+        "log.cleaner.dedupe.buffer.size", 128 << 20, low=1 << 20, long=True,
+        doc="Memory (bytes) of the offset maps of all cleaner threads together.",
+    )
+    cleaner_load_factor: float = option(
+        "log.cleaner.io.buffer.load.factor", 0.9, low=0.01, high=0.99,
+        doc="Share of an offset map that is filled.",
+    )
+    cleaner_bytes_per_second: float = option(
+        "log.cleaner.io.max.bytes.per.second", _UNLIMITED, low=1, high=_UNLIMITED,
+        doc="Reads and writes (bytes a second) of all cleaner threads together.",
+    )
+    cleaner_io_buffer_bytes: int = option(
+        "log.cleaner.io.buffer.size", 512 << 10,
+        doc="Accepted, without effect: files are read in windows of 4 MiB.",
+    )
+    ledger_retention_ms: int = option(
+        "ledger.retention.ms", 7 * 24 * 3600 * _SECOND_MS, low=-1, long=True,
+        doc="Own option: age (ms) at which old segments of the commit ledger go; -1 never. The "
+        "newest commit of each writer stays known.",
+    )
+    lock_budget_ms: int = option(
+        "service.lock.budget.ms", 20, low=1,
+        doc="Own option: time (ms) under the write lock after which a step takes no more work.",
+    )
+
+    def __post_init__(self) -> None:
+        for key in SERVICE_KEYS.values():
+            key.check(getattr(self, key.field))
+
+    @classmethod
+    def parse(cls, values: Mapping[str, object]) -> tuple[Self, dict[str, object]]:
+        """Read the service's keys; returns the rest, which are those of the log itself.
+
+        Raises: InvalidRequestError for a key that neither knows, or with name, value and range.
+        """
+        found, rest = read(SERVICE_KEYS.values(), values)
+        refuse_unknown(
+            {name: value for name, value in rest.items() if not _is_of_log(name)},
+            SERVICE_KEYS | LOG_KEYS,
+        )
+        return cls(**found), dict(rest)
+
+    def cleaner(self) -> CleanerOptions:
+        """What one cleaner thread gets; the map's memory is shared out, as in Kafka."""
+        rate = self.cleaner_bytes_per_second
+        return CleanerOptions(
+            dedupe_buffer_bytes=self.cleaner_dedupe_buffer_bytes // max(self.cleaner_threads, 1),
+            load_factor=self.cleaner_load_factor,
+            io_max_bytes_per_second=None if rate == _UNLIMITED else rate,
+        )
+
+
+SERVICE_KEYS: Final[dict[str, Key]] = keys_of(ServiceOptions)
+"""Service-wide key -> its description."""
+
+
+def _is_of_log(name: str) -> bool:
+    known = [*KEYS.values(), *LOG_KEYS.values()]
+    return any(name == key.name or name in dict(key.also) for key in known)
+

@@ -1,0 +1,99 @@
+"""What a round did, or would do: as objects, as JSON, and in words."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from sparklog.log.cleaning.cleaner import CleanReport
+from sparklog.log.retention import Expired
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deleted:
+    """What retention took of a partition (or would), oldest first, and its new log start.
+
+    `held_back_bytes`: would be due, but a registered reader has not read it yet.
+    """
+
+    topic: str
+    partition: int
+    segments: tuple[Expired, ...]
+    log_start: int
+    held_back_bytes: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of log."""
+        return sum(s.bytes for s in self.segments)
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """One round. With `dry_run` nothing was changed, and this is what would be.
+
+    rolled: [topic, partition, base offset of the segment that was closed]. cleaned: compaction.
+    purged: logs that were unlinked after file.delete.delay.ms. `locked_ms`: how long each step
+    held the write lock. `errors`: what failed; the rest of the round went on.
+    """
+
+    path: str
+    time_ms: int
+    dry_run: bool = False
+    standing_by: str = ""
+    rolled: list[tuple[str, int, int]] = field(default_factory=list)
+    deleted: list[Deleted] = field(default_factory=list)
+    cleaned: list[CleanReport] = field(default_factory=list)
+    purged: list[str] = field(default_factory=list)
+    purged_bytes: int = 0
+    notes: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    locked_ms: list[float] = field(default_factory=list)
+    took_ms: float = 0.0
+
+    @property
+    def worked(self) -> bool:
+        """Whether anything was done, or would be."""
+        return bool(self.rolled or self.deleted or self.cleaned or self.purged or self.notes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain dicts and lists, for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        if self.standing_by:
+            yield f"{self.path}: {self.standing_by} does the background work; standing by"
+            return
+        would = "would be " if self.dry_run else ""
+        for topic, partition, base in self.rolled:
+            yield f"{topic}-{partition}: segment {base} {would}closed, as it is idle"
+        for deleted in self.deleted:
+            name = f"{deleted.topic}-{deleted.partition}"
+            for segment in deleted.segments:
+                yield (
+                    f"{name}: offsets [{segment.base}, {segment.end}), {segment.bytes} bytes, "
+                    f"{would}deleted by {segment.rule}: {segment.why}"
+                )
+            if deleted.held_back_bytes:
+                yield f"{name}: {deleted.held_back_bytes} bytes wait for registered readers"
+        for cleaned in self.cleaned:
+            name = f"{cleaned.topic}-{cleaned.partition}"
+            dirt = cleaned.dirt
+            if self.dry_run:
+                yield (
+                    f"{name}: offsets [{dirt.first_dirty}, {dirt.first_uncleanable}), "
+                    f"{dirt.cleanable_bytes} bytes, would be compacted"
+                )
+            else:
+                yield (
+                    f"{name}: compacted {cleaned.bytes_before} bytes into "
+                    f"{cleaned.bytes_after}, {cleaned.keys} keys, {cleaned.took_ms:.0f} ms"
+                )
+        if self.purged:
+            yield f"{len(self.purged)} retired segments unlinked, {self.purged_bytes} bytes"
+        yield from self.notes
+        yield from (f"failed: {error}" for error in self.errors)
+        if not self.worked and not self.errors:
+            yield f"{self.path}: nothing to do"

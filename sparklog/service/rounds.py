@@ -1,0 +1,260 @@
+"""The work of one round: idle segments are closed, expired ones deleted, compacted topics
+cleaned, and what was retired is unlinked when its delay is over. Each step is safe by itself.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from sparklog.clock import monotonic_ms
+from sparklog.errors import DataCorruptionError, InvalidRequestError, SparklogError
+from sparklog.fs import LOCAL
+from sparklog.log.cleaning.cleaner import (
+    Cleanable,
+    CleanReport,
+    clean_partition,
+    cleanable,
+    finish,
+    plan_job,
+)
+from sparklog.log.cleaning.options import Throttle
+from sparklog.log.cleaning.plan import CleanJob
+from sparklog.log.cleaning.rewrite import Rewritten, rewrite
+from sparklog.log.retention import Due
+from sparklog.log.retiring import Key, delete_due, places, remove_retired, roll
+from sparklog.log.session import Session
+from sparklog.log.walk import segment_bases
+from sparklog.service.lease import Lease, StoodBack
+from sparklog.service.options import ServiceOptions
+from sparklog.service.report import Deleted, Report
+from sparklog.service.survey import Survey
+
+Map = Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]
+_LOGGER: Final = logging.getLogger("sparklog.service")
+
+
+class Rounds:
+    """A log's background work, step by step. One thread may clean while another does the rest.
+
+    `spread`, if given, maps the long part of cleaning over jobs, somewhere else (a Spark job).
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        lease: Lease,
+        options: ServiceOptions,
+        spread: Map | None,
+        *,
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._session, self._lease, self._options, self._spread = session, lease, options, spread
+        self._survey = Survey(session.fs)
+        self._brake: Throttle = options.cleaner().throttle()
+        self._stopping = stopping
+        self._pending: dict[str, int] = {}  # retired log -> when it may be unlinked (ms)
+        self._uncleanable: dict[Key, str] = {}  # partition -> why
+        self._announced = False
+
+    # --- roll and retention ------------------------------------------------------------------
+
+    def must_hurry(self, now_ms: int) -> bool:
+        """Whether retention can't wait for its turn: a disk is nearly full."""
+        return False
+
+    def retain(self, report: Report) -> None:
+        """Close idle segments, delete what is due."""
+        session, now = self._session, report.time_ms
+        with session.locked():
+            known = places(session)
+        wanted: dict[Key, int | None] = {}
+        due = self._survey.due(known, wanted, now_ms=now)
+        for key, base in self._survey.idle(known, now_ms=now).items():
+            with self._noting(report, key):
+                if not report.dry_run:
+                    self._roll(key, base, report)
+                report.rolled.append((*key, base))
+        if due and not self._announced:
+            self._announce(due, dry_run=report.dry_run)
+        if report.dry_run:
+            report.deleted += [_deleted(key, found) for key, found in due.items()]
+            return
+        left = {key: wanted.get(key) for key in due}
+        while left:
+            with self._noting(report, *left):
+                self._lease.check()
+                done = delete_due(
+                    session, left, now_ms=now, budget_ms=self._options.lock_budget_ms
+                )
+                report.locked_ms.append(done.locked_ms)
+                report.deleted += [_deleted(k, d) for k, d in done.taken.items() if d.expired]
+                for path in done.waiting:
+                    self._pending[path] = now + done.delay_ms[path]
+                if done.taken:
+                    left = {k: f for k, f in left.items() if k not in done.taken}
+                    continue
+            break
+
+    def _roll(self, key: Key, base: int, report: Report) -> None:
+        self._lease.check()
+        with self._session.locked():
+            began = monotonic_ms()
+            directory = self._session.partition_path(*key)
+            if segment_bases(self._session.fs, directory)[-1:] == [base]:
+                roll(self._session, [key])
+            report.locked_ms.append(monotonic_ms() - began)
+
+    def _announce(self, due: Mapping[Key, Due], *, dry_run: bool) -> None:
+        """Say what goes and why before the first deletion: event times may be old (a backfill)."""
+        self._announced = True
+        for key, found in due.items():
+            first, last = found.expired[0], found.expired[-1]
+            _LOGGER.warning(
+                "%s-%d: offsets [%d, %d) %s deleted, %d segments of %d bytes; the first by %s: %s. "
+                "To keep them, set %s=-1 on the topic",
+                *key, first.base, last.end, "would be" if dry_run else "are now",
+                len(found.expired), sum(e.bytes for e in found.expired), first.rule, first.why,
+                first.rule if first.rule != "log.start.offset" else "retention.ms",
+            )  # fmt: skip
+
+    # --- cleaning ------------------------------------------------------------------------------
+
+    def clean(self, report: Report) -> bool:
+        """Clean what is dirty enough, the dirtiest first; tells whether there was something."""
+        options = self._options
+        if not options.cleaner_enable:
+            return False
+        found = [
+            one
+            for one in cleanable(self._session, now_ms=report.time_ms)
+            if (one.topic, one.partition) not in self._uncleanable
+        ]
+        if report.dry_run:
+            report.cleaned += [
+                CleanReport(topic=c.topic, partition=c.partition, dirt=c.dirt, dry_run=True)
+                for c in found
+            ]
+        elif found:
+            self._lease.check()
+            done = self._cleaned_elsewhere(found, report) if self._spread else None
+            for cleaned in done if done is not None else self._cleaned_here(found, report):
+                report.cleaned.append(cleaned)
+                report.locked_ms.append(cleaned.locked_ms_max)
+                delay = self._delay_ms(cleaned.topic)
+                for path in cleaned.retired:
+                    self._pending[path] = report.time_ms + delay
+        return bool(found)
+
+    def _cleaned_here(self, found: list[Cleanable], report: Report) -> Iterator[CleanReport]:
+        options = self._options
+
+        def one(which: Cleanable) -> CleanReport | None:
+            key = which.topic, which.partition
+            with self._noting(report, key):
+                return clean_partition(
+                    self._session,
+                    *key,
+                    options=options.cleaner(),
+                    throttle=self._throttle,
+                    now_ms=report.time_ms,
+                )
+            return None
+
+        if options.cleaner_threads <= 1:
+            yield from filter(None, map(one, found))
+            return
+        with ThreadPoolExecutor(options.cleaner_threads, "sparklog-cleaner") as pool:
+            yield from filter(None, pool.map(one, found))
+
+    def _cleaned_elsewhere(self, found: list[Cleanable], report: Report) -> Iterator[CleanReport]:
+        assert self._spread is not None
+        jobs: list[CleanJob] = []
+        for which in found:
+            key = which.topic, which.partition
+            with self._noting(report, key):
+                options = self._options.cleaner()
+                job = plan_job(self._session, *key, options=options, now_ms=report.time_ms)
+                jobs.append(job)
+        for job, made in zip(jobs, self._spread(rewrite_all, jobs), strict=True):
+            with self._noting(report, (job.topic, job.partition)):
+                self._lease.check()
+                yield finish(self._session, job, made)
+
+    def _throttle(self, size: int) -> None:
+        if self._stopping():
+            raise StoodBack("the service stops; cleaning goes on when it is started again")
+        self._brake(size)
+
+    def _delay_ms(self, topic: str) -> int:
+        known = self._session.state.topics.get(topic)
+        return known.parsed().file_delete_delay_ms if known is not None else 0
+
+    # --- unlinking -----------------------------------------------------------------------------
+
+    def adopt_retired(self, now_ms: int) -> None:
+        """Take over what an earlier service left as `.deleted`: its delay begins anew."""
+        with self._session.locked():
+            known = places(self._session)
+        for place in known.values():
+            for name in self._session.fs.listdir(place.directory):
+                if name.endswith(".log.deleted"):
+                    path = f"{place.directory}/{name}"
+                    self._pending[path] = now_ms + place.config.file_delete_delay_ms
+
+    def purge(self, report: Report) -> None:
+        """Unlink retired segments whose file.delete.delay.ms is over."""
+        pending = list(self._pending.items())  # the cleaner's thread adds to it
+        due = sorted(path for path, when in pending if when <= report.time_ms)
+        for path in due:
+            if not report.dry_run:
+                self._lease.check()
+                report.purged_bytes += remove_retired(self._session.fs, path)
+                del self._pending[path]
+            report.purged.append(path)
+
+    @property
+    def next_purge_ms(self) -> float:
+        """When the next retired segment may be unlinked."""
+        return min(list(self._pending.values()), default=float("inf"))
+
+    def _noting(self, report: Report, *keys: Key) -> "_Noting":
+        return _Noting(report, self._uncleanable, keys)
+
+
+class _Noting:
+    """Takes down what failed, so that the round goes on with the next partition."""
+
+    def __init__(
+        self, report: Report, uncleanable: dict[Key, str], keys: tuple[Key, ...]
+    ) -> None:
+        self._report, self._uncleanable, self._keys = report, uncleanable, keys
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, SparklogError | OSError) or isinstance(error, StoodBack):
+            return False
+        names = ", ".join(f"{t}-{p}" for t, p in self._keys[:3])
+        self._report.errors.append(f"{names}: {error}")
+        _LOGGER.error("%s: %s", names, error)
+        if isinstance(error, DataCorruptionError | InvalidRequestError):
+            # As Kafka marks a partition uncleanable; another look comes with the next start.
+            self._uncleanable.update(dict.fromkeys(self._keys, str(error)))
+        return True
+
+
+def rewrite_all(job: CleanJob) -> list[Rewritten]:
+    """The long part of cleaning a partition; may run in another process that sees the log dir."""
+    return list(rewrite(LOCAL, job, job.options.throttle()))
+
+
+def _deleted(key: Key, found: Due) -> Deleted:
+    return Deleted(
+        topic=key[0],
+        partition=key[1],
+        segments=found.expired,
+        log_start=found.log_start,
+        held_back_bytes=found.held_back,
+    )

@@ -1,0 +1,256 @@
+"""`Service`: a log's background work in a daemon thread, or one round when asked."""
+
+import atexit
+import logging
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+from sparklog.clock import Clock, monotonic_ms, system_clock
+from sparklog.errors import SparklogError
+from sparklog.fs import LOCAL, FileSystem
+from sparklog.log.log import Log
+from sparklog.service.lease import Lease, StoodBack
+from sparklog.service.options import ServiceOptions
+from sparklog.service.report import Report
+from sparklog.service.rounds import Map, Rounds
+
+_LOGGER: Final = logging.getLogger("sparklog.service")
+_STANDBY_MS: Final = 1000  # how often a service that stands by asks for the lease
+_POLL_MS: Final = 1000  # how often a running one looks at its stop conditions
+
+
+class Service:
+    """Keeps a log in shape: closes idle segments, expires, compacts, unlinks.
+
+        with sparklog.service.Service("/data/log"):
+            query.awaitTermination()
+
+    Works beside any number of writers and readers, in this process or others; takes the write
+    lock for short steps only. One service at a time works on a log: another one says who does,
+    stands by, and takes over when that one ends. It stops with the block, with the Spark session
+    that was active when it started, or with the interpreter.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        options: Mapping[str, object] | None = None,
+        map: Map | None = None,
+        fs: FileSystem = LOCAL,
+        clock: Clock = system_clock,
+    ) -> None:
+        """Check the options; nothing is opened yet.
+
+        Args:
+            options: Kafka's broker keys (options.py), and those of `sparklog.open`.
+            map: runs a function over a list of cleaning jobs, elsewhere: `sparklog.sink.spark_map`
+                makes each a Spark task. By default threads of this process clean.
+        Raises: InvalidRequestError for an unknown key or a bad value.
+        """
+        self.path = os.fspath(path)
+        self._options, self._log_options = ServiceOptions.parse(options or {})
+        self._map, self._fs, self._clock = map, fs, clock
+        self._log: Log | None = None
+        self._lease: Lease | None = None
+        self._rounds: Rounds | None = None
+        self._mutex = threading.Lock()  # opening, closing and the lease
+        self._turns = {"retain": threading.Lock(), "clean": threading.Lock()}
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._due = dict.fromkeys(self._turns, 0.0)
+        self._stood_by = False
+        self.last_report: Report | None = None
+
+    # --- in the background ---------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin working in daemon threads: upkeep, and cleaning, which may take long.
+
+        Raises: what `sparklog.open` raises.
+        """
+        if self._threads:
+            return
+        with self._mutex:
+            self._open()
+        first = self._clock() + self._options.initial_task_delay_ms
+        self._due = dict.fromkeys(self._turns, float(first))
+        self._stop.clear()
+        alive = _session_alive()
+        self._threads = [
+            threading.Thread(
+                target=self._run, args=(work, alive), name=f"sparklog-{work}", daemon=True
+            )
+            for work in self._turns
+        ]
+        for thread in self._threads:
+            thread.start()
+        _services.add(self)
+
+    def close(self) -> None:
+        """Finish the step at hand, stop, and close the log. Idempotent."""
+        self._stop.set()
+        threads, self._threads = self._threads, []
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join()
+        self._shut()
+        _services.discard(self)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self, work: str, alive: Callable[[], bool]) -> None:
+        while not self._stop.is_set() and alive():
+            wait = self._turn(work)
+            self._stop.wait(min(wait, _POLL_MS) / 1000)
+        if not self._stop.is_set():
+            _LOGGER.info("%s: the Spark session has ended, and so does the service", self.path)
+            self._stop.set()
+            self.close()
+
+    def tick(self) -> float:
+        """Do what is due now; returns for how long (ms) nothing else is. What the threads do."""
+        return min(self._turn(work) for work in self._turns)
+
+    def _turn(self, work: str) -> float:
+        with self._turns[work]:
+            now = self._clock()
+            rounds = self._leading()
+            if rounds is None:
+                return _STANDBY_MS
+            wanted = {work} if self._due[work] <= now else set()
+            if work == "retain":
+                if rounds.must_hurry(now):
+                    wanted.add(work)
+                if rounds.next_purge_ms <= now:
+                    wanted.add("purge")
+            if wanted:
+                self._work(rounds, wanted, Report(path=self.path, time_ms=now))
+            following = self._due[work]
+            if work == "retain":
+                following = min(following, rounds.next_purge_ms)
+            return max(0.0, following - self._clock())
+
+    # --- one round -----------------------------------------------------------------------------
+
+    def run_once(self, now: int | None = None, dry_run: bool = False) -> Report:
+        """Do one whole round now, or with `dry_run` say what one would do.
+
+        Args: now: ms, by default the clock's time. A service needn't be started for this.
+        Raises: what `sparklog.open` raises. What fails within a round is in `Report.errors`.
+        """
+        with self._turns["retain"], self._turns["clean"]:
+            with self._mutex:
+                opened = self._log is None
+                rounds = self._open()
+            report = Report(
+                path=self.path, time_ms=self._clock() if now is None else now, dry_run=dry_run
+            )
+            try:
+                if not dry_run and self._leading() is None:
+                    assert self._lease is not None
+                    report.standing_by = self._lease.describe()
+                    return report
+                self._work(rounds, {"retain", "clean", "purge"}, report)
+                return report
+            finally:
+                if opened:
+                    self._shut()
+
+    def _work(self, rounds: Rounds, wanted: set[str], report: Report) -> None:
+        options, began = self._options, monotonic_ms()
+        try:
+            if "retain" in wanted:
+                rounds.retain(report)
+                self._due["retain"] = report.time_ms + options.retention_check_interval_ms
+            if "clean" in wanted:
+                found = rounds.clean(report)
+                self._due["clean"] = report.time_ms + (0 if found else options.cleaner_backoff_ms)
+            if "purge" in wanted or "retain" in wanted:
+                rounds.purge(report)
+        except StoodBack as error:
+            report.standing_by = str(error)
+            _LOGGER.warning("%s", error)
+        except (SparklogError, OSError) as error:
+            report.errors.append(str(error))
+            _LOGGER.warning("%s: %s; trying again later", self.path, error)
+            for name in wanted & self._due.keys():
+                self._due[name] = report.time_ms + options.cleaner_backoff_ms
+        report.took_ms = monotonic_ms() - began
+        self.last_report = report
+        if report.worked:
+            _LOGGER.info("%s", report)
+
+    # --- opening and closing -------------------------------------------------------------------
+
+    def _open(self) -> Rounds:
+        if self._rounds is None:
+            log = Log(
+                self.path, mode="rw", options=self._log_options, fs=self._fs, clock=self._clock
+            )
+            self._log, session = log, log.session
+            self._lease = Lease(self._fs, self._clock, session.home)
+            self._rounds = Rounds(
+                session, self._lease, self._options, self._map, stopping=self._stop.is_set
+            )
+        return self._rounds
+
+    def _leading(self) -> Rounds | None:
+        """The work, if the lease is ours; takes it if it is free."""
+        with self._mutex:
+            rounds, lease = self._rounds, self._lease
+            if rounds is None or lease is None:
+                return None
+            if lease.held:
+                return rounds
+            if lease.acquire():
+                self._stood_by = False
+                rounds.adopt_retired(self._clock())
+                return rounds
+            if not self._stood_by:
+                who = lease.describe()
+                _LOGGER.warning("%s: %s does the background work; standing by", self.path, who)
+            self._stood_by = True
+            return None
+
+    def _shut(self) -> None:
+        with self._mutex:
+            if self._lease is not None:
+                self._lease.release()
+            log, self._log, self._rounds = self._log, None, None
+            if log is not None:
+                log.close()
+
+
+def _session_alive() -> Callable[[], bool]:
+    """Whether the Spark session that is active now still is. Spark is not imported for this."""
+    pyspark = sys.modules.get("pyspark")
+    context: Any = getattr(pyspark, "SparkContext", None)
+    active = getattr(context, "_active_spark_context", None)
+    if active is None:
+        return lambda: True
+    return lambda: getattr(context, "_active_spark_context", None) is active
+
+
+_services: "weakref.WeakSet[Service]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for service in list(_services):
+        service.close()
