@@ -69,6 +69,10 @@ def rewrite(
     magic 0 or 1. Files of the group at hand are removed then; the log is as it was.
     Cost: reads the dirty part once and all segments up to its end once more, CRCs included.
     """
+    for name in fs.listdir(job.directory):
+        if name.endswith(CLEANED):  # of a cleaning that died
+            with contextlib.suppress(FileNotFoundError):
+                fs.unlink(joined(job.directory, name))
     aborted = AbortedEntries(fs, job.directory, job.bases, log_start=job.log_start)
     offsets = build_map(fs, job, aborted, throttle)
     rewriter = _Rewriter(fs, job, offsets, aborted, throttle)
@@ -264,7 +268,7 @@ class _Rewriter:
 
 @dataclass(slots=True)
 class _Target:
-    """The `.cleaned` files of a new segment. They are made anew: a rest of another run goes."""
+    """The `.cleaned` files of a new segment."""
 
     fs: FileSystem
     job: CleanJob
@@ -279,7 +283,6 @@ class _Target:
 
     def __post_init__(self) -> None:
         self.base = self.end = self.group[0].base
-        self._unlink(self._names())
         self._log = self._create(log_name(self.base))
 
     def _names(self) -> list[str]:
