@@ -309,8 +309,9 @@ def _check_keys(topic: TopicInfo, rows: pa.RecordBatch) -> None:
         nulls = rows.column("key").null_count
     if nulls:
         raise InvalidRequestError(
-            f"topic {topic.name} is compacted (cleanup.policy), and {nulls} of {rows.num_rows} rows "
-            "have no key: compaction would erase them. Give every row a key; nothing was appended"
+            f"topic {topic.name} is compacted (cleanup.policy), and {nulls} of {rows.num_rows} "
+            "rows have no key: compaction would erase them. Give every row a key; nothing was "
+            "appended"
         )
 
 

@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-NAMES = ("codec", "engine", "batch", "spark")
+NAMES = ("codec", "engine", "batch", "clean", "spark")
 
 for name in sys.argv[1:] or NAMES:
     importlib.import_module(f"tests.benchmarks.bench_{name}").main()
