@@ -141,6 +141,8 @@ def _windows(
             if error is not None:
                 raise error
             fault = out_of_order(table, expected, limit, gaps=True)
+            if fault < 0 and len(table) and int(table["last_offset"][-1]) >= limit:
+                fault = int(np.argmax(table["last_offset"] >= limit))
             if fault >= 0:  # the CRC doesn't cover offsets
                 raise misplaced(path, table[fault], expected)
             if len(table) and int(table["magic"].min()) < 2:
