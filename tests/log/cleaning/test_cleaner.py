@@ -218,7 +218,9 @@ class TestFiles:
         log.clean()
         assert (log.directory / f"{0:020d}.log").stat().st_mtime == 1_600_000_000
 
-    @pytest.mark.parametrize(("at", "reason"), [(140, "offset"), (143, "offset"), (215, "offset"), (240, "crc")])
+    @pytest.mark.parametrize(
+        ("at", "reason"), [(140, "offset"), (143, "offset"), (215, "offset"), (240, "crc")]
+    )
     def test_a_damaged_source_is_left_alone(self, make, at, reason) -> None:
         """Also where no CRC covers it: a batch's offset."""
         log = make()
