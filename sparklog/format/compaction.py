@@ -32,7 +32,7 @@ from sparklog.format.batch import (
 )
 from sparklog.format.columns import allocate
 from sparklog.format.compression import Codec, compress, decompress
-from sparklog.format.keymap import FOLDED, MAP_FULL, MAP_SMALL, KeyMap
+from sparklog.format.keymap import FOLDED, MAP_FULL, MAP_SMALL, PENDING, KeyMap
 from sparklog.format.parser import FAULTS
 from sparklog.format.scan import BATCH_DTYPE, Table, row_header, seal_all
 from sparklog.format.sifter import Sifter
@@ -78,6 +78,7 @@ class OffsetMap:
         self._shards = _SHARDS if slots >= _SHARDS * _SHARD_SLOTS_MIN and load_factor < 0.95 else 1
         self._region = slots // self._shards
         self._table = np.zeros((self._shards * self._region, 3), np.uint64)  # touched as used
+        self._pending = np.zeros((PENDING, 3), np.uint64)
         self._used = min(self._region, _USED_MIN)
         self.keys = KeyMap(secrets.randbits(64), secrets.randbits(64), limit)
         self._show()
@@ -106,7 +107,9 @@ class OffsetMap:
     def _show(self) -> None:
         grows = self._used < self._region
         room = int(self._used * self._shards * _FILL) if grows else 0
-        self.keys.set_table(self._table.data, self._shards, self._region, self._used, room)
+        self.keys.set_table(
+            self._table.data, self._pending.data, self._shards, self._region, self._used, room
+        )
 
     def _grow(self, needed: int) -> None:
         before, used = self._used, self._used
@@ -182,7 +185,7 @@ class Sieve:
         self._keys, self._horizon = offsets.keys, horizon
         self._kernel = Sifter(offsets.keys)
         self._out = allocate(_OUT_BYTES)
-        self._places = np.empty((0, 4), np.int64)
+        self._places = np.empty((0, 5), np.int64)
         self._sealed = np.empty(0, np.int64)
         self.rewritten = 0  # batches that are not as they were
 
@@ -210,7 +213,7 @@ class Sieve:
         batches, verdicts = batches[stays], np.ascontiguousarray(verdicts[stays])
         if len(batches) and int(batches["count"].max()) > len(self._places):
             most = int(batches["count"].max())
-            self._places = np.empty((most + most // 4, 4), np.int64)
+            self._places = np.empty((most + most // 4, 5), np.int64)
             self._kernel.set_places(self._places.data)
         at = 0
         for plain, part in _runs(batches):

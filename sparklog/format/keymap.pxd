@@ -6,7 +6,7 @@ ctypedef long long i64
 ctypedef unsigned long long u64
 
 cdef u64 MASK64, SIP0, SIP1, SIP2, SIP3
-cdef Py_ssize_t HEADER
+cdef Py_ssize_t HEADER, BLOCK
 cdef int DONE, FULL, BAD_COUNT, BAD_LENGTH, BAD_FIELD, BAD_OFFSET, BAD_SIZE, GROW, BAD_REST
 
 @cython.locals(size=Py_ssize_t)
@@ -23,7 +23,7 @@ cdef inline u64 load_whole(const u8[::1] buf, Py_ssize_t at) noexcept nogil
 @cython.final
 @cython.auto_pickle(False)
 cdef class KeyMap:
-    cdef u64[:, ::1] table
+    cdef u64[:, ::1] table, pending
     cdef u64 key0, key1, h1, h2
     cdef u64 shards, region, used
     cdef readonly i64 limit, entries, room
@@ -40,13 +40,15 @@ cdef class KeyMap:
     cdef inline bint put(self, u64 mapped) noexcept nogil
     @cython.locals(row=Py_ssize_t, count=Py_ssize_t)
     cpdef refill(self, const u64[:, ::1] rows)
-    @cython.locals(row=Py_ssize_t, newest=i64)
+    @cython.locals(row=u64)
+    cdef void note(self, const u8[::1] src, Py_ssize_t place, u64 mapped) noexcept nogil
+    cdef u64 recall(self, Py_ssize_t place) noexcept nogil
     cpdef get(self, const u8[::1] key)
     @cython.locals(row=Py_ssize_t, newest=i64)
-    cdef i64 newest(self, const u8[::1] src) noexcept nogil
+    cdef i64 newest(self) noexcept nogil
     @cython.locals(status=int, rows=Py_ssize_t)
     cpdef tuple fold_many(self, const u8[::1] buf, const i64[:, ::1] table, Py_ssize_t row, i64 shift, i64 first)
-    @cython.locals(done=i64, previous=i64, status=int)
+    @cython.locals(done=i64, noted=Py_ssize_t, place=Py_ssize_t, mapped=u64, previous=i64, status=int)
     cpdef int fold(self, const u8[::1] src, Py_ssize_t at, Py_ssize_t stop, i64 count, i64 base, i64 last, i64 first) except -1
     @cython.locals(n=Py_ssize_t, m=Py_ssize_t, size=i64)
     cdef int read(self, const u8[::1] src, Py_ssize_t at, Py_ssize_t stop) noexcept nogil

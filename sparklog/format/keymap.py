@@ -11,6 +11,7 @@ import cython
 
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
+    from cython.cimports.sparklog.format.intrinsics import prefetch
 
 View = memoryview
 
@@ -20,6 +21,8 @@ SIP0, SIP1 = 0x736F6D6570736575, 0x646F72616E646F6D
 SIP2, SIP3 = 0x6C7967656E657261, 0x7465646279746573
 
 HEADER = 61  # bytes of a batch's header
+BLOCK = 32  # keys that are looked up together: each waits for memory, so they wait at once
+PENDING = BLOCK
 DONE, FULL, BAD_COUNT, BAD_LENGTH, BAD_FIELD, BAD_OFFSET, BAD_SIZE, GROW, BAD_REST = range(9)
 FOLDED, MAP_FULL, MAP_SMALL = DONE, FULL, GROW  # C variables are not seen from Python
 
@@ -95,9 +98,14 @@ class KeyMap:
         self.delta = self.step = self.key_size = self.value_size = 0
         self.tail_at = self.key_at = self.stop_at = 0
 
-    def set_table(self, table: View, shards: int, region: int, used: int, room: int) -> None:
-        """An empty table: rows of (digest, digest, offset + 1), `used` of each `region` serve."""
-        self.table = table
+    def set_table(
+        self, table: View, pending: View, shards: int, region: int, used: int, room: int
+    ) -> None:
+        """An empty table: rows of (digest, digest, offset + 1), `used` of each `region` serve.
+
+        `pending`: PENDING such rows, for keys on their way.
+        """
+        self.table, self.pending = table, pending
         self.entries = 0
         self.shards, self.region, self.used, self.room = shards, region, used, room
 
@@ -140,6 +148,23 @@ class KeyMap:
             v0 ^= word
             step += 1
         self.h2 = v0 ^ v1 ^ v2 ^ v3
+
+    def note(self, src: View, place: int, mapped: int) -> None:
+        """Digest the key of the record at hand into a row of `pending`, and fetch its slot."""
+        self.digest(src, self.key_at, self.key_size)
+        self.pending[place, 0] = self.h1
+        self.pending[place, 1] = self.h2
+        self.pending[place, 2] = mapped
+        if cython.compiled:
+            row = ((self.h1 >> 32) * self.shards >> 32) * self.region
+            row += (self.h2 >> 32) * self.used >> 32
+            prefetch(cython.address(self.table[row, 2]))
+
+    def recall(self, place: int) -> int:
+        """Take the digest of a row of `pending` in hand; return what was noted with it."""
+        self.h1 = self.pending[place, 0]
+        self.h2 = self.pending[place, 1]
+        return self.pending[place, 2]
 
     def slot(self) -> int:
         """The row of the digest at hand, or the free one where it belongs; -1: there is none."""
@@ -184,13 +209,10 @@ class KeyMap:
     def get(self, key: View) -> int:
         """The newest offset of a key; -1 if it has none."""
         self.digest(key, 0, len(key))
-        row = self.slot()
-        newest = self.table[row, 2] if row >= 0 else 0
-        return newest - 1
+        return self.newest()
 
-    def newest(self, src: View) -> int:
-        """The newest offset of the key of the record at hand; -1 if it has none."""
-        self.digest(src, self.key_at, self.key_size)
+    def newest(self) -> int:
+        """The newest offset of the digest at hand; -1 if it has none."""
         row = self.slot()
         newest = self.table[row, 2] if row >= 0 else 0
         return newest - 1
@@ -227,7 +249,7 @@ class KeyMap:
 
         Source: Cleaner.buildOffsetMapForSegment.
         """
-        done = 0
+        done = noted = place = mapped = 0
         previous = -1
         status = DONE
         with cython.nogil:
@@ -236,25 +258,28 @@ class KeyMap:
             elif self.room > 0 and self.entries + count > self.room:
                 status = GROW
             while status == DONE and done < count:
-                self.fault_at = at
-                status = self.read(src, at, stop)
-                if status != DONE:
-                    break
-                if self.step <= previous or self.step > last - base:
-                    status = BAD_OFFSET
-                    break
-                previous = self.step
-                at = self.stop_at
-                if self.key_size >= 0 and base + self.step >= first:
-                    if self.entries >= self.limit:
+                noted = 0
+                while noted < BLOCK and done < count:
+                    self.fault_at = at
+                    status = self.read(src, at, stop)
+                    if status == DONE and (self.step <= previous or self.step > last - base):
+                        status = BAD_OFFSET
+                    if status != DONE:
+                        break
+                    previous = self.step
+                    at = self.stop_at
+                    if self.key_size >= 0 and base + self.step >= first:
+                        self.note(src, noted, base + self.step + 1)
+                        noted += 1
+                    done += 1
+                place = 0
+                while place < noted:
+                    mapped = self.recall(place)
+                    if self.entries >= self.limit or not self.put(mapped):
                         status = FULL
                         break
-                    self.digest(src, self.key_at, self.key_size)
-                    if not self.put(base + self.step + 1):
-                        status = FULL
-                        break
-                    self.latest = base + self.step
-                done += 1
+                    self.latest = mapped - 1
+                    place += 1
             if status == DONE and at != stop:
                 status = BAD_REST
             if status == DONE and last >= first:

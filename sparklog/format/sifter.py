@@ -18,6 +18,8 @@ View = memoryview
 HEADER = 61  # bytes of a batch's header
 DONE, FULL, BAD_COUNT, BAD_LENGTH, BAD_FIELD, BAD_OFFSET, BAD_SIZE, GROW, BAD_REST = range(9)
 DISCARD, RETAIN, EMPTY, MARK, TOMBSTONES = 1, 2, 4, 8, 16  # as `compaction.Verdict`
+STAYS, IS_NULL = 1, 2  # of a record
+BLOCK = 32  # as keymap.py's
 DELETE_HORIZON = 0x40
 HEADER_ONLY = 0x38  # attributes that an emptied batch keeps: append time, transactional, control
 
@@ -94,7 +96,7 @@ class Sifter:
 
         Returns: DONE, or what is wrong with the batch.
         """
-        done = kept = tombstones = keep = 0
+        done = kept = tombstones = read = place = first = known = 0
         previous = -1
         status = DONE
         if verdict & DISCARD:
@@ -103,29 +105,48 @@ class Sifter:
         elif count < 0 or count > (stop - at) // 7:
             status = BAD_COUNT
         while status == DONE and done < count:
-            self.keys.fault_at = at
-            status = self.keys.read(src, at, stop)
-            if status != DONE:
-                break
-            if self.keys.step <= previous or self.keys.step > last - base:
-                status = BAD_OFFSET
-                break
-            previous = self.keys.step
-            if verdict & RETAIN or base + self.keys.step > self.keys.latest:
-                keep = 1
-            elif self.keys.key_size < 0 or (self.keys.value_size < 0 and not verdict & TOMBSTONES):
-                keep = 0
-            else:
-                keep = 1 if self.keys.newest(src) <= base + self.keys.step else 0
-            if keep:
-                self.places[kept, 0] = self.keys.tail_at
-                self.places[kept, 1] = self.keys.stop_at
-                self.places[kept, 2] = self.keys.delta
-                self.places[kept, 3] = self.keys.step
-                kept += 1
-                tombstones += 1 if self.keys.value_size < 0 else 0
-            at = self.keys.stop_at
-            done += 1
+            read = kept  # a block's records are noted behind the survivors so far
+            while read < kept + BLOCK and done < count:
+                self.keys.fault_at = at
+                status = self.keys.read(src, at, stop)
+                if status == DONE and (
+                    self.keys.step <= previous or self.keys.step > last - base
+                ):
+                    status = BAD_OFFSET
+                if status != DONE:
+                    break
+                previous = self.keys.step
+                at = self.keys.stop_at
+                done += 1
+                known = STAYS
+                if not (verdict & RETAIN or base + self.keys.step > self.keys.latest):
+                    if self.keys.key_size < 0:
+                        continue
+                    if self.keys.value_size < 0 and not verdict & TOMBSTONES:
+                        continue
+                    self.keys.note(src, read - kept, 0)
+                    known = 0
+                self.places[read, 0] = self.keys.tail_at
+                self.places[read, 1] = self.keys.stop_at
+                self.places[read, 2] = self.keys.delta
+                self.places[read, 3] = self.keys.step
+                self.places[read, 4] = known | (IS_NULL if self.keys.value_size < 0 else 0)
+                read += 1
+            place = first = kept
+            while place < read:
+                known = self.places[place, 4]
+                if not known & STAYS:
+                    self.keys.recall(place - first)
+                    if self.keys.newest() <= base + self.places[place, 3]:
+                        known |= STAYS
+                if known & STAYS:
+                    self.places[kept, 0] = self.places[place, 0]
+                    self.places[kept, 1] = self.places[place, 1]
+                    self.places[kept, 2] = self.places[place, 2]
+                    self.places[kept, 3] = self.places[place, 3]
+                    kept += 1
+                    tombstones += 1 if known & IS_NULL else 0
+                place += 1
         if status == DONE and at != stop:
             status = BAD_REST
         self.kept, self.tombstones = kept, tombstones

@@ -51,7 +51,12 @@ def finish_swaps(fs: FileSystem, directory: str) -> list[str]:
         if not name.endswith(SWAP) and base is not None and low <= base < high:
             _remove(fs, directory, name, done)
     for name in sorted(swaps, key=lambda name: name.endswith(LOG + SWAP)):
-        fs.rename(joined(directory, name), joined(directory, name.removesuffix(SWAP)))
+        path = joined(directory, name)
+        target = path.removesuffix(SWAP)
+        if fs.exists(target) and fs.identity(target) == fs.identity(path):
+            fs.unlink(path)  # it is there under both names; a rename would leave them both
+        else:
+            fs.rename(path, target)
         done.append(f"renamed {name}")
     if done:
         fs.sync_dir(directory)

@@ -184,9 +184,9 @@ class PartitionReader:
         """
         names = None if columns is None else [c for c in COLUMNS if c == "offset" or c in columns]
         dropped = None
+        if self.gaps:
+            self.refresh()  # swapped segments; and no log older than its aborted transactions
         if isolation == "read_committed":
-            if self.gaps:
-                self.refresh()  # no log older than its list of aborted transactions
             dropped = AbortedFilter(self.aborted(start, end))
         decoder = Decoder(names, max_bytes=BATCH_BYTES)
         left = _NO_LIMIT if max_records is None else max_records

@@ -106,21 +106,21 @@ def scan_segment(
         scan.found.disk_bytes = file.size()
         for window in walk(file):
             table = window.batches.table
-            fault = -1 if gaps is None else _out_of_order(table, scan.found.end, limit, gaps=gaps)
+            fault = -1 if gaps is None else out_of_order(table, scan.found.end, limit, gaps=gaps)
             below = table[: fault if fault >= 0 else len(table)]
             below = below[below["base_offset"] < limit]
             if len(below):
                 scan.take(window, below, path)
             scan.found.error = window.batches.error
             if fault >= 0 and int(table["base_offset"][fault]) < limit:
-                scan.found.error = _misplaced(path, table[fault], scan.found.end)
+                scan.found.error = misplaced(path, table[fault], scan.found.end)
             if len(below) < len(table):
                 break
     scan.found.read_ms = watch()
     return scan.finish()
 
 
-def _out_of_order(table: Table, expected: int, limit: int, *, gaps: bool) -> int:
+def out_of_order(table: Table, expected: int, limit: int, *, gaps: bool) -> int:
     """The first row that doesn't continue the log or crosses `limit`; -1 if all do."""
     wanted = np.concatenate(([expected], table["last_offset"][:-1] + 1))[: len(table)]
     first = table["base_offset"]
@@ -130,7 +130,8 @@ def _out_of_order(table: Table, expected: int, limit: int, *, gaps: bool) -> int
     return int(hits[0]) if len(hits) else -1
 
 
-def _misplaced(path: str, row: Any, expected: int) -> DataCorruptionError:
+def misplaced(path: str, row: Any, expected: int) -> DataCorruptionError:
+    """The error for a batch that lies where it can't belong."""
     return DataCorruptionError(
         f"a batch of offsets {row['base_offset']}..{row['last_offset']} lies where offset "
         f"{expected} is expected",

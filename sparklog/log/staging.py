@@ -107,10 +107,12 @@ class Stager:
     def add(self, topic: TopicInfo, rows: pa.RecordBatch, *, partition: int | None = None) -> None:
         """Stage rows: columns value [, key, headers, timestamp, partition].
 
-        Raises: InvalidRequestError for a partition that is null or not there; RecordTooLargeError.
+        Raises: InvalidRequestError for a partition that is null or not there, and for a null key
+        where the topic is compacted; RecordTooLargeError.
         """
         if rows.num_rows == 0:
             return
+        _check_keys(topic, rows)
         for number, part in self._split(topic, rows, partition):
             key = topic.name, number
             growing = self._growing.get(key)
@@ -301,6 +303,21 @@ def sweep_chunks(
                     fs.unlink(path)
                     swept += 1
     return swept
+
+
+def _check_keys(topic: TopicInfo, rows: pa.RecordBatch) -> None:
+    """Refuse what compaction would erase. Source: LogValidator.validateKey (Kafka 4.1)."""
+    if not topic.config.compact or not rows.num_rows:
+        return
+    nulls = rows.num_rows
+    if "key" in rows.schema.names:
+        nulls = rows.column("key").null_count
+    if nulls:
+        raise InvalidRequestError(
+            f"topic {topic.name} is compacted (cleanup.policy), and {nulls} of {rows.num_rows} "
+            "rows have no key: compaction would erase them. Give every row a key; nothing was "
+            "appended"
+        )
 
 
 def _check_partition(topic: TopicInfo, low: int, high: int) -> None:

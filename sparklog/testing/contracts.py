@@ -75,6 +75,27 @@ class FileSystemContract:
         assert fs.listdir(root) == []
         fs.sync_dir(root)
 
+    def test_a_file_is_the_one_that_was_opened(self, fs: FileSystem, root: str) -> None:
+        """Where another takes its name it is still read, or gone, never the other one."""
+        for name, data in (("a", b"old"), ("b", b"new")):
+            with fs.open(f"{root}/{name}", create=True) as file:
+                file.pwrite(data, 0)
+        with fs.open(f"{root}/a") as file:
+            assert file.pread(3, 0) == b"old"
+            fs.rename(f"{root}/b", f"{root}/a")
+            try:
+                assert file.pread(3, 0) == b"old"
+            except FileNotFoundError:
+                assert read_bytes(fs, f"{root}/a") == b"new"
+
+    def test_times_can_be_set(self, fs: FileSystem, root: str) -> None:
+        fs.open(f"{root}/a", create=True).close()
+        fs.set_mtime_ms(f"{root}/a", 1_600_000_000_123)
+        fs.rename(f"{root}/a", f"{root}/b")
+        assert fs.mtime_ms(f"{root}/b") == 1_600_000_000_123
+        with pytest.raises(FileNotFoundError):
+            fs.set_mtime_ms(f"{root}/a", 0)
+
     @pytest.mark.parametrize("call", ["unlink", "rmdir", "size", "listdir", "identity", "map"])
     def test_missing_paths(self, fs: FileSystem, root: str, call: str) -> None:
         with pytest.raises(FileNotFoundError):

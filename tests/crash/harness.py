@@ -22,6 +22,8 @@ from sparklog.errors import OffsetOutOfRangeError
 from sparklog.format.compression import Codec
 from sparklog.format.records import encode
 from sparklog.log.commit import Chunk, Identity
+from sparklog.log.retention import segments_of
+from sparklog.log.retiring import delete_due, look, places, roll
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import format_trace
 from tests.crash.model import Model, View, describe
@@ -32,7 +34,7 @@ PARTITIONS = 2
 CONFIG = {
     "internal.segment.bytes": "400",  # some three small appends
     "index.interval.bytes": "1",  # an index entry for every batch but the first
-    "retention.ms": "-1",
+    "retention.ms": "1000000",  # the clock never comes so far by itself
 }
 OPTIONS = {"num.recovery.threads.per.data.dir": "1", "lock.timeout.ms": "2000"}
 
@@ -203,6 +205,28 @@ class World:
             after,
             lambda: self.opened.delete_records(key[0], {key[1]: start}),
         )
+
+    def plan_retain(self, key: tuple[str, int], now_ms: int) -> Planned:
+        """Retention at `now_ms`: what is due is asked first, so the model knows the new start."""
+        session = self.opened.session
+        with session.locked():
+            place = places(session)[key]
+        held = segments_of(self.fs, place.directory)
+        found = look(self.fs, place, held, now_ms=now_ms, floor=None)
+        return Planned(
+            f"retention of {key} up to {found.log_start}, {found.rolls=}",
+            self.model.with_start(key, found.log_start),
+            lambda: delete_due(session, {key: None}, now_ms=now_ms, budget_ms=1000),
+        )
+
+    def plan_idle_roll(self, key: tuple[str, int]) -> Planned:
+        session = self.opened.session
+
+        def act() -> None:
+            with session.locked():
+                roll(session, [key])
+
+        return Planned(f"idle roll of {key}", self.model.copy(), act)
 
     def plan_create(self, topic: str) -> Planned:
         after = self.model.with_topic(topic, PARTITIONS)

@@ -231,9 +231,9 @@ def test_compiled_and_interpreted_agree(made, verdict, memory, shifted):
 def test_they_agree_on_noise(raw, count, last, verdict):
     def with_modules(modules: Any) -> Any:
         table = np.zeros((8, 3), np.uint64)
-        places = np.zeros((100, 4), np.int64)
+        places = np.zeros((100, 5), np.int64)
         made = modules[0].KeyMap(1, 2, 7)
-        made.set_table(table.data, 1, 8, 8, 0)
+        made.set_table(table.data, np.zeros((32, 3), np.uint64).data, 1, 8, 8, 0)
         judge = modules[1].Sifter(made)
         judge.set_places(places.data)
         folded = made.fold(memoryview(raw), 0, len(raw), count, 5, 5 + last, 6)

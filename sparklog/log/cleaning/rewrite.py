@@ -30,6 +30,7 @@ from sparklog.log.cleaning.options import Throttle, unthrottled
 from sparklog.log.cleaning.plan import CleanJob, Segment, grouped, within
 from sparklog.log.cleaning.transactions import NO_LIMIT, AbortedEntries, CleanedTransactions
 from sparklog.log.index import hint
+from sparklog.log.rebuild import misplaced, out_of_order
 from sparklog.log.snapshots import marker_reader
 from sparklog.log.walk import Window, joined, walk
 
@@ -69,6 +70,10 @@ def rewrite(
     magic 0 or 1. Files of the group at hand are removed then; the log is as it was.
     Cost: reads the dirty part once and all segments up to its end once more, CRCs included.
     """
+    for name in fs.listdir(job.directory):
+        if name.endswith(CLEANED):  # of a cleaning that died
+            with contextlib.suppress(FileNotFoundError):
+                fs.unlink(joined(job.directory, name))
     aborted = AbortedEntries(fs, job.directory, job.bases, log_start=job.log_start)
     offsets = build_map(fs, job, aborted, throttle)
     rewriter = _Rewriter(fs, job, offsets, aborted, throttle)
@@ -86,7 +91,7 @@ def build_map(
     transactions.add(aborted.touching(_floor(job.bases, first), end))
     dirty = within(job.segments, first, end)
     for at, segment in enumerate(dirty):
-        for window, path in _windows(fs, job.directory, segment, first, throttle):
+        for window, path in _windows(fs, job, segment, first, throttle):
             if not _fold(offsets, transactions, window, first, path):
                 return offsets
         following = dirty[at + 1].base if at + 1 < len(dirty) else end
@@ -122,10 +127,12 @@ def _fold(
 
 
 def _windows(
-    fs: FileSystem, directory: str, segment: Segment, first: int, throttle: Throttle
+    fs: FileSystem, job: CleanJob, segment: Segment, first: int, throttle: Throttle
 ) -> Iterator[tuple[Window, str]]:
     """Yield the windows of a segment from offset `first` on; all of it must be whole."""
+    directory, expected = job.directory, segment.base
     path = joined(directory, log_name(segment.base))
+    limit = min((base for base in job.bases if base > segment.base), default=job.end)
     with fs.open(path) as file:
         at = hint(fs, directory, segment.base, file, first) if first > segment.base else 0
         for window in walk(file, start=at, limit=segment.size):
@@ -133,6 +140,11 @@ def _windows(
             table, error = window.batches.table, window.batches.error
             if error is not None:
                 raise error
+            fault = out_of_order(table, expected, limit, gaps=True)
+            if fault < 0 and len(table) and int(table["last_offset"][-1]) >= limit:
+                fault = int(np.argmax(table["last_offset"] >= limit))
+            if fault >= 0:  # the CRC doesn't cover offsets
+                raise misplaced(path, table[fault], expected)
             if len(table) and int(table["magic"].min()) < 2:
                 raise InvalidRequestError(
                     f"{path} holds record batches of magic 0 or 1, which can't be compacted here: "
@@ -140,6 +152,7 @@ def _windows(
                 )
             if len(table):
                 yield window, path
+                expected = int(table["last_offset"][-1]) + 1
             at = window.batches.end
         if at != segment.size:
             raise DataCorruptionError(
@@ -174,9 +187,7 @@ class _Rewriter:
         try:
             for at, segment in enumerate(group):
                 self._learn(group, at)
-                for window, path in _windows(
-                    self.fs, self.job.directory, segment, 0, self.throttle
-                ):
+                for window, path in _windows(self.fs, self.job, segment, 0, self.throttle):
                     verdicts = self._verdicts(window, path)
                     for piece in sieve.filter(
                         window.data,
@@ -264,7 +275,7 @@ class _Rewriter:
 
 @dataclass(slots=True)
 class _Target:
-    """The `.cleaned` files of a new segment. They are made anew: a rest of another run goes."""
+    """The `.cleaned` files of a new segment."""
 
     fs: FileSystem
     job: CleanJob
@@ -279,7 +290,6 @@ class _Target:
 
     def __post_init__(self) -> None:
         self.base = self.end = self.group[0].base
-        self._unlink(self._names())
         self._log = self._create(log_name(self.base))
 
     def _names(self) -> list[str]:
