@@ -86,7 +86,7 @@ def recover(
     report = RecoveryReport(log_start, end)
     finish_swaps(fs, path)
     bases = segment_bases(fs, path)
-    live = [base for base in bases if base < end]
+    live = _wanted(bases, log_start, end)
     _check_listing(path, live, log_start, end)
     epochs = _known_epochs(fs, path)
     from_base = max((b for b in live if b <= recovery_point), default=live[0] if live else end)
@@ -133,6 +133,16 @@ def recover(
         report.rebuilt,
     )
     return report
+
+
+def _wanted(bases: list[int], log_start: int, end: int) -> list[int]:
+    """The segments that hold offsets of [log_start, end).
+
+    Of those below, retention may have taken some away when the power failed, in any order.
+    """
+    live = [base for base in bases if base < end]
+    limits = [*live[1:], end]
+    return [base for base, limit in zip(live, limits, strict=False) if limit > log_start]
 
 
 def _check_listing(path: str, live: list[int], log_start: int, end: int) -> None:

@@ -129,6 +129,12 @@ def _delete(session: "Session", done: Deletion) -> None:
         with session.step() as step:
             step.record = {"kind": "start", "starts": starts}
         session.forget_writers()
+        if not session.is_current:
+            done.taken.clear()  # readers don't know yet; the next round finds it below the start
+            return
+    if any(found.expired for found in done.taken.values()):
+        # A power cut must not take the published starts back and leave the renames.
+        session.fs.sync_dir(session.home)
     for key, found in done.taken.items():
         if found.expired:
             delay_ms = session.state.topics[key[0]].parsed().file_delete_delay_ms

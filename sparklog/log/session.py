@@ -76,6 +76,11 @@ class Session:
         """Whether commits are fsynced (flush=commit)."""
         return self.options.flush == "commit"
 
+    @property
+    def is_current(self) -> bool:
+        """Whether what the last step did is published; else the next holder completes it."""
+        return self._loaded
+
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         """Hold the write lock, without a look at the page (for opening and closing)."""

@@ -2,5 +2,6 @@
 
 from sparklog.sink.segment_sink import SegmentSink
 from sparklog.sink.sessions import close
+from sparklog.sink.spread import spark_map
 
-__all__ = ["SegmentSink", "close"]
+__all__ = ["SegmentSink", "close", "spark_map"]

@@ -23,7 +23,7 @@ from sparklog.format.compression import Codec
 from sparklog.format.records import encode
 from sparklog.log.commit import Chunk, Identity
 from sparklog.log.retention import segments_of
-from sparklog.log.retiring import delete_due, look, places, roll
+from sparklog.log import retiring
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import format_trace
 from tests.crash.model import Model, View, describe
@@ -210,13 +210,13 @@ class World:
         """Retention at `now_ms`: what is due is asked first, so the model knows the new start."""
         session = self.opened.session
         with session.locked():
-            place = places(session)[key]
+            place = retiring.places(session)[key]
         held = segments_of(self.fs, place.directory)
-        found = look(self.fs, place, held, now_ms=now_ms, floor=None)
+        found = retiring.look(self.fs, place, held, now_ms=now_ms, floor=None)
         return Planned(
             f"retention of {key} up to {found.log_start}, {found.rolls=}",
             self.model.with_start(key, found.log_start),
-            lambda: delete_due(session, {key: None}, now_ms=now_ms, budget_ms=1000),
+            lambda: retiring.delete_due(session, {key: None}, now_ms=now_ms, budget_ms=1000),
         )
 
     def plan_idle_roll(self, key: tuple[str, int]) -> Planned:
@@ -224,7 +224,7 @@ class World:
 
         def act() -> None:
             with session.locked():
-                roll(session, [key])
+                retiring.roll(session, [key])
 
         return Planned(f"idle roll of {key}", self.model.copy(), act)
 

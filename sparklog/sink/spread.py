@@ -1,0 +1,30 @@
+"""Spark tasks for the service: the long part of cleaning a partition is one task each."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from sparklog.errors import InvalidRequestError
+
+
+def spark_map(spark: SparkSession) -> Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]:
+    """Return the `map` for `sparklog.service.Service` that makes each job a Spark task.
+
+        Service(path, map=spark_map(spark))
+
+    Every executor must see the log dir. Memory of a task: an offset map
+    (log.cleaner.dedupe.buffer.size over log.cleaner.threads) and a few windows of 4 MiB.
+    Raises: InvalidRequestError for a Spark Connect session, which has no such tasks.
+    """
+    if not hasattr(spark, "_jsparkSession"):
+        raise InvalidRequestError(
+            "spark_map needs a classic Spark session; with Spark Connect leave map out, the "
+            "service then cleans in its own process"
+        )
+
+    def spread(function: Callable[[Any], Any], jobs: list[Any]) -> Iterable[Any]:
+        found: list[Any] = spark.sparkContext.parallelize(jobs, len(jobs)).map(function).collect()
+        return found
+
+    return spread

@@ -1,0 +1,350 @@
+"""The service on a real directory, with a clock of the test's own."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import sparklog
+from sparklog.clock import ManualClock
+from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
+from sparklog.service import Service
+from sparklog.service.lease import NAME, Lease, StoodBack
+
+MINUTE = 60_000
+SMALL = {"internal.segment.bytes": "400", "retention.ms": "-1"}
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "log")
+
+
+@contextmanager
+def stepped(service: Service) -> Iterator[Service]:
+    """Open the service without its threads: the test calls `tick`."""
+    service._open()
+    try:
+        yield service
+    finally:
+        service.close()
+
+
+def rows(values: list[str], keys: list[str] | None = None, at_ms: int | None = None) -> pa.Table:
+    table = {"value": [v.encode() for v in values]}
+    if keys is not None:
+        table["key"] = [k.encode() for k in keys]
+    made = pa.table(table)
+    if at_ms is not None:
+        stamps = pa.array([at_ms] * len(values), pa.timestamp("ms", tz="UTC"))
+        made = made.append_column("timestamp", stamps)
+    return made
+
+
+def values(log: sparklog.Log, topic: str = "t") -> list[str]:
+    return [v.decode() for b in log.read(topic) for v in b.column("value").to_pylist()]
+
+
+def filled(path: str, clock: ManualClock, count: int = 12, **config: str) -> sparklog.Log:
+    log = sparklog.open(path, "rw", clock=clock)
+    log.create_topic("t", config=SMALL | {k.replace("_", "."): v for k, v in config.items()})
+    for n in range(count):
+        log.append("t", rows([f"{n:04d}".ljust(100, ".")]))
+        clock.advance(1000)
+    return log
+
+
+def names(path: str, suffix: str) -> list[str]:
+    return sorted(n for n in os.listdir(f"{path}/t-0") if n.endswith(suffix))
+
+
+# --- retention ---------------------------------------------------------------------------------
+
+
+def test_a_record_goes_by_roll_retention_check_and_delay(path, clock):
+    """Not later than retention + one check + file.delete.delay.ms, and not before."""
+    log = filled(path, clock, 0, retention_ms=str(10 * MINUTE), file_delete_delay_ms="60000")
+    options = {"log.initial.task.delay.ms": "0", "log.retention.check.interval.ms": str(MINUTE)}
+    with log, stepped(Service(path, options=options, clock=clock)) as service:
+        log.append("t", rows(["old"]))
+        born = clock()
+        gone = unlinked = None
+        while unlinked is None:
+            service.tick()
+            if gone is None and values(log) == []:
+                gone = clock() - born
+                assert names(path, ".log.deleted")
+            if gone is not None and not names(path, ".deleted"):
+                unlinked = clock() - born
+            assert clock() - born < 20 * MINUTE
+            clock.advance(1000)
+        assert 10 * MINUTE < gone <= 11 * MINUTE
+        assert MINUTE <= unlinked - gone <= MINUTE + 1000
+        log.append("t", rows(["new"]))
+        assert values(log) == ["new"]
+        assert log.offsets("t")[0] == (1, 2)
+
+
+def test_size_retention_and_its_report(path, clock, caplog):
+    with filled(path, clock, retention_bytes="800") as log:
+        before = len(names(path, ".log"))
+        with caplog.at_level(logging.WARNING, "sparklog.service"):
+            plan = Service(path, clock=clock).run_once(dry_run=True)
+        assert plan.dry_run
+        assert len(names(path, ".log")) == before
+        assert "would be deleted" in str(plan)
+        report = Service(path, clock=clock).run_once()
+        assert [d.segments for d in report.deleted] == [d.segments for d in plan.deleted]
+        assert {e.rule for d in report.deleted for e in d.segments} == {"retention.bytes"}
+        start, end = log.offsets("t")[0]
+        assert start == report.deleted[0].log_start > 0
+        assert values(log) == [f"{n:04d}".ljust(100, ".") for n in range(start, end)]
+        json.dumps(report.to_dict())
+        assert Service(path, clock=clock).run_once().deleted == []
+    assert any("would be" in r.getMessage() and "retention.bytes" in r.getMessage()
+               for r in caplog.records)  # fmt: skip
+
+
+def test_old_event_times_are_announced_before_the_first_deletion(path, clock, caplog):
+    """A backfill of 2013 under a week's retention: said with numbers and with the way out."""
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t", config={"internal.segment.bytes": "400"})
+        for _ in range(6):
+            log.append("t", rows(["x" * 100], at_ms=1_357_000_000_000))
+        with caplog.at_level(logging.WARNING, "sparklog.service"):
+            report = Service(path, clock=clock).run_once()
+    (said,) = [r.getMessage() for r in caplog.records if "retention.ms" in r.getMessage()]
+    assert "6" in said
+    assert "retention.ms=-1" in said
+    assert sum(e.bytes for d in report.deleted for e in d.segments) > 600
+
+
+def test_a_reader_that_has_a_segment_open_finishes(path, clock):
+    with filled(path, clock, 40, retention_ms="1") as log:
+        reader = iter(log.read("t", columns=["offset"]))
+        first = next(reader)
+        report = Service(path, clock=clock).run_once(now=clock() + MINUTE)
+        assert report.deleted
+        rest = [o for b in (first, *_until_gone(reader)) for o in b.column("offset").to_pylist()]
+        assert rest == list(range(len(rest)))
+        with pytest.raises(OffsetOutOfRangeError):
+            list(log.read("t", start={0: 0}))
+
+
+def _until_gone(reader: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from reader
+    except OffsetOutOfRangeError:
+        return
+
+
+def test_the_deleted_wait_for_their_delay(path, clock):
+    with filled(path, clock, retention_ms="1", file_delete_delay_ms="5000"):
+        service = Service(path, options={"log.initial.task.delay.ms": "0"}, clock=clock)
+        with stepped(service):
+            clock.advance(MINUTE)
+            service.tick()
+            waiting = names(path, ".log.deleted")
+            assert waiting
+            clock.advance(4999)
+            service.tick()
+            assert names(path, ".log.deleted") == waiting
+            clock.advance(1)
+            service.tick()
+            assert not names(path, ".deleted")
+
+
+def test_what_a_dead_service_left_is_unlinked_by_the_next(path, clock):
+    with filled(path, clock, retention_ms="1", file_delete_delay_ms="5000"):
+        Service(path, clock=clock).run_once(now=clock() + MINUTE)
+        assert names(path, ".log.deleted")
+        options = {"log.initial.task.delay.ms": "0"}
+        with stepped(Service(path, options=options, clock=clock)) as service:
+            service.tick()
+            clock.advance(5000)
+            service.tick()
+            assert not names(path, ".deleted")
+
+
+def test_idle_segments_are_closed_when_asked(path, clock):
+    with filled(path, clock, 2, segment_idle_ms="60000") as log:
+        now = int(time.time() * 1000)  # files carry the machine's time
+        assert not Service(path, clock=clock).run_once(now=now + 50_000).rolled
+        report = Service(path, clock=clock).run_once(now=now + 70_000)
+        assert report.rolled == [("t", 0, 0)]
+        assert names(path, ".log") == [f"{0:020d}.log", f"{2:020d}.log"]
+        assert not Service(path, clock=clock).run_once(now=now + 200_000).rolled  # it is empty
+        log.append("t", rows(["more"]))
+        assert len(values(log)) == 3
+
+
+# --- cleaning ----------------------------------------------------------------------------------
+
+
+def compacted(path: str, clock: ManualClock) -> sparklog.Log:
+    log = sparklog.open(path, "rw", clock=clock)
+    log.create_topic("t", config=SMALL | {"cleanup.policy": "compact"})
+    for n in range(30):
+        log.append("t", rows([f"{n:04d}".ljust(60, ".")], [f"k{n % 3}"]))
+        clock.advance(1000)
+    return log
+
+
+@pytest.mark.parametrize("how", ["here", "two threads", "elsewhere"])
+def test_compaction(path, clock, how):
+    given = {"options": {"log.cleaner.threads": "2"}} if how == "two threads" else {}
+    if how == "elsewhere":
+        given = {"map": lambda function, jobs: [function(job) for job in jobs]}
+    with compacted(path, clock) as log:
+        plan = Service(path, clock=clock, **given).run_once(dry_run=True)
+        assert [c.dirt.cleanable_bytes > 0 for c in plan.cleaned] == [True]
+        assert len(values(log)) == 30
+        report = Service(path, clock=clock, **given).run_once()
+        assert report.cleaned[0].bytes_after < report.cleaned[0].bytes_before
+        left = [v.rstrip(".") for v in values(log)]
+        assert len(left) < 12
+        assert left[-3:] == ["0027", "0028", "0029"]
+        assert not Service(path, clock=clock, **given).run_once().cleaned
+
+
+def test_a_stopping_service_leaves_a_cleaning_whole(path, clock):
+    with compacted(path, clock) as log:
+        service = Service(path, clock=clock)
+        service._stop.set()
+        report = service.run_once()
+        assert "stops" in report.standing_by
+        assert len(values(log)) == 30
+        assert not names(path, ".cleaned")
+
+
+# --- who may do what -----------------------------------------------------------------------------
+
+
+def test_a_second_service_says_who_works_and_takes_over(path, clock, caplog):
+    filled(path, clock, 1).close()
+    options = {"log.initial.task.delay.ms": "0"}
+    first, second = (Service(path, options=options, clock=clock) for _ in range(2))
+    first._open()
+    first.tick()
+    with stepped(second):
+        with caplog.at_level(logging.WARNING, "sparklog.service"):
+            second.tick()
+            second.tick()
+        (said,) = [r.getMessage() for r in caplog.records if "standing by" in r.getMessage()]
+        assert f"process {os.getpid()}" in said
+        assert second.run_once().standing_by
+        first.close()
+        second.tick()
+        assert second.last_report is not None
+        assert not second.run_once().standing_by
+
+
+def test_a_killed_service_is_followed(path, clock):
+    filled(path, clock, 1).close()
+    code = (
+        "import sys, time; from sparklog.service import Service\n"
+        f"s = Service({path!r}, options={{'log.initial.task.delay.ms': '0'}}); s.start()\n"
+        "while s.last_report is None: time.sleep(0.01)\n"
+        "print('working', flush=True); time.sleep(60)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "working\n"
+        assert f"process {child.pid}" in Service(path, clock=clock).run_once().standing_by
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+    assert not Service(path, clock=clock).run_once().standing_by
+
+
+def test_a_stalled_service_stands_back(path, clock):
+    """Its lease file was replaced (a resumed machine image): it notices before it touches a file."""
+    with filled(path, clock, retention_ms="1") as log:
+        service = Service(path, options={"log.initial.task.delay.ms": "0"}, clock=clock)
+        with stepped(service):
+            service.tick()
+            clock.advance(MINUTE * 10)
+            log.append("t", rows(["x"] * 5))
+            clock.advance(MINUTE * 10)
+            os.rename(f"{path}/{NAME}", f"{path}/{NAME}.old")
+            other = Lease(service._fs, clock, path)
+            assert other.acquire()
+            before = names(path, "")
+            service.tick()
+            assert service.last_report is not None
+            assert "taken over" in service.last_report.standing_by
+            assert names(path, "") == before
+            other.release()
+
+
+def test_lease(path, clock, tmp_path):
+    one, two = (Lease(sparklog.fs.LOCAL, clock, str(tmp_path)) for _ in range(2))
+    with pytest.raises(StoodBack):
+        one.check()
+    assert one.acquire()
+    assert one.acquire()
+    assert not two.acquire()
+    one.check()
+    one.release()
+    one.release()
+    assert two.acquire()
+    assert two.held
+    two.release()
+
+
+def test_options_are_checked(path):
+    with pytest.raises(InvalidRequestError, match="log.cleaner.thread"):
+        Service(path, options={"log.cleaner.thread": "1"})
+    with pytest.raises(InvalidRequestError, match="log.cleaner.threads=-1"):
+        Service(path, options={"log.cleaner.threads": "-1"})
+    Service(path, options={"flush": "none", "log.retention.hours": "1"})  # those of the log
+
+
+def test_threads_work_and_stop(path):
+    """The real clock: what is due is done without a tick, and close ends both threads."""
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("t", config=SMALL | {"retention.ms": "1", "file.delete.delay.ms": "0"})
+        options = {"log.initial.task.delay.ms": "0", "log.retention.check.interval.ms": "20"}
+        with Service(path, options=options) as service:
+            for n in range(8):
+                log.append("t", rows([str(n) * 100]))
+            deadline = time.monotonic() + 20
+            while values(log) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert values(log) == []
+        assert service.last_report is not None
+        assert not [t for t in threading.enumerate() if t.name.startswith("sparklog-")]
+
+
+def test_damage_in_one_partition_leaves_the_others_to_be_kept(path, clock):
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t", partitions=2, config=SMALL | {"cleanup.policy": "compact"})
+        for n in range(40):
+            log.append("t", rows([f"{n:04d}".ljust(60, ".")], [f"k{n % 3}"]), partition=n % 2)
+        victim = Path(path, "t-0", f"{0:020d}.log")
+        data = bytearray(victim.read_bytes())
+        data[80] ^= 1
+        victim.write_bytes(data)
+        with stepped(Service(path, clock=clock)) as service:
+            report = service.run_once()
+            assert any("t-0" in error for error in report.errors)
+            assert [c.partition for c in report.cleaned] == [1]
+            assert not service.run_once().errors  # marked uncleanable, as Kafka does
