@@ -66,6 +66,10 @@ def look(fs: CrashFS, world: World, allowed: Allowed) -> None:
     reader = fs.process()
     with open_log(reader, world.clock, "r") as log:
         assert seen(log) in allowed
+        for start in range(1, world.end):
+            rest = log.read(TOPIC, start={0: start}, columns=["offset"]).read_all()
+            offsets = rest.column("offset").to_pylist()
+            assert offsets in [[r[0] for r in rows if r[0] >= start] for rows, _ in allowed]
     assert not reader.calls
 
 
