@@ -4,7 +4,7 @@ VENV ?= .venv
 PYTEST_ARGS ?=
 BIN := $(VENV)/bin
 COMPILED := $(wildcard sparklog/format/*.pxd)
-PACKAGE := pyproject.toml setup.py $(COMPILED) $(COMPILED:.pxd=.py)
+PACKAGE := pyproject.toml setup.py $(COMPILED) $(wildcard $(COMPILED:.pxd=.py))
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help

@@ -7,7 +7,7 @@ only one may at a time (a second one finds its files gone, and gives up without 
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -43,7 +43,7 @@ class CleanReport:
 
     `next_dirty`: the new checkpoint, None if there was nothing to do or it was `interrupted`:
     somebody else changed the files meanwhile. Bytes are those of the segments that were
-    rewritten. `retired`: logs that wait as `.deleted` for file.delete.delay.ms.
+    rewritten. `retired`: files that wait as `.deleted` for file.delete.delay.ms.
     """
 
     topic: str
@@ -184,13 +184,14 @@ def finish(
     began = monotonic_ms()
     report = report or CleanReport(topic=job.topic, partition=job.partition, dirt=job.dirt)
     for made in rewritten:
-        if report.interrupted:
-            discard(session.fs, job.directory, made)
-            continue
         _swap(session, job, made, report)
         report.next_dirty = made.next_dirty
-    if report.interrupted:
-        report.next_dirty = None
+        if report.interrupted:
+            report.next_dirty = None
+            break
+    if report.interrupted and isinstance(rewritten, Sequence):
+        for made in rewritten:
+            discard(session.fs, job.directory, made)
     if report.next_dirty is not None:
         _note(session, job, report)
     report.took_ms = monotonic_ms() - began
@@ -289,7 +290,7 @@ def _swap(session: "Session", job: CleanJob, made: Rewritten, report: CleanRepor
         else:
             with session.acting(swap=[job.topic, job.partition, swap]):
                 perform(session.fs, job.directory, swap)
-            report.retired += retired_paths(job.directory, swap)
+            report.retired += retired_paths(session.fs, job.directory, swap)
         report.locked_ms_max = max(report.locked_ms_max, monotonic_ms() - began)
     if report.interrupted:
         discard(session.fs, job.directory, made)

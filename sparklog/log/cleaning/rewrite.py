@@ -198,7 +198,7 @@ class _Rewriter:
                     ):
                         target.write(piece.out[: piece.size])
                         self.throttle(piece.size)
-            identity, parts = target.finish(self.transactions.take_index())
+            parts = target.finish(self.transactions.take_index())
         except BaseException:
             target.discard()
             raise
@@ -208,7 +208,7 @@ class _Rewriter:
             end=target.end,
             size=target.size,
             sources=tuple(group),
-            identity=identity,
+            identity=target.identity,
             parts=parts,
             is_same=len(group) == 1
             and target.size == group[0].size
@@ -283,6 +283,7 @@ class _Target:
     base: int = 0
     end: int = 0
     size: int = 0
+    identity: tuple[int, int] = (0, 0)
     _log: File = field(init=False)
     _index: bytearray = field(default_factory=bytearray)
     _timeindex: bytearray = field(default_factory=bytearray)
@@ -291,6 +292,8 @@ class _Target:
     def __post_init__(self) -> None:
         self.base = self.end = self.group[0].base
         self._log = self._create(log_name(self.base))
+        # Of this very file: another cleaner may put its own in this place before we are done.
+        self.identity = self.fs.identity(self._log.path)
 
     def _names(self) -> list[str]:
         base = self.base
@@ -318,8 +321,8 @@ class _Target:
         self.size += len(data)
         self.end = int(table["last_offset"][-1]) + 1
 
-    def finish(self, aborted: bytes) -> tuple[tuple[int, int], tuple[str, ...]]:
-        """Make the files durable; return the log's identity and the names of the index files.
+    def finish(self, aborted: bytes) -> tuple[str, ...]:
+        """Make the files durable; return the names of the index files.
 
         An empty index of aborted transactions takes the place of one that is no longer true.
         """
@@ -342,7 +345,7 @@ class _Target:
                 file.sync()
         for name in (log_name(self.base), *contents):
             self.fs.set_mtime_ms(self._path(name), changed_ms)
-        return self.fs.identity(self._path(log_name(self.base))), tuple(contents)
+        return tuple(contents)
 
     def discard(self) -> None:
         self._log.close()

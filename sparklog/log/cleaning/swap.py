@@ -27,6 +27,7 @@ from sparklog.format.names import (
     SWAP,
     index_name,
     log_name,
+    parse_base,
     snapshot_name,
     timeindex_name,
     txnindex_name,
@@ -136,7 +137,11 @@ def retire(fs: FileSystem, directory: str, base: int) -> None:
             fs.rename(path, path + DELETED)
 
 
-def retired_paths(directory: str, swap: Intent) -> list[str]:
-    """The logs that a swap left as `.deleted`."""
-    bases = [*swap["covered"], *swap["trailing"]]
-    return [joined(directory, log_name(base) + DELETED) for base in bases]
+def retired_paths(fs: FileSystem, directory: str, swap: Intent) -> list[str]:
+    """The files that a swap left as `.deleted`."""
+    bases = {*swap["covered"], *swap["trailing"]}
+    return [
+        joined(directory, name)
+        for name in fs.listdir(directory)
+        if name.endswith(DELETED) and parse_base(name) in bases
+    ]
