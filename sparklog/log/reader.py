@@ -203,6 +203,7 @@ class PartitionReader:
         """Yield windows whose tables hold just the batches that [start, end) needs, in order."""
         at, left = start, max_bytes
         base = self._lookup.floor(at) if at < end else 0
+        bare = -1  # the offset from which the present files were found to hold nothing
         while at < end:
             for window in self._segment(base, at, end):
                 table = window.batches.table
@@ -215,10 +216,16 @@ class PartitionReader:
                 if len(table) < len(window.batches.table):
                     return
             if at < end:
-                base = self._next(base, at, end)
-                at = max(at, base)
+                following = self._next(base, at, end)
+                if following is not None:
+                    base, at = following, max(at, following)
+                elif bare == at:
+                    return
+                else:  # a swap may have put what was in other segments into this one: look again
+                    bare, base = at, self._lookup.floor(at)
 
-    def _next(self, base: int, at: int, end: int) -> int:
+    def _next(self, base: int, at: int, end: int) -> int | None:
+        """The segment to go on with; None if compaction left nothing in [at, end) behind `base`."""
         following = self._lookup.following(base)
         if following != at or at >= end:  # rolled, undone or compacted since the listing, perhaps
             self._relist()
@@ -226,6 +233,8 @@ class PartitionReader:
         while self.gaps and following is not None and following < at:
             # What a swap has replaced already, by a segment that reaches further: as good as gone.
             following = self._lookup.following(following)
+        if self.gaps and following is not None and following >= end:
+            return None
         if following is None or following >= end:
             raise StaleReadError(f"{self.path} ends at offset {at}, {end} is expected")
         if following < at or (following > at and not self.gaps):

@@ -21,9 +21,9 @@ from sparklog.clock import ManualClock
 from sparklog.errors import OffsetOutOfRangeError
 from sparklog.format.compression import Codec
 from sparklog.format.records import encode
+from sparklog.log import retiring
 from sparklog.log.commit import Chunk, Identity
 from sparklog.log.retention import segments_of
-from sparklog.log import retiring
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import format_trace
 from tests.crash.model import Model, View, describe

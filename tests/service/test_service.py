@@ -276,7 +276,7 @@ def test_a_killed_service_is_followed(path, clock):
 
 
 def test_a_stalled_service_stands_back(path, clock):
-    """Its lease file was replaced (a resumed machine image): it notices before it touches a file."""
+    """Its lease file was replaced (a resumed machine image): it touches nothing any more."""
     with filled(path, clock, retention_ms="1") as log:
         service = Service(path, options={"log.initial.task.delay.ms": "0"}, clock=clock)
         with stepped(service):
@@ -311,9 +311,9 @@ def test_lease(path, clock, tmp_path):
 
 
 def test_options_are_checked(path):
-    with pytest.raises(InvalidRequestError, match="log.cleaner.thread"):
+    with pytest.raises(InvalidRequestError, match=r"log\.cleaner\.thread"):
         Service(path, options={"log.cleaner.thread": "1"})
-    with pytest.raises(InvalidRequestError, match="log.cleaner.threads=-1"):
+    with pytest.raises(InvalidRequestError, match=r"log\.cleaner\.threads=-1"):
         Service(path, options={"log.cleaner.threads": "-1"})
     Service(path, options={"flush": "none", "log.retention.hours": "1"})  # those of the log
 
