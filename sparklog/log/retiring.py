@@ -6,16 +6,13 @@ start and goes the next time. Readers that have a file open keep its inode; who 
 is gone lists anew, and finds the log start raised. Source: LocalLog.removeAndDeleteSegments (4.1).
 """
 
-import contextlib
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sparklog.clock import monotonic_ms
 from sparklog.config import TopicConfig
-from sparklog.errors import StorageUnavailableError
-from sparklog.format.names import DELETED, LOG, log_name, partition_dir
+from sparklog.format.names import partition_dir
 from sparklog.fs import FileSystem
 from sparklog.log.cleaning.swap import retire
 from sparklog.log.commit import snapshot_if_due
@@ -30,7 +27,7 @@ Key = tuple[str, int]
 
 @dataclass(slots=True, kw_only=True)
 class Deletion:
-    """What a step took away: per partition what was due, and the logs that wait as `.deleted`."""
+    """What a step took away: per partition what was due, and the files that wait as `.deleted`."""
 
     taken: dict[Key, Due] = field(default_factory=dict)
     waiting: list[str] = field(default_factory=list)
@@ -145,10 +142,9 @@ def _delete(session: "Session", done: Deletion) -> None:
 
 def _retire(session: "Session", key: Key, bases: list[int]) -> list[str]:
     directory = session.partition_path(*key)
-    for base in bases:
-        retire(session.fs, directory, base)
+    waiting = [path for base in bases for path in retire(session.fs, directory, base)]
     session.fs.sync_dir(directory)
-    return [joined(directory, log_name(base) + DELETED) for base in bases]
+    return waiting
 
 
 def roll(session: "Session", keys: list[Key]) -> None:
@@ -161,17 +157,3 @@ def roll(session: "Session", keys: list[Key]) -> None:
             log = session.writer(*key)
             log.roll()
             log.sync()
-
-
-def remove_retired(fs: FileSystem, log_path: str) -> int:
-    """Unlink a retired segment's files for good; returns the bytes of its log. Idempotent."""
-    directory, name = os.path.split(log_path)
-    stem = name.removesuffix(DELETED).removesuffix(LOG)
-    size = 0
-    with contextlib.suppress(FileNotFoundError):
-        size = fs.size(log_path)
-    for other in fs.listdir(directory):
-        if other.startswith(f"{stem}.") and other.endswith(DELETED):
-            with contextlib.suppress(FileNotFoundError, StorageUnavailableError):
-                fs.unlink(joined(directory, other))
-    return size

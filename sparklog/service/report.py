@@ -32,7 +32,7 @@ class Report:
     """One round. With `dry_run` nothing was changed, and this is what would be.
 
     rolled: [topic, partition, base offset of the segment that was closed]. cleaned: compaction.
-    purged: logs that were unlinked after file.delete.delay.ms. `locked_ms`: how long each step
+    purged: files that were unlinked after file.delete.delay.ms. `locked_ms`: how long each step
     held the write lock. `errors`: what failed; the rest of the round went on.
     """
 
@@ -92,7 +92,7 @@ class Report:
                     f"{cleaned.bytes_after}, {cleaned.keys} keys, {cleaned.took_ms:.0f} ms"
                 )
         if self.purged:
-            yield f"{len(self.purged)} retired segments unlinked, {self.purged_bytes} bytes"
+            yield f"{len(self.purged)} retired files unlinked, {self.purged_bytes} bytes"
         yield from self.notes
         yield from (f"failed: {error}" for error in self.errors)
         if not self.worked and not self.errors:

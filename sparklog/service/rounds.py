@@ -2,6 +2,7 @@
 cleaned, and what was retired is unlinked when its delay is over. Each step is safe by itself.
 """
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,7 @@ from typing import Any, Final
 
 from sparklog.clock import monotonic_ms
 from sparklog.errors import DataCorruptionError, InvalidRequestError, SparklogError
+from sparklog.format.names import DELETED
 from sparklog.fs import LOCAL
 from sparklog.log.cleaning.cleaner import (
     Cleanable,
@@ -22,9 +24,9 @@ from sparklog.log.cleaning.options import Throttle
 from sparklog.log.cleaning.plan import CleanJob
 from sparklog.log.cleaning.rewrite import Rewritten, rewrite
 from sparklog.log.retention import Due
-from sparklog.log.retiring import Key, delete_due, places, remove_retired, roll
+from sparklog.log.retiring import Key, delete_due, places, roll
 from sparklog.log.session import Session
-from sparklog.log.walk import segment_bases
+from sparklog.log.walk import joined, segment_bases
 from sparklog.service.lease import Lease, StoodBack
 from sparklog.service.options import ServiceOptions
 from sparklog.service.report import Deleted, Report
@@ -53,7 +55,7 @@ class Rounds:
         self._survey = Survey(session.fs)
         self._brake: Throttle = options.cleaner().throttle()
         self._stopping = stopping
-        self._pending: dict[str, int] = {}  # retired log -> when it may be unlinked (ms)
+        self._pending: dict[str, int] = {}  # retired file -> when it may be unlinked (ms)
         self._uncleanable: dict[Key, str] = {}  # partition -> why
         self._announced = False
 
@@ -198,8 +200,8 @@ class Rounds:
             known = places(self._session)
         for place in known.values():
             for name in self._session.fs.listdir(place.directory):
-                if name.endswith(".log.deleted"):
-                    path = f"{place.directory}/{name}"
+                if name.endswith(DELETED):
+                    path = joined(place.directory, name)
                     self._pending[path] = now_ms + place.config.file_delete_delay_ms
 
     def purge(self, report: Report) -> None:
@@ -209,9 +211,16 @@ class Rounds:
         for path in due:
             if not report.dry_run:
                 self._lease.check()
-                report.purged_bytes += remove_retired(self._session.fs, path)
+                report.purged_bytes += self._unlink(path)
                 del self._pending[path]
             report.purged.append(path)
+
+    def _unlink(self, path: str) -> int:
+        with contextlib.suppress(FileNotFoundError):  # opening a log removes them, too
+            size = self._session.fs.size(path)
+            self._session.fs.unlink(path)
+            return size
+        return 0
 
     @property
     def next_purge_ms(self) -> float:

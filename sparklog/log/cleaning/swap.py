@@ -128,13 +128,18 @@ def _retire_trailing(fs: FileSystem, directory: str, swap: Intent) -> None:
         fs.sync_dir(directory)
 
 
-def retire(fs: FileSystem, directory: str, base: int) -> None:
-    """Take a segment away from readers that come; its files wait as `.deleted`. Idempotent."""
-    names = (log_name, index_name, timeindex_name, txnindex_name, snapshot_name)
-    for name in names:
+def retire(fs: FileSystem, directory: str, base: int) -> list[str]:
+    """Take a segment away from readers that come; its files wait as `.deleted`. Idempotent.
+
+    Returns: the paths at which they wait.
+    """
+    waiting = []
+    for name in (log_name, index_name, timeindex_name, txnindex_name, snapshot_name):
         path = joined(directory, name(base))
         with contextlib.suppress(FileNotFoundError):
             fs.rename(path, path + DELETED)
+            waiting.append(path + DELETED)
+    return waiting
 
 
 def retired_paths(fs: FileSystem, directory: str, swap: Intent) -> list[str]:
