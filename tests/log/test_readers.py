@@ -192,7 +192,7 @@ def test_where_nothing_can_be_written(
     later = log.read("t", group="g") if at == "later" else None
     monkeypatch.setattr(type(LOCAL), "open_lock", refuse)
     if later is None:
-        with pytest.raises(StorageUnavailableError, match="group g can't be kept in .*Read-only"):
+        with pytest.raises(StorageUnavailableError, match=r"group g can't be kept in .*Read-only"):
             log.read("t", group="g")
         return
     with caplog.at_level(logging.WARNING, "sparklog"):
