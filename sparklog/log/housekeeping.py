@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sparklog.errors import StorageUnavailableError, UnknownTopicError
+from sparklog.errors import StorageUnavailableError
 from sparklog.format.names import log_name, snapshot_name
 from sparklog.log.files import segment_names
 from sparklog.log.ledger import LEDGER, ledger_bases, ledger_path
 from sparklog.log.snapshots import snapshot_offsets, stray_offsets
 from sparklog.log.staging import dead_chunks
+from sparklog.log.topics import partition_path
 from sparklog.log.walk import bases_of, joined, walk
 
 if TYPE_CHECKING:
@@ -117,31 +118,39 @@ def prune_snapshots(session: "Session", *, dry_run: bool = False) -> list[str]:
     Cost: a listing a partition without the lock; the lock for each that has any.
     """
     with session.locked():
-        paths = {key: session.partition_path(*key) for key in session.state.ends}
-        marks = {key: _marks(session, key) for key in (*paths, LEDGER)}
-    paths[LEDGER] = ledger_path(session.home)
-    gone: list[str] = []
-    for key, path in paths.items():
-        found = _strays(session, path, *marks[key])
-        if found and not dry_run:
-            with session.locked(), contextlib.suppress(UnknownTopicError):
-                if key != LEDGER:
-                    path = session.partition_path(*key)
-                found = _strays(session, path, *_marks(session, key))
-                for name in found:
-                    session.fs.unlink(joined(path, name))
-        gone += [joined(path, name) for name in found]
+        state = session.state
+        topics, starts, ends = dict(state.topics), dict(state.starts), dict(state.ends)
+        ledger_end = session.ledger.end
+    found = _strays(session, ledger_path(session.home), 0, ledger_end)
+    gone = _prune(session, LEDGER, found, dry_run=dry_run)
+    for key, end in ends.items():
+        path = partition_path(session.directories, key[0], topics[key[0]], key[1])
+        found = _strays(session, path, starts.get(key, 0), end)
+        gone += _prune(session, key, found, dry_run=dry_run)
     return gone
 
 
-def _marks(session: "Session", key: Key) -> tuple[int, int]:
-    """Return a partition's (log start, end). Under the lock."""
-    if key == LEDGER:
-        return 0, session.ledger.end
-    return session.state.starts.get(key, 0), session.state.ends.get(key, 0)
+def _prune(session: "Session", key: Key, found: list[str], *, dry_run: bool) -> list[str]:
+    """Look again at a partition in which strays were found, and remove them."""
+    if not found or dry_run:
+        return found
+    with session.locked():
+        state = session.state
+        if key == LEDGER:
+            path, start, end = ledger_path(session.home), 0, session.ledger.end
+        elif key in state.ends:
+            path = session.partition_path(*key)
+            start, end = state.starts.get(key, 0), state.ends[key]
+        else:
+            return []  # deleted meanwhile
+        found = _strays(session, path, start, end)
+        for stray in found:
+            session.fs.unlink(stray)
+    return found
 
 
 def _strays(session: "Session", path: str, start: int, end: int) -> list[str]:
+    """The paths of the snapshots of a partition [start, end) that belong to no segment."""
     try:
         names = session.fs.listdir(path)
     except FileNotFoundError:
@@ -154,7 +163,7 @@ def _strays(session: "Session", path: str, start: int, end: int) -> list[str]:
     kept = [*bases, newest] if newest > bases[-1] else bases
     strays = stray_offsets(names, kept, end=end, start=max(start, bases[0]))
     # One past the end is a roll's that is under way; recovery knows what to do about it.
-    return [snapshot_name(offset) for offset in strays if offset <= end]
+    return [joined(path, snapshot_name(offset)) for offset in strays if offset <= end]
 
 
 class Swept(NamedTuple):

@@ -71,7 +71,7 @@ def describe(directories: list[str], name: str, topic: TopicState) -> TopicInfo:
 def write_topics(fs: FileSystem, directory: str, state: LogState) -> None:
     """Render the topics of `state` into the file."""
     topics = {name: topic.to_json() for name, topic in sorted(state.topics.items())}
-    write_durably(fs, os.path.join(directory, TOPICS_NAME), seal("topics", topics))
+    write_durably(fs, os.path.join(directory, TOPICS_NAME), seal("topics", topics, indent=2))
 
 
 def read_topics(fs: FileSystem, directory: str) -> dict[str, TopicState] | None:
