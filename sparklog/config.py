@@ -30,7 +30,7 @@ from sparklog.configdef import (
 )
 from sparklog.errors import InvalidRequestError
 
-__all__ = ["KEYS", "LOG_KEYS", "Key", "LogOptions", "TopicConfig", "markdown"]
+__all__ = ["KEYS", "LOG_KEYS", "OWN_KEYS", "Key", "LogOptions", "TopicConfig", "markdown"]
 
 _HOUR_MS: Final = 3_600_000
 _MINUTE_MS: Final = 60_000
@@ -184,6 +184,13 @@ class TopicConfig:
         doc="Local size in bytes beyond which tiered segments go; -2: as retention.bytes.",
     )
 
+    retention_respect_readers: bool = option(
+        "retention.respect.readers", False,
+        doc="Own: whether retention stops at the slowest registered reader (a query, or a group of "
+        "plain readers), until its offsets expire (offsets.retention.minutes). A reader that never "
+        "registered is not waited for.",
+    )
+
     def __post_init__(self) -> None:
         """Check every value and what must hold between them.
 
@@ -254,6 +261,9 @@ class TopicConfig:
 KEYS: Final[dict[str, Key]] = keys_of(TopicConfig)
 """Kafka's topic key -> its description, in the order of the docs."""
 
+OWN_KEYS: Final = frozenset({"retention.respect.readers"})
+"""Topic keys that Kafka doesn't know: a broker that adopts the log takes no notice of them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOptions:
@@ -279,11 +289,27 @@ class LogOptions:
         "lock.timeout.ms", 60_000,
         doc="Time (ms) to wait for another process's commit before LogLockedError.",
     )
+    min_free_bytes: int = option(
+        "log.min.free.bytes", 0, long=True,
+        doc="Own: bytes that commits leave free on each disk of the log; one that would go below "
+        "is refused before it is begun, and the service runs retention at once. 0: only what a "
+        "commit itself needs, and 4 MiB, for nobody else's use of the disk is known here.",
+    )
+    offsets_retention_minutes: int = option(
+        "offsets.retention.minutes", 7 * 24 * 60, low=1,
+        doc="Time after which a registered reader that commits no more is forgotten, and no longer "
+        "holds retention back.",
+    )
     topics: TopicConfig = field(default_factory=TopicConfig)
 
     def __post_init__(self) -> None:
         for key in LOG_KEYS.values():
             key.check(getattr(self, key.field))
+
+    @property
+    def offsets_retention_ms(self) -> int:
+        """offsets.retention.minutes in ms."""
+        return self.offsets_retention_minutes * _MINUTE_MS
 
     @classmethod
     def parse(cls, values: Mapping[str, object]) -> Self:

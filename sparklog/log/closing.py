@@ -16,9 +16,7 @@ from sparklog.log.effects import publish_all
 from sparklog.log.guard import (
     lower_guard,
 )
-from sparklog.log.ledger import (
-    LEDGER,
-)
+from sparklog.log.ledger import LEDGER, ledger_bases
 from sparklog.log.session import Session
 from sparklog.log.state import LogState
 
@@ -66,6 +64,7 @@ def _leave_clean(session: Session) -> None:
     for topic, partition in state.ends:
         if not _is_closed(session, topic, partition):
             session.writer(topic, partition).close()
+    session.ledger.log.delete_records(ledger_bases(fs, session.home)[0])  # older ones expired
     session.ledger.log.close()
     for number, directory in enumerate(session.directories):
         mine = {key: end for key, end in state.ends.items() if _dir_of(state, key) == number}

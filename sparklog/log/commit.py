@@ -15,6 +15,7 @@ from sparklog.fs import FileSystem
 from sparklog.log.checkpoints import RECOVERY_POINT, read_offsets, write_offsets
 from sparklog.log.ledger import ledger_bases, replay
 from sparklog.log.partition import PartitionLog
+from sparklog.log.space import check_space
 from sparklog.log.state import Record
 from sparklog.log.walk import walk
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 CHUNK_PREFIX: Final = "sparklog-chunk-"
 WINDOW_BYTES: Final = 16 << 20
-_SPARE_BYTES: Final = 4 << 20  # indexes, the ledger record, the watermark file
 _LOGGER: Final = logging.getLogger(__name__)
 
 Ends = dict[str, dict[int, tuple[int, int]]]
@@ -152,6 +152,14 @@ def committed(session: "Session", identity: Identity) -> CommitResult | None:
         ends = {t: {int(p): (s[0], s[1]) for p, s in by.items()} for t, by in spans.items()}
     if fingerprint == identity.fingerprint:
         return CommitResult(True, time_ms, ends or {})
+    if not fingerprint:
+        raise BatchConflictError(
+            f"writer {identity.writer} has committed up to batch {last.batch} of {session.home}; "
+            f"what batch {identity.batch} was is not in the ledger any more, so a replay can't be "
+            "told from new rows; nothing was written. Its checkpoint was restored or rewound: "
+            "restore a newer one, give the restarted query another sink name (option `name` or "
+            "`writerId`), or reset the writer in the log to this batch"
+        )
     raise BatchConflictError(
         f"writer {identity.writer} committed batch {identity.batch} of {session.home} at "
         f"{time_ms} ms with other source offsets (last batch {last.batch}); nothing was written. "
@@ -189,14 +197,9 @@ def _check(session: "Session", chunks: Sequence[Chunk]) -> None:
                 "message.timestamp.before.max.ms and message.timestamp.after.max.ms allow"
             )
         directory = os.path.dirname(log.path)
-        needed[directory] = needed.get(directory, _SPARE_BYTES) + chunk.size_bytes
-    for directory, size in needed.items():
-        free = session.fs.free_bytes(directory)
-        if free < size:
-            raise StorageUnavailableError(
-                f"{directory} has {free} bytes free, this commit needs {size}; free space on that "
-                "disk, then repeat the call: nothing was written"
-            )
+        size = 0 if _adoptable(session, chunk, log) else chunk.size_bytes  # it is there already
+        needed[directory] = needed.get(directory, 0) + size
+    check_space(session, needed)
 
 
 def _duplicate(session: "Session", chunks: Sequence[Chunk]) -> Ends | None:

@@ -75,10 +75,18 @@ def remove_orphans(fs: FileSystem, directory: str) -> None:
             remove(fs, joined(directory, name), "there is no log beside it")
 
 
-def remove_segment(fs: FileSystem, directory: str, base: int, why: str) -> None:
-    """Remove a segment's files; the log and then the snapshot last: a cut leaves it listed."""
+def segment_names(base: int) -> tuple[str, ...]:
+    """Return a segment's files in the order to remove them.
+
+    The log and then the snapshot come last: a cut leaves the segment listed.
+    """
     helpers = (txnindex_name(base), timeindex_name(base), index_name(base))
-    for name in (*helpers, log_name(base), snapshot_name(base)):
+    return (*helpers, log_name(base), snapshot_name(base))
+
+
+def remove_segment(fs: FileSystem, directory: str, base: int, why: str) -> None:
+    """Remove a segment's files, as a repair."""
+    for name in segment_names(base):
         remove(fs, joined(directory, name), why)
 
 

@@ -69,6 +69,11 @@ class ProducerKeeper:
             self._expired_at = now
         return self._state
 
+    def expire(self, now: int) -> int:
+        """Forget producers that are idle for too long, if any are loaded; returns how many."""
+        self._expired_at = now
+        return 0 if self._state is None else self._state.expire(now)
+
     def follow(self, table: Table, data: memoryview) -> bytes:
         """Keep up with batches that were just written; positions in `table` are those in `data`.
 

@@ -1,7 +1,7 @@
 """`Log`: the public face of a log directory, for plain Python."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,9 +24,12 @@ from sparklog.log.commit import (
     write_snapshot,
 )
 from sparklog.log.history import commits_table
+from sparklog.log.lag import commit_checked, readers_table
 from sparklog.log.opening import open_session
 from sparklog.log.positions import Position, When, offsets_for_times, resolve, to_ms
-from sparklog.log.reading import check_isolation, read_partition, schema_of
+from sparklog.log.progress import Progress
+from sparklog.log.readers import delete_reader, read_readers
+from sparklog.log.reading import check_isolation, read_ranges, schema_of
 from sparklog.log.reading import follow as follow_partitions
 from sparklog.log.session import Session
 from sparklog.log.staging import Framing, Stager, sweep_chunks
@@ -45,10 +48,10 @@ def split_path(path: str | os.PathLike[str]) -> list[str]:
 class Log:
     """A log directory, opened by `sparklog.open`; a context manager.
 
-    In mode "r" no lock is taken and nothing on disk changes. In mode "rw" brokers are kept out
-    until the last process has closed the log; any number of processes and threads may write at
-    the same time, their commits take turns. Reading methods see what is committed, whoever
-    committed it.
+    In mode "r" no lock is taken and nothing on disk changes, but for the offsets of a group that
+    the caller names. In mode "rw" brokers are kept out until the last process has closed the log;
+    any number of processes and threads may write at the same time, their commits take turns.
+    Reading methods see what is committed, whoever committed it.
     """
 
     def __init__(
@@ -209,6 +212,7 @@ class Log:
         isolation: str = "read_uncommitted",
         columns: Sequence[str] | None = None,
         follow: bool = False,
+        group: str | None = None,
     ) -> pa.RecordBatchReader:
         """Stream records, partition after partition, each in offset order.
 
@@ -219,6 +223,11 @@ class Log:
             columns: some of key, value, topic, partition, offset, timestamp, timestampType,
                 headers; what is left out is not decoded.
             follow: go on for ever with what is committed later; `end` is then ignored.
+            group: register as a reader of that name (see `commit_offsets`). It begins where the
+                group has committed to, where it hasn't, or if `start` is a datetime or offsets,
+                at `start`. Records count as taken when the next ones are asked for; that is
+                committed once a second, while there is nothing new, and at the end. So none is
+                lost, and after a crash a second's records may come again.
         Raises: OffsetOutOfRangeError, UnknownTopicError at once; DataCorruptionError,
             TopicReplacedError from the reader's next batch, with the exact range.
         Memory: a few MiB at a time, whatever the topic's size.
@@ -227,40 +236,51 @@ class Log:
         check_isolation(isolation)
         numbers = list(partitions) if partitions is not None else self._view.partitions(topic)
         spans = self._view.spans([(topic, p) for p in numbers])
+        progress = None
+        if group is not None:
+            progress = Progress(self._fs, self._view.home, self._clock, group, topic)
+            start = progress.resume(numbers, start, spans)
+        given: Any = {"schema": schema, "isolation": isolation, "progress": progress}
         first = resolve(self._view, topic, numbers, start, spans, name="start", isolation=isolation)
         if follow:
-            batches = follow_partitions(
-                self._view, topic, numbers, first, schema=schema, isolation=isolation
-            )
+            batches = follow_partitions(self._view, topic, numbers, first, **given)
         else:
             last = resolve(self._view, topic, numbers, end, spans, name="end", isolation=isolation)
             ids = {p: self._view.topic_id(topic, p) for p in numbers}
-            batches = self._read(topic, first, last, ids, schema, isolation)
+            batches = read_ranges(self._view, topic, first, last, ids, **given)
+        if progress is not None:
+            progress.begin(first)
         return pa.RecordBatchReader.from_batches(schema, batches)
 
-    def _read(
-        self,
-        topic: str,
-        first: Mapping[int, int],
-        last: Mapping[int, int],
-        ids: Mapping[int, str | None],
-        schema: pa.Schema,
-        isolation: str,
-    ) -> Iterator[pa.RecordBatch]:
-        for p, start in first.items():
-            end = last[p]
-            if isolation == "read_committed":
-                end = min(end, self._view.reader(topic, p).last_stable_offset(end))
-            yield from read_partition(
-                self._view,
-                topic,
-                p,
-                start,
-                end,
-                schema=schema,
-                isolation=isolation,
-                topic_id=ids[p],
-            )
+    def commit_offsets(self, group: str, offsets: Mapping[str, Mapping[int, int]]) -> None:
+        """Register how far a group has read: {topic: {partition: next offset to read}}.
+
+        Works in mode "r" too, where the file system can be written. Topics with
+        retention.respect.readers keep what the slowest group has not read, until that commits no
+        more for offsets.retention.minutes. Other partitions of the group stay as they are.
+        Raises: UnknownTopicError, InvalidRequestError (the group's name), OffsetOutOfRangeError
+            past the high watermark; StorageUnavailableError, LogLockedError. Durable on return.
+        """
+        commit_checked(self._fs, self._clock, self._view, group, offsets)
+
+    def readers(self) -> pa.Table:
+        """Return the registered readers: streaming queries, and groups of plain readers.
+
+        Columns: group, kind (query, group, or damaged: a file that can't be read and holds all
+        back), host, app, topic, partition, offset (the next to read), log_start, high_watermark,
+        lag (offsets up to the high watermark), time (of the commit), expired (no longer waited
+        for). Null where the partition is gone.
+        """
+        found = read_readers(self._fs, self._view.home)
+        kept_ms = self._options.offsets_retention_ms
+        return readers_table(self._view, found, now_ms=self._clock(), retention_ms=kept_ms)
+
+    def delete_reader(self, group: str) -> bool:
+        """Forget a group, so that nothing waits for it; tells whether it was known.
+
+        A reader that is still at work registers again. (kafka-consumer-groups --delete)
+        """
+        return delete_reader(self._fs, self._view.home, group)
 
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
         """Return {partition: (log start offset, high watermark)}."""

@@ -132,6 +132,10 @@ class PartitionLog:
         """The producers' state at the end; loaded on first use: snapshot and header replay."""
         return self._keeper.at(self._active.end, self.start_offset)
 
+    def expire_producers(self, now: int) -> int:
+        """Forget idle producers, if any were loaded; returns how many."""
+        return self._keeper.expire(now)
+
     def size_on_disk(self) -> int:
         """Bytes of the active segment's file; -1 if the files don't fit the end offset."""
         segment = self._load()

@@ -110,8 +110,11 @@ class ProducerState:
         """Return what is known of a producer."""
         return self._producers.get(producer_id)
 
-    def expire(self, now: int) -> None:
-        """Forget producers whose newest batch's time is `expiration_ms` ago, without open txn."""
+    def expire(self, now: int) -> int:
+        """Forget producers whose newest batch's time is `expiration_ms` ago, without open txn.
+
+        Returns how many. Source: ProducerStateManager.removeExpiredProducers.
+        """
         gone = [
             p.id
             for p in self._producers.values()
@@ -119,6 +122,7 @@ class ProducerState:
         ]
         for producer_id in gone:
             del self._producers[producer_id]
+        return len(gone)
 
     def last_stable_offset(self) -> int:
         """The first offset of the oldest open transaction, else `end`."""

@@ -1,8 +1,8 @@
 """Record batches out of a log, partition by partition, without a lock and in bounded memory."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 
@@ -14,6 +14,7 @@ from sparklog.errors import (
     TopicReplacedError,
     UnknownTopicError,
 )
+from sparklog.log.progress import Progress
 from sparklog.log.reader import StaleReadError
 from sparklog.log.view import View
 
@@ -35,6 +36,9 @@ SCHEMA: Final = pa.schema(
 """The columns of Spark's Kafka source. timestampType: 0 CreateTime, 1 LogAppendTime."""
 
 ISOLATION: Final = ("read_uncommitted", "read_committed")
+Taken: TypeAlias = Callable[[int, int], None]
+"""Is told (partition, offset): whoever reads has taken all before it."""
+
 _RETRY_MS: Final = 1000
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -65,12 +69,14 @@ def read_partition(
     schema: pa.Schema,
     isolation: str = "read_uncommitted",
     topic_id: str | None = None,
+    taken: Taken | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records with start <= offset < end, `end` at or below the high watermark.
 
     `topic_id` is the topic's when the range was planned; by default its id at the first batch.
     No record of a topic with another id is given out: files are opened late, and those of a topic
     that was made again may have the same names, so the id is looked at after each read.
+    `taken` is told where to go on when the next records are asked for, and at the end.
     Raises, after a second of retries: TopicReplacedError, OffsetOutOfRangeError or
     DataCorruptionError, whichever the files then show.
     """
@@ -87,6 +93,10 @@ def read_partition(
                 patience = attempts(_RETRY_MS, pause_ms=5)
                 if rows.num_rows:
                     yield complete(rows, topic, partition, schema)
+                if taken is not None:
+                    taken(partition, at)
+            if taken is not None:  # a cleaner may have left nothing before the end
+                taken(partition, end)
             return
         except (StaleReadError, FileNotFoundError, UnknownTopicError, DataCorruptionError) as error:
             # A roll, a clean-up or an undo may have moved files under us: look again, then judge.
@@ -159,6 +169,37 @@ def complete(rows: pa.RecordBatch, topic: str, partition: int, schema: pa.Schema
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+def read_ranges(
+    view: View,
+    topic: str,
+    first: Mapping[int, int],
+    last: Mapping[int, int],
+    ids: Mapping[int, str | None],
+    *,
+    schema: pa.Schema,
+    isolation: str,
+    progress: Progress | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records [first, last) of {partition: offset}, one partition after another."""
+    for partition, start in first.items():
+        end = last[partition]
+        if isolation == "read_committed":
+            end = min(end, view.reader(topic, partition).last_stable_offset(end))
+        yield from read_partition(
+            view,
+            topic,
+            partition,
+            start,
+            end,
+            schema=schema,
+            isolation=isolation,
+            topic_id=ids[partition],
+            taken=None if progress is None else progress.taken,
+        )
+    if progress is not None:
+        progress.flush()
+
+
 def follow(
     view: View,
     topic: str,
@@ -167,6 +208,7 @@ def follow(
     *,
     schema: pa.Schema,
     isolation: str,
+    progress: Progress | None = None,
     poll_ms: float = 20,
 ) -> Iterator[pa.RecordBatch]:
     """Yield records as they are committed, for ever; new ones show within about `poll_ms`."""
@@ -189,6 +231,7 @@ def follow(
                     schema=schema,
                     isolation=isolation,
                     topic_id=ids[partition],
+                    taken=None if progress is None else progress.taken,
                 )
                 at[partition] = end
             elif at[partition] < start:  # everything up to here was deleted
@@ -200,6 +243,8 @@ def follow(
                     end=end,
                 )
         if not found:
+            if progress is not None:
+                progress.flush()
             for p in partitions:
                 check_topic_id(view, topic, p, ids[p])
             pause(poll_ms)

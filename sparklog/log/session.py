@@ -152,6 +152,10 @@ class Session:
         """Open partitions anew when they are next written: their config or start changed."""
         self._writers.clear()
 
+    def open_writers(self) -> list[PartitionLog]:
+        """Return the partitions' writers that are in memory. Under the lock."""
+        return list(self._writers.values())
+
     def writer(self, topic: str, partition: int) -> PartitionLog:
         """Return the partition's writer. Use it within a step only.
 

@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -289,7 +289,21 @@ def sweep_chunks(
     Those of `writer`'s batches up to `batch` (it has committed them), and those older than a week.
     """
     swept = 0
-    mine = chunk_label(writer, 0).rpartition("-")[0]
+    for path in dead_chunks(fs, directories, {writer: batch}, now_ms=now_ms):
+        with contextlib.suppress(FileNotFoundError, StorageUnavailableError):
+            fs.unlink(path)
+            swept += 1
+    return swept
+
+
+def dead_chunks(
+    fs: FileSystem, directories: Sequence[str], writers: Mapping[str, int], *, now_ms: int
+) -> Iterator[str]:
+    """Yield the paths of staged files that nobody will commit; see `sweep_chunks`.
+
+    `writers`: {writer: its last committed batch}. Lock-free: some may be gone when they come.
+    """
+    last = {chunk_label(writer, 0).rpartition("-")[0]: batch for writer, batch in writers.items()}
     for directory in directories:
         for name in fs.listdir(directory):
             if not name.startswith(CHUNK_PREFIX):
@@ -297,12 +311,10 @@ def sweep_chunks(
             path = os.path.join(directory, name)
             owner, _, rest = name.removeprefix(CHUNK_PREFIX).partition("-")
             number = rest.partition("-")[0]
-            with contextlib.suppress(FileNotFoundError, StorageUnavailableError):
-                done = owner == mine and number.isdigit() and int(number) <= batch
+            with contextlib.suppress(FileNotFoundError):
+                done = number.isdigit() and int(number) <= last.get(owner, -1)
                 if done or now_ms - fs.mtime_ms(path) > _CHUNK_AGE_MS:
-                    fs.unlink(path)
-                    swept += 1
-    return swept
+                    yield path
 
 
 def _check_keys(topic: TopicInfo, rows: pa.RecordBatch) -> None:

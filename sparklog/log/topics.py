@@ -6,22 +6,21 @@ its topics are then what its partition directories say, with Kafka's default con
 """
 
 import base64
-import json
 import os
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import crc32c
-
 from sparklog.config import TopicConfig
-from sparklog.errors import DataCorruptionError, InvalidRequestError, UnsupportedVersionError
+from sparklog.errors import InvalidRequestError
 from sparklog.format.names import check_topic, collides
 from sparklog.fs import FileSystem, read_bytes, write_durably
-from sparklog.log.state import FORMAT_VERSION, LogState, Record, TopicState, check_version
+from sparklog.log.sealed import seal, unseal
+from sparklog.log.state import LogState, TopicState
 
 TOPICS_NAME: Final = "sparklog.topics"
+_CURE: Final = "open the log once with mode='rw', it is then written anew from the ledger"
 INTERNAL: Final = frozenset({"__sparklog_commits", "__cluster_metadata", "__remote_log_metadata"})
 
 
@@ -72,14 +71,7 @@ def describe(directories: list[str], name: str, topic: TopicState) -> TopicInfo:
 def write_topics(fs: FileSystem, directory: str, state: LogState) -> None:
     """Render the topics of `state` into the file."""
     topics = {name: topic.to_json() for name, topic in sorted(state.topics.items())}
-    document = {"version": FORMAT_VERSION, "crc32c": _crc(topics), "topics": topics}
-    text = json.dumps(document, indent=2) + "\n"
-    write_durably(fs, os.path.join(directory, TOPICS_NAME), text.encode())
-
-
-def _crc(topics: Record) -> int:
-    """Return the checksum of what a person sees, however it is laid out."""
-    return crc32c.crc32c(json.dumps(topics, sort_keys=True).encode())
+    write_durably(fs, os.path.join(directory, TOPICS_NAME), seal("topics", topics, indent=2))
 
 
 def read_topics(fs: FileSystem, directory: str) -> dict[str, TopicState] | None:
@@ -92,17 +84,5 @@ def read_topics(fs: FileSystem, directory: str) -> dict[str, TopicState] | None:
         raw = read_bytes(fs, path)
     except FileNotFoundError:
         return None
-    try:
-        document = json.loads(raw)
-        check_version({"v": document["version"]}, path)
-        if document["crc32c"] != _crc(document["topics"]):
-            raise ValueError("its crc32c doesn't fit")
-        return {name: TopicState.from_json(t) for name, t in document["topics"].items()}
-    except UnsupportedVersionError:
-        raise
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise DataCorruptionError(
-            f"not a topics file ({error!r}); open the log once with mode='rw', it is then "
-            "written anew from the ledger",
-            path=path,
-        ) from error
+    topics = unseal("topics", raw, path=path, cure=_CURE)
+    return {name: TopicState.from_json(t) for name, t in topics.items()}

@@ -169,8 +169,9 @@ class View:
         guarded = is_guarded(self._fs, self.home)
         starts, ends = self._marks(keys) if guarded else self._brokers_marks(keys)
         first = {key: starts.get(key, 0) for key in keys}
-        if not guarded:  # a broker may have deleted segments since
-            first = {key: max(start, self._first_base(key)) for key, start in first.items()}
+        for key in first:
+            if not guarded or key == LEDGER:  # a broker, or the service, has deleted segments since
+                first[key] = max(first[key], self._first_base(key))
         # A partition that is not published yet was made just now: nothing of it is committed.
         return {key: (first[key], max(first[key], ends.get(key, 0))) for key in keys}
 

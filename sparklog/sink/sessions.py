@@ -30,6 +30,7 @@ def writing(options: SinkOptions) -> Log:
                 "lock.timeout.ms": options.log.lock_timeout_ms,
                 "producer.id.expiration.ms": options.log.producer_id_expiration_ms,
                 "num.recovery.threads.per.data.dir": options.log.recovery_threads,
+                "log.min.free.bytes": options.log.min_free_bytes,
             }
             log = _open[key] = Log(path, mode="rw", options=values)
         return log

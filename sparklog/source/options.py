@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from sparklog.configdef import Key, keys_of, option, read
 from sparklog.errors import InvalidRequestError
+from sparklog.log.readers import check_group
 from sparklog.source.offsets import (
     EARLIEST,
     LATEST,
@@ -148,6 +149,18 @@ class SourceOptions:
         choices=("read_uncommitted", "read_committed"),
         doc="read_committed hides open and aborted transactions of foreign logs.",
     )
+    group_id: str | None = option(
+        "kafka.group.id",
+        None,
+        kind=str,
+        doc="Streaming only: name under which the query registers how far it is (`Log.readers`), "
+        "instead of its id. A name of its own for each query.",
+    )
+    group_id_prefix: str = option(
+        "groupIdPrefix",
+        "",
+        doc="Streaming only: put before the query's id, with a dash, for that name.",
+    )
     until: str = option(
         "until",
         "high-watermark",
@@ -179,6 +192,12 @@ class SourceOptions:
             return None
         return sorted({t.strip() for t in self.subscribe.split(",") if t.strip()})
 
+    def group(self, query_id: str | None) -> str | None:
+        """The name under which a query registers; None if neither it nor an option gives one."""
+        if self.group_id is not None or query_id is None:
+            return self.group_id
+        return f"{self.group_id_prefix}-{query_id}" if self.group_id_prefix else query_id
+
     def start(self, *, streaming: bool) -> Bound:
         """Where a new query starts, by the connector's precedence."""
         if self.starting_timestamp is not None:
@@ -209,8 +228,6 @@ OPTIONS: Final[dict[str, Key]] = keys_of(SourceOptions)
 _NO_BROKER: Final = "there is no broker to talk to; leave it out"
 REFUSED: Final[dict[str, str]] = {
     "kafka.bootstrap.servers": "sparklog reads a log directory; use option path instead",
-    "groupIdPrefix": "there are no consumer groups; leave it out",
-    "kafka.group.id": "there are no consumer groups; leave it out",
     "kafkaConsumer.pollTimeoutMs": _NO_BROKER,
     "fetchOffset.numRetries": _NO_BROKER,
     "fetchOffset.retryIntervalMs": _NO_BROKER,
@@ -277,6 +294,7 @@ def _check(options: SourceOptions, given: Mapping[str, Any], *, streaming: bool)
             raise InvalidRequestError(
                 f"subscribePattern={options.subscribe_pattern}: {error}"
             ) from error
+    check_group(options.group("00000000-0000-0000-0000-000000000000") or "")
     if options.max_trigger_delay_ms < 1:
         raise InvalidRequestError(f"maxTriggerDelay={options.max_trigger_delay}: want at least 1ms")
     if streaming:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from sparklog.source.offsets import Partition
+from sparklog.source.offsets import Offsets, Partition
 from sparklog.source.options import SourceOptions
 from sparklog.source.sizes import SizeMap
 
@@ -28,6 +28,14 @@ class Piece:
     def size(self) -> int:
         """Number of offsets."""
         return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class FirstPiece:
+    """A micro-batch's first piece; whoever reads it registers the query at `start`, too."""
+
+    piece: Piece
+    start: Offsets
 
 
 def pieces(

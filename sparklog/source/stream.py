@@ -27,8 +27,9 @@ from sparklog.source.holdings import Holdings, Look
 from sparklog.source.loss import LossPolicy, advance, readable
 from sparklog.source.offsets import Offsets, Ranges, from_json, to_json
 from sparklog.source.options import SourceOptions
-from sparklog.source.plan import Piece, pieces, split
+from sparklog.source.plan import FirstPiece, Piece, pieces, split
 from sparklog.source.reading import Recipe
+from sparklog.source.registration import begins, register
 from sparklog.source.schema import arrow_schema, check_schema
 
 Json = dict[str, Any]
@@ -152,16 +153,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         dropped = self._log.dropped() if finish.keys() - held.keys() else {}
         ranges = readable(begin, finish, held, dropped, self._loss, bases=look.bases)
         planned = split(pieces(ranges, look.ids), self._options, self._log.sizes)
-        return [InputPartition(piece) for piece in planned]
+        if not planned:
+            return []
+        first = FirstPiece(planned[0], begins(begin, finish, held))
+        return [InputPartition(piece) for piece in (first, *planned[1:])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs in an executor."""
         piece = partition.value
+        if isinstance(piece, FirstPiece):
+            register(self._options, piece.start)
+            piece = piece.piece
         assert isinstance(piece, Piece)
         return self._recipe.read(piece)
 
     def commit(self, end: Json) -> None:
-        """Nothing to do: the query's checkpoint keeps the offsets."""
+        """Nothing to do: the query's checkpoint keeps the offsets, tasks register the query."""
 
     def stop(self) -> None:
         """Nothing to give back; Spark may never call this."""

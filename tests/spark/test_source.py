@@ -231,6 +231,47 @@ def test_available_now_reads_all_in_limited_batches_and_resumes(
     assert flat(batches) == [("t", 0, n) for n in range(100, 105)]
 
 
+def test_a_query_registers_how_far_it_is_by_itself(
+    log: Log, tail: Callable[..., Any], spark: SparkSession
+) -> None:
+    log.alter_topic("t", config={"retention.respect.readers": "true"})
+    query, batches = tail(maxOffsetsPerTrigger="60")
+    assert [len(b) for b in batches] == [60, 60, 30]
+    found = log.readers()
+    assert set(found["group"].to_pylist()) == {query.id}
+    assert set(found["kind"].to_pylist()) == {"query"}
+    assert set(found["app"].to_pylist()) == {spark.sparkContext.applicationId}
+    # Where the last micro-batch began: that it is committed only shows in the next one.
+    begin = json.loads(query.recentProgress[-1]["sources"][0]["startOffset"])["t"]
+    rows_of = dict(zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True))
+    assert rows_of == {int(p): offset for p, offset in begin.items()}
+    assert sum(found["lag"].to_pylist()) == 30
+    log.append("t", rows(100, 105, 0))
+    assert tail(maxOffsetsPerTrigger="60")[0].id == query.id
+    assert log.readers()["offset"].to_pylist() == [100, 50]
+
+
+def test_all_sources_of_a_query_register(
+    log: Log, spark: SparkSession, path: str, checkpoint: str
+) -> None:
+    log.create_topic("u")
+    log.append("u", rows(0, 10))
+
+    def load(topic: str) -> DataFrame:
+        reader = spark.readStream.format("sparklog").option("path", path)
+        return reader.options(
+            **{"subscribe": topic, "startingOffsets": "earliest", "kafka.group.id": "both"}
+        ).load()
+
+    both = load("t").union(load("u")).union(load("u"))
+    writer = both.writeStream.format("noop").option("checkpointLocation", checkpoint)
+    assert writer.trigger(availableNow=True).start().awaitTermination(120)
+    found = log.readers().select(["group", "topic", "partition", "offset"]).to_pylist()
+    assert [tuple(row.values()) for row in found] == [
+        ("both", "t", 0, 0), ("both", "t", 1, 0), ("both", "u", 0, 0)
+    ]  # fmt: skip
+
+
 def test_a_stream_of_assigned_partitions_split_over_tasks(
     log: Log, tail: Callable[..., Any]
 ) -> None:

@@ -1,0 +1,389 @@
+"""Registered readers: what is kept, who sees it, what retention must leave alone."""
+
+import dataclasses
+import json
+import logging
+import multiprocessing
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import sparklog
+from sparklog import InvalidRequestError, Log, OffsetOutOfRangeError, UnknownTopicError
+from sparklog.clock import ManualClock
+from sparklog.errors import (
+    DataCorruptionError,
+    LogLockedError,
+    StorageUnavailableError,
+    UnsupportedVersionError,
+)
+from sparklog.fs import LOCAL, FileSystem
+from sparklog.log import readers
+from sparklog.log.lag import retention_floor, retention_floors
+from sparklog.log.progress import COMMIT_INTERVAL_MS
+from sparklog.log.readers import (
+    READERS_PREFIX,
+    commit_offsets,
+    committed_offsets,
+    expire_readers,
+    read_readers,
+)
+
+WEEK_MS = 7 * 24 * 3_600_000
+CONFIG = {"retention.ms": "-1", "retention.respect.readers": "true"}
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def log(tmp_path: Path, clock: ManualClock) -> Iterator[Log]:
+    """Topic t: two partitions of 100 records, in ten commits; topic u doesn't respect readers."""
+    with sparklog.open(tmp_path / "log", "rw", clock=clock) as log:
+        log.create_topic("t", 2, CONFIG)
+        log.create_topic("u")
+        for n in range(10):
+            for p in (0, 1):
+                log.append("t", pa.table({"value": [f"{n * 10 + i}" for i in range(10)]}), p)
+        log.append("u", pa.table({"value": ["x"]}))
+        yield log
+
+
+def floors(log: Log, clock: ManualClock) -> dict[tuple[str, int], int]:
+    session = log._writing()
+    found = read_readers(session.fs, session.home)
+    with session.locked():
+        return retention_floors(session.state, found, now_ms=clock(), retention_ms=WEEK_MS)
+
+
+def committed(log: Log, group: str) -> dict[int, int]:
+    found = committed_offsets(LOCAL, log.view.home, group)
+    return {p: offset for (_, p), offset in found.items()}
+
+
+def test_what_a_group_committed_shows_with_its_lag(log: Log, clock: ManualClock) -> None:
+    clock.advance(5)
+    log.commit_offsets("g", {"t": {0: 30, 1: 100}})
+    clock.advance(7)
+    log.commit_offsets("g", {"t": {1: 90}})  # back, too, and 0 stays as it is
+    log.delete_records("t", {0: 10})
+    table = log.readers()
+    assert table.schema.names == [
+        "group", "kind", "host", "app", "topic", "partition", "offset", "log_start",
+        "high_watermark", "lag", "time", "expired",
+    ]  # fmt: skip
+    first, second = table.drop_columns(["host", "app", "time"]).to_pylist()
+    common = {"group": "g", "kind": "group", "topic": "t", "high_watermark": 100, "expired": False}
+    assert first == common | {"partition": 0, "offset": 30, "log_start": 10, "lag": 70}
+    assert second == common | {"partition": 1, "offset": 90, "log_start": 0, "lag": 10}
+    times = table["time"].cast(pa.int64()).to_pylist()
+    assert times == [clock() - 7, clock()]
+    assert log.delete_reader("g")
+    assert not log.delete_reader("g")
+    assert log.readers().num_rows == 0
+
+
+def test_a_log_opened_for_reading_may_commit(log: Log) -> None:
+    with sparklog.open(log.path) as reader:
+        reader.commit_offsets("g", {"t": {0: 3}})
+    assert committed(log, "g") == {0: 3}
+
+
+WRONG = {
+    "topic": ("g", {"nope": {0: 0}}, UnknownTopicError, "nope-0 is not in"),
+    "partition": ("g", {"t": {2: 0}}, UnknownTopicError, "t-2 is not in"),
+    "past the end": ("g", {"t": {0: 101}}, OffsetOutOfRangeError, "ends at 100"),
+    "negative": ("g", {"t": {0: -1}}, OffsetOutOfRangeError, "give the next offset to read"),
+    "no name": ("", {"t": {0: 1}}, InvalidRequestError, "1 to 249 printable"),
+    "long name": ("g" * 250, {"t": {0: 1}}, InvalidRequestError, "1 to 249 printable"),
+    "line break": ("a\nb", {"t": {0: 1}}, InvalidRequestError, "1 to 249 printable"),
+    "space": ("a ", {"t": {0: 1}}, InvalidRequestError, "without spaces"),
+}
+
+
+@pytest.mark.parametrize("how", WRONG)
+def test_wrong_commits_change_nothing(log: Log, how: str) -> None:
+    group, offsets, error, words = WRONG[how]
+    with pytest.raises(error, match=words):
+        log.commit_offsets(group, offsets)
+    assert log.readers().num_rows == 0
+
+
+def test_names_of_any_script_and_look_are_apart(log: Log) -> None:
+    for n, group in enumerate(("../x", "чтец", "a/b", "A")):
+        log.commit_offsets(group, {"t": {0: n}})
+    assert sorted(log.readers()["group"].to_pylist()) == sorted(("../x", "чтец", "a/b", "A"))
+    assert committed(log, "A") == {0: 3}
+
+
+# --- reading as a group ------------------------------------------------------------------------
+
+
+def test_a_read_registers_where_it_begins_and_as_it_goes(log: Log, clock: ManualClock) -> None:
+    reader = log.read("t", group="g", columns=["value"])
+    assert committed(log, "g") == {0: 0, 1: 0}
+    reader.read_next_batch()
+    clock.advance(COMMIT_INTERVAL_MS)
+    assert committed(log, "g") == {0: 0, 1: 0}  # it may be at work on these
+    reader.read_next_batch()
+    assert committed(log, "g") == {0: 100, 1: 0}
+    with pytest.raises(StopIteration):
+        reader.read_next_batch()
+    assert committed(log, "g") == {0: 100, 1: 100}
+
+
+def test_a_group_goes_on_where_it_was(log: Log) -> None:
+    assert log.read("t", group="g").read_all().num_rows == 200
+    assert log.read("t", group="g").read_all().num_rows == 0
+    log.append("t", pa.table({"value": ["new"]}), 1)
+    found = log.read("t", group="g").read_all()
+    assert found["value"].to_pylist() == [b"new"]
+    assert log.read("t", group="other").read_all().num_rows == 201
+    assert log.read("t", [0], start={0: 95}, group="g").read_all().num_rows == 5  # a seek
+    assert log.read("t", start="latest", group="late").read_all().num_rows == 0
+    log.append("t", pa.table({"value": ["newer"]}), 1)
+    assert log.read("t", start="latest", group="late").read_all().num_rows == 1
+
+
+def test_members_of_a_group_read_other_partitions(log: Log) -> None:
+    log.read("t", [0], group="g", end={0: 20}).read_all()
+    log.read("t", [1], group="g", end={1: 50}).read_all()
+    assert committed(log, "g") == {0: 20, 1: 50}
+
+
+def test_following_commits_while_there_is_nothing_new(
+    log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[dict[int, int]] = []
+
+    def wait(_: float) -> None:
+        waits.append(committed(log, "g"))
+        log.append("t", pa.table({"value": ["later"]}), 0)
+
+    monkeypatch.setattr("sparklog.log.reading.pause", wait)
+    reader = log.read("t", [0], follow=True, group="g", columns=["value"])
+    assert reader.read_next_batch().num_rows == 100
+    assert reader.read_next_batch().num_rows == 1
+    assert reader.read_next_batch().num_rows == 1
+    assert waits == [{0: 100}, {0: 101}]  # no second passed by this clock
+
+
+def test_what_is_gone_for_a_group_is_an_error_with_the_way_on(log: Log) -> None:
+    log.commit_offsets("g", {"t": {0: 10}})
+    log.delete_records("t", {0: 20})
+    with pytest.raises(OffsetOutOfRangeError, match=r"up to 10, .*\[20, 100\).*start=\{0: -2\}"):
+        log.read("t", [0], group="g")
+    assert log.read("t", [0], start={0: -2}, group="g").read_all().num_rows == 80
+    assert committed(log, "g") == {0: 100}
+
+
+@pytest.mark.parametrize("at", ["begin", "later"])
+def test_where_nothing_can_be_written(
+    log: Log, at: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(fs: FileSystem, path: str, **_: object) -> None:
+        raise StorageUnavailableError(f"can't open {path}: Read-only file system")
+
+    later = log.read("t", group="g") if at == "later" else None
+    monkeypatch.setattr(type(LOCAL), "open_lock", refuse)
+    if later is None:
+        with pytest.raises(StorageUnavailableError, match=r"group g can't be kept in .*Read-only"):
+            log.read("t", group="g")
+        return
+    with caplog.at_level(logging.WARNING, "sparklog"):
+        assert later.read_all().num_rows == 200  # reads go on
+    assert "group g can't be kept" in caplog.text
+    assert committed(log, "g") == {0: 0, 1: 0}
+
+
+# --- files and processes -----------------------------------------------------------------------
+
+
+def _commit_many(home: str, partition: int, count: int) -> None:
+    for offset in range(1, count + 1):
+        commit_offsets(LOCAL, home, "g", {("t", partition): offset}, now_ms=1)
+
+
+def test_members_in_several_processes_lose_nothing_of_each_other(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    members = [context.Process(target=_commit_many, args=(str(tmp_path), p, 40)) for p in range(3)]
+    for member in members:
+        member.start()
+    for member in members:
+        member.join()
+        assert member.exitcode == 0
+    assert committed_offsets(LOCAL, str(tmp_path), "g") == {("t", p): 40 for p in range(3)}
+    assert len(os.listdir(tmp_path)) == 1
+
+
+def test_a_member_that_hangs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "_LOCK_TIMEOUT_MS", 20)
+    commit_offsets(LOCAL, str(tmp_path), "g", {("t", 0): 1}, now_ms=1)
+    (name,) = os.listdir(tmp_path)
+    with LOCAL.open_lock(str(tmp_path / name)) as held:
+        assert held.try_lock(0, 0, exclusive=True)
+        with pytest.raises(LogLockedError, match="another reader of its group"):
+            commit_offsets(LOCAL, str(tmp_path), "g", {("t", 0): 2}, now_ms=1)
+        commit_offsets(LOCAL, str(tmp_path), "h", {("t", 0): 2}, now_ms=1)  # others go on
+    commit_offsets(LOCAL, str(tmp_path), "g", {("t", 0): 2}, now_ms=1)
+
+
+def test_two_sources_of_a_micro_batch_keep_the_lower_offset(tmp_path: Path) -> None:
+    home = str(tmp_path)
+    for batch, offset in ((0, 5), (0, 9), (0, 3), (1, 8), (1, 12), (0, 2)):
+        commit_offsets(LOCAL, home, "q", {("t", 0): offset}, now_ms=1, kind="query", batch=batch)
+        found = committed_offsets(LOCAL, home, "q")["t", 0]
+        assert found == {5: 5, 9: 5, 3: 3, 8: 8, 12: 8, 2: 2}[offset]
+
+
+def file_of(log: Log) -> Path:
+    (path,) = (p for p in Path(log.path).iterdir() if p.name.startswith(READERS_PREFIX))
+    return path
+
+
+DAMAGE = {
+    "a bit": lambda raw: raw.replace(b'"g"', b'"h"'),
+    "an offset": lambda raw: raw.replace(b"30", b"90"),
+    "cut": lambda raw: raw[:-20],
+    "zeros": lambda raw: bytes(len(raw)),
+    "a newer version": lambda raw: raw.replace(b'"version": 1', b'"version": 2'),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_damaged_file_holds_all_back_until_its_reader_commits(
+    log: Log, clock: ManualClock, how: str
+) -> None:
+    log.commit_offsets("fast", {"t": {0: 50, 1: 50}})
+    log.commit_offsets("g", {"t": {0: 30}})
+    assert floors(log, clock) == {("t", 0): 30, ("t", 1): 50}
+    path = Path(readers._path(log.path, "g"))
+    path.write_bytes(DAMAGE[how](path.read_bytes()))
+    os.utime(path, (clock() / 1000, clock() / 1000))
+    assert floors(log, clock) == {("t", 0): 0, ("t", 1): 0}
+    assert set(log.readers()["kind"].to_pylist()) == {"group", "damaged"}
+    if how == "a newer version":
+        with pytest.raises(UnsupportedVersionError):
+            log.commit_offsets("g", {"t": {0: 31}})
+        return
+    with pytest.raises(DataCorruptionError, match="written anew when its reader commits"):
+        log.read("t", group="g")
+    log.commit_offsets("g", {"t": {0: 31}})
+    assert floors(log, clock) == {("t", 0): 31, ("t", 1): 50}
+
+
+def test_a_file_that_was_only_just_made_says_nothing(log: Log, clock: ManualClock) -> None:
+    Path(readers._path(log.path, "g")).touch()
+    assert floors(log, clock) == {}
+    log.commit_offsets("g", {"t": {0: 1}})
+    assert committed(log, "g") == {0: 1}
+
+
+def test_the_file_is_for_people_too(log: Log) -> None:
+    log.commit_offsets("g", {"t": {0: 30}})
+    document = json.loads(file_of(log).read_text())
+    assert document["reader"]["group"] == "g"
+    assert document["reader"]["offsets"]["t"]["0"][0] == 30
+
+
+# --- what retention must leave alone -----------------------------------------------------------
+
+
+def test_the_slowest_reader_is_the_floor_where_the_topic_asks(log: Log, clock: ManualClock) -> None:
+    assert floors(log, clock) == {}  # nobody registered
+    log.commit_offsets("a", {"t": {0: 30, 1: 7}, "u": {0: 0}})
+    log.commit_offsets("b", {"t": {0: 20}})
+    assert floors(log, clock) == {("t", 0): 20, ("t", 1): 7}
+    log.delete_records("t", {0: 25})
+    assert floors(log, clock) == {("t", 0): 25, ("t", 1): 7}
+    log.delete_reader("b")
+    assert floors(log, clock) == {("t", 0): 30, ("t", 1): 7}
+    log.alter_topic("t", config={"retention.respect.readers": False})
+    assert floors(log, clock) == {}
+
+
+def test_the_floor_never_lies_past_the_end(log: Log, clock: ManualClock) -> None:
+    session = log._writing()
+    commit_offsets(LOCAL, session.home, "g", {("t", 0): 10**9, ("gone", 0): 1}, now_ms=clock())
+    found = read_readers(LOCAL, session.home)
+    ask = {"now_ms": clock(), "retention_ms": WEEK_MS}
+    assert retention_floor(session.state, "t", 0, found, **ask) == 100
+    assert retention_floor(session.state, "t", 1, found, **ask) is None
+    assert retention_floor(session.state, "gone", 0, found, **ask) is None
+    assert retention_floor(session.state, "u", 0, found, **ask) is None
+
+
+def test_a_dead_reader_holds_for_a_week_and_no_longer(log: Log, clock: ManualClock) -> None:
+    log.commit_offsets("dead", {"t": {0: 10}})
+    clock.advance(WEEK_MS - 1)
+    log.commit_offsets("alive", {"t": {0: 60}})
+    ask = {"now_ms": clock(), "retention_ms": WEEK_MS}
+    assert floors(log, clock) == {("t", 0): 10}
+    assert expire_readers(LOCAL, log.path, **ask) == []
+    clock.advance(1)
+    ask["now_ms"] = clock()
+    assert floors(log, clock) == {("t", 0): 60}
+    expired = {r["group"]: r["expired"] for r in log.readers().to_pylist()}
+    assert expired == {"dead": True, "alive": False}
+    (would,) = expire_readers(LOCAL, log.path, **ask, dry_run=True)
+    assert committed(log, "dead") == {0: 10}
+    assert expire_readers(LOCAL, log.path, **ask) == [would]
+    assert (would.group, would.topic, would.partition, would.offset) == ("dead", "t", 0, 10)
+    assert would.time_ms == clock() - WEEK_MS
+    assert log.readers()["group"].to_pylist() == ["alive"]
+
+
+def test_each_partition_expires_by_its_own_commit(log: Log, clock: ManualClock) -> None:
+    log.commit_offsets("g", {"t": {0: 10, 1: 10}})
+    clock.advance(WEEK_MS)
+    log.commit_offsets("g", {"t": {1: 20}})
+    gone = expire_readers(LOCAL, log.path, now_ms=clock(), retention_ms=WEEK_MS)
+    assert [(e.partition, e.offset) for e in gone] == [(0, 10)]
+    assert committed(log, "g") == {1: 20}
+
+
+def test_a_damaged_file_expires_by_its_age(log: Log, clock: ManualClock) -> None:
+    log.commit_offsets("g", {"t": {0: 10}})
+    path = file_of(log)
+    path.write_bytes(b"{")
+    os.utime(path, (clock() / 1000, clock() / 1000))
+    ask = {"now_ms": clock() + WEEK_MS - 1, "retention_ms": WEEK_MS}
+    assert expire_readers(LOCAL, log.path, **ask) == []
+    ask["now_ms"] += 1
+    (gone,) = expire_readers(LOCAL, log.path, **ask)
+    assert gone.group == str(path)
+    assert not path.exists()
+    assert floors(log, clock) == {}
+
+
+def test_a_commit_while_it_expires_stays(
+    log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.commit_offsets("g", {"t": {0: 10}})
+    clock.advance(WEEK_MS)
+    forget = readers._forget
+
+    def late(*given: object) -> object:
+        log.commit_offsets("g", {"t": {0: 11}})
+        return forget(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(readers, "_forget", late)
+    assert expire_readers(LOCAL, log.path, now_ms=clock(), retention_ms=WEEK_MS) == []
+    assert committed(log, "g") == {0: 11}
+
+
+def test_a_readers_fields_survive_the_file(log: Log, clock: ManualClock) -> None:
+    offsets = {("t", 0): 4, ("t", 1): 5}
+    commit_offsets(
+        LOCAL, log.path, "q", offsets, now_ms=7, kind="query", host="h", app="a", batch=3
+    )
+    (found,) = read_readers(LOCAL, log.path).groups
+    wanted = readers.Reader(
+        "q", "query", "h", "a", 3, {k: readers.Committed(o, 7) for k, o in offsets.items()}
+    )
+    assert dataclasses.asdict(found) == dataclasses.asdict(wanted)

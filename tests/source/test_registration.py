@@ -1,0 +1,123 @@
+"""What a query's tasks register, seen without Spark: where, under which name, and when not."""
+
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import sparklog
+from sparklog.errors import StorageUnavailableError
+from sparklog.fs import LOCAL
+from sparklog.log.readers import committed_offsets, read_readers
+from sparklog.source import registration
+from sparklog.source.options import parse
+from sparklog.source.registration import begins, register
+from tests.source.test_replaced import GOLDEN, stream
+
+QUERY = "11111111-2222-3333-4444-555555555555"
+
+
+class Task:
+    """A TaskContext of one micro-batch."""
+
+    def __init__(self, batch: int | None, query: str | None = QUERY) -> None:
+        self.known = {"sql.streaming.queryId": query, "spark.app.id": "app-1"}
+        self.known["streaming.sql.batchId"] = None if batch is None else str(batch)
+
+    def getLocalProperty(self, name: str) -> str | None:
+        return self.known[name]
+
+
+@pytest.fixture
+def task(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def run_in(found: Task | None) -> None:
+        monkeypatch.setattr(registration, "TaskContext", type("T", (), {"get": lambda: found}))
+
+    return run_in
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    path = str(tmp_path / "log")
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("t", 2)
+        log.append("t", pa.table({"value": ["x"] * 10}), partition=0)
+        log.append("t", pa.table({"value": ["x"] * 10}), partition=1)
+        log.delete_records("t", {0: 4})
+    return path
+
+
+def test_it_begins_where_all_before_is_committed() -> None:
+    held = {("t", 0): (4, 10), ("t", 1): (0, 10), ("t", 2): (5, 9), ("other", 0): (0, 1)}
+    start = {("t", 0): 2, ("t", 1): 3, ("gone", 0): 7}
+    end = {("t", 0): 9, ("t", 1): 3, ("t", 2): 9, ("gone", 0): 7}
+    assert begins(start, end, held) == {("t", 0): 4, ("t", 1): 3, ("t", 2): 5}
+
+
+def test_the_first_task_registers_the_whole_micro_batch(path: str, task: Any) -> None:
+    reader = stream(path, maxRecordsPerPartition="3")
+    planned = reader.partitions({"t": {"0": 6, "1": 9}}, {"t": {"0": 10, "1": 10}})
+    task(Task(7))
+    for piece in reversed(planned[1:]):
+        list(reader.read(piece))
+    assert read_readers(LOCAL, path).groups == []
+    rows = list(reader.read(planned[0]))
+    assert rows[0]["offset"][0].as_py() == 6
+    (found,) = read_readers(LOCAL, path).groups
+    assert (found.group, found.kind, found.app, found.batch) == (QUERY, "query", "app-1", 7)
+    assert committed_offsets(LOCAL, path, QUERY) == {("t", 0): 6, ("t", 1): 9}
+    assert reader.partitions({"t": {"0": 10, "1": 10}}, {"t": {"0": 10, "1": 10}}) == []
+
+
+NAMES = [
+    ({}, QUERY),
+    ({"groupIdPrefix": "etl"}, f"etl-{QUERY}"),
+    ({"kafka.group.id": "mine", "groupIdPrefix": "etl"}, "mine"),
+]
+
+
+@pytest.mark.parametrize(("options", "name"), NAMES)
+def test_names(path: str, task: Any, options: dict[str, str], name: str) -> None:
+    task(Task(0))
+    given = {"path": path, "subscribe": "t", **options}
+    register(parse(given, streaming=True), {("t", 0): 5})
+    assert committed_offsets(LOCAL, path, name) == {("t", 0): 5}
+
+
+@pytest.mark.parametrize("where", ["outside of a task", "without an id", "a broker's directory"])
+def test_nothing_is_registered(path: str, task: Any, where: str, tmp_path: Path) -> None:
+    home = path
+    if where == "a broker's directory":
+        home = str(tmp_path / "broker")
+        shutil.copytree(GOLDEN, home)
+    task(None if where == "outside of a task" else Task(0, None if "id" in where else QUERY))
+    given = {"path": home, "subscribe": "t"}
+    register(parse(given, streaming=True), {("t", 0): 5})
+    assert read_readers(LOCAL, home).groups == []
+    if where != "outside of a task":  # asked for by name it is
+        register(parse(given | {"kafka.group.id": "g"}, streaming=True), {("t", 0): 5})
+        assert committed_offsets(LOCAL, home, "g") == {("t", 0): 5}
+
+
+def test_a_query_reads_on_where_nothing_can_be_written(
+    path: str, task: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise StorageUnavailableError("Read-only file system")
+
+    monkeypatch.setattr(type(LOCAL), "open_lock", refuse)
+    task(Task(0))
+    reader = stream(path)
+    planned = reader.partitions({"t": {"0": 6, "1": 9}}, {"t": {"0": 10, "1": 10}})
+    with caplog.at_level(logging.WARNING, "sparklog.source"):
+        assert sum(rows.num_rows for piece in planned for rows in reader.read(piece)) == 5
+    assert "Read-only file system: the query reads on" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["", "a\tb", "g" * 250])
+def test_bad_names_are_refused_at_the_start(name: str) -> None:
+    with pytest.raises(sparklog.InvalidRequestError, match="want 1 to 249 printable"):
+        parse({"path": "p", "subscribe": "t", "kafka.group.id": name}, streaming=True)
