@@ -146,7 +146,7 @@ class Rebuilder:
             walk = SegmentWalk(
                 self._fs, part, base, nobody, following=following, expected=expected
             )
-            expected = walk.run([check]).end if following is None else following
+            expected = max(walk.run([check]).end, following or 0)
         entries: Epochs = []
         for run in check.rising(nobody):
             entries = assigned(entries, run.epoch, run.first)

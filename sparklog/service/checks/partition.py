@@ -124,7 +124,7 @@ class PartitionCheck:
             walked = self._check_segment(base, following, expected, replay)
             expected = walked.end if following is None else max(walked.end, following)
             result.bytes += walked.disk_bytes
-            if following is not None:
+            if following is not None and walked.disk_bytes:
                 closed_bytes.append(walked.disk_bytes)
         result.segments, result.end = len(bases), expected
         replay.state.end = expected

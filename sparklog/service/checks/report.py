@@ -78,7 +78,8 @@ class Finding:
         where = self.file if self.position is None else f"{self.file} at byte {self.position}"
         if self.first is not None:
             where += f", offsets [{self.first}, {'?' if self.end is None else self.end})"
-        return f"{self.severity}: {where}: {self.what}"
+        state = f"{self.severity}, repaired" if self.repaired else str(self.severity)
+        return f"{state}: {where}: {self.what}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON takes them."""
@@ -132,7 +133,7 @@ class Report:
     def plan(self) -> str:
         """What a repair would do, and what it can't, a line each; "" if there is nothing."""
         lines = [
-            f"{'repaired' if f.repaired else f.repair or 'no repair'}: {f}"
+            f"{'done' if f.repaired else f.repair or 'no repair'}: {f}"
             for f in self.findings
             if f.severity is not Severity.WARNING
         ]

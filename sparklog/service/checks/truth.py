@@ -104,9 +104,11 @@ class Truth:
     def path(self, key: Key) -> str:
         """Return a partition's directory."""
         number = self.found.get(key)
-        if number is None and self.state is not None:
-            number = self.state.topics[key[0]].dirs[key[1]]
-        return os.path.join(self.directories[number or 0], f"{key[0]}-{key[1]}")
+        if number is None:
+            number = 0 if self.state is None else self.state.topics[key[0]].dirs[key[1]]
+        # A log dir that wasn't given is missed beside the first one.
+        directory = self.directories[number if number < len(self.directories) else 0]
+        return os.path.join(directory, f"{key[0]}-{key[1]}")
 
 
 def situation_of(fs: FileSystem, directories: Sequence[str]) -> Situation:
