@@ -84,8 +84,8 @@ class Rebuilder:
     def _indexes(self, path: str, base: int) -> None:
         if not self._fs.exists(joined(self._part.path, log_name(base))):
             return  # retention or compaction took it
-        found = self._scan(base)
-        if found.error is not None:
+        found, limit = self._scan(base)
+        if found.error is not None and found.end < limit:
             return  # its log is damaged: what is left of the index is worth more
         contents = {
             index_name(base): found.index,
@@ -97,21 +97,22 @@ class Rebuilder:
         else:
             self._quarantine.move(path, self._log_dir)  # Kafka keeps none without entries
 
-    def _scan(self, base: int) -> Scanned:
+    def _scan(self, base: int) -> tuple[Scanned, int]:
+        """Return what a segment holds, and the offset at which it ends."""
+        part = self._part
+        bases = segment_bases(self._fs, part.path)
+        limit = min([part.end, *(b for b in bases if b > base)])
         if base not in self._scanned:
-            part = self._part
-            bases = segment_bases(self._fs, part.path)
-            later = [b for b in bases if b > base]
             self._scanned[base] = scan_segment(
                 self._fs,
                 part.path,
                 base,
                 producers=self._producers(base, bases[0]),
                 interval_bytes=part.interval_bytes or _DEFAULT_INTERVAL,
-                limit=min([*later, part.end]),
+                limit=limit,
                 gaps=part.gaps_below > 0,
             )
-        return self._scanned[base]
+        return self._scanned[base], limit
 
     def _producers(self, offset: int, first: int, *, expire: bool = False) -> ProducerState:
         return load_producers(

@@ -38,6 +38,11 @@ from sparklog.service.quarantine import Quarantine
 from sparklog.service.rebuilding import Rebuilder
 
 _GENERAL: Final = (FixKind.CHECKPOINT, FixKind.WATERMARKS, FixKind.TOPICS, FixKind.OPEN)
+# What is foreign goes first; a snapshot is rebuilt from older ones, an index from snapshots.
+_ORDER: Final = (
+    FixKind.ASIDE, FixKind.TAIL, FixKind.SEGMENT_ASIDE, FixKind.METADATA, FixKind.SNAPSHOT,
+    FixKind.INDEXES, FixKind.EPOCHS,
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -91,9 +96,9 @@ class Repair:
             clock=self.clock,
             expiration_ms=self.options.producer_id_expiration_ms,
         )
-        for finding in findings:
-            if finding.fix is not None:
-                rebuilder.carry_out(finding.fix, None if topic is None else topic.id)
+        fixes = [finding.fix for finding in findings if finding.fix is not None]
+        for fix in sorted(fixes, key=lambda fix: (_ORDER.index(fix.kind), fix.offset)):
+            rebuilder.carry_out(fix, None if topic is None else topic.id)
 
     @property
     def _quarantine(self) -> Quarantine:

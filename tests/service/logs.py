@@ -35,7 +35,7 @@ def fill(log: sparklog.Log, topic: str, partition: int, count: int, *, first: in
 
 
 def make(path: Path, *, close: bool = True) -> sparklog.Log:
-    """t-0: five segments, the first below its start; t-1: producers; u-0: one segment; all closed."""
+    """t-0: five segments, the first below its start; t-1: producers; u-0: one segment."""
     log = sparklog.open(path, "rw", clock=ManualClock(T0))
     log.create_topic("t", partitions=2, config=SMALL)
     log.create_topic("u", config={"retention.ms": -1})

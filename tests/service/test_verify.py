@@ -3,19 +3,19 @@
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import sparklog
 from sparklog.errors import InvalidRequestError
-from sparklog.format.checkpoint import format_offsets
-from sparklog.format.snapshot import format_snapshot, parse_snapshot
-from sparklog.fs import LOCAL
-from sparklog.log.checkpoints import HIGH_WATERMARK, LOG_START, RECOVERY_POINT, read_offsets
+from sparklog.format.scan import scan
+from sparklog.log.checkpoints import RECOVERY_POINT
+from sparklog.log.cleaning.cleaner import clean_partition
+from sparklog.log.effects import publish_all
 from sparklog.service import Severity, verify
 from tests.oracle import Oracle
+from tests.service.faults import FAULTS, Fault
 from tests.service.logs import SMALL, cut, fill, flip, kept, logs, make, patch, records
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -107,8 +107,6 @@ def test_several_log_dirs(tmp_path: Path) -> None:
 
 
 def test_a_compacted_log(tmp_path: Path) -> None:
-    from sparklog.log.cleaning.cleaner import clean_partition
-
     with sparklog.open(tmp_path, "rw") as log:
         log.create_topic("t", config={**SMALL, "cleanup.policy": "compact"})
         fill(log, "t", 0, 30)
@@ -143,109 +141,19 @@ def test_a_path_that_is_no_directory(tmp_path: Path) -> None:
 # -- derived files ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Fault:
-    """`plant` breaks a log; a finding of `file` must say `what`."""
-
-    name: str
-    file: str
-    what: str
-    plant: Callable[[Path], object]
-    severity: Severity = Severity.DIFFERENCE
-
-
-def _copy(path: Path, source: str, target: str) -> None:
-    shutil.copy(path / source, path / target)
-
-
-def _rewrite_snapshot(path: Path) -> None:
-    """Another sequence number, under a CRC that fits."""
-    file = sorted((path / "t-1").glob("*.snapshot"))[-1]
-    entries = parse_snapshot(file.read_bytes(), str(file))
-    import dataclasses
-
-    changed = [dataclasses.replace(e, last_sequence=e.last_sequence + 1) for e in entries]
-    file.write_bytes(format_snapshot(changed))
-
-
-def _offsets(path: Path, name: str, change: dict[tuple[str, int], int]) -> None:
-    known = read_offsets(LOCAL, str(path), name)
-    (path / name).write_bytes(format_offsets({**known, **change}))
-
-
-S = "00000000000000000024"
-DERIVED = [
-    Fault("index missing", f"{S}.index", "missing", lambda p: (p / "t-0" / f"{S}.index").unlink()),
-    Fault("index flipped", f"{S}.index", "begins at byte", lambda p: flip(p / "t-0" / f"{S}.index", 7, 64)),
-    Fault("index offset flipped", f"{S}.index", "begins at byte", lambda p: flip(p / "t-0" / f"{S}.index", 3, 2)),
-    Fault("index unsorted", f"{S}.index", "goes back", lambda p: patch(p / "t-0" / f"{S}.index", 0, b"\x00\x00\x7f\x00")),
-    Fault("index torn", f"{S}.index", "no multiple", lambda p: cut(p / "t-0" / f"{S}.index", -3)),
-    Fault("index short", f"{S}.index", "nothing is indexed", lambda p: cut(p / "t-0" / f"{S}.index", 8)),
-    Fault("index past the log", f"{S}.index", "points past", lambda p: (p / "t-0" / f"{S}.index").open("ab").write(b"\0\0\0\x7f\0\x01\0\0")),
-    Fault("index zero tail", f"{S}.index", "goes back", lambda p: (p / "t-0" / f"{S}.index").open("ab").write(bytes(64))),
-    Fault("active index zero tail", "48.index", "goes back", lambda p: (p / "t-0" / "00000000000000000048.index").open("ab").write(bytes(64))),
-    Fault("time index missing", f"{S}.timeindex", "missing", lambda p: (p / "t-0" / f"{S}.timeindex").unlink()),
-    Fault("time index empty", f"{S}.timeindex", "last entry has time -1", lambda p: cut(p / "t-0" / f"{S}.timeindex", 0)),
-    Fault("time flipped", f"{S}.timeindex", "first to reach", lambda p: flip(p / "t-0" / f"{S}.timeindex", 7)),
-    Fault("time's offset flipped", f"{S}.timeindex", "first to reach", lambda p: flip(p / "t-0" / f"{S}.timeindex", 11)),
-    Fault("time index without its last", f"{S}.timeindex", "the segment's largest", lambda p: cut(p / "t-0" / f"{S}.timeindex", -12)),
-    Fault("snapshot flipped", f"{S}.snapshot", "crc", lambda p: flip(p / "t-0" / f"{S}.snapshot", 3)),
-    Fault("snapshot missing", f"{S}.snapshot", "missing", lambda p: (p / "t-0" / f"{S}.snapshot").unlink()),
-    Fault("snapshot of producers flipped", "21.snapshot", "crc", lambda p: flip(p / "t-1" / "00000000000000000021.snapshot", 30)),
-    Fault("newest snapshot wrong", "24.snapshot", "has last_sequence", _rewrite_snapshot),
-    Fault("newest snapshot missing", "24.snapshot", "missing", lambda p: (p / "t-1" / "00000000000000000024.snapshot").unlink()),
-    Fault("aborts of nobody", ".txnindex", "others", lambda p: (p / "t-1" / "00000000000000000011.txnindex").write_bytes((0).to_bytes(2, "big") + b"".join(n.to_bytes(8, "big") for n in (7, 11, 13, 14)))),
-    Fault("epochs unreadable", "leader-epoch-checkpoint", "not a number", lambda p: patch(p / "t-0" / "leader-epoch-checkpoint", 2, b"x")),
-    Fault("epochs missing", "leader-epoch-checkpoint", "the file says None", lambda p: (p / "t-0" / "leader-epoch-checkpoint").unlink()),
-    Fault("epochs start late", "leader-epoch-checkpoint", "the file says None", lambda p: (p / "t-1" / "leader-epoch-checkpoint").write_text("0\n1\n0 9\n")),
-    Fault("another epoch", "leader-epoch-checkpoint", "the file says 5", lambda p: (p / "t-1" / "leader-epoch-checkpoint").write_text("0\n1\n5 0\n")),
-    Fault("an epoch too many", "leader-epoch-checkpoint", "no batch has epoch 1", lambda p: (p / "t-1" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 8\n")),
-    Fault("epoch past the end", "leader-epoch-checkpoint", "past the end", lambda p: (p / "t-1" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 800\n")),
-    Fault("metadata missing", "partition.metadata", "missing", lambda p: (p / "t-0" / "partition.metadata").unlink()),
-    Fault("metadata unreadable", "partition.metadata", "version", lambda p: flip(p / "t-0" / "partition.metadata", 0)),
-    Fault("watermarks missing", "sparklog.watermarks", "missing", lambda p: (p / "sparklog.watermarks").unlink()),
-    Fault("watermarks flipped", "sparklog.watermarks", "damaged", lambda p: flip(p / "sparklog.watermarks", -5)),
-    Fault("topics missing", "sparklog.topics", "missing", lambda p: (p / "sparklog.topics").unlink()),
-    Fault("topics flipped", "sparklog.topics", "crc32c", lambda p: flip(p / "sparklog.topics", -30)),
-    Fault("high watermarks unreadable", HIGH_WATERMARK, "not a number", lambda p: patch(p / HIGH_WATERMARK, 0, b"x")),
-    Fault("high watermark low", HIGH_WATERMARK, "the ledger says 60", lambda p: _offsets(p, HIGH_WATERMARK, {("t", 0): 59})),
-    Fault("high watermark high", HIGH_WATERMARK, "the log ends at 60", lambda p: _offsets(p, HIGH_WATERMARK, {("t", 0): 61})),
-    Fault("high watermarks missing", HIGH_WATERMARK, "missing", lambda p: (p / HIGH_WATERMARK).unlink()),
-    Fault("recovery points missing", RECOVERY_POINT, "missing", lambda p: (p / RECOVERY_POINT).unlink()),
-    Fault("recovery point high", RECOVERY_POINT, "the log ends at 60", lambda p: _offsets(p, RECOVERY_POINT, {("t", 0): 1000})),
-    Fault("recovery points torn", RECOVERY_POINT, "should hold", lambda p: cut(p / RECOVERY_POINT, -12)),
-    Fault("log start low", LOG_START, "the ledger says 14", lambda p: _offsets(p, LOG_START, {("t", 0): 13})),
-    Fault("log start high", LOG_START, "the ledger says 14", lambda p: _offsets(p, LOG_START, {("t", 0): 15})),
-    Fault("log start of another", LOG_START, "the ledger says 0", lambda p: _offsets(p, LOG_START, {("u", 0): 2})),
-    Fault("log starts missing", LOG_START, "missing", lambda p: (p / LOG_START).unlink()),
-    Fault("cleaner past the end", "cleaner-offset-checkpoint", "the log ends at 10", lambda p: _offsets(p, "cleaner-offset-checkpoint", {("u", 0): 99})),
-    Fault("a name without an offset", "old.log", "no offset in its name", lambda p: _copy(p / "t-0", f"{S}.log", "old.log")),
-    Fault("a foreign file", "notes.txt", "no file of a log", lambda p: (p / "t-0" / "notes.txt").write_text("mine"), Severity.LEFTOVER),
-    Fault("a half-written file", ".tmp", "no file of a log", lambda p: (p / "t-0" / "leader-epoch-checkpoint.tmp").write_text("0"), Severity.LEFTOVER),
-    Fault("a half-written file of the log", ".tmp", "was cut", lambda p: (p / "sparklog.topics.tmp").write_text("{"), Severity.LEFTOVER),
-    Fault("an index without a log", "36.index", "without a log", lambda p: _copy(p / "u-0", "../t-0/00000000000000000036.index", "00000000000000000036.index"), Severity.LEFTOVER),
-    Fault("a snapshot of no segment", "7.snapshot", "of no segment", lambda p: _copy(p / "u-0", "00000000000000000010.snapshot", "00000000000000000007.snapshot"), Severity.LEFTOVER),
-    Fault("a cleaner's file", ".cleaned", "never finished", lambda p: _copy(p / "t-0", f"{S}.log", f"{S}.log.cleaned"), Severity.LEFTOVER),
-    Fault("a swap", ".swap", "put it in a segment's place", lambda p: _copy(p / "t-0", f"{S}.log", f"{S}.log.swap")),
-    Fault("a tail of zeros", "48.log", "past the end", lambda p: (p / "t-0" / "00000000000000000048.log").open("ab").write(bytes(700))),
-    Fault("a tail of records", "48.log", "past the end", lambda p: (p / "t-0" / "00000000000000000048.log").open("ab").write((p / "t-0" / f"{S}.log").read_bytes())),
-    Fault("a segment past the end", "90.log", "past the end", lambda p: _copy(p / "t-0", f"{S}.log", "00000000000000000090.log")),
-    Fault("damage below the log start", "00000000000000000000.log", "below the log start", lambda p: flip(p / "t-0" / "00000000000000000000.log", 80)),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("fault", DERIVED, ids=lambda f: f.name)
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f.name)
 def test_a_fault_is_found_and_repaired(fault: Fault, log: Path, oracle: Oracle) -> None:
     before = records(log)
-    fault.plant(log)
+    fault.plant(log / fault.file)
     planted = kept(log)
     report = verify(log)
     assert kept(log) == planted, "it only reads"
-    hits = [f for f in report.findings if f.file.endswith(fault.file) and fault.what in f.what]
-    assert len(hits) == 1, str(report)
-    assert hits[0].severity is fault.severity
-    assert hits[0].repair is not None
     assert len(report.findings) == 1, str(report)
+    (hit,) = report.findings
+    assert hit.file == str(log / fault.file)
+    assert fault.what in hit.what
+    assert hit.severity is fault.severity
+    assert hit.repair is not None
     assert report.ok == (fault.severity is Severity.LEFTOVER)
 
     report = verify(log, repair=True)
@@ -275,12 +183,18 @@ def _nothing_is_lost(before: dict[str, bytes], after: dict[str, bytes]) -> None:
             assert data == kept_ or (data.startswith(kept_) and data[len(kept_) :] in held), name
 
 
-def test_two_repairs_at_once_are_one(log: Path) -> None:
-    for fault in DERIVED[:9]:
-        fault.plant(log) if fault.name in ("time flipped", "index missing") else None
-    (log / "sparklog.watermarks").unlink()
-    assert verify(log, repair=True).ok
-    assert verify(log).findings == []
+def test_many_faults_are_repaired_at_once(log: Path) -> None:
+    before = records(log)
+    files: set[str] = set()
+    for fault in sorted(FAULTS, key=lambda f: (log / f.file).exists()):  # copies first
+        if fault.file not in files and fault.name != "a snapshot of what came before":
+            files.add(fault.file)
+            fault.plant(log / fault.file)
+    assert len(verify(log).findings) >= len(files) > 20
+    report = verify(log, repair=True)
+    assert report.ok, str(report)
+    assert verify(log).ok
+    assert records(log) == before
 
 
 def test_a_log_dir_with_a_foreign_directory_is_warned_of(log: Path) -> None:
@@ -302,8 +216,6 @@ def test_another_topics_id_is_no_repair(log: Path) -> None:
 
 def _batches(path: Path) -> list[tuple[int, int, int, int]]:
     """(position, size, first, end) of each batch."""
-    from sparklog.format.scan import scan
-
     table = scan(path.read_bytes(), path=str(path)).table
     return [
         (int(r["position"]), int(r["size"]), int(r["base_offset"]), int(r["last_offset"]) + 1)
@@ -431,8 +343,6 @@ def test_a_ledger_that_contradicts_itself(tmp_path: Path) -> None:
             state = session.ledger.log.state
         assert "closed" not in report.situation
         assert state.end > 0
-        from sparklog.log.effects import publish_all
-
         with session.exclusive():
             publish_all(session)
         report = verify(tmp_path / "log")
