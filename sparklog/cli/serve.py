@@ -30,7 +30,8 @@ def serve(path: str, options: Sequence[str], once: bool, dry_run: bool, as_json:
 
     Several may run; one at a time does the work, the others stand by.
     """
-    service: Any = importlib.import_module("sparklog.service").Service(path, options=_read(options))
+    known = _read(options)
+    service: Any = importlib.import_module("sparklog.service").Service(path, options=known)
     if once or dry_run:
         try:
             report = service.run_once(dry_run=dry_run)
