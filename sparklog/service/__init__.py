@@ -5,11 +5,23 @@
     survey    which partitions have something due, by one stat each
     report    what a round did, or would do
     rounds    the work of one round
-    service   Service: rounds in a daemon thread, or one by `run_once`
+    service   Service: rounds in daemon threads, or one by `run_once`
+    verify    every invariant of a log dir; checks/ has them by noun
+    repair    what verify rebuilds from the log, and what it puts into quarantine
 """
 
+from sparklog.service.checks.report import Finding, Severity, Verification
 from sparklog.service.options import ServiceOptions
 from sparklog.service.report import Report
 from sparklog.service.service import Service
+from sparklog.service.verify import verify
 
-__all__ = ["Report", "Service", "ServiceOptions"]
+__all__ = [
+    "Finding",
+    "Report",
+    "Service",
+    "ServiceOptions",
+    "Severity",
+    "Verification",
+    "verify",
+]

@@ -26,14 +26,17 @@ from sparklog.log.cleaning.rewrite import Rewritten, rewrite
 from sparklog.log.retention import Due
 from sparklog.log.retiring import Key, delete_due, places, roll
 from sparklog.log.session import Session
+from sparklog.log.space import below_floor
 from sparklog.log.walk import joined, segment_bases
 from sparklog.service.lease import Lease, StoodBack
 from sparklog.service.options import ServiceOptions
 from sparklog.service.report import Deleted, Report
 from sparklog.service.survey import Survey
+from sparklog.service.upkeep import floors, upkeep
 
 Map = Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]
 _LOGGER: Final = logging.getLogger("sparklog.service")
+_HURRY_EVERY_MS: Final = 10_000
 
 
 class Rounds:
@@ -58,19 +61,29 @@ class Rounds:
         self._pending: dict[str, int] = {}  # retired file -> when it may be unlinked (ms)
         self._uncleanable: dict[Key, str] = {}  # partition -> why
         self._announced = False
+        self._hurried_ms = 0
 
     # --- roll and retention ------------------------------------------------------------------
 
     def must_hurry(self, now_ms: int) -> bool:
-        """Whether retention can't wait for its turn: a disk is nearly full."""
-        return False
+        """Whether retention can't wait for its turn: a disk is nearly full. Asked at every look."""
+        if now_ms - self._hurried_ms < _HURRY_EVERY_MS:
+            return False
+        short = below_floor(self._session)
+        if short:
+            self._hurried_ms = now_ms
+            _LOGGER.warning(
+                "%s: %d bytes free, %d wanted (log.min.free.bytes): retention runs now",
+                short[0].directory, short[0].free_bytes, short[0].floor_bytes,
+            )  # fmt: skip
+        return bool(short)
 
     def retain(self, report: Report) -> None:
         """Close idle segments, delete what is due."""
         session, now = self._session, report.time_ms
         with session.locked():
             known = places(session)
-        wanted: dict[Key, int | None] = {}
+            wanted = floors(session, now_ms=now)
         due = self._survey.due(known, wanted, now_ms=now)
         for key, base in self._survey.idle(known, now_ms=now).items():
             with self._noting(report, key):
@@ -81,8 +94,15 @@ class Rounds:
             self._announce(due, dry_run=report.dry_run)
         if report.dry_run:
             report.deleted += [_deleted(key, found) for key, found in due.items()]
-            return
-        left = {key: wanted.get(key) for key in due}
+        else:
+            self._delete({key: wanted.get(key) for key in due}, report)
+        report.notes += upkeep(
+            session, now_ms=now,
+            ledger_retention_ms=self._options.ledger_retention_ms, dry_run=report.dry_run,
+        )  # fmt: skip
+
+    def _delete(self, left: dict[Key, int | None], report: Report) -> None:
+        session, now = self._session, report.time_ms
         while left:
             with self._noting(report, *left):
                 self._lease.check()

@@ -49,7 +49,7 @@ class Survey:
         self._seen: dict[Key, _Seen] = {}
 
     def due(
-        self, places: Mapping[Key, Place], floors: Mapping[Key, int | None], *, now_ms: int
+        self, places: Mapping[Key, Place], floors: Mapping[Key, int], *, now_ms: int
     ) -> dict[Key, Due]:
         """Return the partitions where something may be due; it is decided under the lock.
 

@@ -125,7 +125,8 @@ def reopen_rows(scratch: Path, gigabytes: float) -> Iterator[Row]:
     with log.session.locked():
         took = time.perf_counter() - began
     yield Row(
-        f"recover {size / 1e9:.0f} GB after a power cut", f"{took:.2f} s, {size / took / 1e9:.1f} GB/s",
+        f"recover {size / 1e9:.0f} GB after a power cut",
+        f"{took:.2f} s, {size / took / 1e9:.1f} GB/s",
         beside="all of it scanned; Kafka's: see the engine's table",
     )  # fmt: skip
     log.close()
@@ -136,7 +137,8 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=10_000)
     parser.add_argument("--gigabytes", type=float, default=10)
     given, _ = parser.parse_known_args()
-    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
     scratch = Path(tempfile.mkdtemp(prefix="sparklog-bench-"))
     try:
         print_rows("Service, locks", lock_rows(scratch))

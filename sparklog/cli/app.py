@@ -1,0 +1,60 @@
+"""The commands as one group, and what becomes of errors: one line, an exit code, no traceback."""
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+import sparklog
+from sparklog.cli.output import EXIT_FAILED, EXIT_MISUSED
+from sparklog.cli.serve import serve
+from sparklog.cli.verify import verify
+from sparklog.errors import InvalidRequestError, SparklogError
+
+_EPILOG: Final = (
+    "Exit codes: 0 all is well; 1 damage or a difference was found, or the command failed; "
+    "2 wrong use. Completion for bash: eval \"$(_SPARKLOG_COMPLETE=bash_source sparklog)\" "
+    "(zsh_source, fish_source likewise)."
+)
+
+
+@click.group(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(sparklog.__version__, prog_name="sparklog", message="%(prog)s %(version)s")
+@click.option("-v", "--verbose", count=True, help="Say what is done; twice: everything.")
+def app(verbose: int) -> None:
+    """Tools for a sparklog log directory (several joined by ",")."""
+    level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("sparklog").setLevel(level)
+
+
+app.add_command(verify)
+app.add_command(serve)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit code."""
+    try:
+        code = app.main(args=arguments, prog_name="sparklog", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:
+        return _say("stopped", 130)
+    except BrokenPipeError:  # `sparklog ... | head`: the reader has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    except InvalidRequestError as error:
+        return _say(str(error), EXIT_MISUSED)
+    except SparklogError as error:
+        return _say(str(error), EXIT_FAILED)
+    return int(code or 0)
+
+
+def _say(text: str, code: int) -> int:
+    click.echo(f"sparklog: {' '.join(text.split())}", err=True)
+    return code

@@ -1,0 +1,97 @@
+"""What commands print: tables for people, one JSON document for scripts."""
+
+import json
+import os
+import sys
+from typing import Any, Final
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from sparklog.service import Finding, Severity, Verification
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_MISUSED: Final = 2
+_PIPED_COLUMNS: Final = 200  # where no terminal says how wide it is
+_STYLES: Final = {
+    Severity.DAMAGE: "bold red",
+    Severity.DIFFERENCE: "yellow",
+    Severity.LEFTOVER: "cyan",
+    Severity.WARNING: "magenta",
+}
+
+
+def console(*, err: bool = False) -> Console:
+    """A console as wide as the terminal, or wide enough for `grep`."""
+    stream = sys.stderr if err else sys.stdout
+    return Console(
+        file=stream, width=None if stream.isatty() else _PIPED_COLUMNS, highlight=False
+    )
+
+
+def print_json(document: Any) -> None:
+    """Print one JSON document."""
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def print_report(report: Verification) -> None:
+    """Print what a verification found, a row each, and what was or would be done."""
+    out = console()
+    counts = ", ".join(f"{n} {name}" for name, n in report.counts().items() if n)
+    out.print(
+        f"{','.join(report.directories)} ({report.situation}): {report.partitions} partitions, "
+        f"{report.segments} segments, {_size(report.bytes)} in {report.took_ms / 1000:.1f} s",
+        markup=False,
+    )
+    if report.findings:
+        out.print(_table(report))
+    for line in report.done:
+        out.print(f"done: {line}", markup=False)
+    if report.refused is not None:
+        out.print(f"not repaired: {report.refused}", markup=False)
+    verdict = "ok" if report.ok else "NOT OK"
+    out.print(f"{verdict}: {counts or 'nothing found'}", style="green" if report.ok else "red")
+
+
+def _table(report: Verification) -> Table:
+    table = Table(show_lines=False, expand=False)
+    for name in ("severity", "file", "where", "what", "repair"):
+        table.add_column(name, overflow="fold")
+    for finding in report.findings:
+        repair = "done" if finding.repaired else finding.repair or "-"
+        table.add_row(
+            Text(str(finding.severity), style=_STYLES[finding.severity]),
+            Text(_file(report, finding)),
+            Text(_where(finding)),
+            Text(finding.what),
+            Text(repair),
+        )
+    return table
+
+
+def _file(report: Verification, finding: Finding) -> str:
+    """The path below its log dir; of several dirs, the dir's name first."""
+    for directory in report.directories:
+        if finding.file.startswith(directory + os.sep):
+            name = os.path.relpath(finding.file, directory)
+            several = len(report.directories) > 1
+            return os.path.join(os.path.basename(directory), name) if several else name
+    return finding.file
+
+
+def _where(finding: Finding) -> str:
+    parts = [] if finding.position is None else [f"byte {finding.position}"]
+    if finding.first is not None:
+        parts.append(f"offsets [{finding.first}, {'?' if finding.end is None else finding.end})")
+    return ", ".join(parts)
+
+
+def _size(count: int) -> str:
+    size, units = float(count), ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while size >= 1024 and len(units) > 1:
+        size /= 1024
+        units.pop(0)
+    return f"{count} bytes" if units[0] == "bytes" else f"{size:.1f} {units[0]}"

@@ -1,0 +1,90 @@
+"""`sparklog serve`: the service without Spark."""
+
+import contextlib
+import logging
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from types import FrameType
+
+import click
+
+from sparklog.cli.output import EXIT_FAILED, EXIT_OK, print_json
+from sparklog.service import Service
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@click.command()
+@click.argument("path")
+@click.option(
+    "--option", "options", multiple=True, metavar="KEY=VALUE",
+    help="An option of the service under Kafka's name; may be given several times.",
+)  # fmt: skip
+@click.option("--once", is_flag=True, help="Do one whole round and stop.")
+@click.option("--dry-run", is_flag=True, help="Show what one round would do; changes nothing.")
+@click.option("--json", "as_json", is_flag=True, help="JSON instead of text.")
+def serve(path: str, options: Sequence[str], once: bool, dry_run: bool, as_json: bool) -> int:
+    """Keep the log at PATH in shape: roll, expire, compact; until SIGTERM or SIGINT.
+
+    Several may run; one at a time does the work, the others stand by.
+    """
+    known = _read(options)
+    for part in path.split(","):
+        if not os.path.isdir(part):
+            raise click.BadParameter(f"{part} is no directory", param_hint="PATH")
+    service = Service(path, options=known)
+    if once or dry_run:
+        try:
+            report = service.run_once(dry_run=dry_run)
+        finally:
+            service.close()
+        if as_json:
+            print_json(report.to_dict())
+        else:
+            click.echo(str(report))
+        return EXIT_FAILED if report.errors else EXIT_OK
+    with _stop_signal() as stop, service:
+        _tell("serving", path, as_json=as_json)
+        stop.wait()
+    _tell("stopped", path, as_json=as_json)
+    return EXIT_OK
+
+
+def _read(options: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for option in options:
+        key, equals, value = option.partition("=")
+        if not equals or not key.strip():
+            raise click.BadParameter(f"{option!r}: want key=value", param_hint="--option")
+        found[key.strip()] = value.strip()
+    return found
+
+
+def _tell(event: str, path: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"event": event, "path": path})
+    else:
+        click.echo(f"{event} {path}", err=True)
+
+
+@contextlib.contextmanager
+def _stop_signal() -> Iterator[threading.Event]:
+    """Give an event that SIGTERM and SIGINT set; a second one ends the process at once."""
+    stop = threading.Event()
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def handle(number: int, _: FrameType | None) -> None:
+        _LOGGER.info("%s: stopping", signal.Signals(number).name)
+        stop.set()
+        for known, handler in before.items():
+            signal.signal(known, handler)
+
+    for number in before:
+        signal.signal(number, handle)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

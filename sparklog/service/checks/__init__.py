@@ -1,0 +1,1 @@
+"""What must hold in a log dir, one module a noun. Everything here only reads."""

@@ -1,0 +1,118 @@
+"""Kafka's checkpoint files of each log dir against the ledger, or a broker's own logs."""
+
+from collections.abc import Mapping
+
+from sparklog.errors import DataCorruptionError
+from sparklog.format.checkpoint import parse_offsets
+from sparklog.fs import FileSystem, read_bytes
+from sparklog.log.checkpoints import CLEANER, HIGH_WATERMARK, LOG_START, RECOVERY_POINT
+from sparklog.log.ledger import LEDGER
+from sparklog.log.walk import joined
+from sparklog.service.checks.partition import Checked
+from sparklog.service.checks.report import Findings, FixKind, Severity
+from sparklog.service.checks.truth import Key, Offsets, Situation, Truth
+
+NAMES = (RECOVERY_POINT, LOG_START, HIGH_WATERMARK, CLEANER)
+Checkpoints = dict[tuple[int, str], Offsets | None]
+"""{(number of the log dir, file name): its entries, None if it is missing or can't be read}"""
+
+
+def read_checkpoints(fs: FileSystem, truth: Truth, out: Findings) -> Checkpoints:
+    """Read all of them; what can't be read is reported."""
+    found: Checkpoints = {}
+    for number, directory in enumerate(truth.directories):
+        for name in NAMES:
+            path = joined(directory, name)
+            found[number, name] = None
+            try:
+                raw = read_bytes(fs, path)
+                found[number, name] = parse_offsets(raw, path=path) if raw else {}
+            except FileNotFoundError:
+                pass
+            except DataCorruptionError as error:
+                out.add(Severity.DIFFERENCE, path, error.reason, fix=FixKind.CHECKPOINT)
+    return found
+
+
+def check_checkpoints(
+    truth: Truth, known: Checkpoints, checked: Mapping[Key, Checked], out: Findings
+) -> None:
+    """Compare them with where the logs begin and end."""
+    for number, directory in enumerate(truth.directories):
+        mine = {key: c for key, c in checked.items() if truth.found.get(key) == number}
+        for name in NAMES:
+            offsets = known[number, name]
+            if offsets is None:
+                continue
+            path = joined(directory, name)
+            fault = _above(offsets, mine, name)
+            if fault is None and truth.situation.is_ours:
+                fault = _against_ledger(truth, name, offsets, mine)
+            if fault is not None:
+                out.add(_severity(truth, name), path, fault, fix=FixKind.CHECKPOINT)
+        if truth.situation is Situation.CLOSED:
+            for name in (RECOVERY_POINT, LOG_START, HIGH_WATERMARK):
+                if known[number, name] is None and not out_has(out, joined(directory, name)):
+                    out.add(
+                        Severity.DIFFERENCE, joined(directory, name), "it is missing",
+                        fix=FixKind.CHECKPOINT,
+                    )  # fmt: skip
+        if truth.situation is Situation.BROKER:
+            _warn_below(known[number, HIGH_WATERMARK], mine, joined(directory, HIGH_WATERMARK), out)
+
+
+def out_has(out: Findings, path: str) -> bool:
+    """Tell whether something was said of a file."""
+    return any(f.file == path for f in out.found)
+
+
+def _severity(truth: Truth, name: str) -> Severity:
+    carried_out = name != LOG_START or truth.situation is not Situation.CRASHED
+    return Severity.DIFFERENCE if carried_out else Severity.LEFTOVER
+
+
+def _above(offsets: Offsets, mine: Mapping[Key, Checked], name: str) -> str | None:
+    for key, offset in sorted(offsets.items()):
+        known = mine.get(key)
+        if offset < 0:
+            return f"it gives {key[0]}-{key[1]} the offset {offset}"
+        if known is not None and offset > known.end:
+            return f"it gives {key[0]}-{key[1]} the offset {offset}, the log ends at {known.end}"
+    return None
+
+
+def _against_ledger(
+    truth: Truth, name: str, offsets: Offsets, mine: Mapping[Key, Checked]
+) -> str | None:
+    state = truth.state
+    if state is None or name == CLEANER:
+        return None
+    if name == LOG_START:
+        wanted = {key: state.starts[key] for key in mine if key in state.starts}
+    elif truth.situation is Situation.CLOSED:
+        wanted = {key: truth.ledger_end if key == LEDGER else c.part.end for key, c in mine.items()}
+    else:
+        return None
+    for key, offset in sorted(wanted.items()):
+        if offsets.get(key, 0 if name == LOG_START else None) != offset:
+            return f"it gives {key[0]}-{key[1]} {offsets.get(key)}, the ledger says {offset}"
+    if name == LOG_START:
+        for key in sorted(offsets.keys() & mine.keys() - wanted.keys()):
+            if offsets[key]:
+                return f"it gives {key[0]}-{key[1]} {offsets[key]}, the ledger says 0"
+    return None
+
+
+def _warn_below(
+    marks: Offsets | None, mine: Mapping[Key, Checked], path: str, out: Findings
+) -> None:
+    for key, known in sorted(mine.items()):
+        mark = None if marks is None else marks.get(key)
+        if mark is not None and mark < known.end:
+            out.add(
+                Severity.WARNING,
+                path,
+                f"{key[0]}-{key[1]} goes on to {known.end}, readers see it up to {mark}",
+                first=mark,
+                end=known.end,
+            )

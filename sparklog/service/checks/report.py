@@ -1,0 +1,223 @@
+"""What a verification found: findings, each with its place and what a repair would do about it."""
+
+import enum
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+
+class Severity(enum.StrEnum):
+    """How bad a finding is; only the first two make a log not ok."""
+
+    DAMAGE = "damage"  # records, or what nobody can derive, are gone or can't be trusted
+    DIFFERENCE = "difference"  # files contradict each other; what is derived can be made anew
+    LEFTOVER = "leftover"  # of a crash or of background work: harmless, or settled by opening
+    WARNING = "warning"  # nothing is wrong, but something will be slow or refused
+
+
+class FixKind(enum.Enum):
+    """What a repair does; the value is the text of the plan."""
+
+    INDEXES = "rebuild the segment's indexes from its log"
+    SNAPSHOT = "set it aside and rebuild it from an older snapshot and the log"
+    EPOCHS = "rebuild it from the batches of the log"
+    METADATA = "set it aside and write it anew from the ledger"
+    CHECKPOINT = "write it anew from what the ledger and the logs say"
+    WATERMARKS = "write it anew from the ledger"
+    TOPICS = "write the topics file anew from the ledger"
+    ASIDE = "move it to quarantine"
+    SEGMENT_ASIDE = "move the segment to quarantine: all of it lies below the log start"
+    TAIL = "move the bytes past the end to quarantine"
+    OPEN = "open the log for writing: recovery settles it"
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """A repair. `offset`: the base of the segment, or the snapshot's offset."""
+
+    kind: FixKind
+    path: str
+    offset: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is not as it should be.
+
+    `file` is a path; `position` the byte in it; `first` and `end` the offsets [first, end) that
+    are concerned, `end` None where it can't be told. `repaired`: by this very call.
+    """
+
+    severity: Severity
+    what: str
+    file: str
+    topic: str | None = None
+    partition: int | None = None
+    position: int | None = None
+    first: int | None = None
+    end: int | None = None
+    fix: Fix | None = None
+    repaired: bool = False
+
+    @property
+    def repair(self) -> str | None:
+        """What a repair would do; None: nothing, the file must come from a copy."""
+        return None if self.fix is None else self.fix.kind.value
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """What makes two findings of different runs the same."""
+        return self.severity, self.file, self.position, self.first, self.what
+
+    def __str__(self) -> str:
+        where = self.file if self.position is None else f"{self.file} at byte {self.position}"
+        if self.first is not None:
+            where += f", offsets [{self.first}, {'?' if self.end is None else self.end})"
+        state = f"{self.severity}, repaired" if self.repaired else str(self.severity)
+        return f"{state}: {where}: {self.what}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON takes them."""
+        fields = asdict(self)
+        fields.pop("fix")
+        return {**fields, "severity": str(self.severity), "repair": self.repair}
+
+
+_SCHEMA: Final = pa.schema(
+    [
+        ("severity", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("file", pa.string()),
+        ("position", pa.int64()),
+        ("first", pa.int64()),
+        ("end", pa.int64()),
+        ("what", pa.string()),
+        ("repair", pa.string()),
+        ("repaired", pa.bool_()),
+    ]
+)
+_BAD: Final = frozenset({Severity.DAMAGE, Severity.DIFFERENCE})
+_RANK: Final = {severity: rank for rank, severity in enumerate(Severity)}
+
+
+@dataclass(slots=True, kw_only=True)
+class Verification:
+    """The result of `verify`.
+
+    `situation`: how the log was found (open, crashed, closed, a broker's). `bytes`: of the logs
+    that were read. `done`: what a repair changed, in its order; `refused`: why it could not begin.
+    """
+
+    directories: list[str]
+    situation: str
+    findings: list[Finding] = field(default_factory=list)
+    partitions: int = 0
+    segments: int = 0
+    bytes: int = 0
+    took_ms: float = 0.0
+    done: list[str] = field(default_factory=list)
+    refused: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether no damage and no difference is left."""
+        return not any(f.severity in _BAD and not f.repaired for f in self.findings)
+
+    @property
+    def plan(self) -> str:
+        """What a repair would do, and what it can't, a line each; "" if there is nothing."""
+        lines = [
+            f"{'done' if f.repaired else f.repair or 'no repair'}: {f}"
+            for f in self.findings
+            if f.severity is not Severity.WARNING
+        ]
+        return "\n".join(lines)
+
+    def counts(self) -> dict[str, int]:
+        """Return {severity: number of findings}."""
+        found = Counter(str(f.severity) for f in self.findings)
+        return {str(severity): found[str(severity)] for severity in Severity}
+
+    def to_table(self) -> pa.Table:
+        """Return the findings, a row each."""
+        return pa.Table.from_pylist([f.to_dict() for f in self.findings], schema=_SCHEMA)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the whole report as JSON takes it."""
+        return {
+            "ok": self.ok,
+            "directories": self.directories,
+            "situation": self.situation,
+            "partitions": self.partitions,
+            "segments": self.segments,
+            "bytes": self.bytes,
+            "took_ms": round(self.took_ms, 1),
+            "counts": self.counts(),
+            "findings": [f.to_dict() for f in self.findings],
+            "done": self.done,
+            "refused": self.refused,
+        }
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{n} {severity}" for severity, n in self.counts().items() if n)
+        head = (
+            f"{','.join(self.directories)} ({self.situation}): {self.partitions} partitions, "
+            f"{self.segments} segments, {self.bytes} bytes: {counts or 'nothing found'}"
+        )
+        refused = [] if self.refused is None else [f"not repaired: {self.refused}"]
+        return "\n".join([head, *map(str, self.findings), *self.done, *refused])
+
+
+class Findings:
+    """Collects findings of one topic, partition or of the log as a whole. Thread-safe."""
+
+    def __init__(self, topic: str | None = None, partition: int | None = None) -> None:
+        self._topic, self._partition = topic, partition
+        self._lock = threading.Lock()
+        self.found: list[Finding] = []
+
+    def add(
+        self,
+        severity: Severity,
+        file: str,
+        what: str,
+        *,
+        position: int | None = None,
+        first: int | None = None,
+        end: int | None = None,
+        fix: FixKind | None = None,
+        offset: int = -1,
+    ) -> None:
+        """Note a finding; `fix` is what a repair would do with `file`."""
+        finding = Finding(
+            severity=severity,
+            what=what,
+            file=file,
+            topic=self._topic,
+            partition=self._partition,
+            position=position,
+            first=first,
+            end=end,
+            fix=None if fix is None else Fix(fix, file, offset),
+        )
+        with self._lock:
+            self.found.append(finding)
+
+    @property
+    def damaged(self) -> bool:
+        """Whether any of them is damage."""
+        return any(f.severity is Severity.DAMAGE for f in self.found)
+
+
+def ordered(findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings, the worst first, then by file and position."""
+    return sorted(
+        findings,
+        key=lambda f: (_RANK[f.severity], os.path.dirname(f.file), f.file, f.position or 0),
+    )

@@ -1,0 +1,153 @@
+"""How a log dir was left, and so what its files must agree with.
+
+| situation | who says where the logs end | what lies past it |
+|--|--|--|
+| open: a session holds it | watermarks, then the ledger up to them | being written: not looked at |
+| crashed: the guard stands, nobody holds it | the ledger | a step that the next open undoes |
+| closed: by us, and nobody came since | the ledger | nothing may |
+| a broker's: another clean mark, or none | its checkpoints and its logs | what it wrote |
+"""
+
+import contextlib
+import enum
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from sparklog.config import TopicConfig
+from sparklog.errors import InvalidRequestError, StorageUnavailableError
+from sparklog.format.names import parse_partition_dir
+from sparklog.fs import FileSystem
+from sparklog.log.guard import KAFKA_LOCK_NAME, is_guarded, was_clean, was_left_by_us
+from sparklog.log.ledger import ledger_path
+from sparklog.log.lock import LOCK_NAME
+from sparklog.log.state import LogState
+
+Key = tuple[str, int]
+Offsets = dict[Key, int]
+NO_LIMIT: Final = 2**63 - 1
+_SESSION: Final = 1  # the byte of sparklog.lock that every session holds, shared
+
+
+class Situation(enum.StrEnum):
+    """See the module's table. BROKER: stopped cleanly; ABANDONED: not; RUNNING: it runs."""
+
+    OPEN = "open"
+    CRASHED = "left by a crash"
+    CLOSED = "closed"
+    BROKER = "a broker's, stopped"
+    ABANDONED = "a broker's, not stopped cleanly"
+    RUNNING = "a running broker's"
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the ledger tells where the logs end."""
+        return self in (Situation.OPEN, Situation.CRASHED, Situation.CLOSED)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether files may change while they are read."""
+        return self in (Situation.OPEN, Situation.RUNNING)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether whoever wrote last also finished."""
+        return self in (Situation.CLOSED, Situation.BROKER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One partition and what must hold for it.
+
+    `end`: where its log must end; for a broker's, how far it must go at least. `gaps_below`:
+    offsets may be missing below it (compaction). `config` is None where only a broker knows it;
+    `interval_bytes` is then, too. `epoch`: the log's leader epoch, None if not known.
+    """
+
+    topic: str
+    partition: int
+    path: str
+    situation: Situation
+    start: int
+    end: int
+    claims: tuple[int, ...] = ()  # a broker's checkpoints, of which some may be wrong
+    gaps_below: int = 0
+    config: TopicConfig | None = None
+    interval_bytes: int | None = None
+    epoch: int | None = None
+    recovery_point: int = 0
+    exact: bool = True  # sparklog wrote all of it: indexes are just what a rebuild gives
+
+    @property
+    def key(self) -> Key:
+        """(topic, partition)."""
+        return self.topic, self.partition
+
+
+@dataclass(slots=True)
+class Truth:
+    """A log dir as its ledger and its listing have it. `state` is None without a ledger."""
+
+    directories: list[str]
+    situation: Situation
+    found: dict[Key, int] = field(default_factory=dict)  # number of the log dir
+    state: LogState | None = None
+    ledger_end: int = 0
+    intervals: dict[str, int] = field(default_factory=dict)  # largest index.interval.bytes so far
+
+    @property
+    def home(self) -> str:
+        """The first log dir."""
+        return self.directories[0]
+
+    def path(self, key: Key) -> str:
+        """Return a partition's directory."""
+        number = self.found.get(key)
+        if number is None:
+            number = 0 if self.state is None else self.state.topics[key[0]].dirs[key[1]]
+        # A log dir that wasn't given is missed beside the first one.
+        directory = self.directories[number if number < len(self.directories) else 0]
+        return os.path.join(directory, f"{key[0]}-{key[1]}")
+
+
+def situation_of(fs: FileSystem, directories: Sequence[str]) -> Situation:
+    """Tell how the log was left. Takes a lock for a moment where a lock file is; writes nothing."""
+    home = directories[0]
+    if is_guarded(fs, home):
+        held = _is_held(fs, os.path.join(home, LOCK_NAME), first=_SESSION, length=1)
+        return Situation.OPEN if held else Situation.CRASHED
+    if fs.is_dir(ledger_path(home)) and was_left_by_us(fs, directories):
+        return Situation.CLOSED
+    if any(_is_held(fs, os.path.join(d, KAFKA_LOCK_NAME), first=0, length=0) for d in directories):
+        return Situation.RUNNING
+    return Situation.BROKER if was_clean(fs, directories) else Situation.ABANDONED
+
+
+def _is_held(fs: FileSystem, path: str, *, first: int, length: int) -> bool:
+    try:
+        file = fs.open_lock(path, create=False)
+    except FileNotFoundError:
+        return False
+    except StorageUnavailableError:  # no permission: who may not write may still look
+        return first == _SESSION
+    with contextlib.closing(file):
+        # Sessions hold theirs shared, a broker its own exclusively.
+        return not file.try_lock(first, length, exclusive=first == _SESSION)
+
+
+def listing(fs: FileSystem, directories: Sequence[str]) -> dict[Key, int]:
+    """Return {(topic, partition): number of its log dir}; the first one where it lies in two."""
+    found: dict[Key, int] = {}
+    for number, directory in enumerate(directories):
+        try:
+            names = fs.listdir(directory)
+        except FileNotFoundError:
+            raise InvalidRequestError(
+                f"{directory} does not exist: give the directory of a log"
+            ) from None
+        for name in names:
+            key = parse_partition_dir(name)
+            if key is not None and fs.is_dir(os.path.join(directory, name)):
+                found.setdefault(key, number)
+    return found

@@ -1,0 +1,225 @@
+"""`verify`: every invariant of a log dir, however it was left; and what can be repaired, is."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Final
+
+from sparklog.clock import Clock, monotonic_ms, pause, system_clock
+from sparklog.config import LogOptions
+from sparklog.fs import LOCAL, FileSystem
+from sparklog.log.ledger import LEDGER, LEDGER_TOPIC
+from sparklog.log.log import split_path
+from sparklog.service.checks.checkpoints import Checkpoints, check_checkpoints, read_checkpoints
+from sparklog.service.checks.ledger import read_ledger
+from sparklog.service.checks.leftovers import check_log_dir
+from sparklog.service.checks.partition import Checked, PartitionCheck
+from sparklog.service.checks.parts import part_of
+from sparklog.service.checks.report import Finding, Findings, Severity, Verification, ordered
+from sparklog.service.checks.truth import (
+    Key,
+    Situation,
+    Truth,
+    listing,
+    situation_of,
+)
+from sparklog.service.repair import Repair
+
+LOOKS_MAX: Final = 4  # at a log that is being written, before what was seen is believed
+_PAUSE_MS: Final = 300
+Progress = Callable[[int, int], None]
+"""Called with (partitions done, partitions in all), from any thread."""
+
+
+def verify(
+    path: str | os.PathLike[str],
+    repair: bool = False,
+    *,
+    options: Mapping[str, object] | None = None,
+    threads: int = 4,
+    progress: Progress | None = None,
+    fs: FileSystem = LOCAL,
+    clock: Clock = system_clock,
+) -> Verification:
+    """Check every invariant of a log dir, or several joined by ",".
+
+    Batches (CRC, offsets, leader epochs), indexes, aborted transactions, producer snapshots,
+    names, the ledger, what is rendered from it, Kafka's checkpoints, leftovers; all without a lock
+    and without a change, whether the log is open elsewhere, closed, left by a crash, or a broker's.
+    What a writer may just be changing is looked at several times.
+
+    With `repair`, what is derived from the log is made anew, durably and by rename: indexes,
+    snapshots, leader epochs, watermarks, topics, checkpoints. What does not belong to the log is
+    moved to plain files `sparklog-quarantine-*` of its log dir. No record is ever removed: damaged
+    ones are reported with their exact range and stay where they are. Needs the log's write lock; a
+    log that was left by a crash is recovered first, by opening it.
+
+    Args:
+        options: log-wide options, as `sparklog.open` takes them (lock.timeout.ms, ...).
+        threads: that many partitions are read at once, some 5 MiB each.
+    Returns: the report; `report.ok` tells whether no damage and no difference is left.
+    Raises: InvalidRequestError for a path that is no directory; StorageUnavailableError.
+    Cost: one pass over all segments, at about the disk's speed.
+    """
+    settings = LogOptions.parse(options or {})
+    verifier = _Verifier(fs, split_path(path), settings, threads, progress)
+    began = monotonic_ms()
+    report = verifier.run()
+    if repair and any(finding.fix is not None for finding in report.findings):
+        done, refused = _repair(fs, clock, settings, report, verifier)
+        after = _Verifier(fs, split_path(path), settings, threads, progress).run()
+        after.findings = _merged(report.findings, after.findings)
+        after.done, after.refused = done, refused
+        report = after
+    report.took_ms = monotonic_ms() - began
+    return report
+
+
+def _repair(
+    fs: FileSystem, clock: Clock, options: LogOptions, report: Verification, verifier: "_Verifier"
+) -> tuple[list[str], str | None]:
+    parts = {
+        key: replace(checked.part, end=checked.end) for key, checked in verifier.checked.items()
+    }
+    repair = Repair(fs, clock, options, verifier.truth, parts, report.findings)
+    refused = repair.run()
+    return repair.done, refused
+
+
+def _merged(before: Iterable[Finding], after: list[Finding]) -> list[Finding]:
+    """Return what is left, with what was found before and is gone now marked as repaired."""
+    left = {finding.place for finding in after}
+    gone = [
+        _repaired(finding)
+        for finding in before
+        if finding.place not in left and finding.fix is not None
+    ]
+    return ordered([*after, *gone])
+
+
+def _repaired(finding: Finding) -> Finding:
+    return replace(finding, repaired=True)
+
+
+class _Verifier:
+    """One look at a log, or several where it moves."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directories: list[str],
+        options: LogOptions,
+        threads: int,
+        progress: Progress | None,
+    ) -> None:
+        self._fs, self._directories, self._options = fs, directories, options
+        self._threads, self._progress = threads, progress
+        self._checkpoints: Checkpoints = {}
+        self.checked: dict[Key, Checked] = {}
+        self.truth = Truth(directories, Situation.CLOSED)
+
+    def run(self) -> Verification:
+        """Verify; partitions with findings in a live log are looked at again."""
+        general = self._look(None)
+        for _ in range(1, LOOKS_MAX):
+            suspects = {key for key, c in self.checked.items() if _is_suspect(c.out)}
+            if not self.truth.situation.is_live or not (suspects or _is_suspect(general)):
+                break
+            pause(_PAUSE_MS)
+            general = self._look(suspects)
+        return self._report(general)
+
+    def _look(self, suspects: set[Key] | None) -> Findings:
+        """Read ledger and listing; check all partitions, or those of `suspects` again."""
+        general = Findings()
+        fs = self._fs
+        self.truth = truth = Truth(self._directories, situation_of(fs, self._directories))
+        truth.found = listing(fs, self._directories)
+        read_ledger(fs, truth, general)
+        self._checkpoints = read_checkpoints(fs, truth, general)
+        keys = self._keys(general)
+        before = self.checked
+        again = [key for key in keys if suspects is None or key in suspects or key not in before]
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="sparklog-verify") as pool:
+            for number, checked in enumerate(pool.map(self._check, again), 1):
+                before[checked.part.key] = checked
+                if self._progress is not None:
+                    self._progress(number, len(again))
+        self.checked = {key: before[key] for key in keys}
+        check_checkpoints(truth, self._checkpoints, self.checked, general)
+        for directory in self._directories:
+            check_log_dir(fs, directory, truth.situation, general)
+        return general
+
+    def _keys(self, general: Findings) -> list[Key]:
+        """Return the partitions to check; those that are missing are reported."""
+        truth, keys = self.truth, []
+        known = set() if truth.state is None else set(truth.state.ends)
+        for key in sorted(truth.found):
+            if key in known or key == LEDGER or not truth.situation.is_ours or truth.state is None:
+                keys.append(key)
+            elif truth.situation is Situation.CLOSED:
+                general.add(
+                    Severity.WARNING, truth.path(key),
+                    "the ledger does not know this partition; the next open takes it over",
+                )  # fmt: skip
+            elif truth.situation is Situation.CRASHED:
+                general.add(
+                    Severity.LEFTOVER, truth.path(key), "made or dropped by a step that was cut"
+                )
+        if truth.situation.is_ours:
+            self._note_missing(known - truth.found.keys(), general)
+        return keys
+
+    def _note_missing(self, missing: set[Key], general: Findings) -> None:
+        state = self.truth.state
+        assert state is not None or not missing
+        for key in sorted(missing):
+            assert state is not None
+            start, end = state.starts.get(key, 0), state.ends[key]
+            general.add(
+                Severity.DAMAGE if end > start else Severity.DIFFERENCE,
+                self.truth.path(key),
+                "the partition's directory is missing; restore it from a copy, or give all log "
+                "dirs of this log",
+                first=start,
+                end=end,
+            )
+
+    def _check(self, key: Key) -> Checked:
+        truth = self.truth
+        part = part_of(self._fs, truth, self._checkpoints, key)
+        topic = None if truth.state is None else truth.state.topics.get(key[0])
+        topic_id = topic.id if topic is not None and truth.situation.is_ours else None
+        check = PartitionCheck(
+            self._fs,
+            part,
+            topic_id=topic_id,
+            expiration_ms=self._options.producer_id_expiration_ms,
+        )
+        try:
+            checked = check.run()
+        except FileNotFoundError as error:
+            checked = check.result
+            checked.out.add(
+                Severity.DIFFERENCE, error.filename or part.path, "it went away while it was read"
+            )
+        return checked
+
+    def _report(self, general: Findings) -> Verification:
+        found = list(general.found)
+        for checked in self.checked.values():
+            found += checked.out.found
+        return Verification(
+            directories=self._directories,
+            situation=str(self.truth.situation),
+            findings=ordered(found),
+            partitions=sum(key[0] != LEDGER_TOPIC for key in self.checked),
+            segments=sum(c.segments for c in self.checked.values()),
+            bytes=sum(c.bytes for c in self.checked.values()),
+        )
+
+
+def _is_suspect(out: Findings) -> bool:
+    return any(f.severity in (Severity.DAMAGE, Severity.DIFFERENCE) for f in out.found)

@@ -1,0 +1,228 @@
+"""The command line as users and scripts meet it: output, exit codes, signals, missing libraries."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+import sparklog.service
+from sparklog.cli.app import run
+from sparklog.errors import LogLockedError
+from tests.service.logs import flip, kept, logs, make
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cli") / "log"
+    make(path)
+    return path
+
+
+@pytest.fixture
+def log(template: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(template, tmp_path / "log"))
+
+
+def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "sparklog.cli", *arguments],
+        capture_output=True, text=True, env={**os.environ, **environment}, timeout=120,
+    )  # fmt: skip
+
+
+# -- verify ----------------------------------------------------------------------------------------
+
+
+def test_a_good_log(log: Path) -> None:
+    done = command("verify", str(log))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"{log} (closed): 3 partitions, 10 segments, ")
+    assert done.stdout.endswith("ok: nothing found\n")
+
+
+def test_a_repair_in_steps(log: Path, capsys: Capture) -> None:
+    (log / "t-0" / "00000000000000000024.index").unlink()
+    before = kept(log)
+    assert run(["verify", str(log)]) == 1
+    text = capsys.readouterr().out
+    assert "t-0/00000000000000000024.index" in text
+    assert "rebuild the segment's indexes" in text
+    assert text.endswith("NOT OK: 1 difference\n")
+    assert run(["verify", str(log), "--repair", "--dry-run"]) == 1
+    assert kept(log) == before
+    capsys.readouterr()
+    assert run(["verify", str(log), "--repair"]) == 0
+    text = capsys.readouterr().out
+    assert "done: rebuilt " in text
+    assert text.endswith("ok: 1 difference\n")
+    assert run(["verify", str(log)]) == 0
+
+
+def test_damage_as_json(log: Path, capsys: Capture) -> None:
+    flip(logs(log / "t-0")[2], 150)
+    assert run(["verify", str(log), "--json", "--threads", "1"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["ok"], found["counts"]["damage"]) == (False, 1)
+    (finding,) = found["findings"]
+    assert finding["file"] == str(logs(log / "t-0")[2])
+    assert (finding["first"], finding["end"], finding["repair"]) == (26, 28, None)
+
+
+def test_markup_in_a_path_is_no_markup(log: Path, tmp_path: Path, capsys: Capture) -> None:
+    odd = tmp_path / "[red]x"
+    log.rename(odd)
+    (odd / "t-0" / "[bold]").write_text("")
+    assert run(["verify", str(odd)]) == 0
+    text = capsys.readouterr().out
+    assert "[red]x" in text
+    assert "t-0/[bold]" in text
+
+
+def test_a_reader_that_has_enough(log: Path) -> None:
+    """`sparklog verify ... | head -1` ends without a traceback."""
+    line = f"{sys.executable} -m sparklog.cli verify {log} --json | head -c 1"
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("{", "")
+
+
+# -- wrong use and errors --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["verify"], "Missing argument 'PATH'"),
+        (["verify", "nowhere"], "does not exist"),
+        (["verify", "a,,b"], "want a directory"),
+        (["verify", ".", "--threads", "0"], "0 is not in the range"),
+        (["verify", ".", "--what"], "No such option"),
+        (["fix"], "No such command"),
+        (["serve", ".", "--option", "retention"], "want key=value"),
+    ],
+)
+def test_wrong_use_is_2(
+    arguments: list[str], says: str, tmp_path: Path, monkeypatch: Any, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(arguments) == 2
+    said = capsys.readouterr()
+    assert says in said.err
+    assert said.out == ""
+    assert "Traceback" not in said.err
+
+
+def test_help_and_version(capsys: Capture) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"sparklog {sparklog.__version__}\n"
+    assert run(["verify", "-h"]) == 0
+    assert "--repair" in capsys.readouterr().out
+
+
+def test_without_the_extra(tmp_path: Path) -> None:
+    """The core imports, and the command says what to install."""
+    for name in ("click", "rich"):
+        (tmp_path / f"{name}.py").write_text(
+            f"raise ModuleNotFoundError('there is none', name={name!r})"
+        )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = command("verify", "x", PYTHONPATH=path)
+    assert done.returncode == 2
+    assert "pip install 'sparklog[cli]'" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    code = "import sparklog, sparklog.service; print(sparklog.service.verify.__name__)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout == "verify\n"
+
+
+# -- serve -----------------------------------------------------------------------------------------
+
+
+class FakeReport:
+    def to_dict(self) -> dict[str, Any]:
+        return {"rolled": 1}
+
+    def __str__(self) -> str:
+        return "rolled 1 segment"
+
+
+class FakeService:
+    """Takes the place of the service: what the command does with it is what counts here."""
+
+    calls: ClassVar[list[Any]] = []
+    failure: ClassVar[Exception | None] = None
+
+    def __init__(self, path: str, *, options: Mapping[str, str] = {}, map: Any = None) -> None:
+        self.calls.append((path, dict(options)))
+
+    def run_once(self, now: int | None = None, dry_run: bool = False) -> FakeReport:
+        self.calls.append(("run_once", dry_run))
+        if self.failure is not None:
+            raise self.failure
+        return FakeReport()
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+    def __enter__(self) -> "FakeService":
+        self.calls.append("start")
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> type[FakeService]:
+    monkeypatch.setattr(FakeService, "calls", [])
+    monkeypatch.setattr(FakeService, "failure", None)
+    monkeypatch.setattr(sparklog.service, "Service", FakeService, raising=False)
+    return FakeService
+
+
+def test_one_round(service: type[FakeService], capsys: Capture) -> None:
+    options = ["--option", "log.retention.hours=1", "--option", "x = y=z"]
+    assert run(["serve", "p", *options, "--once"]) == 0
+    assert capsys.readouterr().out == "rolled 1 segment\n"
+    assert service.calls == [
+        ("p", {"log.retention.hours": "1", "x": "y=z"}), ("run_once", False), "close",
+    ]  # fmt: skip
+
+
+def test_a_preview_as_json(service: type[FakeService], capsys: Capture) -> None:
+    assert run(["serve", "p", "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"rolled": 1}
+    assert service.calls[1:] == [("run_once", True), "close"]
+
+
+def test_an_error_is_one_line(service: type[FakeService], capsys: Capture) -> None:
+    service.failure = LogLockedError("somebody holds it:\n  process 7")
+    assert run(["serve", "p", "--once"]) == 1
+    assert capsys.readouterr().err == "sparklog: somebody holds it: process 7\n"
+    assert service.calls[-1] == "close"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_serving_until_a_signal(
+    number: signal.Signals, service: type[FakeService], capsys: Capture
+) -> None:
+    before = signal.getsignal(number)
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), number))
+    timer.start()
+    assert run(["serve", "p"]) == 0
+    timer.join()
+    assert service.calls == [("p", {}), "start", "close"]
+    assert capsys.readouterr().err == "serving p\nstopped p\n"
+    assert signal.getsignal(number) is before
