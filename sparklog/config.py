@@ -261,7 +261,7 @@ class TopicConfig:
 KEYS: Final[dict[str, Key]] = keys_of(TopicConfig)
 """Kafka's topic key -> its description, in the order of the docs."""
 
-OWN_KEYS: Final = frozenset({"retention.respect.readers"})
+OWN_KEYS: Final = frozenset({"retention.respect.readers", "segment.idle.ms"})
 """Topic keys that Kafka doesn't know: a broker that adopts the log takes no notice of them."""
 
 

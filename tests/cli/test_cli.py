@@ -7,13 +7,15 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pyarrow as pa
 import pytest
 
-import sparklog.service
+import sparklog
 from sparklog.cli.app import run
 from sparklog.errors import LogLockedError
 from tests.service.logs import flip, kept, logs, make
@@ -151,6 +153,8 @@ def test_without_the_extra(tmp_path: Path) -> None:
 
 
 class FakeReport:
+    errors: ClassVar[list[str]] = []
+
     def to_dict(self) -> dict[str, Any]:
         return {"rolled": 1}
 
@@ -185,10 +189,12 @@ class FakeService:
 
 
 @pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch) -> type[FakeService]:
+def service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> type[FakeService]:
+    monkeypatch.chdir(tmp_path)
+    os.mkdir("p")
     monkeypatch.setattr(FakeService, "calls", [])
     monkeypatch.setattr(FakeService, "failure", None)
-    monkeypatch.setattr(sparklog.service, "Service", FakeService, raising=False)
+    monkeypatch.setattr("sparklog.cli.serve.Service", FakeService)
     return FakeService
 
 
@@ -199,6 +205,22 @@ def test_one_round(service: type[FakeService], capsys: Capture) -> None:
     assert service.calls == [
         ("p", {"log.retention.hours": "1", "x": "y=z"}), ("run_once", False), "close",
     ]  # fmt: skip
+
+
+def test_a_real_round(tmp_path: Path, capsys: Capture) -> None:
+    path = str(tmp_path / "log")
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("t", config={"internal.segment.bytes": "200", "retention.ms": "1"})
+        for _ in range(5):
+            log.append("t", pa.table({"value": [b"x" * 100]}))
+    time.sleep(0.01)
+    assert run(["serve", path, "--dry-run"]) == 0
+    assert "would be deleted by retention.ms" in capsys.readouterr().out
+    assert run(["serve", path, "--once", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["deleted"][0]["log_start"] == 5
+    with sparklog.open(path) as log:
+        assert log.offsets("t") == {0: (5, 5)}
+    assert run(["serve", f"{path}-not-there"]) == 2
 
 
 def test_a_preview_as_json(service: type[FakeService], capsys: Capture) -> None:

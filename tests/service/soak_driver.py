@@ -16,7 +16,7 @@ from sparklog.service import Service
 
 ROWS, KEYS, PARTITIONS = 40, 25, 2
 WRITER = "soak"
-SMALL = {"internal.segment.bytes": "4000", "file.delete.delay.ms": "2000"}
+SMALL = {"internal.segment.bytes": "1500", "file.delete.delay.ms": "2000"}
 OPTIONS = {
     "log.initial.task.delay.ms": "0",
     "log.retention.check.interval.ms": "300",
@@ -49,7 +49,7 @@ def newest(last: int) -> dict[str, int]:
 def main(path: str) -> None:
     with sparklog.open(path, "rw") as log, Service(path, options=OPTIONS):
         with suppress(InvalidRequestError):  # they are there already
-            bounded = SMALL | {"retention.bytes": "20000"}
+            bounded = SMALL | {"retention.bytes": "6000"}
             log.create_topic("events", PARTITIONS, bounded, if_not_exists=True)
             compact = SMALL | {"cleanup.policy": "compact"}
             log.create_topic("state", PARTITIONS, compact, if_not_exists=True)

@@ -45,7 +45,7 @@ def soak(path: str, seconds: float, seed: int) -> Counter[str]:
             time.sleep(0.1)
         readers = [start("soak_reader", path) for _ in range(2)]
         while time.monotonic() < until:
-            time.sleep(rng.uniform(0.5, 4))
+            time.sleep(rng.uniform(1, 5))
             assert driver.poll() is None, driver.communicate()[1]
             driver.send_signal(signal.SIGKILL)
             driver.communicate()
@@ -101,5 +101,5 @@ def test_soak(tmp_path: Path, seconds: int) -> None:
     tally = soak(path, seconds, seed)
     check(path, tally)
     print(dict(tally))
-    assert tally["kills"] >= seconds / 8
+    assert tally["kills"] >= 3
     assert tally["records"]
