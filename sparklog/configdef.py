@@ -4,6 +4,7 @@ The counterpart of Kafka's ConfigDef; `sparklog.config` has the options themselv
 """
 
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
@@ -13,6 +14,7 @@ from sparklog.errors import InvalidRequestError
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 LONG_MIN: Final = -(2**63)
+DOUBLE_MAX: Final = sys.float_info.max
 
 _FLOAT: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e-?[0-9]+)?", re.IGNORECASE)
 
@@ -44,6 +46,7 @@ class Key:
         if self.low is None:
             return "text"
         powers: dict[float, str] = {LONG_MIN: "-2^63", INT_MAX: "2^31-1", LONG_MAX: "2^63-1"}
+        powers[DOUBLE_MAX] = "1.8e308"
         low, high = (powers.get(v, str(v)) for v in (self.low or 0, self.high or 0))
         return f"{low}..{high}" + ("" if self.extra is None else f" or {self.extra}")
 
@@ -118,7 +121,8 @@ def markdown(keys: Iterable[Key]) -> str:
     """Return the table of options that the README prints."""
     lines = ["| key | default | valid | also | |", "|--|--|--|--|--|"]
     for key in keys:
-        default = "unlimited" if key.default == LONG_MAX else format_value(key.default)
+        unlimited = key.default in (LONG_MAX, DOUBLE_MAX)
+        default = "unlimited" if unlimited else format_value(key.default)
         also = ", ".join(name for name, _ in key.also)
         lines.append(f"| `{key.name}` | {default} | {key.wanted} | {also} | {key.doc} |")
     return "\n".join(lines) + "\n"

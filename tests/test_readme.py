@@ -5,6 +5,7 @@ from pathlib import Path
 
 from sparklog.config import KEYS, LOG_KEYS
 from sparklog.configdef import markdown
+from sparklog.service.options import SERVICE_KEYS
 from sparklog.sink import options as sink
 from sparklog.source import options as source
 
@@ -25,6 +26,7 @@ def _tables() -> str:
         ("Refused by the sink, and every other `kafka.*`", _refused(sink.REFUSED)),
         ("Topic configs", markdown(KEYS.values())),
         ("The log: `sparklog.open(..., options={...})`", markdown(LOG_KEYS.values())),
+        ("The service: `Service(..., options={...})`", markdown(SERVICE_KEYS.values())),
     ]
     return "\n".join(
         f"<details><summary>{title}</summary>\n\n{table}\n</details>\n" for title, table in parts

@@ -1,16 +1,14 @@
 """Options of the service: Kafka's broker keys by name, and two of our own."""
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
 from sparklog.config import KEYS, LOG_KEYS
-from sparklog.configdef import Key, keys_of, option, read, refuse_unknown
+from sparklog.configdef import DOUBLE_MAX, Key, keys_of, option, read, refuse_unknown
 from sparklog.log.cleaning.options import CleanerOptions
 
 _SECOND_MS: Final = 1000
-_UNLIMITED: Final = sys.float_info.max  # Kafka's default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +42,7 @@ class ServiceOptions:
         doc="Share of an offset map that is filled.",
     )
     cleaner_bytes_per_second: float = option(
-        "log.cleaner.io.max.bytes.per.second", _UNLIMITED, low=1, high=_UNLIMITED,
+        "log.cleaner.io.max.bytes.per.second", DOUBLE_MAX, low=1, high=DOUBLE_MAX,
         doc="Reads and writes (bytes a second) of all cleaner threads together.",
     )
     cleaner_io_buffer_bytes: int = option(
@@ -84,7 +82,7 @@ class ServiceOptions:
         return CleanerOptions(
             dedupe_buffer_bytes=self.cleaner_dedupe_buffer_bytes // max(self.cleaner_threads, 1),
             load_factor=self.cleaner_load_factor,
-            io_max_bytes_per_second=None if rate == _UNLIMITED else rate,
+            io_max_bytes_per_second=None if rate == DOUBLE_MAX else rate,
         )
 
 
