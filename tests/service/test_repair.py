@@ -154,7 +154,7 @@ def test_a_broker_that_did_not_stop(tmp_path: Path) -> None:
 def test_a_killed_writer_leaves_a_log_that_verifies(tmp_path: Path) -> None:
     path = tmp_path / "log"
     make(path)
-    for _ in range(3):
+    for _ in range(2):
         wanted = len(records(path)["u", 0]) + 4
         writer = multiprocessing.get_context("spawn").Process(target=_write, args=(path,))
         writer.start()

@@ -102,9 +102,11 @@ def _against_ledger(
 def _warn_below(
     marks: Offsets | None, mine: Mapping[Key, int], path: str, out: Findings
 ) -> None:
+    if not marks:
+        return  # readers then go as far as the log does
     for key, end in sorted(mine.items()):
-        mark = None if marks is None else marks.get(key)
-        if mark is not None and mark < end:
+        mark = marks.get(key, 0)
+        if mark < end:
             out.add(
                 Severity.WARNING,
                 path,
