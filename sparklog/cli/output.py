@@ -6,6 +6,7 @@ import sys
 from typing import Any, Final
 
 import click
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -16,6 +17,7 @@ EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_MISUSED: Final = 2
 _PIPED_COLUMNS: Final = 200  # where no terminal says how wide it is
+_FILE_COLUMNS: Final = 30  # the names of segments stay whole
 _STYLES: Final = {
     Severity.DAMAGE: "bold red",
     Severity.DIFFERENCE: "yellow",
@@ -57,9 +59,10 @@ def print_report(report: Verification) -> None:
 
 
 def _table(report: Verification) -> Table:
-    table = Table(show_lines=False, expand=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("severity", "file", "where", "what", "repair"):
-        table.add_column(name, overflow="fold")
+        least = _FILE_COLUMNS if name == "file" else None
+        table.add_column(name, overflow="fold", min_width=least)
     for finding in report.findings:
         repair = "done" if finding.repaired else finding.repair or "-"
         table.add_row(

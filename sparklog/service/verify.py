@@ -16,7 +16,7 @@ from sparklog.service.checks.ledger import read_ledger
 from sparklog.service.checks.leftovers import check_log_dir
 from sparklog.service.checks.partition import Checked, PartitionCheck
 from sparklog.service.checks.parts import part_of
-from sparklog.service.checks.report import Finding, Findings, Severity, Verification, ordered
+from sparklog.service.checks.report import BAD, Finding, Findings, Verification, Severity, ordered
 from sparklog.service.checks.truth import (
     Key,
     Situation,
@@ -26,8 +26,8 @@ from sparklog.service.checks.truth import (
 )
 from sparklog.service.repair import Repair
 
-LOOKS_MAX: Final = 4  # at a log that is being written, before what was seen is believed
-_PAUSE_MS: Final = 300
+LOOKS_MAX: Final = 5  # at a log that is being written, before what was seen is believed
+_PAUSE_MS: Final = 100
 Progress = Callable[[int, int], None]
 """Called with (partitions done, partitions in all), from any thread."""
 
@@ -121,36 +121,68 @@ class _Verifier:
 
     def run(self) -> Verification:
         """Verify; partitions with findings in a live log are looked at again."""
-        general = self._look(None)
-        for _ in range(1, LOOKS_MAX):
+        suspects: set[Key] | None = None
+        for look in range(LOOKS_MAX):
+            if look:
+                pause(_PAUSE_MS)
+            before = {f.place for c in self.checked.values() for f in c.out.found}
+            general, keys = self._settled()
+            self._check_all(keys, suspects)
+            if look:  # what is really there is there every time
+                for key in suspects or ():
+                    self._keep_only(key, before)
             suspects = {key for key, c in self.checked.items() if _is_suspect(c.out)}
-            if not self.truth.situation.is_live or not (suspects or _is_suspect(general)):
+            if not (self.truth.situation.is_live and suspects):
                 break
-            pause(_PAUSE_MS)
-            general = self._look(suspects)
+        truth = self.truth
+        if not truth.situation.is_ours:
+            ends = {key: checked.end for key, checked in self.checked.items()}
+            check_checkpoints(truth, self._checkpoints, ends, general)
+        for directory in self._directories:
+            check_log_dir(self._fs, directory, truth.situation, general)
         return self._report(general)
 
-    def _look(self, suspects: set[Key] | None) -> Findings:
-        """Read ledger and listing; check all partitions, or those of `suspects` again."""
-        general = Findings()
+    def _settled(self) -> tuple[Findings, list[Key]]:
+        """Read what is said of the log as a whole, again while it changes under the eyes."""
+        for look in range(LOOKS_MAX):
+            if look:
+                pause(_PAUSE_MS)
+            general = Findings()
+            keys = self._read(general)
+            if not (self.truth.situation.is_live and _is_suspect(general)):
+                break
+        return general, keys
+
+    def _read(self, general: Findings) -> list[Key]:
+        """Read listing, checkpoints, ledger in this order, so that each reaches further."""
         fs = self._fs
         self.truth = truth = Truth(self._directories, situation_of(fs, self._directories))
         truth.found = listing(fs, self._directories)
-        read_ledger(fs, truth, general)
         self._checkpoints = read_checkpoints(fs, truth, general)
+        read_ledger(fs, truth, general)
         keys = self._keys(general)
+        if truth.situation.is_ours and truth.state is not None:
+            ends = {**truth.state.ends, LEDGER: truth.ledger_end}
+            check_checkpoints(truth, self._checkpoints, ends, general)
+        return keys
+
+    def _check_all(self, keys: list[Key], suspects: set[Key] | None) -> None:
+        """Check partitions: all, or `suspects` and those that are new."""
         before = self.checked
-        again = [key for key in keys if suspects is None or key in suspects or key not in before]
+        wanted = [key for key in keys if suspects is None or key in suspects or key not in before]
         with ThreadPoolExecutor(self._threads, thread_name_prefix="sparklog-verify") as pool:
-            for number, checked in enumerate(pool.map(self._check, again), 1):
+            for number, checked in enumerate(pool.map(self._check, wanted), 1):
                 before[checked.part.key] = checked
                 if self._progress is not None:
-                    self._progress(number, len(again))
+                    self._progress(number, len(wanted))
         self.checked = {key: before[key] for key in keys}
-        check_checkpoints(truth, self._checkpoints, self.checked, general)
-        for directory in self._directories:
-            check_log_dir(fs, directory, truth.situation, general)
-        return general
+
+    def _keep_only(self, key: Key, places: set[tuple[object, ...]]) -> None:
+        """Drop a partition's bad findings that the look before didn't have."""
+        checked = self.checked.get(key)
+        if checked is not None:
+            found = checked.out.found
+            checked.out.found = [f for f in found if f.severity not in BAD or f.place in places]
 
     def _keys(self, general: Findings) -> list[Key]:
         """Return the partitions to check; those that are missing are reported."""
@@ -222,4 +254,4 @@ class _Verifier:
 
 
 def _is_suspect(out: Findings) -> bool:
-    return any(f.severity in (Severity.DAMAGE, Severity.DIFFERENCE) for f in out.found)
+    return any(f.severity in BAD for f in out.found)

@@ -2,7 +2,7 @@
 
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from sparklog.service import Severity, verify
 from tests.service.logs import T0, flip, make, records, table
 
 SAMPLE = 150
+View = Callable[[Path], object]
 BAD = (Severity.DAMAGE, Severity.DIFFERENCE)
 
 
@@ -42,7 +43,27 @@ def everything(path: Path) -> tuple[Any, ...]:
         return records(path), spans, times
 
 
-def places(path: Path, *, every: bool) -> Iterator[tuple[Path, int, int]]:
+GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-4.1" / "logdir"
+BROKERS = ("txn-0", "compacted-0", "trimmed-0")
+
+
+def broker_view(path: Path) -> object:
+    """What readers of either isolation see of a broker's log."""
+    with sparklog.open(path) as log:
+        committed = [log.read(name, isolation="read_committed").read_all() for name in log.topics()]
+        return records(path), [rows.to_pylist() for rows in committed]
+
+
+def test_a_sample_of_flips_in_a_brokers_log(tmp_path: Path) -> None:
+    for name in BROKERS:
+        shutil.copytree(GOLDEN / name, tmp_path / name)
+    for file in GOLDEN.iterdir():
+        if file.is_file():
+            shutil.copy(file, tmp_path)
+    check(tmp_path, every=False, view=broker_view, sample=40)
+
+
+def places(path: Path, *, every: bool, sample: int = SAMPLE) -> Iterator[tuple[Path, int, int]]:
     """(file, byte, mask): of all files, or of a sample in which each file counts alike."""
     rng = random.Random(7)
     files = sorted(p for p in path.rglob("*") if p.is_file() and p.stat().st_size)
@@ -51,22 +72,23 @@ def places(path: Path, *, every: bool) -> Iterator[tuple[Path, int, int]]:
             for at in range(file.stat().st_size):
                 yield file, at, 1 << rng.randrange(8)
         return
-    for _ in range(SAMPLE):
+    for _ in range(sample):
         file = rng.choice(files)
         yield file, rng.randrange(file.stat().st_size), 1 << rng.randrange(8)
 
 
-def judge(path: Path, file: Path, at: int, mask: int, expected: object) -> bool:
+def judge(path: Path, file: Path, at: int, mask: int, view: View, expected: object) -> bool:
     """Turn the bits, verify, turn them back; tell whether it was found."""
     flip(file, at, mask)
     try:
         report = verify(path, threads=1)
-        if any(f.severity in BAD for f in report.findings):
+        # A warning counts: a broker's high watermark may lie below its log's end.
+        if any(f.severity in (*BAD, Severity.WARNING) for f in report.findings):
             assert all(str(path) in f.file for f in report.findings)
             return True
         where = f"{file} byte {at} mask {mask}: {report}"
         try:
-            assert everything(path) == expected, where
+            assert view(path) == expected, where
         except SparklogError as error:
             raise AssertionError(f"{where}: {error}") from error
         return False
@@ -74,11 +96,13 @@ def judge(path: Path, file: Path, at: int, mask: int, expected: object) -> bool:
         flip(file, at, mask)
 
 
-def check(path: Path, *, every: bool) -> None:
-    expected = everything(path)
+def check(
+    path: Path, *, every: bool, view: View = everything, sample: int = SAMPLE
+) -> None:
+    expected = view(path)
     found = {True: 0, False: 0}
-    for file, at, mask in places(path, every=every):
-        found[judge(path, file, at, mask, expected)] += 1
+    for file, at, mask in places(path, every=every, sample=sample):
+        found[judge(path, file, at, mask, view, expected)] += 1
     assert found[True] > 2 * found[False], found
 
 
@@ -97,7 +121,7 @@ def test_a_sample_of_flips_repaired(template: Path, tmp_path: Path) -> None:
     rng = random.Random(11)
     repaired = 0
     for number, (file, at, mask) in enumerate(places(template, every=False)):
-        if rng.random() > 0.35:
+        if rng.random() > 0.2:
             continue
         path = Path(shutil.copytree(template, tmp_path / str(number)))
         flip(path / file.relative_to(template), at, mask)
@@ -115,4 +139,4 @@ def test_a_sample_of_flips_repaired(template: Path, tmp_path: Path) -> None:
             assert verify(path).ok, where
             repaired += 1
         shutil.rmtree(path)
-    assert repaired > 15
+    assert repaired > 8

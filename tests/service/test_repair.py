@@ -11,12 +11,13 @@ import pytest
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.log.checkpoints import HIGH_WATERMARK, LOG_START, RECOVERY_POINT
+from sparklog.log.cleaning.cleaner import clean_partition
 from sparklog.service import Finding, Severity, verify
 from sparklog.testing.faults import Fault as DiskFault
 from sparklog.testing.faults import SimulatedKill
 from tests.crash.harness import ROOT, World, open_log, view_of
 from tests.crash.test_corruption import small_world
-from tests.service.logs import T0, cut, fill, flip, kept, logs, make, records, table
+from tests.service.logs import SMALL, T0, cut, fill, flip, kept, logs, make, records, table
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-4.1" / "logdir"
 BAD = (Severity.DAMAGE, Severity.DIFFERENCE)
@@ -153,7 +154,7 @@ def test_a_broker_that_did_not_stop(tmp_path: Path) -> None:
 def test_a_killed_writer_leaves_a_log_that_verifies(tmp_path: Path) -> None:
     path = tmp_path / "log"
     make(path)
-    for _ in range(3):
+    for _ in range(2):
         wanted = len(records(path)["u", 0]) + 4
         writer = multiprocessing.get_context("spawn").Process(target=_write, args=(path,))
         writer.start()
@@ -173,6 +174,61 @@ def _write(path: Path) -> None:
     with sparklog.open(path, "rw") as log:
         while True:
             log.append("u", table("w-1", "w-2"))
+
+
+def test_others_at_work_are_no_finding(tmp_path: Path) -> None:
+    """Two writers that roll, raise starts and change topics, and a cleaner; looked at meanwhile."""
+    path = tmp_path / "log"
+    make(path)
+    context = multiprocessing.get_context("spawn")
+    others = [context.Process(target=_churn, args=(path, n)) for n in range(2)]
+    others.append(context.Process(target=_clean, args=(path,)))
+    for process in others:
+        process.start()
+    try:
+        while "kept" not in read_names(path):
+            pass
+        for _ in range(12):
+            report = verify(path)
+            assert report.ok, str(report)
+            assert report.situation == "open"
+        flip(logs(path / "t-1")[0], 100)
+        bad = [f for f in verify(path).findings if f.severity in BAD]
+        assert [(f.topic, f.partition, f.severity) for f in bad] == [("t", 1, Severity.DAMAGE)]
+        flip(logs(path / "t-1")[0], 100)
+    finally:
+        for process in others:
+            process.kill()
+            process.join()
+    assert verify(path).ok
+
+
+def read_names(path: Path) -> str:
+    return (path / "sparklog.topics").read_text()
+
+
+def _churn(path: Path, number: int) -> None:
+    with sparklog.open(path, "rw") as log:
+        for n in range(10**6):
+            fill(log, "t", 0, 1, first=n)
+            if n % 20 == 0:
+                log.delete_records("t", {0: log.offsets("t")[0][1] - 30})
+            if n % 30 == 0:
+                log.alter_topic("t", config={"retention.ms": n + 1})
+                log.create_topic(f"new-{number}", if_not_exists=True)
+                fill(log, f"new-{number}", 0, 2)
+            if n % 30 == 15:
+                log.delete_topic(f"new-{number}")
+
+
+def _clean(path: Path) -> None:
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("kept", config={**SMALL, "cleanup.policy": "compact"})
+        session = log._session
+        assert session is not None
+        while True:
+            fill(log, "kept", 0, 20)
+            clean_partition(session, "kept", 0)
 
 
 def _faulty_world() -> World:

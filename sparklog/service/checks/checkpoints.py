@@ -6,9 +6,7 @@ from sparklog.errors import DataCorruptionError
 from sparklog.format.checkpoint import parse_offsets
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.checkpoints import CLEANER, HIGH_WATERMARK, LOG_START, RECOVERY_POINT
-from sparklog.log.ledger import LEDGER
 from sparklog.log.walk import joined
-from sparklog.service.checks.partition import Checked
 from sparklog.service.checks.report import Findings, FixKind, Severity
 from sparklog.service.checks.truth import Key, Offsets, Situation, Truth
 
@@ -35,24 +33,24 @@ def read_checkpoints(fs: FileSystem, truth: Truth, out: Findings) -> Checkpoints
 
 
 def check_checkpoints(
-    truth: Truth, known: Checkpoints, checked: Mapping[Key, Checked], out: Findings
+    truth: Truth, known: Checkpoints, ends: Mapping[Key, int], out: Findings
 ) -> None:
-    """Compare them with where the logs begin and end."""
+    """Compare them with where the logs begin and end; `ends` must not be older than `known`."""
     for number, directory in enumerate(truth.directories):
-        mine = {key: c for key, c in checked.items() if truth.found.get(key) == number}
+        mine = {key: end for key, end in ends.items() if truth.found.get(key) == number}
         for name in NAMES:
             offsets = known[number, name]
             if offsets is None:
                 continue
             path = joined(directory, name)
-            fault = _above(offsets, mine, name)
+            fault = _above(offsets, mine)
             if fault is None and truth.situation.is_ours:
                 fault = _against_ledger(truth, name, offsets, mine)
             if fault is not None:
                 out.add(_severity(truth, name), path, fault, fix=FixKind.CHECKPOINT)
         if truth.situation is Situation.CLOSED:
             for name in (RECOVERY_POINT, LOG_START, HIGH_WATERMARK):
-                if known[number, name] is None and not out_has(out, joined(directory, name)):
+                if known[number, name] is None and not _is_told(out, joined(directory, name)):
                     out.add(
                         Severity.DIFFERENCE, joined(directory, name), "it is missing",
                         fix=FixKind.CHECKPOINT,
@@ -61,8 +59,7 @@ def check_checkpoints(
             _warn_below(known[number, HIGH_WATERMARK], mine, joined(directory, HIGH_WATERMARK), out)
 
 
-def out_has(out: Findings, path: str) -> bool:
-    """Tell whether something was said of a file."""
+def _is_told(out: Findings, path: str) -> bool:
     return any(f.file == path for f in out.found)
 
 
@@ -71,18 +68,17 @@ def _severity(truth: Truth, name: str) -> Severity:
     return Severity.DIFFERENCE if carried_out else Severity.LEFTOVER
 
 
-def _above(offsets: Offsets, mine: Mapping[Key, Checked], name: str) -> str | None:
+def _above(offsets: Offsets, mine: Mapping[Key, int]) -> str | None:
     for key, offset in sorted(offsets.items()):
-        known = mine.get(key)
         if offset < 0:
             return f"it gives {key[0]}-{key[1]} the offset {offset}"
-        if known is not None and offset > known.end:
-            return f"it gives {key[0]}-{key[1]} the offset {offset}, the log ends at {known.end}"
+        if offset > mine.get(key, offset):
+            return f"it gives {key[0]}-{key[1]} the offset {offset}, the log ends at {mine[key]}"
     return None
 
 
 def _against_ledger(
-    truth: Truth, name: str, offsets: Offsets, mine: Mapping[Key, Checked]
+    truth: Truth, name: str, offsets: Offsets, mine: Mapping[Key, int]
 ) -> str | None:
     state = truth.state
     if state is None or name == CLEANER:
@@ -90,7 +86,7 @@ def _against_ledger(
     if name == LOG_START:
         wanted = {key: state.starts[key] for key in mine if key in state.starts}
     elif truth.situation is Situation.CLOSED:
-        wanted = {key: truth.ledger_end if key == LEDGER else c.part.end for key, c in mine.items()}
+        wanted = dict(mine)
     else:
         return None
     for key, offset in sorted(wanted.items()):
@@ -104,15 +100,17 @@ def _against_ledger(
 
 
 def _warn_below(
-    marks: Offsets | None, mine: Mapping[Key, Checked], path: str, out: Findings
+    marks: Offsets | None, mine: Mapping[Key, int], path: str, out: Findings
 ) -> None:
-    for key, known in sorted(mine.items()):
-        mark = None if marks is None else marks.get(key)
-        if mark is not None and mark < known.end:
+    if not marks:
+        return  # readers then go as far as the log does
+    for key, end in sorted(mine.items()):
+        mark = marks.get(key, 0)
+        if mark < end:
             out.add(
                 Severity.WARNING,
                 path,
-                f"{key[0]}-{key[1]} goes on to {known.end}, readers see it up to {mark}",
+                f"{key[0]}-{key[1]} goes on to {end}, readers see it up to {mark}",
                 first=mark,
-                end=known.end,
+                end=end,
             )

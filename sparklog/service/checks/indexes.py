@@ -62,7 +62,8 @@ class IndexFile:
         """Add what was found."""
         if self.fault is not None:
             what, position = self.fault
-            out.add(severity, self.path, what, position=position, fix=fix, offset=self.base)
+            place = None if self.is_missing else position
+            out.add(severity, self.path, what, position=place, fix=fix, offset=self.base)
 
 
 class OffsetIndexCheck:

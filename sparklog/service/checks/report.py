@@ -102,7 +102,7 @@ _SCHEMA: Final = pa.schema(
         ("repaired", pa.bool_()),
     ]
 )
-_BAD: Final = frozenset({Severity.DAMAGE, Severity.DIFFERENCE})
+BAD: Final = frozenset({Severity.DAMAGE, Severity.DIFFERENCE})
 _RANK: Final = {severity: rank for rank, severity in enumerate(Severity)}
 
 
@@ -127,7 +127,7 @@ class Verification:
     @property
     def ok(self) -> bool:
         """Whether no damage and no difference is left."""
-        return not any(f.severity in _BAD and not f.repaired for f in self.findings)
+        return not any(f.severity in BAD and not f.repaired for f in self.findings)
 
     @property
     def plan(self) -> str:
