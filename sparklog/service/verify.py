@@ -16,7 +16,7 @@ from sparklog.service.checks.ledger import read_ledger
 from sparklog.service.checks.leftovers import check_log_dir
 from sparklog.service.checks.partition import Checked, PartitionCheck
 from sparklog.service.checks.parts import part_of
-from sparklog.service.checks.report import BAD, Finding, Findings, Verification, Severity, ordered
+from sparklog.service.checks.report import BAD, Finding, Findings, Severity, Verification, ordered
 from sparklog.service.checks.truth import (
     Key,
     Situation,
