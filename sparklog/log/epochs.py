@@ -52,13 +52,7 @@ class EpochCache:
 
     def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
         """Return (epoch, end offset) of the greatest epoch that is at most `epoch`."""
-        if epoch < 0 or epoch > self.latest:
-            return UNDEFINED
-        if epoch == self.latest:
-            return epoch, log_end
-        following = next(entry for entry in self.entries if entry[0] > epoch)
-        floor = [known for known, _ in self.entries if known <= epoch]
-        return (floor[-1] if floor else epoch), following[1]
+        return end_offset_for(self.entries, epoch, log_end)
 
     def _replace(self, entries: Epochs) -> None:
         if entries != self.entries:
@@ -74,6 +68,21 @@ def assigned(entries: Epochs, epoch: int, start: int) -> Epochs:
     while kept and (kept[-1][0] >= epoch or kept[-1][1] >= start):
         kept.pop()
     return [*kept, (epoch, start)]
+
+
+def end_offset_for(entries: Epochs, epoch: int, log_end: int) -> tuple[int, int]:
+    """Return the greatest epoch that is at most `epoch`, and the offset behind its last record.
+
+    UNDEFINED for an epoch that is above all. Source: LeaderEpochFileCache.endOffsetFor.
+    """
+    latest = entries[-1][0] if entries else -1
+    if epoch < 0 or epoch > latest:
+        return UNDEFINED
+    if epoch == latest:
+        return epoch, log_end
+    following = next(entry for entry in entries if entry[0] > epoch)
+    floor = [known for known, _ in entries if known <= epoch]
+    return (floor[-1] if floor else epoch), following[1]
 
 
 def clipped(entries: Epochs, start: int) -> Epochs:

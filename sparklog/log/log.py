@@ -23,6 +23,7 @@ from sparklog.log.commit import (
     committed,
     write_snapshot,
 )
+from sparklog.log.epochs import end_offset_for, read_epochs
 from sparklog.log.history import commits_table
 from sparklog.log.lag import commit_checked, readers_table
 from sparklog.log.opening import open_session
@@ -286,6 +287,20 @@ class Log:
         """Return {partition: (log start offset, high watermark)}."""
         keys = [(topic, p) for p in self._view.partitions(topic)]
         return {p: span for (_, p), span in self._view.spans(keys).items()}
+
+    def end_offset_for_epoch(self, topic: str, partition: int, epoch: int) -> tuple[int, int]:
+        """Return (leader epoch, end offset): where the history of `epoch` ends in a partition.
+
+        A reader that remembers the epoch of what it read last finds out with it whether the log
+        was restored to an earlier state since: then the end lies below its position. The epoch
+        that comes back is the greatest one up to `epoch`; (-1, -1) for one that the log hasn't
+        reached. Source: OffsetsForLeaderEpoch (KIP-101), LeaderEpochFileCache.endOffsetFor.
+        Raises UnknownTopicError; DataCorruptionError if leader-epoch-checkpoint is damaged.
+        """
+        reader = self._view.reader(topic, partition)
+        end = self._view.spans([(topic, partition)])[topic, partition][1]
+        entries = [entry for entry in read_epochs(self._fs, reader.path) if entry[1] <= end]
+        return end_offset_for(entries, epoch, end)
 
     def offsets_for_times(
         self, topic: str, when: When, isolation: str = "read_uncommitted"

@@ -194,6 +194,47 @@ def test_idle_segments_are_closed_when_asked(path, clock):
         assert len(values(log)) == 3
 
 
+def test_what_a_registered_reader_wants_stays(path, clock):
+    with filled(path, clock, retention_ms="1", retention_respect_readers="true") as log:
+        log.commit_offsets("audit", {"t": {0: 5}})
+        report = Service(path, clock=clock).run_once()
+        start = log.offsets("t")[0][0]
+        assert 0 < start <= 5
+        assert report.deleted[0].held_back_bytes > 0
+        assert "wait for registered readers" in str(report)
+        log.commit_offsets("audit", {"t": {0: 12}})
+        Service(path, clock=clock).run_once()
+        assert log.offsets("t")[0] == (12, 12)
+
+
+def test_a_silent_reader_is_forgotten(path, clock):
+    with filled(path, clock, retention_ms="1", retention_respect_readers="true") as log:
+        log.commit_offsets("audit", {"t": {0: 0}})
+        clock.advance(8 * 24 * 60 * MINUTE)
+        report = Service(path, clock=clock).run_once()
+        assert log.offsets("t")[0] == (12, 12)
+        assert any("reader audit forgotten" in note for note in report.notes)
+
+
+def test_a_full_disk_calls_for_retention_at_once(path, clock, monkeypatch):
+    options = {"log.min.free.bytes": "1000000000000000", "log.initial.task.delay.ms": "600000"}
+    with (
+        filled(path, clock, retention_ms="1") as log,
+        stepped(Service(path, options=options, clock=clock)) as service,
+    ):
+        service._due = dict.fromkeys(service._due, clock() + 600_000.0)
+        service.tick()
+        assert log.offsets("t")[0] == (12, 12)
+
+
+def test_epochs_can_be_asked(path, clock):
+    with filled(path, clock, 3) as log:
+        latest = log.session.state.epoch
+        assert log.end_offset_for_epoch("t", 0, latest) == (latest, 3)
+        assert log.end_offset_for_epoch("t", 0, latest + 1) == (-1, -1)
+        assert log.end_offset_for_epoch("t", 0, -1) == (-1, -1)
+
+
 # --- cleaning ----------------------------------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 import sparklog
-from sparklog.service import Service
+from sparklog.service import Service, verify
 from tests.service.soak_driver import OPTIONS, PARTITIONS, ROWS, WRITER, newest
 
 ROOT = Path(__file__).parents[2]
@@ -90,6 +90,8 @@ def check(path: str, tally: Counter[str]) -> None:
             assert found == [
                 b"%d:%d" % (o // per, o % per * PARTITIONS + p) for o in range(begin, end)
             ]
+    found = verify(path)
+    assert found.ok, str(found)
 
 
 @pytest.mark.parametrize("seconds", [
