@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from sparklog.clock import monotonic_ms
 from sparklog.config import TopicConfig
+from sparklog.errors import SparklogError
 from sparklog.format.names import partition_dir
 from sparklog.fs import FileSystem
 from sparklog.log.cleaning.swap import retire
@@ -30,6 +31,7 @@ class Deletion:
     """What a step took away: per partition what was due, and the files that wait as `.deleted`."""
 
     taken: dict[Key, Due] = field(default_factory=dict)
+    failed: dict[Key, Exception] = field(default_factory=dict)  # damaged; left alone
     waiting: list[str] = field(default_factory=list)
     delay_ms: dict[str, int] = field(default_factory=dict)  # by path: file.delete.delay.ms
     locked_ms: float = 0.0
@@ -85,7 +87,7 @@ def delete_due(
     """Delete what is due of some partitions, as many as fit into `budget_ms` under the lock.
 
     Args: keys: {(topic, partition): the readers' floor, or None}.
-    Returns: what was taken; keys that are not in `taken` were not looked at, for want of time.
+    Returns: what was taken, and what is damaged; other keys were not looked at, for want of time.
     Raises: StorageUnavailableError: the log is then as it was, or the rest goes next time.
     Cost: one ledger record (an fdatasync) a call, and a directory sync a partition.
     """
@@ -95,21 +97,25 @@ def delete_due(
         for key, floor in keys.items():
             if done.taken and monotonic_ms() - began > budget_ms:
                 break
-            place = _place(session, key)
-            if place is not None:
-                held = segments_of(session.fs, place.directory)
-                done.taken[key] = look(session.fs, place, held, now_ms=now_ms, floor=floor)
+            try:
+                done.taken[key] = _look_again(session, key, now_ms=now_ms, floor=floor)
+            except (SparklogError, OSError) as error:
+                done.failed[key] = error
         _delete(session, done)
         done.locked_ms = monotonic_ms() - began
     return done
 
 
-def _place(session: "Session", key: Key) -> Place | None:
-    state, topic = session.state, session.state.topics.get(key[0])
-    if topic is None or key[1] not in topic.dirs or key in session.offline:
-        return None
+def _look_again(session: "Session", key: Key, *, now_ms: int, floor: int | None) -> Due:
+    """Under the lock. Raises UnknownTopicError, or DataCorruptionError if it is offline."""
     directory = session.partition_path(*key)
-    return Place(directory, topic.parsed(), state.starts.get(key, 0), state.ends[key])
+    if key in session.offline:
+        raise session.offline[key]
+    state = session.state
+    config = state.topics[key[0]].parsed()
+    place = Place(directory, config, state.starts.get(key, 0), state.ends[key])
+    held = segments_of(session.fs, directory)
+    return look(session.fs, place, held, now_ms=now_ms, floor=floor)
 
 
 def _delete(session: "Session", done: Deletion) -> None:

@@ -82,18 +82,21 @@ class Rounds:
         """Close idle segments, delete what is due."""
         session, now = self._session, report.time_ms
         with session.locked():
+            began = monotonic_ms()
             known = places(session)
             wanted = floors(session, now_ms=now)
+            report.locked_ms.append(monotonic_ms() - began)
         due = self._survey.due(known, wanted, now_ms=now)
         for key, base in self._survey.idle(known, now_ms=now).items():
             with self._noting(report, key):
                 if not report.dry_run:
                     self._roll(key, base, report)
                 report.rolled.append((*key, base))
-        if due and not self._announced:
-            self._announce(due, dry_run=report.dry_run)
+        sure = {key: found for key, found in due.items() if found is not None}
+        if sure and not self._announced:
+            self._announce(sure, dry_run=report.dry_run)
         if report.dry_run:
-            report.deleted += [_deleted(key, found) for key, found in due.items()]
+            report.deleted += [_deleted(key, found) for key, found in sure.items()]
         else:
             self._delete({key: wanted.get(key) for key in due}, report)
         report.notes += upkeep(
@@ -102,21 +105,21 @@ class Rounds:
         )  # fmt: skip
 
     def _delete(self, left: dict[Key, int | None], report: Report) -> None:
-        session, now = self._session, report.time_ms
+        now = report.time_ms
         while left:
-            with self._noting(report, *left):
-                self._lease.check()
-                done = delete_due(
-                    session, left, now_ms=now, budget_ms=self._options.lock_budget_ms
-                )
-                report.locked_ms.append(done.locked_ms)
-                report.deleted += [_deleted(k, d) for k, d in done.taken.items() if d.expired]
-                for path in done.waiting:
-                    self._pending[path] = now + done.delay_ms[path]
-                if done.taken:
-                    left = {k: f for k, f in left.items() if k not in done.taken}
-                    continue
-            break
+            self._lease.check()
+            done = delete_due(
+                self._session, left, now_ms=now, budget_ms=self._options.lock_budget_ms
+            )
+            report.locked_ms.append(done.locked_ms)
+            report.deleted += [_deleted(k, d) for k, d in done.taken.items() if d.expired]
+            report.errors += [f"{t}-{p}: {error}" for (t, p), error in done.failed.items()]
+            for path in done.waiting:
+                self._pending[path] = now + done.delay_ms[path]
+            seen = done.taken.keys() | done.failed.keys()
+            if not seen:
+                return  # what was taken isn't published yet: the next round goes on
+            left = {k: f for k, f in left.items() if k not in seen}
 
     def _roll(self, key: Key, base: int, report: Report) -> None:
         self._lease.check()
@@ -219,10 +222,11 @@ class Rounds:
         with self._session.locked():
             known = places(self._session)
         for place in known.values():
-            for name in self._session.fs.listdir(place.directory):
-                if name.endswith(DELETED):
-                    path = joined(place.directory, name)
-                    self._pending[path] = now_ms + place.config.file_delete_delay_ms
+            with contextlib.suppress(FileNotFoundError):
+                for name in self._session.fs.listdir(place.directory):
+                    if name.endswith(DELETED):
+                        path = joined(place.directory, name)
+                        self._pending[path] = now_ms + place.config.file_delete_delay_ms
 
     def purge(self, report: Report) -> None:
         """Unlink retired segments whose file.delete.delay.ms is over."""

@@ -116,7 +116,11 @@ class Service:
 
     def _run(self, work: str, alive: Callable[[], bool]) -> None:
         while not self._stop.is_set() and alive():
-            wait = self._turn(work)
+            try:
+                wait = self._turn(work)
+            except Exception:  # whatever it is, the thread must not end in silence
+                _LOGGER.exception("%s: %s failed; trying again later", self.path, work)
+                wait = _POLL_MS
             self._stop.wait(min(wait, _POLL_MS) / 1000)
         if not self._stop.is_set():
             _LOGGER.info("%s: the Spark session has ended, and so does the service", self.path)

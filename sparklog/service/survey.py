@@ -50,19 +50,22 @@ class Survey:
 
     def due(
         self, places: Mapping[Key, Place], floors: Mapping[Key, int], *, now_ms: int
-    ) -> dict[Key, Due]:
+    ) -> dict[Key, Due | None]:
         """Return the partitions where something may be due; it is decided under the lock.
+
+        None: it couldn't be told, for the files change at this moment, or are damaged.
 
         Cost: some 10 us a partition where nothing changed, else a listing and a stat a segment.
         """
-        found = {}
+        found: dict[Key, Due | None] = {}
         for key in self._seen.keys() - places.keys():
             del self._seen[key]
         for key, place in places.items():
             try:
                 seen = self._look(key, place, floors.get(key), now_ms)
             except (FileNotFoundError, SparklogError):
-                self._seen.pop(key, None)  # it changes at this moment: the next round sees it
+                self._seen.pop(key, None)
+                found[key] = None
                 continue
             if seen.found.expired:
                 found[key] = seen.found

@@ -389,3 +389,17 @@ def test_damage_in_one_partition_leaves_the_others_to_be_kept(path, clock):
             assert any("t-0" in error for error in report.errors)
             assert [c.partition for c in report.cleaned] == [1]
             assert not service.run_once().errors  # marked uncleanable, as Kafka does
+
+
+def test_a_partition_that_is_gone_leaves_retention_to_the_others(path, clock):
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t", partitions=2, config=SMALL | {"retention.ms": "1"})
+        for n in range(20):
+            log.append("t", rows(["x" * 100]), partition=n % 2)
+        clock.advance(MINUTE)
+        os.rename(f"{path}/t-0", str(Path(path).parent / "moved"))
+        report = Service(path, clock=clock).run_once()
+        assert any("t-0" in error for error in report.errors)
+        assert [d.partition for d in report.deleted] == [1]
+        os.rename(str(Path(path).parent / "moved"), f"{path}/t-0")
+        assert [d.partition for d in Service(path, clock=clock).run_once().deleted] == [0]
