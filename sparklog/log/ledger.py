@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from sparklog.config import TopicConfig
@@ -18,7 +19,7 @@ from sparklog.errors import DataCorruptionError
 from sparklog.format.compression import Codec
 from sparklog.format.names import log_name
 from sparklog.format.records import Decoder, encode
-from sparklog.format.scan import scan
+from sparklog.format.scan import Table, scan
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.partition import PartitionLog
 from sparklog.log.reader import PartitionReader, StaleReadError
@@ -169,20 +170,22 @@ def whole_end(fs: FileSystem, directory: str) -> int:
     for base in reversed(ledger_bases(fs, directory)):
         path = os.path.join(ledger_path(directory), log_name(base))
         raw = read_bytes(fs, path)
-        batches = scan(raw, path=path)
-        known = batches.table if len(batches) and batches.table["base_offset"][0] == base else None
-        end = base if known is None else int(known["last_offset"][-1]) + 1
-        behind = _records_behind(raw, 0 if known is None else batches.end, end, path)
+        known = _consecutive(scan(raw, path=path).table, base)
+        end, stop = base, 0
+        if len(known):
+            end = int(known["last_offset"][-1]) + 1
+            stop = int(known["position"][-1] + known["size"][-1])
+        behind = _records_behind(raw, stop, end, path)
         if any(record.get("flush") != "none" for record in behind):
             raise DataCorruptionError(
                 "the commit ledger is damaged before its last record; restore it from a copy",
                 path=path,
-                position=0 if known is None else batches.end,
+                position=stop,
                 first=end,
             )
-        if known is not None:
+        if len(known):
             if behind:
-                _LOGGER.warning("%s: cut at byte %d, flush=none was in use", path, batches.end)
+                _LOGGER.warning("%s: cut at byte %d, flush=none was in use", path, stop)
             return end
         if not base:
             return 0  # its first record was never finished
@@ -191,6 +194,13 @@ def whole_end(fs: FileSystem, directory: str) -> int:
         path=ledger_path(directory),
         first=0,
     )
+
+
+def _consecutive(table: Table, base: int) -> Table:
+    """The leading batches whose offsets go on from `base`: no CRC covers a lost base offset."""
+    expected = np.concatenate(([base], table["last_offset"][:-1] + 1))[: len(table)]
+    wrong = np.flatnonzero(table["base_offset"] != expected)
+    return table[: int(wrong[0])] if len(wrong) else table
 
 
 def _records_behind(raw: bytes, position: int, end: int, path: str) -> list[Record]:

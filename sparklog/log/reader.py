@@ -253,7 +253,7 @@ class PartitionReader:
             if hinted and not _is_true(found, data, position, limit, at):
                 hinted, position, span = False, 0, step
                 continue
-            table = found.table
+            table = _up_to(found.table, end)
             useful = table[(table["last_offset"] >= at) & (table["base_offset"] < end)]
             if len(useful):
                 self._check_order(useful, at, file.path)
@@ -295,6 +295,12 @@ def _size_of(data: bytes) -> int:
 
 def _replaced(found: Batches, table: Table) -> Batches:
     return Batches(table, found.end, found.error)
+
+
+def _up_to(table: Table, end: int) -> Table:
+    """Without what lies behind the batch that reaches `end`: a crash may have left anything."""
+    reached = np.flatnonzero(table["last_offset"] >= end - 1)
+    return table[: int(reached[0]) + 1] if len(reached) else table
 
 
 def _within(table: Table, left: int, *, first: bool) -> Table:
