@@ -17,7 +17,6 @@ EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_MISUSED: Final = 2
 _PIPED_COLUMNS: Final = 200  # where no terminal says how wide it is
-_FILE_COLUMNS: Final = 30  # the names of segments stay whole
 _STYLES: Final = {
     Severity.DAMAGE: "bold red",
     Severity.DIFFERENCE: "yellow",
@@ -61,8 +60,8 @@ def print_report(report: Verification) -> None:
 def _table(report: Verification) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("severity", "file", "where", "what", "repair"):
-        least = _FILE_COLUMNS if name == "file" else None
-        table.add_column(name, overflow="fold", min_width=least)
+        # The names of segments stay whole as long as there is room.
+        table.add_column(name, overflow="fold", no_wrap=name in ("severity", "file"))
     for finding in report.findings:
         repair = "done" if finding.repaired else finding.repair or "-"
         table.add_row(
