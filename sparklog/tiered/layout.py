@@ -1,0 +1,81 @@
+"""Names of objects below the target URL. Text in, text out.
+
+    <topic>-<partition>-<topic id>/<base>-<segment id>.log
+    <topic>-<partition>-<topic id>/<base>-<segment id>.<end>.<max timestamp>.manifest
+
+The first is the segment's log, byte for byte (or encrypted); the second its manifest with all its
+indexes (manifest.py). The manifest is written last and removed first: a segment is there if its
+manifest is. Its name says all that finding offsets and times across segments takes, so that one
+listing of a prefix opens a partition, without a request for each segment.
+Source of the first form: LocalTieredStorage (Kafka 4.1).
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.format.names import LOG
+
+MANIFEST: Final = ".manifest"
+_ID: Final = "[A-Za-z0-9_-]{22}"
+_DIRECTORY: Final = re.compile(rf"(.+)-([0-9]{{1,10}})-({_ID})", re.ASCII | re.DOTALL)
+_LOG: Final = re.compile(rf"([0-9]{{20}})-({_ID})\.log", re.ASCII)
+_MANIFEST: Final = re.compile(
+    rf"([0-9]{{20}})-({_ID})\.([0-9]{{20}})\.(-1|[0-9]{{1,19}})\.manifest", re.ASCII
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """A partition's prefix."""
+
+    topic: str
+    partition: int
+    topic_id: str
+
+    @property
+    def prefix(self) -> str:
+        """The common beginning of the partition's object names, with its slash."""
+        return f"{self.topic}-{self.partition}-{self.topic_id}/"
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What a manifest's name says of its segment: offsets [base, end), largest timestamp (ms)."""
+
+    base: int
+    id: str
+    end: int
+    max_timestamp: int
+
+
+def parse_directory(name: str) -> Directory | None:
+    """Return whose prefix `name` (without slashes) is; None if nobody's."""
+    found = _DIRECTORY.fullmatch(name)
+    if found is None or str(int(found[2])) != found[2]:
+        return None
+    return Directory(found[1], int(found[2]), found[3])
+
+
+def remote_log_name(base: int, segment_id: str) -> str:
+    """The object of a segment's log, within its partition's prefix."""
+    return f"{base:020d}-{segment_id}{LOG}"
+
+
+def manifest_name(base: int, segment_id: str, end: int, max_timestamp: int) -> str:
+    """The object of a segment's manifest, within its partition's prefix."""
+    return f"{base:020d}-{segment_id}.{end:020d}.{max_timestamp}{MANIFEST}"
+
+
+def parse_log(name: str) -> tuple[int, str] | None:
+    """(base offset, segment id) of a log's object name; None if it is no such name."""
+    found = _LOG.fullmatch(name)
+    return None if found is None else (int(found[1]), found[2])
+
+
+def parse_manifest(name: str) -> Listed | None:
+    """What a manifest's object name says; None if it is no such name."""
+    found = _MANIFEST.fullmatch(name)
+    if found is None:
+        return None
+    return Listed(int(found[1]), found[2], int(found[3]), int(found[4]))

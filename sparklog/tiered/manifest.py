@@ -1,0 +1,153 @@
+"""A segment's manifest: one object that makes its copy readable on its own.
+
+The first line is JSON that a person can read (`head -n 1`), with a checksum; behind it lie the
+segment's small files, one after the other, each with its checksum in that line:
+
+    .index  .timeindex  .txnindex (if any)  .snapshot (at the segment's end)
+    leader-epoch-checkpoint (cut at the segment's end)
+
+Where the segment is encrypted, what lies behind the line is encrypted as one chunk, and the line
+names the key. The topic's configs go along, so that a bucket alone is an archive.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import crc32c
+
+from sparklog.errors import DataCorruptionError
+from sparklog.log.sealed import seal, unseal
+from sparklog.tiered.layout import Directory, manifest_name, remote_log_name
+from sparklog.tiered.segments import RemoteSegment, SegmentState
+
+PARTS: Final = (".index", ".timeindex", ".txnindex", ".snapshot", "leader-epoch-checkpoint")
+_CURE: Final = "copy the segment anew, or restore this object from a copy of the bucket"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What the first line says.
+
+    Attributes:
+        segment: in state COPY_FINISHED; its time is that of the upload.
+        config: the topic's configs that differ from Kafka's defaults, under Kafka's keys.
+        crc32c: of the log as Kafka sees it. stored_size, stored_crc32c: of the log's object.
+        parts: {name in PARTS: (first byte, end byte, crc32c)}, counted from behind the line.
+        replaces: ids of the copies whose place this one takes (a cleaned segment's sources).
+        encryption: how the data key is wrapped, None for plain objects.
+    """
+
+    segment: RemoteSegment
+    config: dict[str, str]
+    crc32c: int
+    stored_size: int
+    stored_crc32c: int
+    parts: dict[str, tuple[int, int, int]]
+    replaces: tuple[str, ...] = ()
+    encryption: dict[str, Any] | None = None
+
+    @property
+    def directory(self) -> Directory:
+        """The partition's prefix."""
+        return Directory(self.segment.topic, self.segment.partition, self.segment.topic_id)
+
+    @property
+    def name(self) -> str:
+        """This manifest's object."""
+        s = self.segment
+        return self.directory.prefix + manifest_name(s.base, s.id, s.end, s.max_timestamp)
+
+    @property
+    def log_name(self) -> str:
+        """The object of the log."""
+        return self.directory.prefix + remote_log_name(self.segment.base, self.segment.id)
+
+
+def packed(parts: Mapping[str, bytes]) -> tuple[dict[str, tuple[int, int, int]], bytes]:
+    """Return (`Manifest.parts`, the bytes behind the line) for {name in PARTS: contents}."""
+    places, body = {}, bytearray()
+    for name in PARTS:
+        if name in parts:
+            at = len(body)
+            body += parts[name]
+            places[name] = at, len(body), crc32c.crc32c(parts[name])
+    return places, bytes(body)
+
+
+def to_bytes(manifest: Manifest, body: bytes) -> bytes:
+    """Return the object: the line, then `body` as it is to be stored."""
+    s = manifest.segment
+    content = {
+        "topic": s.topic,
+        "topic_id": s.topic_id,
+        "partition": s.partition,
+        "segment_id": s.id,
+        "base_offset": s.base,
+        "end_offset": s.end,
+        "max_timestamp_ms": s.max_timestamp,
+        "log_bytes": s.size,
+        "log_crc32c": manifest.crc32c,
+        "stored_bytes": manifest.stored_size,
+        "stored_crc32c": manifest.stored_crc32c,
+        "leader_epochs": [list(entry) for entry in s.epochs],
+        "txn_index": s.has_txn_index,
+        "copied_ms": s.time_ms,
+        "replaces": list(manifest.replaces),
+        "encryption": manifest.encryption,
+        "config": manifest.config,
+        "parts": {name: list(place) for name, place in manifest.parts.items()},
+    }
+    return seal("manifest", content) + body
+
+
+def parse(raw: bytes, *, path: str) -> tuple[Manifest, bytes]:
+    """Take an object apart: (what its line says, the bytes behind it).
+
+    Raises: DataCorruptionError, UnsupportedVersionError if a newer sparklog wrote it.
+    """
+    line, newline, body = raw.partition(b"\n")
+    content = unseal("manifest", line + newline, path=path, cure=_CURE)
+    try:
+        segment = RemoteSegment(
+            topic=content["topic"],
+            topic_id=content["topic_id"],
+            partition=content["partition"],
+            id=content["segment_id"],
+            base=content["base_offset"],
+            end=content["end_offset"],
+            max_timestamp=content["max_timestamp_ms"],
+            size=content["log_bytes"],
+            epochs=tuple((epoch, start) for epoch, start in content["leader_epochs"]),
+            state=SegmentState.COPY_FINISHED,
+            time_ms=content["copied_ms"],
+            has_txn_index=content["txn_index"],
+        )
+        manifest = Manifest(
+            segment=segment,
+            config=dict(content["config"]),
+            crc32c=content["log_crc32c"],
+            stored_size=content["stored_bytes"],
+            stored_crc32c=content["stored_crc32c"],
+            parts={name: (at, end, crc) for name, (at, end, crc) in content["parts"].items()},
+            replaces=tuple(content["replaces"]),
+            encryption=content["encryption"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataCorruptionError(f"no manifest ({error!r}); {_CURE}", path=path) from error
+    return manifest, body
+
+
+def part(manifest: Manifest, body: bytes, name: str) -> bytes | None:
+    """Return one of the small files out of the (decrypted) `body`; None if there is none.
+
+    Raises: DataCorruptionError if it is cut off or its checksum doesn't fit.
+    """
+    place = manifest.parts.get(name)
+    if place is None:
+        return None
+    at, end, crc = place
+    found = body[at:end]
+    if len(found) != end - at or crc32c.crc32c(found) != crc:
+        raise DataCorruptionError(f"{name} is damaged; {_CURE}", path=manifest.name)
+    return found

@@ -1,0 +1,50 @@
+"""What tiering asks of an object store. `target` has the one for every fsspec URL."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object as listed: its name below the target, its size in bytes, its last change (ms)."""
+
+    name: str
+    size: int
+    time_ms: int
+
+
+class Store(Protocol):
+    """Objects below one target URL; a name has no leading slash. Threads may share it.
+
+    An object shows whole or not at all. FileNotFoundError passes through for an object that isn't
+    there; all else is StorageUnavailableError with the URL and the operation, once the retries
+    are used up. Each call is one request if nothing fails, but where it says otherwise.
+    """
+
+    url: str
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a small object, replacing what was there."""
+
+    def put_stream(self, name: str, pieces: Iterable[bytes], size: int) -> None:
+        """Write `size` bytes, in parts if they are many; one part is in memory at a time.
+
+        `pieces` is asked for again from its beginning only if it is a sequence or has a fresh
+        iterator for each call of iter(); then a failed upload is tried again.
+        """
+
+    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        """Return the bytes [start, end) of an object, fewer only where it ends."""
+
+    def get_many(self, names: Sequence[str]) -> list[bytes | Exception]:
+        """Return whole small objects, fetched at the same time, or why one could not be."""
+
+    def list(self, prefix: str = "") -> list[StoredObject]:
+        """Return all objects whose name begins with `prefix`, at any depth, sorted by name.
+
+        One request for each 1,000 of them, or what the store has as a page.
+        """
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Remove objects; one that isn't there is fine."""
