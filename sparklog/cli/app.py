@@ -16,7 +16,7 @@ from sparklog.errors import InvalidRequestError, SparklogError
 
 _EPILOG: Final = (
     "Exit codes: 0 all is well; 1 damage or a difference was found, or the command failed; "
-    "2 wrong use. Completion for bash: eval \"$(_SPARKLOG_COMPLETE=bash_source sparklog)\" "
+    '2 wrong use. Completion for bash: eval "$(_SPARKLOG_COMPLETE=bash_source sparklog)" '
     "(zsh_source, fish_source likewise)."
 )
 

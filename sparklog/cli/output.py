@@ -28,9 +28,7 @@ _STYLES: Final = {
 def console(*, err: bool = False) -> Console:
     """A console as wide as the terminal, or wide enough for `grep`."""
     stream = sys.stderr if err else sys.stdout
-    return Console(
-        file=stream, width=None if stream.isatty() else _PIPED_COLUMNS, highlight=False
-    )
+    return Console(file=stream, width=None if stream.isatty() else _PIPED_COLUMNS, highlight=False)
 
 
 def print_json(document: Any) -> None:

@@ -109,9 +109,7 @@ class Sifter:
             while read < kept + BLOCK and done < count:
                 self.keys.fault_at = at
                 status = self.keys.read(src, at, stop)
-                if status == DONE and (
-                    self.keys.step <= previous or self.keys.step > last - base
-                ):
+                if status == DONE and (self.keys.step <= previous or self.keys.step > last - base):
                     status = BAD_OFFSET
                 if status != DONE:
                     break

@@ -26,9 +26,7 @@ def read_entries(fs: FileSystem, path: str, dtype: np.dtype[Any]) -> Entries:
     return np.frombuffer(data, dtype, count=len(data) // dtype.itemsize)
 
 
-def offset_entries(
-    fs: FileSystem, directory: str, base: int, *, size: int, end: int
-) -> Entries:
+def offset_entries(fs: FileSystem, directory: str, base: int, *, size: int, end: int) -> Entries:
     """Return the leading offset entries that can be true for a log of `size` bytes up to `end`."""
     entries = read_entries(fs, joined(directory, index_name(base)), OFFSET_ENTRY)
     return entries[: plausible_offsets(entries, size=size, span=end - base)]

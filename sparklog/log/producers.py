@@ -95,9 +95,7 @@ class ProducerState:
         )
         if entry.last_offset >= 0:
             producer.batches.append(
-                Written(
-                    entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp
-                )
+                Written(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp)
             )
         self._producers[producer.id] = producer
         if txn >= 0:

@@ -247,6 +247,3 @@ class Segment:
         for file in (self.log, self.index, self.timeindex, self.txnindex):
             if file is not None:
                 file.close()
-
-
-

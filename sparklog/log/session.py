@@ -218,9 +218,7 @@ class Session:
         self._settle(record)
 
     @contextmanager
-    def acting(
-        self, touched: Sequence[tuple[str, int]] = (), **about: object
-    ) -> Iterator[None]:
+    def acting(self, touched: Sequence[tuple[str, int]] = (), **about: object) -> Iterator[None]:
         """Announce what changes files but no offset, so that no ledger record tells of it.
 
         A roll names what it touches, a swap of segments describes itself (`swap=`). What fails

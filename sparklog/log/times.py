@@ -170,9 +170,7 @@ class TimeLookup:
                     return False
         return False
 
-    def _search(
-        self, base: int, timestamp: int, start: int, end: int
-    ) -> tuple[int, int] | None:
+    def _search(self, base: int, timestamp: int, start: int, end: int) -> tuple[int, int] | None:
         log = self._lookup.log(base)
         position = self._start_of_search(base, log, timestamp, start, end)
         for window in walk(log, start=position, window_bytes=SCAN_BYTES):
@@ -188,9 +186,7 @@ class TimeLookup:
                 raise window.batches.error
         return None
 
-    def _start_of_search(
-        self, base: int, log: File, timestamp: int, start: int, end: int
-    ) -> int:
+    def _start_of_search(self, base: int, log: File, timestamp: int, start: int, end: int) -> int:
         """A position before which no record can be the answer."""
         floor = max(start, base)
         times = self._lookup.times(base, end)

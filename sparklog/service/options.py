@@ -16,11 +16,15 @@ class ServiceOptions:
     """How often the service works, and with what. Fields are the keys in snake case."""
 
     initial_task_delay_ms: int = option(
-        "log.initial.task.delay.ms", 30_000,
+        "log.initial.task.delay.ms",
+        30_000,
         doc="Time (ms) from the service's start to its first round.",
     )
     retention_check_interval_ms: int = option(
-        "log.retention.check.interval.ms", 300_000, low=1, long=True,
+        "log.retention.check.interval.ms",
+        300_000,
+        low=1,
+        long=True,
         doc="Time (ms) between two rounds of rolling, retention and clean-up.",
     )
     cleaner_enable: bool = option(
@@ -30,32 +34,49 @@ class ServiceOptions:
         "log.cleaner.threads", 1, low=0, doc="Partitions that are cleaned at the same time."
     )
     cleaner_backoff_ms: int = option(
-        "log.cleaner.backoff.ms", 15 * _SECOND_MS, long=True,
+        "log.cleaner.backoff.ms",
+        15 * _SECOND_MS,
+        long=True,
         doc="Time (ms) between two looks for something to clean when there was nothing.",
     )
     cleaner_dedupe_buffer_bytes: int = option(
-        "log.cleaner.dedupe.buffer.size", 128 << 20, low=1 << 20, long=True,
+        "log.cleaner.dedupe.buffer.size",
+        128 << 20,
+        low=1 << 20,
+        long=True,
         doc="Memory (bytes) of the offset maps of all cleaner threads together.",
     )
     cleaner_load_factor: float = option(
-        "log.cleaner.io.buffer.load.factor", 0.9, low=0.01, high=0.99,
+        "log.cleaner.io.buffer.load.factor",
+        0.9,
+        low=0.01,
+        high=0.99,
         doc="Share of an offset map that is filled.",
     )
     cleaner_bytes_per_second: float = option(
-        "log.cleaner.io.max.bytes.per.second", DOUBLE_MAX, low=1, high=DOUBLE_MAX,
+        "log.cleaner.io.max.bytes.per.second",
+        DOUBLE_MAX,
+        low=1,
+        high=DOUBLE_MAX,
         doc="Reads and writes (bytes a second) of all cleaner threads together.",
     )
     cleaner_io_buffer_bytes: int = option(
-        "log.cleaner.io.buffer.size", 512 << 10,
+        "log.cleaner.io.buffer.size",
+        512 << 10,
         doc="Accepted, without effect: files are read in windows of 4 MiB.",
     )
     ledger_retention_ms: int = option(
-        "ledger.retention.ms", 7 * 24 * 3600 * _SECOND_MS, low=-1, long=True,
+        "ledger.retention.ms",
+        7 * 24 * 3600 * _SECOND_MS,
+        low=-1,
+        long=True,
         doc="Own option: age (ms) at which old segments of the commit ledger go; -1 never. The "
         "newest commit of each writer stays known.",
     )
     lock_budget_ms: int = option(
-        "service.lock.budget.ms", 20, low=1,
+        "service.lock.budget.ms",
+        20,
+        low=1,
         doc="Own option: time (ms) under the write lock after which a step takes no more work.",
     )
 
@@ -93,4 +114,3 @@ SERVICE_KEYS: Final[dict[str, Key]] = keys_of(ServiceOptions)
 def _is_of_log(name: str) -> bool:
     known = [*KEYS.values(), *LOG_KEYS.values()]
     return any(name == key.name or name in dict(key.also) for key in known)
-

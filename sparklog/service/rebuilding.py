@@ -144,9 +144,7 @@ class Rebuilder:
         for at, base in enumerate(bases):
             following = bases[at + 1] if at + 1 < len(bases) else None
             check.begin(joined(part.path, log_name(base)))
-            walk = SegmentWalk(
-                self._fs, part, base, nobody, following=following, expected=expected
-            )
+            walk = SegmentWalk(self._fs, part, base, nobody, following=following, expected=expected)
             expected = max(walk.run([check]).end, following or 0)
         entries: Epochs = []
         for run in check.rising(nobody):

@@ -258,9 +258,7 @@ class Rounds:
 class _Noting:
     """Takes down what failed, so that the round goes on with the next partition."""
 
-    def __init__(
-        self, report: Report, uncleanable: dict[Key, str], keys: tuple[Key, ...]
-    ) -> None:
+    def __init__(self, report: Report, uncleanable: dict[Key, str], keys: tuple[Key, ...]) -> None:
         self._report, self._uncleanable, self._keys = report, uncleanable, keys
 
     def __enter__(self) -> None:

@@ -108,7 +108,7 @@ def is_of_lineage(segment: RemoteSegment, lineage: Epochs | Sequence[tuple[int, 
         known = starts.get(epoch)
         if known is None:
             return False
-        if at and known != start or start < known and epoch != first_epoch:
+        if (at and known != start) or (start < known and epoch != first_epoch):
             return False
         later = [begins for other, begins in lineage if other > epoch]
         ends = segment.epochs[at + 1][1] if at + 1 < len(segment.epochs) else segment.end

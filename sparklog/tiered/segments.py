@@ -1,4 +1,4 @@
-"""`RemoteSegment`: what is known of a segment's copy. Source: RemoteLogSegmentMetadata (KIP-405)."""
+"""`RemoteSegment`: what is known of a copy of a segment (KIP-405, RemoteLogSegmentMetadata)."""
 
 import enum
 from dataclasses import dataclass, replace

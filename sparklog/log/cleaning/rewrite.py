@@ -61,9 +61,7 @@ class Rewritten:
     utilization: float
 
 
-def rewrite(
-    fs: FileSystem, job: CleanJob, throttle: Throttle = unthrottled
-) -> Iterator[Rewritten]:
+def rewrite(fs: FileSystem, job: CleanJob, throttle: Throttle = unthrottled) -> Iterator[Rewritten]:
     """Rewrite group after group. What is yielded may be swapped in before the next is made.
 
     Raises: DataCorruptionError: a source is damaged; InvalidRequestError: it holds batches of
@@ -334,9 +332,7 @@ class _Target:
         old = joined(self.job.directory, txnindex_name(self.base))
         if aborted or self.fs.exists(old):
             contents[txnindex_name(self.base)] = aborted
-        changed_ms = self.fs.mtime_ms(
-            joined(self.job.directory, log_name(self.group[-1].base))
-        )
+        changed_ms = self.fs.mtime_ms(joined(self.job.directory, log_name(self.group[-1].base)))
         with self._log:
             self._log.sync()
         for name, data in contents.items():

@@ -94,9 +94,7 @@ def discard(fs: FileSystem, directory: str, made: Rewritten) -> None:
             _remove(fs, directory, made.base, made.parts, CLEANED)
 
 
-def _remove(
-    fs: FileSystem, directory: str, base: int, parts: Sequence[str], suffix: str
-) -> None:
+def _remove(fs: FileSystem, directory: str, base: int, parts: Sequence[str], suffix: str) -> None:
     for name in (*parts, log_name(base)):
         with contextlib.suppress(FileNotFoundError):
             fs.unlink(joined(directory, name + suffix))

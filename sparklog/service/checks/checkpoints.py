@@ -99,9 +99,7 @@ def _against_ledger(
     return None
 
 
-def _warn_below(
-    marks: Offsets | None, mine: Mapping[Key, int], path: str, out: Findings
-) -> None:
+def _warn_below(marks: Offsets | None, mine: Mapping[Key, int], path: str, out: Findings) -> None:
     if not marks:
         return  # readers then go as far as the log does
     for key, end in sorted(mine.items()):

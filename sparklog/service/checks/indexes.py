@@ -124,17 +124,13 @@ class OffsetIndexCheck:
         hits = np.flatnonzero(holes > most)
         if len(hits):
             at = int(hits[0])
-            self.file.note(
-                f"nothing is indexed for {holes[at]} bytes from byte {marks[at]} on", at
-            )
+            self.file.note(f"nothing is indexed for {holes[at]} bytes from byte {marks[at]} on", at)
 
 
 class TimeIndexCheck:
     """A `Consumer` for `.timeindex`. `final`: the entry that a roll or a close forces is due."""
 
-    def __init__(
-        self, fs: FileSystem, part: Part, base: int, *, last: bool, final: bool
-    ) -> None:
+    def __init__(self, fs: FileSystem, part: Part, base: int, *, last: bool, final: bool) -> None:
         self.file = IndexFile(fs, part, timeindex_name(base), base, TIME_ENTRY, last=last)
         self._part, self._final = part, final
         entries = self.file.entries

@@ -41,9 +41,7 @@ def read_ledger(fs: FileSystem, truth: Truth, out: Findings) -> None:
         _stand_in(fs, truth, marks)
 
 
-def _ledger_end(
-    fs: FileSystem, truth: Truth, marks: Published | None, out: Findings
-) -> int | None:
+def _ledger_end(fs: FileSystem, truth: Truth, marks: Published | None, out: Findings) -> int | None:
     path = ledger_path(truth.home)
     if truth.situation is Situation.OPEN and marks is not None:
         return marks.ends.get(LEDGER, 0)
@@ -230,17 +228,13 @@ def _check_watermarks(truth: Truth, marks: Published | None, out: Findings) -> N
             fix=FixKind.WATERMARKS,
         )  # fmt: skip
     elif marks.ends != ends or marks.starts != state.starts:
-        out.add(
-            Severity.DIFFERENCE, path, "not what the ledger says", fix=FixKind.WATERMARKS
-        )
+        out.add(Severity.DIFFERENCE, path, "not what the ledger says", fix=FixKind.WATERMARKS)
 
 
 def _check_topics(fs: FileSystem, truth: Truth, out: Findings) -> None:
     path = joined(truth.home, TOPICS_NAME)
     assert truth.state is not None
-    severity = (
-        Severity.LEFTOVER if truth.situation is Situation.CRASHED else Severity.DIFFERENCE
-    )
+    severity = Severity.LEFTOVER if truth.situation is Situation.CRASHED else Severity.DIFFERENCE
     try:
         topics = read_topics(fs, truth.home)
     except SparklogError as error:

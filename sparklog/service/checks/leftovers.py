@@ -107,9 +107,7 @@ def _note_foreign(fs: FileSystem, out: Findings, path: str) -> None:
         _note(out, path, "no file of a log", FixKind.ASIDE)
 
 
-def check_log_dir(
-    fs: FileSystem, directory: str, situation: Situation, out: Findings
-) -> None:
+def check_log_dir(fs: FileSystem, directory: str, situation: Situation, out: Findings) -> None:
     """Report what lies in a log dir beside partitions and their checkpoints."""
     for name in fs.listdir(directory):
         path = joined(directory, name)

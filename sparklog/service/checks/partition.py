@@ -168,9 +168,7 @@ class PartitionCheck:
         times = TimeIndexCheck(self._fs, part, base, last=last, final=final)
         replay.begin(path)
         self._epochs.begin(path)
-        walk = SegmentWalk(
-            self._fs, part, base, self._out, following=following, expected=expected
-        )
+        walk = SegmentWalk(self._fs, part, base, self._out, following=following, expected=expected)
         walked = walk.run([index, times, self._epochs, replay])
         if walked.damaged:
             replay.break_off()

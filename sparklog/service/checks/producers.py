@@ -138,9 +138,7 @@ class ProducerReplay:
             return
         fault = self._snapshot_fault(found, self._fs.mtime_ms(path))
         if fault is not None:
-            self._out.add(
-                Severity.DIFFERENCE, path, fault, fix=FixKind.SNAPSHOT, offset=offset
-            )
+            self._out.add(Severity.DIFFERENCE, path, fault, fix=FixKind.SNAPSHOT, offset=offset)
 
     def _snapshot_fault(self, found: list[ProducerEntry], written_ms: int) -> str | None:
         whole = self._complete and not self._part.gaps_below

@@ -1,0 +1,52 @@
+"""`sparklog.remote`: which URL a log's closed segments go to. Never holds credentials.
+
+Those come with `storage_options` from whoever opens the log, or from the store's own places
+(environment, profiles, instance roles).
+"""
+
+import os
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from sparklog.errors import InvalidRequestError
+from sparklog.fs import FileSystem, read_bytes, write_durably
+from sparklog.log.sealed import seal, unseal
+
+REMOTE_NAME: Final = "sparklog.remote"
+_CURE: Final = "give the URL anew: sparklog.service.Service(path, remote=URL)"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSettings:
+    """The target of a log: an fsspec URL, `s3://bucket/prefix`."""
+
+    url: str
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if not parts.scheme or not (parts.netloc or parts.path):
+            raise InvalidRequestError(
+                f"remote={self.url!r}: want an fsspec URL, such as s3://bucket/prefix"
+            )
+        if parts.username or parts.password or parts.query:
+            raise InvalidRequestError(
+                f"remote={parts.scheme}://...: the URL is kept with the log, so it holds no "
+                "credentials; give them as storage_options or by the environment"
+            )
+
+
+def read_settings(fs: FileSystem, home: str) -> RemoteSettings | None:
+    """Return what the log says, None if it has no remote storage. Raises DataCorruptionError."""
+    path = os.path.join(home, REMOTE_NAME)
+    try:
+        raw = read_bytes(fs, path)
+    except FileNotFoundError:
+        return None
+    return RemoteSettings(str(unseal("remote", raw, path=path, cure=_CURE)["url"]))
+
+
+def write_settings(fs: FileSystem, home: str, settings: RemoteSettings) -> None:
+    """Keep them, durably."""
+    path = os.path.join(home, REMOTE_NAME)
+    write_durably(fs, path, seal("remote", {"url": settings.url}, indent=2))
