@@ -201,7 +201,7 @@ def parse(raw: bytes, *, path: str) -> MetadataRecord:
             )
         record = (_segment, _update, _partition_delete)[kind](source)
         if source.left:
-            raise ValueError(f"{source.left} bytes are left over")  # noqa: TRY301
+            raise ValueError(f"{source.left} bytes are left over")
     except UnsupportedVersionError:
         raise
     except (ValueError, IndexError, struct.error) as error:
