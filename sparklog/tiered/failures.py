@@ -134,6 +134,12 @@ def secrets_in(options: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(sorted(found, key=len, reverse=True))
 
 
+def words_of(error: BaseException) -> str:
+    """Return what an error says, without the number that Python puts before it."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return text.strip().rstrip(".") or repr(error)
+
+
 def _texts(name: str, value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
         for key, inner in value.items():

@@ -14,7 +14,7 @@ import crc32c
 
 from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailableError
 from sparklog.tiered.driver import Driver, Upload, expect_size
-from sparklog.tiered.failures import Failure, failure_of, may_show, will_pass, without
+from sparklog.tiered.failures import Failure, failure_of, may_show, will_pass, without, words_of
 from sparklog.tiered.retry import Retry
 from sparklog.tiered.store import StoredObject
 
@@ -251,7 +251,7 @@ class ObjectStore:
                 if verb == "read":
                     raise FileNotFoundError(errno.ENOENT, "no such object", where) from None
                 failure = Failure.BUCKET
-            words = without(str(error) or repr(error), self._secrets)
+            words = without(words_of(error), self._secrets)
             raise StorageUnavailableError(f"can't {verb} {where}: {words}; {failure.value}") from (
                 error if may_show(error, self._secrets) else None
             )
