@@ -168,7 +168,7 @@ def run(name: str, most: int) -> None:
 
 @pytest.mark.parametrize("name", scenarios())
 def test_a_round_is_cut_anywhere(name: str) -> None:
-    run(name, 60)
+    run(name, 25)
 
 
 @pytest.mark.slow
@@ -185,7 +185,7 @@ def test_the_end_of_a_topic_is_cut_anywhere() -> None:
             log.delete_topic("t")
         machine.service(store).run_once()
 
-    explore("delete the topic", machine, whole, act, 50)
+    explore("delete the topic", machine, whole, act, 20)
 
 
 def test_a_resumed_round_is_cut_anywhere() -> None:
@@ -194,4 +194,4 @@ def test_a_resumed_round_is_cut_anywhere() -> None:
     images = cuts(machine, lambda store: machine.service(store).run_once(), 1)
     half = [i for i in images if "behind put" in i.how and i.how.startswith("kill")]
     second = half[len(half) // 2].machine
-    explore("resume", second, whole, lambda store: second.service(store).run_once(), 50)
+    explore("resume", second, whole, lambda store: second.service(store).run_once(), 20)
