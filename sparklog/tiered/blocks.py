@@ -1,9 +1,9 @@
 """`DiskBlocks`: blocks of remote objects as files, least recently used out first.
 
-A block is a file `<32 hex digits of its object's name>-<block size>-<block number>.block`: a header
-with magic, CRC-32C and the name, then the bytes. Files are written beside their place and renamed,
-so several processes may share a directory, and be killed. Each bounds what it sees of it: together
-they may be over `bytes_max` by what they wrote since their last look, a sixteenth each.
+A block is a file `<32 hex digits of its object's name>-<number>.block`: a header with magic,
+CRC-32C and the name, then the bytes. Files are written beside their place and renamed, so several
+processes may share a directory, and be killed. Each bounds what it sees of it: together they may
+be over `bytes_max` by what they wrote since their last look, a sixteenth each.
 Nothing here is ever an error: a block that can't be kept isn't, one that is damaged isn't there.
 """
 
@@ -31,12 +31,10 @@ _REFUSED: Final = (StorageUnavailableError, FileNotFoundError, FileExistsError)
 
 
 class DiskBlocks:
-    """Blocks of one size in a directory; threads and processes share it."""
+    """Blocks in a directory that threads and processes share."""
 
-    def __init__(
-        self, directory: str, bytes_max: int, block_bytes: int, fs: FileSystem, clock: Clock
-    ) -> None:
-        self.directory, self._bytes_max, self._block_bytes = directory, bytes_max, block_bytes
+    def __init__(self, directory: str, bytes_max: int, fs: FileSystem, clock: Clock) -> None:
+        self.directory, self._bytes_max = directory, bytes_max
         self._fs, self._clock = fs, clock
         self._held_bytes = self._written_bytes = 0  # at the last look, and by us since then
         self._closed_until_ms = 0
@@ -44,15 +42,15 @@ class DiskBlocks:
             _make_directories(fs, directory)
         self._sweep()
 
-    def load(self, name: str, number: int, length: int) -> bytes | None:
-        """Return a block, `length` bytes; None if it isn't there, whole and sound."""
+    def load(self, name: str, number: int) -> bytes | None:
+        """Return a block; None if it isn't there, whole and sound."""
         path = self._path(name, number)
         try:
             raw = read_bytes(self._fs, path)
         except _REFUSED:
             return None
         data = _unpacked(raw, name, number)
-        if data is None or len(data) != length:
+        if data is None:
             self.remove(name, number)
             return None
         with contextlib.suppress(*_REFUSED):
@@ -86,7 +84,7 @@ class DiskBlocks:
 
     def _path(self, name: str, number: int) -> str:
         digest = hashlib.sha256(name.encode()).hexdigest()[:32]
-        return f"{self.directory}/{digest}-{self._block_bytes}-{number}{_SUFFIX}"
+        return f"{self.directory}/{digest}-{number}{_SUFFIX}"
 
     def _unlink(self, path: str) -> None:
         with contextlib.suppress(*_REFUSED):
