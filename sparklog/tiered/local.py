@@ -95,11 +95,9 @@ class LocalDriver:
         names, directories = [], [above + slash]
         while directories:
             directory = directories.pop()
-            try:
-                entries = self._fs.listdir(self._path(directory))
-            except FileNotFoundError:
+            if not self._fs.is_dir(self._path(directory)):
                 continue
-            for entry in entries:
+            for entry in self._fs.listdir(self._path(directory)):
                 name = directory + entry
                 if self._fs.is_dir(self._path(name)):
                     if f"{name}/".startswith(prefix) or prefix.startswith(f"{name}/"):
