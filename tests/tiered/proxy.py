@@ -12,11 +12,12 @@ import re
 import socket
 import struct
 import threading
+import time
 from dataclasses import dataclass
 from typing import Literal
 
-Way = Literal["drop", "cut", "busy", "refuse"]
-_REQUEST = re.compile(rb"^(GET|PUT|POST|DELETE|HEAD) ")
+Way = Literal["drop", "cut", "busy", "refuse", "hang"]
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _BODY = (
     b'<?xml version="1.0" encoding="UTF-8"?><Error><Code>SlowDown</Code>'
     b"<Message>Please reduce your request rate</Message></Error>"
@@ -33,8 +34,9 @@ class Spoiled:
 
     pattern: bytes
     way: Way
-    after_bytes: int
     times: int
+    after_bytes: int
+    after_ms: int
 
 
 class Proxy:
@@ -57,10 +59,12 @@ class Proxy:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
-    def spoil(self, pattern: bytes, way: Way, *, after_bytes: int = 0, times: int = 1) -> None:
+    def spoil(
+        self, pattern: bytes, way: Way, *, times: int = 1, after_bytes: int = 0, after_ms: int = 0
+    ) -> None:
         """Spoil the next `times` requests with `pattern` in their heads."""
         with self._lock:
-            self._plans.append(Spoiled(pattern, way, after_bytes, times))
+            self._plans.append(Spoiled(pattern, way, times, after_bytes, after_ms))
 
     def heal(self) -> None:
         """Spoil nothing more."""
@@ -90,64 +94,72 @@ class Proxy:
             client,
             socket.create_connection(("127.0.0.1", self._target)) as server,
         ):
-            while chunk := client.recv(1 << 16):
-                plan = self._plan(chunk.split(b"\r\n\r\n")[0]) if _REQUEST.match(chunk) else None
+            while (head := _head(client)) is not None:
+                request, body = head
+                plan = self._plan(request)
+                if plan is not None and plan.way == "hang":
+                    time.sleep(plan.after_ms / 1000)
+                    return
                 if plan is not None and plan.way == "refuse":
                     _reset(client)
                     return
+                if b"100-continue" in request:
+                    client.sendall(_CONTINUE)
+                body += _rest(client, request, len(body))
                 if plan is not None and plan.way == "busy":
-                    self._read_body(client, chunk)
                     client.sendall(_BUSY + _BODY)
                     return
-                server.sendall(chunk)
-                if _REQUEST.match(chunk):
-                    rest = self._read_body(client, chunk, server)
-                    if not self._answer(client, server, plan, rest, head=chunk[:5] == b"HEAD "):
-                        return
+                server.sendall(request + body)
+                if not _pass_on(client, server, plan, no_body=request.startswith(b"HEAD ")):
+                    return
 
-    @staticmethod
-    def _read_body(client: socket.socket, chunk: bytes, server: socket.socket | None = None) -> int:
-        head, _, body = chunk.partition(b"\r\n\r\n")
-        found = re.search(rb"(?i)content-length: *([0-9]+)", head)
-        left = (int(found[1]) if found else 0) - len(body)
-        while left > 0 and (more := client.recv(min(left, 1 << 16))):
-            left -= len(more)
-            if server is not None:
-                server.sendall(more)
-        return left
 
-    @staticmethod
-    def _answer(
-        client: socket.socket, server: socket.socket, plan: Spoiled | None, rest: int, *, head: bool
-    ) -> bool:
-        """Pass one answer on, as the plan has it; return whether the connection goes on."""
-        answer = b""
-        while b"\r\n\r\n" not in answer:
-            more = server.recv(1 << 16)
-            if not more:
-                return False
-            answer += more
-        if plan is not None and plan.way == "drop":
-            _reset(client)
-            return False
-        found = re.search(rb"(?i)\ncontent-length: *([0-9]+)", answer)
-        chunked = re.search(rb"(?i)\ntransfer-encoding: *chunked", answer) is not None
-        begins = answer.index(b"\r\n\r\n") + 4
-        size = 0 if head else int(found[1]) if found else 0
-        sent = 0
-        while True:
-            if plan is not None and plan.way == "cut" and sent + len(answer) > plan.after_bytes:
-                client.sendall(answer[: max(0, plan.after_bytes - sent)])
-                _reset(client)
-                return False
-            client.sendall(answer)
-            sent += len(answer)
-            done = answer.endswith(b"0\r\n\r\n") if chunked else sent >= begins + size
-            if done:
-                return True
-            answer = server.recv(1 << 16)
-            if not answer:
-                return False
+def _head(source: socket.socket, received: bytes = b"") -> tuple[bytes, bytes] | None:
+    """Receive one head; return it and what came of the body, None at the end."""
+    while b"\r\n\r\n" not in received:
+        more = source.recv(1 << 16)
+        if not more:
+            return None
+        received += more
+    head, _, body = received.partition(b"\r\n\r\n")
+    return head + b"\r\n\r\n", body
+
+
+def _rest(source: socket.socket, head: bytes, received: int) -> bytes:
+    """Receive what is missing of a body."""
+    found = re.search(rb"(?i)\ncontent-length: *([0-9]+)", head)
+    left, parts = (int(found[1]) if found else 0) - received, []
+    while left > 0 and (more := source.recv(min(left, 1 << 20))):
+        left -= len(more)
+        parts.append(more)
+    return b"".join(parts)
+
+
+def _pass_on(
+    client: socket.socket, server: socket.socket, plan: Spoiled | None, *, no_body: bool
+) -> bool:
+    """Pass one answer on, as the plan has it; return whether the connection goes on."""
+    answer = _head(server)
+    while answer is not None and answer[0].startswith(b"HTTP/1.1 100"):
+        answer = _head(server, answer[1])
+    if answer is None:
+        return False
+    head, body = answer
+    if plan is not None and plan.way == "drop":
+        _reset(client)
+        return False
+    if re.search(rb"(?i)\ntransfer-encoding: *chunked", head):
+        while not body.endswith(b"0\r\n\r\n") and (more := server.recv(1 << 16)):
+            body += more
+    elif not no_body:
+        body += _rest(server, head, len(body))
+    whole = head + body
+    if plan is not None and plan.way == "cut" and len(whole) > plan.after_bytes:
+        client.sendall(whole[: plan.after_bytes])
+        _reset(client)
+        return False
+    client.sendall(whole)
+    return True
 
 
 def _reset(client: socket.socket) -> None:
