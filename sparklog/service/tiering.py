@@ -28,7 +28,7 @@ from sparklog.tiered.sweep import is_lost
 from sparklog.tiered.target import open_store
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
-_BATCH: Final = 4
+_BATCH: Final = 16
 """Segments a thread that one commit begins."""
 
 OpenStore = Callable[[str, Mapping[str, Any] | None], Store]
@@ -117,14 +117,16 @@ class Tiering:
                 for w in uploads.plan(known, report)
             ]  # fmt: skip
         else:
-            uploads.resume(known, report)
-            known = self.remote.partitions()
-            uploads.run(uploads.plan(known, report), report)
-            known = self.remote.partitions()
+            if uploads.resume(known, report):
+                known = self.remote.partitions()
+            wanted = uploads.plan(known, report)
+            if wanted:
+                uploads.run(wanted, report)
+                known = self.remote.partitions()
         session = self.remote.session
         with session.locked():
-            wanted = floors(session, now_ms=report.time_ms)
-        expiring.expire(known, wanted, report)
+            held = floors(session, now_ms=report.time_ms)
+        expiring.expire(known, held, report)
         expiring.bury(report)
 
     def _sweep(self, expiring: Expiring, report: Report) -> None:

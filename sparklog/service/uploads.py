@@ -165,8 +165,11 @@ class Uploads:
 
     # --- what an earlier life left ----------------------------------------------------------------
 
-    def resume(self, known: dict[Key, Partition], report: Report) -> None:
-        """Go on with copies that were begun; those that can't go on are removed."""
+    def resume(self, known: dict[Key, Partition], report: Report) -> bool:
+        """Go on with copies that were begun; those that can't go on are removed.
+
+        Returns: whether there were any.
+        """
         by_id = {(one.topic_id, key[1]): one for key, one in known.items()}
         jobs, failed = [], []
         with self._remote.steady() as catalog:
@@ -180,6 +183,7 @@ class Uploads:
                             failed.append(segment)
         self._remove(failed)
         self._carry_out(jobs, report)
+        return bool(jobs or failed)
 
     def _can_go_on(self, segment: RemoteSegment, one: Partition) -> bool:
         place = one.place

@@ -15,6 +15,7 @@ from sparklog.clock import ManualClock
 from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
 from sparklog.fs import LOCAL
 from sparklog.log.admin import drop_topic
+from sparklog.log.cleaning.swap import retire
 from sparklog.log.topics import REMOTE_METADATA
 from sparklog.service import Service, verify
 from sparklog.service.report import Report
@@ -330,6 +331,27 @@ def test_a_damaged_segment_stays_here(path: str, clock: ManualClock, store: Faul
         assert second not in [s.base for s in copies(log, clock)]
         assert bases(path)[0] == second  # what is behind it stays, too
         assert not [n for n in store.bucket.names() if f"/{second:020d}" in n]
+
+
+def test_a_segment_that_goes_while_it_is_copied_leaves_no_copy(
+    path: str, clock: ManualClock, store: FaultStore
+) -> None:
+    with filled(path, clock, 12) as log:
+        put, directory = store.put_stream, f"{path}/t-0"
+        first = bases(path)[0]
+
+        def gone(name: str, pieces: Any, size: int) -> None:
+            put(name, pieces, size)
+            if f"{first:020d}" in name:
+                log.delete_records("t", {0: bases(path)[1]})
+                retire(LOCAL, directory, first)
+
+        store.put_stream = gone  # type: ignore[method-assign]
+        report = once(path, clock, store)
+        assert not report.errors
+        assert first not in [s.base for s in copies(log, clock)]
+        assert not [n for n in store.bucket.names() if f"/{first:020d}" in n]
+        check(path, log, clock, store)
 
 
 def test_leftovers_go_once_they_are_old(path: str, clock: ManualClock, store: FaultStore) -> None:
