@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from sparklog.clock import Clock
-from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.errors import DataCorruptionError, InvalidRequestError, SparklogError
 from sparklog.log.cleaning.options import RateLimit, Throttle, unthrottled
 from sparklog.log.log import Log
 from sparklog.service.expiring import Expiring
@@ -158,7 +158,7 @@ class Tiering:
     def _prepare(self, *, dry_run: bool) -> Store:
         """Open the store, keep the URL with the log, make the metadata topic."""
         session = self.remote.session
-        settings = read_settings(session.fs, session.home)
+        settings = self._kept()
         url = self._url or (settings.url if settings is not None else None)
         assert url is not None
         if self._store is None:
@@ -173,6 +173,16 @@ class Tiering:
         ensure(session)
         self._prepared = True
         return self._store
+
+    def _kept(self) -> RemoteSettings | None:
+        """What the log says; nothing if it is damaged and the URL was given anew."""
+        session = self.remote.session
+        try:
+            return read_settings(session.fs, session.home)
+        except DataCorruptionError:
+            if self._url is None:
+                raise
+            return None
 
     def _check_moved(self, store: Store, before: str) -> None:
         """Refuse another URL unless the copies are there already."""

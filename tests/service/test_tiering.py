@@ -442,6 +442,17 @@ def test_another_url_needs_the_copies(path: str, clock: ManualClock, store: Faul
         assert read_settings(LOCAL, path).url == moved  # type: ignore[union-attr]
 
 
+def test_damaged_settings(path: str, clock: ManualClock, store: FaultStore) -> None:
+    with filled(path, clock, 12) as log:
+        once(path, clock, store)
+        Path(path, "sparklog.remote").write_text("{}")
+        with pytest.raises(DataCorruptionError, match="give the URL anew"):
+            once(path, clock, store, remote=None)
+        assert not once(path, clock, store).errors
+        assert read_settings(LOCAL, path).url == URL  # type: ignore[union-attr]
+        check(path, log, clock, store)
+
+
 def test_a_bad_url_or_package_is_told_at_once(path: str, clock: ManualClock) -> None:
     with pytest.raises(InvalidRequestError, match="credentials"):
         Service(path, remote="s3://key:secret@bucket/x")
