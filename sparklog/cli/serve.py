@@ -22,19 +22,39 @@ _LOGGER = logging.getLogger(__name__)
     "--option", "options", multiple=True, metavar="KEY=VALUE",
     help="An option of the service under Kafka's name; may be given several times.",
 )  # fmt: skip
+@click.option(
+    "--remote",
+    metavar="URL",
+    help="Where closed segments of topics with remote.storage.enable go, such as "
+    "s3://bucket/prefix. Kept with the log.",
+)
+@click.option(
+    "--storage-option", "storage_options", multiple=True, metavar="KEY=VALUE",
+    help="What the store of URL needs, as fsspec takes it; credentials are better given by the "
+    "environment. May be given several times.",
+)  # fmt: skip
 @click.option("--once", is_flag=True, help="Do one whole round and stop.")
 @click.option("--dry-run", is_flag=True, help="Show what one round would do; changes nothing.")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of text.")
-def serve(path: str, options: Sequence[str], once: bool, dry_run: bool, as_json: bool) -> int:
-    """Keep the log at PATH in shape: roll, expire, compact; until SIGTERM or SIGINT.
+def serve(
+    path: str,
+    options: Sequence[str],
+    remote: str | None,
+    storage_options: Sequence[str],
+    once: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Keep the log at PATH in shape: roll, expire, compact, tier; until SIGTERM or SIGINT.
 
     Several may run; one at a time does the work, the others stand by.
     """
-    known = _read(options)
+    known = _read(options, "--option")
+    given = _read(storage_options, "--storage-option")
     for part in path.split(","):
         if not os.path.isdir(part):
             raise click.BadParameter(f"{part} is no directory", param_hint="PATH")
-    service = Service(path, options=known)
+    service = Service(path, remote=remote, storage_options=given, options=known)
     if once or dry_run:
         try:
             report = service.run_once(dry_run=dry_run)
@@ -52,12 +72,12 @@ def serve(path: str, options: Sequence[str], once: bool, dry_run: bool, as_json:
     return EXIT_OK
 
 
-def _read(options: Sequence[str]) -> dict[str, str]:
+def _read(options: Sequence[str], name: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for option in options:
         key, equals, value = option.partition("=")
         if not equals or not key.strip():
-            raise click.BadParameter(f"{option!r}: want key=value", param_hint="--option")
+            raise click.BadParameter(f"{option!r}: want key=value", param_hint=name)
         found[key.strip()] = value.strip()
     return found
 

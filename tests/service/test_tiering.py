@@ -354,6 +354,30 @@ def test_a_segment_that_goes_while_it_is_copied_leaves_no_copy(
         check(path, log, clock, store)
 
 
+def test_what_was_never_synced_is_made_durable_before_it_is_copied(
+    path: str, clock: ManualClock, store: FaultStore
+) -> None:
+    """flush=none: a power cut takes commits back, and other records may get their offsets."""
+    with (
+        filled(path, clock, 2),
+        sparklog.open(path, "rw", clock=clock, options={"flush": "none"}) as log,
+    ):
+        grow(log, clock, 12)
+        with log.session.locked():
+            assert log.session.state.unsynced
+        put, looked = store.put_stream, []
+
+        def look(name: str, pieces: Any, size: int) -> None:
+            with log.session.locked():
+                looked.append(set(log.session.state.unsynced))
+            put(name, pieces, size)
+
+        store.put_stream = look  # type: ignore[method-assign]
+        assert once(path, clock, store).uploaded
+        assert looked == [set()] * len(looked)
+        check(path, log, clock, store)
+
+
 def test_leftovers_go_once_they_are_old(path: str, clock: ManualClock, store: FaultStore) -> None:
     with filled(path, clock, 12) as log:
         once(path, clock, store)
