@@ -89,6 +89,12 @@ class FileSystem(Protocol):
     def set_mtime_ms(self, path: str, when: int) -> None:
         """Set the time of a file's last change; it may be lost with the machine."""
 
+    def max_timestamp(self, path: str) -> int | None:
+        """Return the largest timestamp (ms, -1: none) of a segment's log if it is told beside it.
+
+        So it is of a remote segment, whose indexes are a request away; None for a local file.
+        """
+
     def identity(self, path: str) -> tuple[int, int]:
         """Return (device, inode) of a path."""
 

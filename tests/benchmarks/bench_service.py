@@ -1,6 +1,6 @@
 """The service: a round over many partitions, the write lock's longest holds, opening after a crash.
 
-    python -m tests.benchmarks service [--partitions N] [--gigabytes G]
+python -m tests.benchmarks service [--partitions N] [--gigabytes G]
 """
 
 import argparse
@@ -110,9 +110,7 @@ def reopen_rows(scratch: Path, gigabytes: float) -> Iterator[Row]:
     began = time.perf_counter()
     log = sparklog.open(path, "rw")
     took = time.perf_counter() - began
-    yield Row(
-        f"open {size / 1e9:.0f} GB after kill -9", f"{took * 1000:.0f} ms", target="< 100 ms"
-    )
+    yield Row(f"open {size / 1e9:.0f} GB after kill -9", f"{took * 1000:.0f} ms", target="< 100 ms")
     log.close()
     log = sparklog.open(path, "rw")
     os.makedirs(f"{path}/sparklog_open", exist_ok=True)

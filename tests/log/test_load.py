@@ -217,9 +217,7 @@ def test_an_unreadable_epoch_checkpoint_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("name", ["plain.none-0", "txn-0", "compacted-0", "trimmed-0"])
-def test_a_brokers_own_directories(
-    tmp_path: Path, oracle: Oracle, name: str, clean: bool
-) -> None:
+def test_a_brokers_own_directories(tmp_path: Path, oracle: Oracle, name: str, clean: bool) -> None:
     path = tmp_path / name
     shutil.copytree(GOLDEN / name, path)
     start = 1900 if name == "trimmed-0" else 0

@@ -300,9 +300,7 @@ class TestKafkaAgrees:
         opened = oracle.open(log.path, config=self.OPTIONS)
         assert opened.epochs == [(0, 0), (1, 150), (2, 300)]
 
-    def test_an_empty_log_and_an_empty_active_segment(
-        self, tmp_path: Path, oracle: Oracle
-    ) -> None:
+    def test_an_empty_log_and_an_empty_active_segment(self, tmp_path: Path, oracle: Oracle) -> None:
         log = create(tmp_path / "t-0", self.small())
         log.close()
         self.check(oracle, log, 0)

@@ -96,9 +96,7 @@ def judge(path: Path, file: Path, at: int, mask: int, view: View, expected: obje
         flip(file, at, mask)
 
 
-def check(
-    path: Path, *, every: bool, view: View = everything, sample: int = SAMPLE
-) -> None:
+def check(path: Path, *, every: bool, view: View = everything, sample: int = SAMPLE) -> None:
     expected = view(path)
     found = {True: 0, False: 0}
     for file, at, mask in places(path, every=every, sample=sample):

@@ -297,9 +297,7 @@ def test_every_crash_of_a_writer_leaves_a_log_that_verifies() -> None:
 
 
 def test_flush_none_is_verified_as_well(tmp_path: Path) -> None:
-    with sparklog.open(
-        tmp_path, "rw", options={"flush": "none"}, clock=ManualClock(T0)
-    ) as log:
+    with sparklog.open(tmp_path, "rw", options={"flush": "none"}, clock=ManualClock(T0)) as log:
         log.create_topic("t")
         fill(log, "t", 0, 3)
         assert verify(tmp_path).findings == []

@@ -1,6 +1,6 @@
 """Long runs: a driver with a service that is killed again and again, two readers, and a check.
 
-    SOAK_SECONDS=600 python -m pytest -m slow tests/service/test_soak.py
+SOAK_SECONDS=600 python -m pytest -m slow tests/service/test_soak.py
 """
 
 from __future__ import annotations

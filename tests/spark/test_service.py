@@ -17,9 +17,11 @@ COMPACT = {"cleanup.policy": "compact", "internal.segment.bytes": "2000"}
 def test_cleaning_is_a_spark_job(spark, path):
     with sparklog.open(path, "rw") as log:
         log.create_topic("t", partitions=3, config=COMPACT)
-        table = spark.range(3000).selectExpr(
-            "cast(id % 7 as string) as key", "cast(id as string) as value"
-        ).toArrow()
+        table = (
+            spark.range(3000)
+            .selectExpr("cast(id % 7 as string) as key", "cast(id as string) as value")
+            .toArrow()
+        )
         for at in range(0, 3000, 100):
             log.append("t", table.slice(at, 100))
         report = Service(path, map=spark_map(spark)).run_once()

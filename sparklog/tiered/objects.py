@@ -1,0 +1,166 @@
+"""The objects of remote segments: manifests with their small files, logs by ranges."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.tiered import manifest as manifests
+from sparklog.tiered.fetching import Blocks, Fetcher
+from sparklog.tiered.layout import Directory, manifest_name, remote_log_name
+from sparklog.tiered.manifest import Manifest
+from sparklog.tiered.segments import RemoteSegment
+from sparklog.tiered.store import Store
+
+MANIFESTS_BYTES: Final = 64 << 20  # of manifests with their indexes that are kept in memory
+
+
+class Unsealed(Protocol):
+    """An encrypted segment with its key: see `encryption`."""
+
+    def stored_range(self, start: int, end: int) -> tuple[int, int]:
+        """Which bytes of the object hold the bytes [start, end) of the log."""
+
+    def open_range(self, data: bytes, start: int, end: int) -> bytes:
+        """Return the bytes [start, end) of the log out of what `stored_range` named."""
+
+    def open_body(self, data: bytes) -> bytes:
+        """Return what lies behind a manifest's line."""
+
+
+class Keys(Protocol):
+    """What unwraps data keys: `encryption.Keyring`."""
+
+    def unseal(self, manifest: Manifest) -> Unsealed:
+        """Return the segment's cipher. Raises InvalidRequestError for a wrong or missing key."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSegment:
+    """A segment whose manifest was read: its small files, and the way to its log."""
+
+    manifest: Manifest
+    body: bytes
+    unsealed: Unsealed | None
+
+    def part(self, name: str) -> bytes | None:
+        """Return one of `manifest.PARTS`, None if the segment has none."""
+        return manifests.part(self.manifest, self.body, name)
+
+
+@dataclass(frozen=True, slots=True)
+class LogRanges:
+    """A segment's log by ranges of its plain bytes."""
+
+    store: Store
+    opened: OpenedSegment
+
+    @property
+    def name(self) -> str:
+        """The object's name."""
+        return self.opened.manifest.log_name
+
+    @property
+    def size(self) -> int:
+        """Bytes of the log as Kafka sees it."""
+        return self.opened.manifest.segment.size
+
+    def get(self, start: int, end: int) -> bytes:
+        """Return [start, end); one request."""
+        unsealed = self.opened.unsealed
+        if unsealed is None:
+            return self.store.get(self.name, start, end)
+        first, last = unsealed.stored_range(start, end)
+        return unsealed.open_range(self.store.get(self.name, first, last), start, end)
+
+
+class RemoteObjects:
+    """Reads one store. Manifests are fetched whole, once, and kept; threads may share it."""
+
+    def __init__(
+        self, store: Store, cache: Blocks, keys: Keys | None = None, *, threads: int = 4
+    ) -> None:
+        self.store, self.fetcher = store, Fetcher(cache, threads=threads)
+        self._cache, self._keys = cache, keys
+        self._opened: OrderedDict[str, OpenedSegment] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def open(self, segment: RemoteSegment) -> OpenedSegment:
+        """Return the segment's manifest; one request unless it is kept.
+
+        Raises: FileNotFoundError if the copy is gone; DataCorruptionError; InvalidRequestError
+            where it is encrypted and the key isn't there.
+        """
+        with self._lock:
+            found = self._opened.get(segment.id)
+            if found is not None:
+                self._opened.move_to_end(segment.id)
+                return found
+        name = name_of(segment)
+        raw = self._cache.get(name, 0)
+        opened = None if raw is None else self._parsed(raw, name)
+        if opened is None:
+            raw = self.store.get(name)
+            opened = self._parsed(raw, name)
+            self._cache.put(name, 0, raw)
+        self._keep(opened)
+        return opened
+
+    def open_many(self, segments: Sequence[RemoteSegment]) -> list[OpenedSegment | Exception]:
+        """Open several at the same time; an error stands in the place of what failed."""
+        answers = self.store.get_many([name_of(segment) for segment in segments])
+        found: list[OpenedSegment | Exception] = []
+        for segment, answer in zip(segments, answers, strict=True):
+            if isinstance(answer, bytes):
+                try:
+                    found.append(self._parsed(answer, name_of(segment)))
+                except (DataCorruptionError, InvalidRequestError) as error:
+                    found.append(error)
+            else:
+                found.append(answer)
+        return found
+
+    def _parsed(self, raw: bytes, name: str) -> OpenedSegment:
+        manifest, body = manifests.parse(raw, path=f"{self.store.url}/{name}")
+        if manifest.encryption is None:
+            return OpenedSegment(manifest, body, None)
+        if self._keys is None:
+            raise InvalidRequestError(
+                f"{self.store.url}/{name} is encrypted: give the key ring (`keyring`) that has "
+                f"its key {manifest.encryption.get('key')!r}"
+            )
+        unsealed = self._keys.unseal(manifest)
+        return OpenedSegment(manifest, unsealed.open_body(body), unsealed)
+
+    def _keep(self, opened: OpenedSegment) -> None:
+        with self._lock:
+            self._opened[opened.manifest.segment.id] = opened
+            self._bytes += len(opened.body)
+            while self._bytes > MANIFESTS_BYTES and len(self._opened) > 1:
+                _, dropped = self._opened.popitem(last=False)
+                self._bytes -= len(dropped.body)
+
+    def forget(self, segment: RemoteSegment) -> None:
+        """Drop what is kept of a copy that is gone."""
+        with self._lock:
+            opened = self._opened.pop(segment.id, None)
+            self._bytes -= len(opened.body) if opened is not None else 0
+
+
+def directory_of(segment: RemoteSegment) -> Directory:
+    """The prefix of a segment's partition."""
+    return Directory(segment.topic, segment.partition, segment.topic_id)
+
+
+def name_of(segment: RemoteSegment) -> str:
+    """The object of a segment's manifest."""
+    name = manifest_name(segment.base, segment.id, segment.end, segment.max_timestamp)
+    return directory_of(segment).prefix + name
+
+
+def log_name_of(segment: RemoteSegment) -> str:
+    """The object of a segment's log."""
+    return directory_of(segment).prefix + remote_log_name(segment.base, segment.id)
