@@ -21,9 +21,10 @@ from sparklog.log.sealed import seal
 from sparklog.log.state import TopicState
 from sparklog.log.topics import TOPICS_NAME
 from sparklog.tiered.directory import RemoteDirectory
+from sparklog.tiered.layout import Directory
 from sparklog.tiered.listing import REFRESH_MS, BucketListing
 from sparklog.tiered.manifest import parse
-from sparklog.tiered.objects import RemoteObjects, name_of
+from sparklog.tiered.opened import RemoteObjects, name_of
 from sparklog.tiered.readonly import BytesMapping, ReadOnlyFileSystem
 from sparklog.tiered.remote_file import BytesFile, refuse
 
@@ -38,7 +39,7 @@ class ArchiveFileSystem(ReadOnlyFileSystem):
         self.url, self._objects = url.rstrip("/"), objects
         self._listing = BucketListing(objects, refresh_ms=refresh_ms)
         self._directories: dict[tuple[str, int], RemoteDirectory] = {}
-        self._topics: tuple[frozenset[str], bytes] | None = None
+        self._topics: tuple[frozenset[Directory], bytes] | None = None
 
     def listdir(self, path: str) -> list[str]:
         """Return the names in the root or in a partition; asks the bucket for news."""
@@ -147,21 +148,21 @@ class ArchiveFileSystem(ReadOnlyFileSystem):
         if name == TOPICS_NAME:
             return self._topics_file()
         if name in (HIGH_WATERMARK, LOG_START):
-            ends = name == HIGH_WATERMARK
-            found = {key: self._listing.segments(key) for key in self._listing.all()}
+            side = 1 if name == HIGH_WATERMARK else 0
             return format_offsets(
-                {key: s[-1].end if ends else s[0].base for key, s in found.items() if s}
+                {key: self._listing.span(key)[side] for key in self._listing.all()}
             )
         raise self._missing(path)
 
     def _topics_file(self) -> bytes:
         """Topics and their configs, out of the newest manifest of each; kept until they change."""
         partitions: dict[str, dict[int, str]] = {}
-        for (topic, partition), directory in self._listing.all().items():
+        listed = self._listing.all()
+        for (topic, partition), directory in listed.items():
             partitions.setdefault(topic, {})[partition] = directory.topic_id
-        ids = frozenset(by[min(by)] for by in partitions.values())
-        if self._topics is None or self._topics[0] != ids:
-            self._topics = ids, self._described(partitions)
+        held = frozenset(listed.values())
+        if self._topics is None or self._topics[0] != held:
+            self._topics = held, self._described(partitions)
         return self._topics[1]
 
     def _described(self, partitions: dict[str, dict[int, str]]) -> bytes:

@@ -10,8 +10,14 @@ from dataclasses import replace
 
 from sparklog.errors import DataCorruptionError
 from sparklog.tiered.catalog import counting
-from sparklog.tiered.layout import Directory, parse_directory, parse_log, parse_manifest
-from sparklog.tiered.objects import RemoteObjects
+from sparklog.tiered.layout import (
+    Directory,
+    parse_directory,
+    parse_log,
+    parse_log_start,
+    parse_manifest,
+)
+from sparklog.tiered.opened import RemoteObjects
 from sparklog.tiered.segments import RemoteSegment, SegmentState
 from sparklog.tiered.store import StoredObject
 
@@ -58,8 +64,13 @@ def listed_segments(directory: Directory, objects: Iterable[StoredObject]) -> li
     return sorted(found, key=lambda s: (s.base, s.end, s.id))
 
 
+def log_start(objects: Iterable[StoredObject]) -> int:
+    """Return the log start offset that a partition's objects tell; 0 if none does."""
+    return max((at for e in objects if (at := parse_log_start(e.name)) is not None), default=0)
+
+
 def chosen(segments: list[RemoteSegment], objects: RemoteObjects) -> list[RemoteSegment]:
-    """Return the copies that count, none overlapping another. Reads manifests only of those that do.
+    """Return the copies that count, none overlapping another. Reads the manifests of those that do.
 
     Raises: DataCorruptionError if such a manifest is damaged.
     """

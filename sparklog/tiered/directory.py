@@ -13,7 +13,7 @@ from sparklog.format.names import (
     parse_base,
     snapshot_name,
 )
-from sparklog.tiered.objects import LogRanges, RemoteObjects
+from sparklog.tiered.opened import LogRanges, RemoteObjects
 from sparklog.tiered.remote_file import BytesFile, RemoteLog
 from sparklog.tiered.segments import RemoteSegment
 

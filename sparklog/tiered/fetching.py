@@ -29,10 +29,15 @@ class Blocks(Protocol):
 
 
 class Ranges(Protocol):
-    """An object of `size` bytes, read by ranges."""
+    """An object, read by ranges."""
 
-    name: str
-    size: int
+    @property
+    def name(self) -> str:
+        """The object's name."""
+
+    @property
+    def size(self) -> int:
+        """The bytes that can be read."""
 
     def get(self, start: int, end: int) -> bytes:
         """Return the bytes [start, end); one request."""
@@ -117,7 +122,7 @@ class Fetcher:
         try:
             data = source.get(start, end)
             if len(data) != end - start:
-                raise StorageUnavailableError(  # noqa: TRY301
+                raise StorageUnavailableError(
                     f"{source.name}: {len(data)} bytes of [{start}, {end}) came: the object is "
                     "shorter than its manifest says; run `sparklog tier status`"
                 )

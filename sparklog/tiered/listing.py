@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparklog.clock import monotonic_ms
-from sparklog.tiered.bucket import chosen, group, listed_segments
+from sparklog.tiered.bucket import chosen, group, listed_segments, log_start
 from sparklog.tiered.layout import Directory
-from sparklog.tiered.objects import RemoteObjects
+from sparklog.tiered.opened import RemoteObjects
 from sparklog.tiered.segments import RemoteSegment
 
 REFRESH_MS: Final = 30_000  # how old a listing may be when nobody asks for news
@@ -20,6 +20,7 @@ Key = tuple[str, int]  # (topic, partition)
 class _Listed:
     directory: Directory
     segments: list[RemoteSegment]
+    start: int  # the log start offset
     listed_ms: float
     served: bool = False
 
@@ -66,6 +67,15 @@ class BucketListing:
             listed.served = listed.served or news
             return listed.segments
 
+    def span(self, key: Key) -> tuple[int, int]:
+        """Return (log start offset, end) of a partition, as listed last; (0, 0) if unknown."""
+        segments = self.segments(key)
+        if not segments:
+            return 0, 0
+        with self._lock:
+            start = self._known[key].start
+        return min(max(start, segments[0].base), segments[-1].end), segments[-1].end
+
     def _list(self) -> None:
         now = self._timer()
         found: dict[Key, _Listed] = {}
@@ -77,7 +87,7 @@ class BucketListing:
             newest = max(segment.time_ms for segment in segments)
             other = found.get(key)
             if other is None or max(s.time_ms for s in other.segments) < newest:
-                found[key] = _Listed(directory, segments, now)
+                found[key] = _Listed(directory, segments, log_start(objects), now)
         for listed in found.values():
             listed.segments = chosen(listed.segments, self._objects)
         self._known, self._listed_ms = found, now
@@ -86,5 +96,6 @@ class BucketListing:
         now = self._timer()
         objects = group(self._objects.store.list(directory.prefix)).get(directory, [])
         segments = chosen(listed_segments(directory, objects), self._objects)
-        listed = self._known[key] = _Listed(directory, segments, now, served=True)
+        start = log_start(objects)
+        listed = self._known[key] = _Listed(directory, segments, start, now, served=True)
         return listed

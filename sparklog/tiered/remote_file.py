@@ -8,6 +8,7 @@ from sparklog.fs.protocol import Buffer
 from sparklog.tiered.fetching import RUN_BYTES, Fetcher, Ranges
 
 AHEAD_BYTES: Final = 4 * RUN_BYTES  # how far a sequential reader is fetched ahead at most
+SEQUENTIAL_BYTES: Final = 256 << 10  # read in one go, so that it's no look-up
 
 
 def refuse(path: str) -> Never:
@@ -65,6 +66,7 @@ class RemoteLog(BytesFile):
         super().__init__(path, b"")
         self._source, self._fetcher, self._following = source, fetcher, following
         self._last = range(0, 0)  # the bytes of the last read
+        self._begun = 0  # where the reads that follow each other began
         self._ahead = 0  # how far it was fetched ahead
         self._span = 0
 
@@ -73,10 +75,10 @@ class RemoteLog(BytesFile):
 
     def pread(self, size: int, at: int) -> bytes:
         end = min(at + size, self._source.size)
-        if at and self._last.start <= at <= self._last.stop:
+        if not self._last.start < at <= self._last.stop:
+            self._begun, self._span = at, 0
+        elif end - self._begun > SEQUENTIAL_BYTES:
             self._fetch_ahead(end)
-        elif self._last.stop:
-            self._span = 0
         self._last = range(at, max(at, end))
         return self._fetcher.read(self._source, at, end)
 

@@ -2,7 +2,7 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -80,13 +80,28 @@ class RemoteObjects:
     """Reads one store. Manifests are fetched whole, once, and kept; threads may share it."""
 
     def __init__(
-        self, store: Store, cache: Blocks, keys: Keys | None = None, *, threads: int = 4
+        self,
+        connect: Callable[[], Store],
+        cache: Blocks,
+        keys: Keys | None = None,
+        *,
+        threads: int = 4,
     ) -> None:
-        self.store, self.fetcher = store, Fetcher(cache, threads=threads)
+        """`connect` is called when something remote is first wanted."""
+        self._connect = connect
+        self._store: Store | None = None
+        self.fetcher = Fetcher(cache, threads=threads)
         self._cache, self._keys = cache, keys
         self._opened: OrderedDict[str, OpenedSegment] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
+
+    @property
+    def store(self) -> Store:
+        """The store. Raises what connecting to it raises."""
+        if self._store is None:
+            self._store = self._connect()
+        return self._store
 
     def open(self, segment: RemoteSegment) -> OpenedSegment:
         """Return the segment's manifest; one request unless it is kept.
