@@ -28,14 +28,19 @@ class Store(Protocol):
         """Write a small object, replacing what was there."""
 
     def put_stream(self, name: str, pieces: Iterable[bytes], size: int) -> None:
-        """Write `size` bytes, in parts if they are many; one part is in memory at a time.
+        """Write `size` bytes, in parts if they are many; a few parts are in memory at a time.
 
-        `pieces` is asked for again from its beginning only if it is a sequence or has a fresh
-        iterator for each call of iter(); then a failed upload is tried again.
+        Where a part can't be sent again (stores other than S3 and file://) all is sent again,
+        which takes `pieces` that aren't an iterator: iter() of them begins anew. What reading
+        them raises passes through. Requests: one a part and three more.
+        Raises: InvalidRequestError if more or fewer bytes come; the object then doesn't show.
         """
 
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
-        """Return the bytes [start, end) of an object, fewer only where it ends."""
+        """Return the bytes [start, end) of an object, fewer only where it ends.
+
+        A second request looks at its size if fewer came.
+        """
 
     def get_many(self, names: Sequence[str]) -> list[bytes | Exception]:
         """Return whole small objects, fetched at the same time, or why one could not be."""
@@ -48,3 +53,9 @@ class Store(Protocol):
 
     def delete(self, names: Sequence[str]) -> None:
         """Remove objects; one that isn't there is fine."""
+
+    def sweep_uploads(self, before_ms: int) -> int:
+        """Give up the uploads that began before (ms) and never ended, for their writer was killed.
+
+        They don't show but take room. Returns how many there were.
+        """

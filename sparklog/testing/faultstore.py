@@ -1,0 +1,334 @@
+"""An object store in memory that fails as real ones do, by a seed. No threads, no waiting.
+
+    bucket, clock = Bucket(), ManualClock()
+    store = FaultStore(bucket, clock, seed=7, faults=Faults(reset=0.1, lost=0.1))
+    store.crash_at(12, after=False)     # SimulatedKill before the 12th effect
+    ...
+    store = store.reopen()              # the next process finds what was done
+
+Retries, checks and parts are those of the real `ObjectStore`; only the requests are simulated, and
+its pauses turn the clock. What has threads of its own may share it, but then no seed replays it.
+"""
+
+import random
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import crc32c
+
+from sparklog.clock import ManualClock
+from sparklog.errors import InvalidRequestError
+from sparklog.testing.faults import SimulatedKill
+from sparklog.tiered.driver import Upload, expect_size
+from sparklog.tiered.objects import ObjectStore
+from sparklog.tiered.retry import Retry
+from sparklog.tiered.store import StoredObject
+
+PAGE: Final = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """Chances, from 0 to 1, that a request meets something.
+
+    Attributes:
+        reset: the connection breaks; nothing was done.
+        busy: 500, 503, slow down, a timeout; nothing was done.
+        lost: it was done, but the answer never comes.
+        short: fewer bytes come than were asked for.
+        stale: lists don't know of a put or a deletion yet, for up to `stale_ms`.
+        latency_ms: (least, most) that a request takes; the clock moves on.
+    """
+
+    reset: float = 0
+    busy: float = 0
+    lost: float = 0
+    short: float = 0
+    stale: float = 0
+    stale_ms: int = 5_000
+    latency_ms: tuple[int, int] = (0, 0)
+
+
+NO_FAULTS: Final = Faults()
+SOME_FAULTS: Final = Faults(
+    reset=0.05, busy=0.05, lost=0.05, short=0.05, stale=0.2, latency_ms=(0, 50)
+)
+
+
+@dataclass(slots=True)
+class Pending:
+    """An upload that hasn't ended: {part number: bytes}."""
+
+    name: str
+    begun_ms: int
+    parts: dict[int, bytes] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Bucket:
+    """What outlives a process: {name: (bytes, time in ms)}, open uploads, what lists don't know.
+
+    `unlisted`: {name: (bytes and time as lists still have them or None, until when in ms)}.
+    """
+
+    objects: dict[str, tuple[bytes, int]] = field(default_factory=dict)
+    uploads: dict[str, Pending] = field(default_factory=dict)
+    finished: dict[str, str] = field(default_factory=dict)  # upload: name, as its ETag tells
+    unlisted: dict[str, tuple[tuple[bytes, int] | None, int]] = field(default_factory=dict)
+    next_upload: int = 1
+
+    def names(self) -> list[str]:
+        """The objects that there are, whatever lists say."""
+        return sorted(self.objects)
+
+
+class FaultStore(ObjectStore):
+    """A `Store` over a `Bucket`. Once a crash point struck, every request is SimulatedKill."""
+
+    def __init__(
+        self,
+        bucket: Bucket | None = None,
+        clock: ManualClock | None = None,
+        *,
+        seed: int = 0,
+        faults: Faults = NO_FAULTS,
+        attempts: int = 6,
+        part_bytes: int = 1 << 16,
+    ) -> None:
+        self.bucket = Bucket() if bucket is None else bucket
+        self.clock = ManualClock() if clock is None else clock
+        self._arguments: dict[str, Any] = {"attempts": attempts, "part_bytes": part_bytes}
+        rng = random.Random(seed)
+        self.requests = FaultDriver(self.bucket, self.clock, rng, faults)
+        retry = Retry(
+            attempts=attempts, sleep=lambda ms: self.clock.advance(round(ms)), draw=rng.random
+        )
+        super().__init__(self.requests, retry=retry, part_bytes=part_bytes, parallel=1)
+
+    @property
+    def effects(self) -> list[str]:
+        """What was done so far, as "put <name>", "delete <name>", "part 2 of <name>", ..."""
+        return self.requests.effects
+
+    def crash_at(self, number: int, *, after: bool = True) -> None:
+        """Die after (or before) the `number`th effect from now, from 1."""
+        if number < 1:
+            raise InvalidRequestError(f"crash_at({number}): want 1 or more")
+        self.requests.crash = len(self.requests.effects) + number, after
+
+    def down(self, for_ms: int, after_ms: int = 0) -> None:
+        """Refuse all connections for a while, by the clock."""
+        begins = self.clock() + after_ms
+        self.requests.windows.append((begins, begins + for_ms))
+
+    def refuse(self, refused: bool = True) -> None:
+        """Refuse the credentials, until `refuse(False)`."""
+        self.requests.refused = refused
+
+    def reopen(self, *, seed: int = 0, faults: Faults = NO_FAULTS) -> "FaultStore":
+        """Return the same bucket as another process opens it, by the same clock."""
+        return FaultStore(self.bucket, self.clock, seed=seed, faults=faults, **self._arguments)
+
+
+class FaultDriver:
+    """See `Driver`; like S3's."""
+
+    url = "fault://bucket"
+    many, looks, delete_max = True, False, PAGE
+
+    def __init__(
+        self, bucket: Bucket, clock: ManualClock, rng: random.Random, faults: Faults
+    ) -> None:
+        self.bucket, self.clock, self.rng, self.faults = bucket, clock, rng, faults
+        self.effects: list[str] = []
+        self.crash: tuple[int, bool] | None = None
+        self.windows: list[tuple[int, int]] = []
+        self.refused = self.dead = False
+        self._lock = threading.RLock()
+
+    def put(self, name: str, data: bytes, crc: int) -> None:
+        with self._request(f"put {name}"):
+            assert crc32c.crc32c(data) == crc
+            self._store(name, bytes(data))
+
+    def read(self, name: str, start: int, end: int | None) -> bytes:
+        with self._request():
+            data = self._find(name)[0]
+            if start and start >= len(data):
+                return b""
+            wanted = data[start:end]
+            if wanted and self.rng.random() < self.faults.short:
+                if end is None:  # the answer told its length
+                    raise ConnectionError("the body broke off")
+                return wanted[: self.rng.randrange(len(wanted))]
+            return wanted
+
+    def size(self, name: str) -> int:
+        with self._request():
+            return len(self._find(name)[0])
+
+    def check(self, name: str, size: int, crc: int) -> None:
+        expect_size(name, self.size(name), size)
+        assert crc32c.crc32c(self.bucket.objects[name][0]) == crc
+
+    def page(self, prefix: str, token: str | None) -> tuple[list[StoredObject], str | None]:
+        with self._request():
+            listed: dict[str, tuple[bytes, int]] = dict(self.bucket.objects)
+            for name, (old, until_ms) in list(self.bucket.unlisted.items()):
+                if until_ms <= self.clock():
+                    del self.bucket.unlisted[name]
+                elif old is None:
+                    listed.pop(name, None)
+                else:
+                    listed[name] = old
+            names = sorted(n for n in listed if n.startswith(prefix) and n > (token or ""))
+            page = [StoredObject(n, len(listed[n][0]), listed[n][1]) for n in names[:PAGE]]
+            return page, names[PAGE - 1] if len(names) > PAGE else None
+
+    def delete(self, names: Sequence[str]) -> None:
+        for name in names:  # S3 deletes them one by one, too: a crash may strike in between
+            with self._request(f"delete {name}"):
+                self._store(name, None)
+
+    def begin(self, name: str, size: int) -> Upload:
+        with self._request(f"begin {name}"):
+            number = f"upload-{self.bucket.next_upload}"
+            self.bucket.next_upload += 1
+            self.bucket.uploads[number] = Pending(name, self.clock())
+            return _FaultUpload(self, number, name)
+
+    def uploads(self, before_ms: int) -> list[Upload]:
+        with self._request():
+            return [
+                _FaultUpload(self, number, pending.name)
+                for number, pending in self.bucket.uploads.items()
+                if pending.begun_ms < before_ms
+            ]
+
+    def _find(self, name: str) -> tuple[bytes, int]:
+        try:
+            return self.bucket.objects[name]
+        except KeyError:
+            raise FileNotFoundError(name) from None
+
+    def _store(self, name: str, data: bytes | None) -> None:
+        old = self.bucket.objects.get(name)
+        if self.rng.random() < self.faults.stale:
+            until_ms = self.clock() + self.rng.randint(1, self.faults.stale_ms)
+            self.bucket.unlisted.setdefault(name, (old, until_ms))
+        if data is None:
+            self.bucket.objects.pop(name, None)
+        else:
+            self.bucket.objects[name] = data, self.clock()
+
+    def _request(self, effect: str = "") -> "_Request":
+        return _Request(self, effect)
+
+    def before(self, effect: str) -> None:
+        """Meet what strikes before a request is carried out."""
+        self._lock.acquire()
+        try:
+            if self.dead:
+                raise SimulatedKill("a dead process sends nothing")
+            self.clock.advance(self.rng.randint(*self.faults.latency_ms))
+            if any(begins <= self.clock() < ends for begins, ends in self.windows):
+                raise ConnectionRefusedError("the store is down")
+            if self.refused:
+                raise PermissionError("the store refuses the credentials")
+            if self.rng.random() < self.faults.reset:
+                raise ConnectionResetError("connection reset by peer")
+            if self.rng.random() < self.faults.busy:
+                raise self.rng.choice(_BUSY)()
+            if effect:
+                self._die(len(self.effects) + 1, after=False)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def done(self, effect: str, error: type[BaseException] | None) -> None:
+        """Meet what strikes when a request was carried out."""
+        try:
+            if error is None and effect:
+                self.effects.append(effect)
+                self._die(len(self.effects), after=True)
+            if error is None and self.rng.random() < self.faults.lost:
+                raise TimeoutError("the answer never came")
+        finally:
+            self._lock.release()
+
+    def _die(self, number: int, *, after: bool) -> None:
+        if self.crash == (number, after):
+            self.dead = True
+            raise SimulatedKill(f"{'after' if after else 'before'} effect {number}")
+
+
+class _Answer(Exception):
+    """An HTTP answer of the store, in the form of botocore's ClientError."""
+
+    def __init__(self, code: str, status: int) -> None:
+        super().__init__(f"An error occurred ({code}): simulated")
+        self.response = {
+            "Error": {"Code": code, "Message": "simulated"},
+            "ResponseMetadata": {"HTTPStatusCode": status},
+        }
+
+
+_BUSY: Final = (
+    lambda: _Answer("InternalError", 500),
+    lambda: _Answer("ServiceUnavailable", 503),
+    lambda: _Answer("SlowDown", 503),
+    lambda: TimeoutError("no answer"),
+)
+
+
+class _Request:
+    """One request as a context: faults before it, its effect, faults after it."""
+
+    def __init__(self, driver: FaultDriver, effect: str) -> None:
+        self._driver, self._effect = driver, effect
+
+    def __enter__(self) -> None:
+        self._driver.before(self._effect)
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        self._driver.done(self._effect, error)
+
+
+class _FaultUpload:
+    def __init__(self, driver: FaultDriver, number: str, name: str) -> None:
+        self._driver, self._number, self._name = driver, number, name
+
+    def _pending(self) -> Pending:
+        try:
+            return self._driver.bucket.uploads[self._number]
+        except KeyError:
+            raise OSError(f"no such upload of {self._name}") from None
+
+    def part(self, number: int, at: int, data: bytes, crc: int) -> Any:
+        with self._driver._request(f"part {number} of {self._name}"):
+            self._pending().parts[number] = bytes(data)
+            return number
+
+    def finish(self, receipts: Sequence[Any]) -> None:
+        bucket = self._driver.bucket
+        with self._driver._request(f"finish {self._name}"):
+            if bucket.finished.get(self._number) == self._name:  # the answer was lost before
+                return
+            parts = self._pending().parts
+            assert list(receipts) == sorted(parts)
+            self._driver._store(self._name, b"".join(parts[number] for number in receipts))
+            bucket.finished[self._number] = self._name
+            del bucket.uploads[self._number]
+
+    def abort(self) -> None:
+        with self._driver._request(f"abort {self._name}"):
+            self._driver.bucket.uploads.pop(self._number, None)
+
+
+def crash_points(effects: int) -> Iterator[tuple[int, bool]]:
+    """Yield every (number, after) for `FaultStore.crash_at` over that many effects."""
+    for number in range(1, effects + 1):
+        yield number, False
+        yield number, True

@@ -1,0 +1,160 @@
+"""What a store's error means: will it pass, and if not, what is to be done. Reads errors only.
+
+fsspec's implementations raise what their libraries raise. Here they are told apart by what they
+have in common (built-in classes, HTTP status, S3's error codes) and by the names of their classes,
+so that no library has to be installed for its errors to be known.
+"""
+
+import enum
+import errno
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from sparklog.errors import SparklogError
+
+
+class Failure(enum.Enum):
+    """Why a request failed; the value is what to do about it."""
+
+    PASSING = "is the store running, and does the network reach it? This is tried again by itself"
+    MISSING = "there is no such object"
+    BUCKET = "make the bucket, or correct the URL"
+    CREDENTIALS = (
+        "check key, secret and rights: storage_options of this call, or the store's own places "
+        "(environment, profile, instance role)"
+    )
+    CERTIFICATE = (
+        "have the store's certificate trusted: for S3 storage_options="
+        "{'client_kwargs': {'verify': '<ca.pem>'}}"
+    )
+    RANGE = "ask for bytes before the object's end"
+    OTHER = "see the store's own words"
+
+
+_PASSING_STATUS: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+_PASSING_CODES: Final = re.compile(
+    "SlowDown|Throttl|TooManyRequests|RequestLimitExceeded|BandwidthLimitExceeded|RequestTimeout$"
+    "|InternalError|ServiceUnavailable|OperationAborted|BadDigest|IncompleteBody"
+    "|ContentSHA256Mismatch|ChecksumMismatch|ServerBusy|OperationTimedOut"
+)
+_PASSING_ERRNO: Final = frozenset(
+    {
+        errno.EAGAIN, errno.EBUSY, errno.ETIMEDOUT, errno.EREMOTEIO, errno.ENETDOWN, errno.EINTR,
+        errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ESTALE, errno.EPIPE,
+    }
+)  # fmt: skip
+_PASSING_NAMES: Final = frozenset(
+    {
+        "TimeoutError", "ConnectionError", "HTTPClientError", "ClientConnectionError",
+        "ClientPayloadError", "IncompleteRead", "IncompleteReadError", "ResponseParserError",
+        "ServiceRequestError", "ServiceResponseError", "TransportError", "ChecksumError",
+        "FlexibleChecksumError", "gaierror",
+    }
+)  # fmt: skip
+_CREDENTIAL_NAMES: Final = frozenset(
+    {
+        "PermissionError", "NoCredentialsError", "PartialCredentialsError", "NoAuthTokenError",
+        "CredentialRetrievalError", "TokenRetrievalError", "ProfileNotFound",
+        "ClientAuthenticationError", "DefaultCredentialsError", "RefreshError",
+    }
+)  # fmt: skip
+_CERTIFICATE: Final = re.compile("CERTIFICATE_VERIFY_FAILED|certificate verify failed")
+_SECRET: Final = re.compile("key|secret|token|pass|credential|connection_string|sas|auth", re.I)
+_SECRET_CHARACTERS_MIN: Final = 6  # replacing less would make words unreadable
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Tell what an error of fsspec or of what is below it means."""
+    for link in _chain(error):
+        found = _of_one(link)
+        if found is not None:
+            return found
+    return Failure.OTHER
+
+
+def will_pass(error: Exception) -> bool:
+    """Tell whether the same request may succeed a moment later. Ours were retried already."""
+    return not isinstance(error, SparklogError) and failure_of(error) is Failure.PASSING
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An error and what it was made of, innermost first: that knows the store's own code."""
+    links: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in links and len(links) < 16:
+        links.append(link)
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    return reversed(links)
+
+
+def _of_one(error: BaseException) -> Failure | None:
+    code, status = _code_and_status(error)
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if code == "NoSuchBucket" or code == "ContainerNotFound":
+        return Failure.BUCKET
+    if _CERTIFICATE.search(str(error)):
+        return Failure.CERTIFICATE
+    if status == 416 or code == "InvalidRange":
+        return Failure.RANGE
+    if status in _PASSING_STATUS or _PASSING_CODES.search(code):
+        return Failure.PASSING
+    if isinstance(error, FileNotFoundError) or status == 404:
+        return Failure.MISSING
+    if names & _CREDENTIAL_NAMES or status in (401, 403):
+        return Failure.CREDENTIALS
+    if names & _PASSING_NAMES or (isinstance(error, OSError) and error.errno in _PASSING_ERRNO):
+        return Failure.PASSING
+    return None
+
+
+def _code_and_status(error: BaseException) -> tuple[str, int | None]:
+    """S3's code ("" if none) and the HTTP status, from wherever libraries keep them."""
+    response = getattr(error, "response", None)
+    if isinstance(response, Mapping):
+        code = str(response.get("Error", {}).get("Code", ""))
+        status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        if status is None and code.isdigit():
+            status = int(code)
+        return code, status if isinstance(status, int) else None
+    for name in ("status_code", "status", "code"):  # Azure, aiohttp, Google
+        status = getattr(error, name, None)
+        if isinstance(status, int) and not isinstance(status, bool) and status >= 400:
+            return str(getattr(error, "error_code", "")), status
+    return str(getattr(error, "error_code", "")), None
+
+
+def secrets_in(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the texts that no message may hold: of `storage_options` and of the environment."""
+    found = set(_texts("", options))
+    for name, value in os.environ.items():
+        if name.startswith(("AWS_", "AZURE_", "GOOGLE_")) and not name.endswith("_FILE"):
+            found.update(_texts(name, value))
+    return tuple(sorted(found, key=len, reverse=True))
+
+
+def words_of(error: BaseException) -> str:
+    """Return what an error says, without the number that Python puts before it."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return text.strip().rstrip(".") or repr(error)
+
+
+def _texts(name: str, value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _texts(str(key), inner)
+    elif isinstance(value, str) and len(value) >= _SECRET_CHARACTERS_MIN and _SECRET.search(name):
+        yield value
+
+
+def without(text: str, secrets: tuple[str, ...]) -> str:
+    """Return `text` with each secret replaced."""
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return text
+
+
+def may_show(error: BaseException, secrets: tuple[str, ...]) -> bool:
+    """Tell whether an error can be chained: nothing below it holds a secret."""
+    return not any(secret in str(link) for link in _chain(error) for secret in secrets)

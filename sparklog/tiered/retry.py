@@ -1,0 +1,53 @@
+"""Trying again what may pass by itself: exponential backoff with full jitter.
+
+Source: "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015): a pause is drawn evenly
+from nought to the bound, so that many clients of a busy store don't come back at one time.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sparklog.clock import pause
+from sparklog.errors import InvalidRequestError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """How often, and after which pauses (ms). Five attempts wait for 1.5 s at most.
+
+    `sleep` takes milliseconds, `draw` returns a number in [0, 1): tests give their own.
+    """
+
+    attempts: int = 5
+    first_ms: float = 100
+    longest_ms: float = 10_000
+    sleep: Callable[[float], None] = pause
+    draw: Callable[[], float] = random.random
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise InvalidRequestError(f"attempts={self.attempts}: want at least 1")
+
+    def call(
+        self,
+        attempt: Callable[[], T],
+        passes: Callable[[Exception], bool],
+        again: Callable[[], None] = lambda: None,
+    ) -> T:
+        """Return what `attempt` returns; while it raises what `passes`, try again.
+
+        `again` is called before each further attempt. The last attempt's error is raised as it is.
+        """
+        for number in range(self.attempts - 1):
+            try:
+                return attempt()
+            except Exception as error:
+                if not passes(error):
+                    raise
+            self.sleep(self.draw() * min(self.first_ms * 2**number, self.longest_ms))
+            again()
+        return attempt()

