@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError, UnknownTopicError
 from sparklog.log.commit import snapshot_if_due
+from sparklog.log.effects import is_empty, remove_tree
 from sparklog.log.partition import PartitionLog
 from sparklog.log.state import Record, TopicState
-from sparklog.log.topics import check_new, new_topic_id, partition_path
+from sparklog.log.topics import INTERNAL, check_new, new_topic_id, partition_path
 
 if TYPE_CHECKING:
     from sparklog.log.session import Session
@@ -44,6 +45,27 @@ def create_topic(
         _make(session, name, topic, bases)
 
 
+def create_internal(session: "Session", name: str, config: Mapping[str, object]) -> bool:
+    """Make a topic of sparklog's own, with one partition; tells whether it wasn't there.
+
+    What a creation that was cut has left is made anew. Raises InvalidRequestError if there are
+    records in a directory of that name: a broker's.
+    """
+    assert name in INTERNAL
+    with session.locked():
+        state = session.state
+        if name in state.topics:
+            return False
+        snapshot_if_due(session)
+        parsed = TopicConfig.parse(config)
+        topic = TopicState(new_topic_id(), parsed.to_dict(), {0: 0})  # with the ledger
+        path = partition_path(session.directories, name, topic, 0)
+        if session.fs.is_dir(path) and is_empty(session.fs, path):
+            remove_tree(session.fs, path)
+        _make(session, name, topic, {0: state.dropped.get(name, {}).get(0, 0)})
+        return True
+
+
 def alter_topic(
     session: "Session",
     name: str,
@@ -51,6 +73,7 @@ def alter_topic(
     config: Mapping[str, object | None],
 ) -> None:
     """Set or reset configs, add partitions."""
+    refuse_internal(name)
     with session.locked():
         topic = _topic(session, name)
         merged: dict[str, object] = {k: v for k, v in topic.config.items() if k not in config}
@@ -113,6 +136,12 @@ def _spread(session: "Session", partitions: range) -> dict[int, int]:
     return chosen
 
 
+def refuse_internal(name: str) -> None:
+    """Raise InvalidRequestError for a topic that users read at most."""
+    if name in INTERNAL:
+        raise InvalidRequestError(f"topic {name} is sparklog's own; leave it as it is")
+
+
 def _topic(session: "Session", name: str) -> TopicState:
     if name not in session.state.topics:
         raise unknown(name, session.home, session.state.topics)
@@ -121,6 +150,12 @@ def _topic(session: "Session", name: str) -> TopicState:
 
 def delete_topic(session: "Session", name: str) -> None:
     """Record the drop; the files go after it."""
+    refuse_internal(name)
+    drop_topic(session, name)
+
+
+def drop_topic(session: "Session", name: str) -> None:
+    """Delete a topic, an internal one too."""
     with session.locked():
         topic = _topic(session, name)
         snapshot_if_due(session, destructive=True)
@@ -131,6 +166,7 @@ def delete_topic(session: "Session", name: str) -> None:
 
 def delete_records(session: "Session", topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
     """Record new log starts; a start that lies behind the present one changes nothing."""
+    refuse_internal(topic)
     with session.locked():
         _topic(session, topic)
         state = session.state

@@ -97,14 +97,16 @@ def _remove_dropped(session: "Session") -> None:
                 _discard(fs, path)
                 continue
             parsed = parse_partition_dir(name)
-            if parsed is None or parsed[0] in INTERNAL or not fs.is_dir(path):
+            if parsed is None or not fs.is_dir(path):
                 continue
             topic, partition = parsed
             known = state.topics.get(topic)
             if known is not None and known.dirs.get(partition) == number:
                 continue
             dropped = partition in state.dropped.get(topic, {})
-            if dropped or _is_empty(fs, path):
+            if topic in INTERNAL and not dropped:
+                continue  # a broker's
+            if dropped or is_empty(fs, path):
                 doomed = _renamed(path, "delete")
                 fs.rename(path, doomed)
                 fs.sync_dir(directory)
@@ -128,7 +130,7 @@ def _renamed(path: str, why: str) -> str:
     return os.path.join(home, topic[: _NAME_MAX - len(suffix)] + suffix)
 
 
-def _is_empty(fs: FileSystem, path: str) -> bool:
+def is_empty(fs: FileSystem, path: str) -> bool:
     """Tell whether a directory holds what making a partition makes, and no record."""
     for name in fs.listdir(path):
         made = name.removesuffix(".tmp") in (PARTITION_METADATA, EPOCH_CHECKPOINT)

@@ -93,7 +93,7 @@ class Log:
     # --- topics ------------------------------------------------------------------------------
 
     def topics(self) -> dict[str, TopicInfo]:
-        """Return {name: TopicInfo} of all topics, without sparklog's own ledger."""
+        """Return {name: TopicInfo} of all topics, without internal ones."""
         return self._view.topics()
 
     def topic(self, name: str) -> TopicInfo:
@@ -171,6 +171,7 @@ class Log:
         Cost: fsync of each touched partition, of the ledger and of the watermark file.
         """
         session = self._writing()
+        admin.refuse_internal(topic)
         known = session.state.topics.get(topic)  # as of our last step: the commit checks again
         info = self.topic(topic) if known is None else describe(self._directories, topic, known)
         return append(

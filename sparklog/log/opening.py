@@ -41,7 +41,7 @@ from sparklog.log.partition import PartitionLog
 from sparklog.log.session import Session
 from sparklog.log.state import LogState
 from sparklog.log.takeover import make_durable
-from sparklog.log.topics import INTERNAL, new_topic_id, partition_path
+from sparklog.log.topics import INTERNAL, REMOTE_METADATA, new_topic_id, partition_path
 from sparklog.log.watermarks import published
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -105,10 +105,12 @@ def _take_over(session: Session) -> None:
         fs.sync_dir(home)
         fold(fs, home, end, state=session.state, first=None)
         session.reload(end, generation=generation, fresh=True)
+        _leave_brokers_own(session, found)
         ours = was_left_by_us(fs, session.directories)
         if not (ours and is_as_we_left_it(session, found)):
             adopt(session, found, clean=clean)
     else:
+        _leave_brokers_own(session, found)
         _refuse_foreign(session)
         _make_ledger(session, generation)
         if found:
@@ -169,7 +171,7 @@ def _partitions(session: Session) -> dict[tuple[str, int], int]:
     for number, directory in enumerate(session.directories):
         for name in session.fs.listdir(directory):
             key = parse_partition_dir(name)
-            if key is None or key[0] in INTERNAL:
+            if key is None or key[0] in INTERNAL - {REMOTE_METADATA}:
                 continue
             if not session.fs.is_dir(os.path.join(directory, name)):
                 continue
@@ -180,6 +182,13 @@ def _partitions(session: Session) -> dict[tuple[str, int], int]:
                 )
             found[key] = number
     return found
+
+
+def _leave_brokers_own(session: Session, found: dict[tuple[str, int], int]) -> None:
+    """Take a broker's metadata of remote storage out of `found`: it is not ours to take over."""
+    for key in [key for key in found if key[0] == REMOTE_METADATA]:
+        if key not in session.state.ends:
+            del found[key]
 
 
 def _refuse_foreign(session: Session) -> None:

@@ -21,7 +21,10 @@ from sparklog.log.state import LogState, TopicState
 
 TOPICS_NAME: Final = "sparklog.topics"
 _CURE: Final = "open the log once with mode='rw', it is then written anew from the ledger"
-INTERNAL: Final = frozenset({"__sparklog_commits", "__cluster_metadata", "__remote_log_metadata"})
+REMOTE_METADATA: Final = "__remote_log_metadata"
+"""What is known of copies in remote storage; see sparklog.tiered.metadata."""
+
+INTERNAL: Final = frozenset({"__sparklog_commits", "__cluster_metadata", REMOTE_METADATA})
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from sparklog.log.ledger import LEDGER, LEDGER_TOPIC, fold, whole_end
 from sparklog.log.lookup import StaleReadError
 from sparklog.log.reader import PartitionReader
 from sparklog.log.state import LogState
-from sparklog.log.topics import TopicInfo, read_topics
+from sparklog.log.topics import INTERNAL, TopicInfo, read_topics
 from sparklog.log.watermarks import Published, published
 
 _PATIENCE_MS: Final = 20  # before a ledger in use is folded for want of watermarks
@@ -72,11 +72,11 @@ class View:
             reader.gaps = self._has_gaps(topic)
 
     def topics(self) -> dict[str, TopicInfo]:
-        """Return the topics, without sparklog's own ledger. Lists the log dirs anew."""
+        """Return the topics, without internal ones. Lists the log dirs anew."""
         self.refresh()
         found: dict[str, dict[int, str]] = {}
         for (topic, partition), path in sorted(self._paths.items()):
-            if topic != LEDGER_TOPIC:
+            if topic not in INTERNAL:
                 found.setdefault(topic, {})[partition] = path
         topics = {}
         for name, dirs in found.items():
@@ -113,7 +113,7 @@ class View:
             found = sorted(p for t, p in self._paths if t == topic)
             if found:
                 return found
-        held = ", ".join(sorted({t for t, _ in self._paths} - {LEDGER_TOPIC})) or "none"
+        held = ", ".join(sorted({t for t, _ in self._paths} - INTERNAL)) or "none"
         raise UnknownTopicError(f"topic {topic} is not in {self.home}; its topics: {held}")
 
     def reader(self, topic: str, partition: int, topic_id: str | None = None) -> PartitionReader:

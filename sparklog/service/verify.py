@@ -9,8 +9,9 @@ from typing import Final
 from sparklog.clock import Clock, monotonic_ms, pause, system_clock
 from sparklog.config import LogOptions
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.log.ledger import LEDGER, LEDGER_TOPIC
+from sparklog.log.ledger import LEDGER
 from sparklog.log.log import split_path
+from sparklog.log.topics import INTERNAL
 from sparklog.service.checks.checkpoints import Checkpoints, check_checkpoints, read_checkpoints
 from sparklog.service.checks.ledger import read_ledger
 from sparklog.service.checks.leftovers import check_log_dir
@@ -247,7 +248,7 @@ class _Verifier:
             directories=self._directories,
             situation=str(self.truth.situation),
             findings=ordered(found),
-            partitions=sum(key[0] != LEDGER_TOPIC for key in self.checked),
+            partitions=sum(key[0] not in INTERNAL for key in self.checked),
             segments=sum(c.segments for c in self.checked.values()),
             bytes=sum(c.bytes for c in self.checked.values()),
         )

@@ -19,24 +19,34 @@ class Catalog:
     def __init__(self, segments: Iterable[RemoteSegment] = ()) -> None:
         self._known: dict[Key, dict[str, RemoteSegment]] = {}
         self._readable: dict[Key, list[RemoteSegment]] = {}
+        self._buried: dict[Key, str] = {}
         for segment in segments:
             self.apply(segment)
 
     def apply(self, segment: RemoteSegment) -> None:
         """Take in a copy's newest state; one that was deleted is forgotten."""
-        self._readable.pop(segment.key, None)
-        known = self._known.setdefault(segment.key, {})
         if segment.state is SegmentState.DELETE_FINISHED:
-            known.pop(segment.id, None)
-            if not known:
-                del self._known[segment.key]
-        else:
-            known[segment.id] = segment
+            self.remove(segment.key, segment.id)
+            return
+        self._readable.pop(segment.key, None)
+        self._known.setdefault(segment.key, {})[segment.id] = segment
 
-    def forget(self, key: Key) -> None:
-        """Drop all of a partition, whose topic is gone."""
-        self._known.pop(key, None)
+    def remove(self, key: Key, segment_id: str) -> None:
+        """Forget a copy."""
         self._readable.pop(key, None)
+        known = self._known.get(key, {})
+        known.pop(segment_id, None)
+        if not known:
+            self._known.pop(key, None)
+
+    def bury(self, key: Key, topic: str) -> None:
+        """Note that a partition's topic is gone, with all its copies."""
+        self._buried[key] = topic
+
+    @property
+    def buried(self) -> dict[Key, str]:
+        """{(topic id, partition): topic name} of those that are gone with all their copies."""
+        return self._buried
 
     def keys(self) -> list[Key]:
         """The partitions with copies, in any state."""

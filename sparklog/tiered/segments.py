@@ -57,6 +57,10 @@ class RemoteSegment:
         """(topic id, partition)."""
         return self.topic_id, self.partition
 
+    def restarted(self) -> Self:
+        """Return it as it was when the copy began, which is what the topic tells first."""
+        return replace(self, state=SegmentState.COPY_STARTED)
+
     def become(self, state: SegmentState, time_ms: int) -> Self:
         """Return it in a later state. Raises ValueError for a step that Kafka forbids."""
         if not self.state.may_become(state):

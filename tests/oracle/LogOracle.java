@@ -10,7 +10,11 @@ import org.apache.kafka.common.compress.Compression;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.record.*;
 import org.apache.kafka.common.record.Record;
+import org.apache.kafka.common.TopicIdPartition;
 import org.apache.kafka.common.utils.*;
+import org.apache.kafka.server.log.remote.metadata.storage.RemotePartitionMetadataStore;
+import org.apache.kafka.server.log.remote.metadata.storage.serialization.RemoteLogMetadataSerde;
+import org.apache.kafka.server.log.remote.storage.*;
 import org.apache.kafka.server.util.*;
 import org.apache.kafka.storage.internals.log.*;
 import org.apache.kafka.storage.internals.utils.Throttler;
@@ -26,6 +30,8 @@ import org.apache.kafka.storage.log.metrics.*;
  *   dump   args: kafka-dump-log
  *   config config: LogConfig.validate, and the values it understands
  *   fill   dir, records, keys, value_bytes, codec, config?: a new keyed log, batches of 500
+ *   metadata values: what Kafka's serde reads in values of __remote_log_metadata, the bytes that it
+ *          writes of that, and the segments that its store lists once it was told all of them
  *   bench_open | bench_clean   dir, config?: seconds of an unclean recovery | of one cleaning pass
  * An answer with "error" says what was thrown.
  */
@@ -280,6 +286,67 @@ public class LogOracle {
     return Map.of("values", values);
   }
 
+  static String id(org.apache.kafka.common.Uuid id) { return id.toString(); }
+
+  static Map<String, Object> metadata(RemoteLogMetadata found) {
+    Map<String, Object> m = new LinkedHashMap<>();
+    TopicIdPartition partition = found.topicIdPartition();
+    m.put("topic", partition.topic());
+    m.put("topic_id", id(partition.topicId()));
+    m.put("partition", partition.partition());
+    m.put("broker", found.brokerId());
+    m.put("time_ms", found.eventTimestampMs());
+    if (found instanceof RemoteLogSegmentMetadata x) {
+      m.put("id", id(x.remoteLogSegmentId().id()));
+      m.put("base", x.startOffset());
+      m.put("end", x.endOffset() + 1);
+      m.put("max_timestamp", x.maxTimestampMs());
+      m.put("size", x.segmentSizeInBytes());
+      List<Object> epochs = new ArrayList<>();
+      x.segmentLeaderEpochs().forEach((epoch, offset) -> epochs.add(List.of(epoch, offset)));
+      m.put("epochs", epochs);
+      m.put("custom", bytes(x.customMetadata().map(c -> ByteBuffer.wrap(c.value())).orElse(null)));
+      m.put("state", x.state().id());
+      m.put("has_txn_index", !x.isTxnIdxEmpty());
+    } else if (found instanceof RemoteLogSegmentMetadataUpdate x) {
+      m.put("id", id(x.remoteLogSegmentId().id()));
+      m.put("custom", bytes(x.customMetadata().map(c -> ByteBuffer.wrap(c.value())).orElse(null)));
+      m.put("state", x.state().id());
+    } else {
+      m.put("state", ((RemotePartitionDeleteMetadata) found).state().id());
+    }
+    return m;
+  }
+
+  static Map<String, Object> metadata(Map<String, Object> request) throws Exception {
+    RemoteLogMetadataSerde serde = new RemoteLogMetadataSerde();
+    List<Object> read = new ArrayList<>(), written = new ArrayList<>(), listed = new ArrayList<>();
+    Set<TopicIdPartition> partitions = new LinkedHashSet<>();
+    try (RemotePartitionMetadataStore store = new RemotePartitionMetadataStore()) {
+      for (Object value : (List<?>) request.get("values")) {
+        RemoteLogMetadata found = serde.deserialize(Base64.getDecoder().decode((String) value));
+        read.add(metadata(found));
+        written.add(Base64.getEncoder().encodeToString(serde.serialize(found)));
+        if (partitions.add(found.topicIdPartition())) {
+          store.maybeLoadPartition(found.topicIdPartition());
+          store.markInitialized(found.topicIdPartition());
+        }
+        store.handleRemoteLogMetadata(found);
+      }
+      var list = RemotePartitionMetadataStore.class
+          .getDeclaredMethod("listRemoteLogSegments", TopicIdPartition.class);
+      list.setAccessible(true);
+      for (TopicIdPartition partition : partitions)
+        try {
+          ((Iterator<?>) list.invoke(store, partition))
+              .forEachRemaining(x -> listed.add(metadata((RemoteLogMetadata) x)));
+        } catch (java.lang.reflect.InvocationTargetException gone) {
+          if (!(gone.getCause() instanceof RemoteResourceNotFoundException)) throw gone;
+        }
+    }
+    return Map.of("read", read, "written", written, "listed", listed);
+  }
+
   static Map<String, Object> fill(File dir, Map<String, Object> request) throws Exception {
     dir.mkdirs();
     Random random = new Random(1);
@@ -350,6 +417,7 @@ public class LogOracle {
         switch (cmd) {
           case "dump": answer = dump(request, out, err); break;
           case "config": answer = checkConfig(request); break;
+          case "metadata": answer = metadata(request); break;
           case "fill": answer = fill(new File((String) request.get("dir")), request); break;
           default: answer = onCopy(cmd, request);
         }

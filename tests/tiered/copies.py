@@ -1,0 +1,31 @@
+"""Copies for the tests of tiering."""
+
+from typing import Any
+
+from sparklog.tiered.records import text_id
+from sparklog.tiered.segments import RemoteSegment, SegmentState
+
+T0 = 1_700_000_000_000
+TOPIC_ID = text_id(bytes(15) + b"\1")
+
+
+def segment_id(number: int) -> str:
+    return text_id(number.to_bytes(16, "big"))
+
+
+def copy(base: int, end: int, number: int | None = None, **given: Any) -> RemoteSegment:
+    """A finished copy of [base, end), 100 bytes large and of epoch 0 unless `given` says else."""
+    fields: dict[str, Any] = {
+        "topic": "t",
+        "topic_id": TOPIC_ID,
+        "partition": 0,
+        "id": segment_id(base if number is None else number),
+        "base": base,
+        "end": end,
+        "max_timestamp": T0 + base,
+        "size": 100,
+        "epochs": ((0, base),),
+        "state": SegmentState.COPY_FINISHED,
+        "time_ms": T0,
+    }
+    return RemoteSegment(**(fields | given))
