@@ -53,7 +53,7 @@ def reading(
             )
         return open_store(settings.url, storage_options)
 
-    return TieredFileSystem(fs, _objects(connect, options), LogCopies(fs, home))
+    return TieredFileSystem(fs, _objects(connect, options), LogCopies(fs, directories))
 
 
 def archive_url(path: Path, fs: FileSystem = LOCAL) -> str | None:

