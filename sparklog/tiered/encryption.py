@@ -1,0 +1,262 @@
+"""Envelope encryption of segments: a fresh data key for each, wrapped by a master key.
+
+Data are sealed with AES-256-GCM in chunks of one size, so that a range is read without the rest:
+
+    stored = chunk 0 | tag (16) | chunk 1 | tag | ... | last chunk, maybe shorter | tag
+
+A chunk's nonce is its number; its tag covers segment id, chunk number and whether it is the last,
+so chunks can't be swapped, taken from another segment, nor the end cut off unnoticed. A nonce never
+repeats under a key with other bytes: make a data key for each upload, and seal one file with it.
+The master key wraps only the data key (`wrapped`, kept in the manifest): rotation rewraps that.
+Source: the STREAM construction (Hoang et al., 2015); NIST SP 800-38D.
+"""
+
+import base64
+import binascii
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from sparklog.errors import DataCorruptionError, InvalidRequestError, UnsupportedVersionError
+from sparklog.tiered.keyring import KEY_BYTES, Keyring
+
+CHUNK_BYTES: Final = 64 << 10
+TAG_BYTES: Final = 16
+SCHEME: Final = "AES-256-GCM/chunks/1"
+_NONCE_BYTES: Final = 12
+_BODY: Final = b"\x01"  # first byte of a manifest body's nonce; chunks have 0 there
+
+
+class DataKey:
+    """What seals and opens one copy of a segment. Make one by `new_data_key` or `open_data_key`.
+
+    `wrapped` goes into the manifest (JSON). Threads may share it.
+    """
+
+    def __init__(self, key: bytes, segment_id: str, wrapped: dict[str, Any]) -> None:
+        self.segment_id, self.wrapped = segment_id, wrapped
+        self.chunk_bytes: int = wrapped["chunk_bytes"]
+        self._seal = _aes_gcm(key)
+
+    def stored_size(self, size: int) -> int:
+        """Bytes that `size` bytes take in the store."""
+        return size + TAG_BYTES * self._chunks(size)
+
+    def seal(self, pieces: Iterable[bytes], size: int) -> "Sealed":
+        """Return `pieces`, `size` bytes in all, as they are to be stored; iterable again if they
+        are. Iterating raises InvalidRequestError if they are more or fewer bytes.
+        """
+        return Sealed(self, pieces, size)
+
+    def stored_range(self, start: int, end: int, size: int) -> tuple[int, int]:
+        """Return the stored bytes [first, end) to read for the plain ones [start, end) of `size`.
+
+        They are whole chunks.
+        """
+        assert 0 <= start < end <= size, (start, end, size)
+        stride = self.chunk_bytes + TAG_BYTES
+        first, last = start // self.chunk_bytes, (end - 1) // self.chunk_bytes
+        return first * stride, min((last + 1) * stride, self.stored_size(size))
+
+    def open_range(self, stored: bytes, start: int, end: int, size: int, *, path: str) -> bytes:
+        """Return the plain bytes [start, end) of `size`, from what `stored_range` said to read.
+
+        Raises: DataCorruptionError: it is short, or a byte of it isn't what was sealed.
+        """
+        first, stored_end = self.stored_range(start, end, size)
+        if len(stored) != stored_end - first:
+            raise DataCorruptionError(
+                f"{len(stored)} of {stored_end - first} bytes came; {_RESTORE}",
+                path=path,
+                position=first,
+            )
+        stride = self.chunk_bytes + TAG_BYTES
+        number, view = first // stride, memoryview(stored)
+        skip = start - number * self.chunk_bytes
+        plain = [
+            self._open_chunk(view[at : at + stride], number + at // stride, size, path)
+            for at in range(0, len(view), stride)
+        ]
+        whole = plain[0] if len(plain) == 1 else b"".join(plain)
+        return whole if len(whole) == end - start else whole[skip : skip + end - start]
+
+    def seal_body(self, body: bytes) -> bytes:
+        """Return a manifest's body as it is to be stored: nonce, then one sealed chunk."""
+        nonce = _BODY + os.urandom(_NONCE_BYTES - 1)
+        return nonce + bytes(self._seal.encrypt(nonce, body, self._bound_to("manifest", 0, True)))
+
+    def open_body(self, stored: bytes, *, path: str) -> bytes:
+        """Return a manifest's body. Raises: DataCorruptionError."""
+        nonce, sealed = stored[:_NONCE_BYTES], stored[_NONCE_BYTES:]
+        opened = self._opened(nonce, sealed, self._bound_to("manifest", 0, True))
+        if opened is None:
+            raise DataCorruptionError(f"the body doesn't decrypt; {_RESTORE}", path=path)
+        return opened
+
+    def seal_chunk(self, data: bytes | memoryview, number: int, size: int) -> bytes:
+        """Return chunk `number` of a log of `size` plain bytes, sealed."""
+        last = number == self._chunks(size) - 1
+        return bytes(self._seal.encrypt(_nonce(number), data, self._bound_to("log", number, last)))
+
+    def _open_chunk(self, sealed: memoryview, number: int, size: int, path: str) -> bytes:
+        last = number == self._chunks(size) - 1
+        opened = self._opened(_nonce(number), sealed, self._bound_to("log", number, last))
+        if opened is None:
+            raise DataCorruptionError(
+                f"chunk {number} doesn't decrypt: it isn't what was sealed for segment "
+                f"{self.segment_id}; {_RESTORE}",
+                path=path,
+                position=number * (self.chunk_bytes + TAG_BYTES),
+            )
+        return opened
+
+    def _opened(self, nonce: bytes, sealed: bytes | memoryview, bound: bytes) -> bytes | None:
+        return _opened(self._seal, nonce, sealed, bound)
+
+    def _bound_to(self, what: str, number: int, last: bool) -> bytes:
+        return f"{what} {self.segment_id} {number} {int(last)}".encode()
+
+    def _chunks(self, size: int) -> int:
+        return max(1, -(-size // self.chunk_bytes))
+
+
+class Sealed:
+    """The stored bytes of a segment's log, a chunk a piece."""
+
+    def __init__(self, key: DataKey, pieces: Iterable[bytes], size: int) -> None:
+        self._key, self._pieces, self._size = key, pieces, size
+
+    def __iter__(self) -> Iterator[bytes]:
+        for number, chunk in enumerate(self._chunks()):
+            yield self._key.seal_chunk(chunk, number, self._size)
+
+    def _chunks(self) -> Iterator[bytes | memoryview]:
+        """Cut the pieces into chunks; those within one piece aren't copied."""
+        chunk_bytes, held, total = self._key.chunk_bytes, bytearray(), 0
+        for piece in self._pieces:
+            view = memoryview(piece).cast("B")
+            total += len(view)
+            if total > self._size:
+                break
+            if held:
+                taken = min(len(view), chunk_bytes - len(held))
+                held += view[:taken]
+                view = view[taken:]
+                if len(held) == chunk_bytes:
+                    yield bytes(held)
+                    held.clear()
+            whole = len(view) - len(view) % chunk_bytes
+            for at in range(0, whole, chunk_bytes):
+                yield view[at : at + chunk_bytes]
+            held += view[whole:]
+        if total != self._size:
+            raise InvalidRequestError(
+                f"segment {self._key.segment_id}: {'more' if total > self._size else total} bytes "
+                f"came where {self._size} were announced: it changed meanwhile; copy it anew"
+            )
+        if held or not total:
+            yield bytes(held)
+
+
+def new_data_key(ring: Keyring, segment_id: str, *, chunk_bytes: int = CHUNK_BYTES) -> DataKey:
+    """Return a fresh data key for one upload of a segment, wrapped by the ring's current key.
+
+    Raises: InvalidRequestError: the package for it is missing.
+    """
+    if not 1 <= chunk_bytes <= 1 << 30:
+        raise InvalidRequestError(f"chunk_bytes={chunk_bytes}: want 1 to 1 GiB")
+    key = os.urandom(KEY_BYTES)
+    return DataKey(key, segment_id, _wrap(ring, key, segment_id, chunk_bytes))
+
+
+def open_data_key(ring: Keyring, segment_id: str, wrapped: Mapping[str, Any]) -> DataKey:
+    """Return the data key that a manifest holds wrapped.
+
+    Raises: InvalidRequestError, with the key's id: the ring hasn't that master key, or another one
+    under its id; a package is missing. UnsupportedVersionError: a newer sparklog sealed it.
+    """
+    return DataKey(_unwrap(ring, segment_id, wrapped), segment_id, dict(wrapped))
+
+
+def rewrap(ring: Keyring, segment_id: str, wrapped: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `wrapped` under the ring's current key; the sealed bytes stay as they are.
+
+    Raises: as `open_data_key`.
+    """
+    key = _unwrap(ring, segment_id, wrapped)
+    return _wrap(ring, key, segment_id, wrapped["chunk_bytes"])
+
+
+_RESTORE: Final = "restore the object from a copy of the bucket"
+
+
+def _wrap(ring: Keyring, key: bytes, segment_id: str, chunk_bytes: int) -> dict[str, Any]:
+    nonce = os.urandom(_NONCE_BYTES)
+    bound = _wrap_bound(segment_id, ring.current, chunk_bytes)
+    sealed = nonce + _aes_gcm(ring.key(ring.current)).encrypt(nonce, key, bound)
+    return {
+        "scheme": SCHEME,
+        "key_id": ring.current,
+        "wrapped_key": base64.b64encode(sealed).decode(),
+        "chunk_bytes": chunk_bytes,
+    }
+
+
+def _unwrap(ring: Keyring, segment_id: str, wrapped: Mapping[str, Any]) -> bytes:
+    if wrapped.get("scheme") != SCHEME:
+        raise UnsupportedVersionError(
+            f"segment {segment_id} is sealed by {wrapped.get('scheme')!r}, which this version "
+            "doesn't know: read it with a newer sparklog"
+        )
+    key_id, chunk_bytes = wrapped.get("key_id"), wrapped.get("chunk_bytes")
+    try:
+        sealed = base64.b64decode(wrapped["wrapped_key"], validate=True)
+    except (KeyError, TypeError, binascii.Error):
+        sealed = b""
+    if not (isinstance(key_id, str) and isinstance(chunk_bytes, int) and sealed):
+        raise DataCorruptionError(
+            f"its manifest holds no wrapped key; {_RESTORE}", path=f"segment {segment_id}"
+        )
+    master = ring.find(key_id)
+    if master is None:
+        raise InvalidRequestError(
+            f"segment {segment_id} is encrypted under master key {key_id!r}, and the key ring has "
+            f"{', '.join(ring.ids)}: add {key_id!r} to the key ring"
+        )
+    bound = _wrap_bound(segment_id, key_id, chunk_bytes)
+    key = _opened(_aes_gcm(master), sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound)
+    if key is None:
+        raise InvalidRequestError(
+            f"master key {key_id!r} of the key ring isn't the one that segment {segment_id} was "
+            f"encrypted under: give the 32 bytes that {key_id!r} meant then"
+        )
+    return key
+
+
+def _wrap_bound(segment_id: str, key_id: str, chunk_bytes: int) -> bytes:
+    return f"key {SCHEME} {segment_id} {chunk_bytes} {key_id}".encode()
+
+
+def _nonce(number: int) -> bytes:
+    return number.to_bytes(_NONCE_BYTES, "big")
+
+
+def _opened(cipher: Any, nonce: bytes, sealed: bytes | memoryview, bound: bytes) -> bytes | None:
+    """Decrypt; None if it isn't what was sealed."""
+    from cryptography.exceptions import InvalidTag
+
+    try:
+        return bytes(cipher.decrypt(nonce, sealed, bound))
+    except (InvalidTag, ValueError):  # ValueError: shorter than a nonce
+        return None
+
+
+def _aes_gcm(key: bytes) -> Any:
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ImportError:
+        raise InvalidRequestError(
+            "encryption needs a package: pip install 'sparklog[encryption]'"
+        ) from None
+    make: Callable[[bytes], Any] = AESGCM
+    return make(key)

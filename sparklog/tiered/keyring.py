@@ -1,0 +1,109 @@
+"""`Keyring`: the master keys of encrypted tiers, by id. Never stored by sparklog."""
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sparklog.errors import InvalidRequestError
+from sparklog.fs import LOCAL, FileSystem, read_bytes
+
+KEY_BYTES: Final = 32
+_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
+
+
+class Keyring:
+    """Master keys {id: 32 bytes}; `current` is the id under which new segments are encrypted.
+
+    Old keys stay in the ring until every segment is rewrapped. A key's id is no secret: it is
+    in the bucket. Neither str() nor an error shows a key.
+
+    Raises: InvalidRequestError: a key isn't 32 bytes, an id is none, the current one is missing.
+    """
+
+    def __init__(self, keys: Mapping[str, bytes], current: str) -> None:
+        for key_id, key in keys.items():
+            if not _ID.fullmatch(key_id):
+                raise InvalidRequestError(
+                    f"key id {key_id!r}: want letters, digits, '.', '_', '-', at most 128"
+                )
+            if not isinstance(key, bytes) or len(key) != KEY_BYTES:
+                raise InvalidRequestError(
+                    f"master key {key_id!r}: want {KEY_BYTES} bytes, such as os.urandom(32)"
+                )
+        if current not in keys:
+            raise InvalidRequestError(
+                f"the current master key {current!r} isn't in the key ring ({', '.join(keys)})"
+            )
+        self._keys, self.current = dict(keys), current
+
+    @classmethod
+    def load(cls, path: str, fs: FileSystem = LOCAL) -> "Keyring":
+        """Read a key ring's file, JSON or text, keys in base64 (`openssl rand -base64 32`).
+
+            {"current": "2026-11", "keys": {"2026-10": "base64", "2026-11": "base64"}}
+
+            # or a line for each key; the last line is the current one
+            2026-10 base64
+            2026-11 base64
+
+        Raises: InvalidRequestError: it isn't there, or isn't that.
+        """
+        try:
+            text = read_bytes(fs, path).decode()
+        except FileNotFoundError:
+            raise InvalidRequestError(f"{path}: no such key ring file") from None
+        except UnicodeDecodeError:
+            raise _no_ring(path) from None
+        try:
+            keys, current = _parse(text)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise _no_ring(path) from None  # the cause's text might hold a key
+        try:
+            return cls(keys, current)
+        except InvalidRequestError as error:
+            raise InvalidRequestError(f"{path}: {error}") from None
+
+    @property
+    def ids(self) -> list[str]:
+        """The keys' ids."""
+        return list(self._keys)
+
+    def find(self, key_id: str) -> bytes | None:
+        """Return a key."""
+        return self._keys.get(key_id)
+
+    def key(self, key_id: str) -> bytes:
+        """Return a key that is known to be there."""
+        return self._keys[key_id]
+
+    def __repr__(self) -> str:
+        return f"Keyring({', '.join(self._keys)}; current {self.current})"
+
+
+def _parse(text: str) -> tuple[dict[str, bytes], str]:
+    if text.lstrip().startswith("{"):
+        document: dict[str, Any] = json.loads(text)
+        return {k: _key(v) for k, v in document["keys"].items()}, str(document["current"])
+    lines = [line.split() for line in text.splitlines() if not line.lstrip().startswith("#")]
+    entries = [(key_id, _key(encoded)) for key_id, encoded in filter(None, lines)]
+    keys = dict(entries)
+    if len(keys) != len(entries):
+        raise ValueError("an id twice")
+    return keys, entries[-1][0]
+
+
+def _key(encoded: str) -> bytes:
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except binascii.Error as error:
+        raise ValueError("no base64") from error
+
+
+def _no_ring(path: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f'{path}: no key ring: want JSON {{"current": id, "keys": {{id: base64 of 32 bytes}}}}, '
+        "or a line `id base64` for each key, each id once"
+    )
