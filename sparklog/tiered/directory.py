@@ -13,7 +13,7 @@ from sparklog.format.names import (
     parse_base,
     snapshot_name,
 )
-from sparklog.tiered.opened import LogRanges, RemoteObjects
+from sparklog.tiered.opened import RemoteObjects
 from sparklog.tiered.remote_file import BytesFile, RemoteLog
 from sparklog.tiered.segments import RemoteSegment
 
@@ -70,16 +70,15 @@ class RemoteDirectory:
         raise self._missing(EPOCH_CHECKPOINT)
 
     def _log(self, at: int) -> RemoteLog:
-        segment = self.segments[at]
-        ranges = LogRanges(self._objects.store, self._objects.open(segment))
+        segment, objects = self.segments[at], self._objects
 
-        def following() -> RemoteLog | None:
-            if at + 1 == len(self.segments) or self.segments[at + 1].base != segment.end:
-                return None
-            return self._log(at + 1)
+        def following(size: int) -> None:
+            if at + 1 < len(self.segments) and self.segments[at + 1].base == segment.end:
+                behind = self.segments[at + 1]
+                objects.ahead.begin(lambda: objects.ranges(behind).load(0, min(size, behind.size)))
 
         path = f"{self.path}/{segment.base:020d}{LOG}"
-        return RemoteLog(path, ranges, self._objects.fetcher, following)
+        return RemoteLog(path, objects.ranges(segment), objects.ahead, following)
 
     def _missing(self, name: str) -> FileNotFoundError:
         return FileNotFoundError(errno.ENOENT, "no remote segment has it", f"{self.path}/{name}")

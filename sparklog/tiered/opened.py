@@ -4,11 +4,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.tiered import manifest as manifests
-from sparklog.tiered.fetching import Blocks, Fetcher
+from sparklog.tiered.ahead import Ahead
+from sparklog.tiered.encryption import DataKey, open_data_key
+from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout import Directory, manifest_name, remote_log_name
 from sparklog.tiered.manifest import Manifest
 from sparklog.tiered.segments import RemoteSegment
@@ -17,24 +20,13 @@ from sparklog.tiered.store import Store
 MANIFESTS_BYTES: Final = 64 << 20  # of manifests with their indexes that are kept in memory
 
 
-class Unsealed(Protocol):
-    """An encrypted segment with its key: see `encryption`."""
+class Cache(Protocol):
+    """What keeps blocks of objects: `cache.BlockCache`."""
 
-    def stored_range(self, start: int, end: int) -> tuple[int, int]:
-        """Which bytes of the object hold the bytes [start, end) of the log."""
-
-    def open_range(self, data: bytes, start: int, end: int) -> bytes:
-        """Return the bytes [start, end) of the log out of what `stored_range` named."""
-
-    def open_body(self, data: bytes) -> bytes:
-        """Return what lies behind a manifest's line."""
-
-
-class Keys(Protocol):
-    """What unwraps data keys: `encryption.Keyring`."""
-
-    def unseal(self, manifest: Manifest) -> Unsealed:
-        """Return the segment's cipher. Raises InvalidRequestError for a wrong or missing key."""
+    def read(
+        self, name: str, start: int, end: int, size: int, fetch: Callable[[int, int], bytes]
+    ) -> bytes:
+        """Return the bytes [start, end) of an object of `size` bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +35,7 @@ class OpenedSegment:
 
     manifest: Manifest
     body: bytes
-    unsealed: Unsealed | None
+    data_key: DataKey | None
 
     def part(self, name: str) -> bytes | None:
         """Return one of `manifest.PARTS`, None if the segment has none."""
@@ -52,15 +44,11 @@ class OpenedSegment:
 
 @dataclass(frozen=True, slots=True)
 class LogRanges:
-    """A segment's log by ranges of its plain bytes."""
+    """A segment's log by ranges of its plain bytes; the cache keeps them as they are stored."""
 
     store: Store
+    cache: Cache
     opened: OpenedSegment
-
-    @property
-    def name(self) -> str:
-        """The object's name."""
-        return self.opened.manifest.log_name
 
     @property
     def size(self) -> int:
@@ -68,12 +56,25 @@ class LogRanges:
         return self.opened.manifest.segment.size
 
     def get(self, start: int, end: int) -> bytes:
-        """Return [start, end); one request."""
-        unsealed = self.opened.unsealed
-        if unsealed is None:
-            return self.store.get(self.name, start, end)
-        first, last = unsealed.stored_range(start, end)
-        return unsealed.open_range(self.store.get(self.name, first, last), start, end)
+        """Return the plain bytes [start, end)."""
+        key = self.opened.data_key
+        if key is None:
+            return self._stored(start, end)
+        stored = self._stored(*key.stored_range(start, end, self.size))
+        path = f"{self.store.url}/{self.opened.manifest.log_name}"
+        return key.open_range(stored, start, end, self.size, path=path)
+
+    def load(self, start: int, end: int) -> None:
+        """Have the cache hold what `get` takes for [start, end)."""
+        key = self.opened.data_key
+        self._stored(*((start, end) if key is None else key.stored_range(start, end, self.size)))
+
+    def _stored(self, start: int, end: int) -> bytes:
+        manifest = self.opened.manifest
+        name = manifest.log_name
+        return self.cache.read(
+            name, start, end, manifest.stored_size, partial(self.store.get, name)
+        )
 
 
 class RemoteObjects:
@@ -82,15 +83,15 @@ class RemoteObjects:
     def __init__(
         self,
         connect: Callable[[], Store],
-        cache: Blocks,
-        keys: Keys | None = None,
+        cache: Cache,
+        keys: Keyring | None = None,
         *,
         threads: int = 4,
     ) -> None:
         """`connect` is called when something remote is first wanted."""
         self._connect = connect
         self._store: Store | None = None
-        self.fetcher = Fetcher(cache, threads=threads)
+        self.ahead = Ahead(threads)
         self._cache, self._keys = cache, keys
         self._opened: OrderedDict[str, OpenedSegment] = OrderedDict()
         self._bytes = 0
@@ -115,14 +116,13 @@ class RemoteObjects:
                 self._opened.move_to_end(segment.id)
                 return found
         name = name_of(segment)
-        raw = self._cache.get(name, 0)
-        opened = None if raw is None else self._parsed(raw, name)
-        if opened is None:
-            raw = self.store.get(name)
-            opened = self._parsed(raw, name)
-            self._cache.put(name, 0, raw)
+        opened = self._parsed(self.store.get(name), name)
         self._keep(opened)
         return opened
+
+    def ranges(self, segment: RemoteSegment) -> LogRanges:
+        """Return the segment's log. Raises as `open`."""
+        return LogRanges(self.store, self._cache, self.open(segment))
 
     def open_many(self, segments: Sequence[RemoteSegment]) -> list[OpenedSegment | Exception]:
         """Open several at the same time; an error stands in the place of what failed."""
@@ -144,11 +144,11 @@ class RemoteObjects:
             return OpenedSegment(manifest, body, None)
         if self._keys is None:
             raise InvalidRequestError(
-                f"{self.store.url}/{name} is encrypted: give the key ring (`keyring`) that has "
-                f"its key {manifest.encryption.get('key')!r}"
+                f"{self.store.url}/{name} is encrypted: give the key ring that has its key "
+                f"{manifest.encryption.get('key_id')!r} (option remote.keyring)"
             )
-        unsealed = self._keys.unseal(manifest)
-        return OpenedSegment(manifest, unsealed.open_body(body), unsealed)
+        key = open_data_key(self._keys, manifest.segment.id, manifest.encryption)
+        return OpenedSegment(manifest, key.open_body(body, path=name), key)
 
     def _keep(self, opened: OpenedSegment) -> None:
         with self._lock:

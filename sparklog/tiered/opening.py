@@ -11,7 +11,7 @@ from sparklog.log.log import split_path
 from sparklog.tiered.archive import ArchiveFileSystem
 from sparklog.tiered.cache import BlockCache
 from sparklog.tiered.copies import LogCopies
-from sparklog.tiered.encryption import Keyring
+from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout import parse_directory
 from sparklog.tiered.opened import RemoteObjects
 from sparklog.tiered.options import RemoteOptions

@@ -1,12 +1,13 @@
 """Files of remote segments, as the engine reads local ones. Nothing can be written."""
 
 from collections.abc import Callable
-from typing import Final, Never, Self
+from typing import Final, Never, Protocol, Self
 
 from sparklog.errors import InvalidRequestError
 from sparklog.fs.protocol import Buffer
-from sparklog.tiered.fetching import RUN_BYTES, Fetcher, Ranges
+from sparklog.tiered.ahead import Ahead
 
+RUN_BYTES: Final = 4 << 20  # of a request that goes ahead
 AHEAD_BYTES: Final = 4 * RUN_BYTES  # how far a sequential reader is fetched ahead at most
 SEQUENTIAL_BYTES: Final = 256 << 10  # read in one go, so that it's no look-up
 
@@ -17,6 +18,20 @@ def refuse(path: str) -> Never:
         f"{path} is remote and can't be changed; restore it to a log dir first (sparklog tier "
         "restore)"
     )
+
+
+class Ranges(Protocol):
+    """A segment's log by ranges, through a cache."""
+
+    @property
+    def size(self) -> int:
+        """The bytes that can be read."""
+
+    def get(self, start: int, end: int) -> bytes:
+        """Return the bytes [start, end)."""
+
+    def load(self, start: int, end: int) -> None:
+        """Have the cache hold them."""
 
 
 class BytesFile:
@@ -53,51 +68,42 @@ class BytesFile:
 class RemoteLog(BytesFile):
     """A segment's log. Reads that follow each other are fetched ahead, over its end as well.
 
-    `following` gives the next segment's log, None if that isn't remote.
+    `following` has the next segment's first bytes fetched, so many as it is given.
     """
 
     def __init__(
-        self,
-        path: str,
-        source: Ranges,
-        fetcher: Fetcher,
-        following: Callable[[], "RemoteLog | None"],
+        self, path: str, ranges: Ranges, ahead: Ahead, following: Callable[[int], object]
     ) -> None:
         super().__init__(path, b"")
-        self._source, self._fetcher, self._following = source, fetcher, following
+        self._ranges, self._ahead, self._following = ranges, ahead, following
         self._last = range(0, 0)  # the bytes of the last read
         self._begun = 0  # where the reads that follow each other began
-        self._ahead = 0  # how far it was fetched ahead
+        self._asked = 0  # how far it was fetched ahead
         self._span = 0
 
     def size(self) -> int:
-        return self._source.size
+        return self._ranges.size
 
     def pread(self, size: int, at: int) -> bytes:
-        end = min(at + size, self._source.size)
+        end = min(at + size, self._ranges.size)
         if not self._last.start < at <= self._last.stop:
             self._begun, self._span = at, 0
         elif end - self._begun > SEQUENTIAL_BYTES:
             self._fetch_ahead(end)
         self._last = range(at, max(at, end))
-        return self._fetcher.read(self._source, at, end)
+        return self._ranges.get(at, end) if at < end else b""
 
     def _fetch_ahead(self, end: int) -> None:
         self._span = min(max(2 * self._span, RUN_BYTES), AHEAD_BYTES)
-        if self._ahead < end:
-            self._ahead = end
-        target = end + self._span
-        if target - self._ahead < RUN_BYTES and target < self._source.size:
-            return  # so that requests stay large
-        self._fetcher.ahead(self._source, self._ahead, target)
-        self._ahead = max(self._ahead, min(target, self._source.size))
-        if target > self._source.size:
-            following = self._following()
-            if following is not None:
-                following.begin(target - self._source.size)
+        target = -(-(end + self._span) // RUN_BYTES) * RUN_BYTES
+        size = self._ranges.size
+        at = max(self._asked, end // RUN_BYTES * RUN_BYTES)
+        while at < min(target, size):
+            self._begin(at, min(at + RUN_BYTES, size))
+            at += RUN_BYTES
+        if target > size >= self._asked:
+            self._following(min(target - size, AHEAD_BYTES))
+        self._asked = max(self._asked, target)
 
-    def begin(self, size: int) -> None:
-        """Have the first bytes fetched: a reader will soon be here."""
-        if size - self._ahead >= RUN_BYTES or size >= self._source.size > self._ahead:
-            self._fetcher.ahead(self._source, self._ahead, size)
-            self._ahead = min(size, self._source.size)
+    def _begin(self, start: int, end: int) -> None:
+        self._ahead.begin(lambda: self._ranges.load(start, end))

@@ -1,7 +1,7 @@
 """Buckets in memory for the tests of reading, packed here by hand from partitions on disk."""
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import crc32c
@@ -67,21 +67,27 @@ class DictStore:
             self.objects.pop(name, None)
 
 
-class DictBlocks:
-    """A cache without bounds."""
+class DictCache:
+    """A cache without bounds, in blocks of 64 KiB."""
 
     def __init__(self) -> None:
         self.blocks: dict[tuple[str, int], bytes] = {}
 
-    def get(self, name: str, number: int) -> bytes | None:
-        return self.blocks.get((name, number))
-
-    def put(self, name: str, number: int, data: bytes) -> None:
-        self.blocks[name, number] = data
+    def read(
+        self, name: str, start: int, end: int, size: int, fetch: Callable[[int, int], bytes]
+    ) -> bytes:
+        block, end = 64 << 10, min(end, size)
+        first, last = start // block, -(-end // block)
+        if any((name, n) not in self.blocks for n in range(first, last)):
+            data = fetch(first * block, min(last * block, size))
+            for n in range(first, last):
+                self.blocks[name, n] = data[(n - first) * block : (n - first + 1) * block]
+        data = b"".join(self.blocks[name, n] for n in range(first, last))
+        return data[start - first * block : end - first * block]
 
 
 def objects(store: DictStore) -> RemoteObjects:
-    return RemoteObjects(lambda: store, DictBlocks())
+    return RemoteObjects(lambda: store, DictCache())
 
 
 def copy_partition(
