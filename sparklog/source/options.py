@@ -206,7 +206,7 @@ class SourceOptions:
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            raise InvalidRequestError("storage_options: want a JSON object, such as {\"anon\": true}")
+            raise InvalidRequestError('storage_options: want a JSON object, such as {"anon": true}')
         return found
 
     @property

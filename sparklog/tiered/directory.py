@@ -75,10 +75,12 @@ class RemoteDirectory:
         def following(size: int) -> None:
             if at + 1 < len(self.segments) and self.segments[at + 1].base == segment.end:
                 behind = self.segments[at + 1]
-                objects.ahead.begin(lambda: objects.ranges(behind).load(0, min(size, behind.size)))
+                objects.fetcher.begin(
+                    lambda: objects.ranges(behind).ahead(0, min(size, behind.size))
+                )
 
         path = f"{self.path}/{segment.base:020d}{LOG}"
-        return RemoteLog(path, objects.ranges(segment), objects.ahead, following)
+        return RemoteLog(path, objects.ranges(segment), following)
 
     def _missing(self, name: str) -> FileNotFoundError:
         return FileNotFoundError(errno.ENOENT, "no remote segment has it", f"{self.path}/{name}")

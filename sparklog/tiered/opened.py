@@ -4,13 +4,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.tiered import manifest as manifests
-from sparklog.tiered.ahead import Ahead
 from sparklog.tiered.encryption import DataKey, open_data_key
+from sparklog.tiered.fetching import Blocks, Fetcher
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout import Directory, manifest_name, remote_log_name
 from sparklog.tiered.manifest import Manifest
@@ -18,15 +17,6 @@ from sparklog.tiered.segments import RemoteSegment
 from sparklog.tiered.store import Store
 
 MANIFESTS_BYTES: Final = 64 << 20  # of manifests with their indexes that are kept in memory
-
-
-class Cache(Protocol):
-    """What keeps blocks of objects: `cache.BlockCache`."""
-
-    def read(
-        self, name: str, start: int, end: int, size: int, fetch: Callable[[int, int], bytes]
-    ) -> bytes:
-        """Return the bytes [start, end) of an object of `size` bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,37 +34,45 @@ class OpenedSegment:
 
 @dataclass(frozen=True, slots=True)
 class LogRanges:
-    """A segment's log by ranges of its plain bytes; the cache keeps them as they are stored."""
+    """A segment's log by ranges of its plain bytes."""
 
     store: Store
-    cache: Cache
+    fetcher: Fetcher
     opened: OpenedSegment
+
+    @property
+    def name(self) -> str:
+        """The object's name."""
+        return self.opened.manifest.log_name
+
+    @property
+    def stored_size(self) -> int:
+        """The object's size in bytes."""
+        return self.opened.manifest.stored_size
 
     @property
     def size(self) -> int:
         """Bytes of the log as Kafka sees it."""
         return self.opened.manifest.segment.size
 
+    def fetch(self, start: int, end: int) -> bytes:
+        """Return stored bytes; one request."""
+        return self.store.get(self.name, start, end)
+
     def get(self, start: int, end: int) -> bytes:
-        """Return the plain bytes [start, end)."""
+        """Return the plain bytes [start, end), start < end."""
         key = self.opened.data_key
         if key is None:
-            return self._stored(start, end)
-        stored = self._stored(*key.stored_range(start, end, self.size))
-        path = f"{self.store.url}/{self.opened.manifest.log_name}"
-        return key.open_range(stored, start, end, self.size, path=path)
+            return self.fetcher.read(self, start, end)
+        stored = self.fetcher.read(self, *key.stored_range(start, end, self.size))
+        return key.open_range(stored, start, end, self.size, path=f"{self.store.url}/{self.name}")
 
-    def load(self, start: int, end: int) -> None:
-        """Have the cache hold what `get` takes for [start, end)."""
+    def ahead(self, start: int, end: int) -> None:
+        """Begin to fetch the plain bytes [start, end), start < end; returns at once."""
         key = self.opened.data_key
-        self._stored(*((start, end) if key is None else key.stored_range(start, end, self.size)))
-
-    def _stored(self, start: int, end: int) -> bytes:
-        manifest = self.opened.manifest
-        name = manifest.log_name
-        return self.cache.read(
-            name, start, end, manifest.stored_size, partial(self.store.get, name)
-        )
+        if key is not None:
+            start, end = key.stored_range(start, end, self.size)
+        self.fetcher.ahead(self, start, end)
 
 
 class RemoteObjects:
@@ -83,7 +81,7 @@ class RemoteObjects:
     def __init__(
         self,
         connect: Callable[[], Store],
-        cache: Cache,
+        cache: Blocks,
         keys: Keyring | None = None,
         *,
         threads: int = 4,
@@ -91,7 +89,7 @@ class RemoteObjects:
         """`connect` is called when something remote is first wanted."""
         self._connect = connect
         self._store: Store | None = None
-        self.ahead = Ahead(threads)
+        self.fetcher = Fetcher(cache, threads=threads)
         self._cache, self._keys = cache, keys
         self._opened: OrderedDict[str, OpenedSegment] = OrderedDict()
         self._bytes = 0
@@ -116,13 +114,17 @@ class RemoteObjects:
                 self._opened.move_to_end(segment.id)
                 return found
         name = name_of(segment)
-        opened = self._parsed(self.store.get(name), name)
+        opened = self._cached(name)
+        if opened is None:
+            raw = self.store.get(name)
+            opened = self._parsed(raw, name)
+            self._cache.put(name, 0, raw)
         self._keep(opened)
         return opened
 
     def ranges(self, segment: RemoteSegment) -> LogRanges:
         """Return the segment's log. Raises as `open`."""
-        return LogRanges(self.store, self._cache, self.open(segment))
+        return LogRanges(self.store, self.fetcher, self.open(segment))
 
     def open_many(self, segments: Sequence[RemoteSegment]) -> list[OpenedSegment | Exception]:
         """Open several at the same time; an error stands in the place of what failed."""
@@ -137,6 +139,14 @@ class RemoteObjects:
             else:
                 found.append(answer)
         return found
+
+    def _cached(self, name: str) -> OpenedSegment | None:
+        """What a cache on disk has from earlier; None as well if it is of no use any more."""
+        raw = self._cache.get(name, 0)
+        try:
+            return None if raw is None else self._parsed(raw, name)
+        except (DataCorruptionError, InvalidRequestError):  # its key was changed since, perhaps
+            return None
 
     def _parsed(self, raw: bytes, name: str) -> OpenedSegment:
         manifest, body = manifests.parse(raw, path=f"{self.store.url}/{name}")

@@ -2,14 +2,14 @@
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.format.names import parse_partition_dir
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.log import split_path
 from sparklog.tiered.archive import ArchiveFileSystem
-from sparklog.tiered.cache import BlockCache
+from sparklog.tiered.cache import DIRECTORY_NAME, BlockCache
 from sparklog.tiered.copies import LogCopies
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout import parse_directory
@@ -21,7 +21,6 @@ from sparklog.tiered.store import Store
 from sparklog.tiered.target import open_store
 
 Path = str | os.PathLike[str]
-_CACHE_NAME: Final = "remote-log-index-cache"
 
 
 def reading(
@@ -80,8 +79,8 @@ def _objects(connect: Callable[[], Store], options: RemoteOptions) -> RemoteObje
     directory = options.remote_cache_directory
     cache = BlockCache(
         options.remote_cache_memory_bytes,
-        directory=os.path.join(directory, _CACHE_NAME) if directory else None,
-        disk_bytes=options.remote_cache_disk_bytes,
+        directory=os.path.join(directory, DIRECTORY_NAME) if directory else None,
+        disk_bytes=options.remote_cache_disk_bytes if directory else 0,
     )
     keys = Keyring.load(options.remote_keyring) if options.remote_keyring else None
     return RemoteObjects(connect, cache, keys, threads=options.remote_fetch_threads)

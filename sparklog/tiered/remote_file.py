@@ -5,9 +5,8 @@ from typing import Final, Never, Protocol, Self
 
 from sparklog.errors import InvalidRequestError
 from sparklog.fs.protocol import Buffer
-from sparklog.tiered.ahead import Ahead
+from sparklog.tiered.fetching import RUN_BYTES
 
-RUN_BYTES: Final = 4 << 20  # of a request that goes ahead
 AHEAD_BYTES: Final = 4 * RUN_BYTES  # how far a sequential reader is fetched ahead at most
 SEQUENTIAL_BYTES: Final = 256 << 10  # read in one go, so that it's no look-up
 
@@ -30,8 +29,8 @@ class Ranges(Protocol):
     def get(self, start: int, end: int) -> bytes:
         """Return the bytes [start, end)."""
 
-    def load(self, start: int, end: int) -> None:
-        """Have the cache hold them."""
+    def ahead(self, start: int, end: int) -> None:
+        """Begin to fetch them."""
 
 
 class BytesFile:
@@ -71,11 +70,9 @@ class RemoteLog(BytesFile):
     `following` has the next segment's first bytes fetched, so many as it is given.
     """
 
-    def __init__(
-        self, path: str, ranges: Ranges, ahead: Ahead, following: Callable[[int], object]
-    ) -> None:
+    def __init__(self, path: str, ranges: Ranges, following: Callable[[int], object]) -> None:
         super().__init__(path, b"")
-        self._ranges, self._ahead, self._following = ranges, ahead, following
+        self._ranges, self._following = ranges, following
         self._last = range(0, 0)  # the bytes of the last read
         self._begun = 0  # where the reads that follow each other began
         self._asked = 0  # how far it was fetched ahead
@@ -99,11 +96,8 @@ class RemoteLog(BytesFile):
         size = self._ranges.size
         at = max(self._asked, end // RUN_BYTES * RUN_BYTES)
         while at < min(target, size):
-            self._begin(at, min(at + RUN_BYTES, size))
+            self._ranges.ahead(at, min(at + RUN_BYTES, size))
             at += RUN_BYTES
         if target > size >= self._asked:
             self._following(min(target - size, AHEAD_BYTES))
         self._asked = max(self._asked, target)
-
-    def _begin(self, start: int, end: int) -> None:
-        self._ahead.begin(lambda: self._ranges.load(start, end))

@@ -1,7 +1,7 @@
 """Buckets in memory for the tests of reading, packed here by hand from partitions on disk."""
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import crc32c
@@ -13,6 +13,7 @@ from sparklog.log.epochs import clipped, read_epochs
 from sparklog.log.lookup import Lookup
 from sparklog.log.times import TimeLookup
 from sparklog.log.walk import segment_bases
+from sparklog.tiered.cache import BlockCache
 from sparklog.tiered.manifest import Manifest, packed, to_bytes
 from sparklog.tiered.opened import RemoteObjects
 from sparklog.tiered.segments import RemoteSegment, SegmentState, new_segment_id
@@ -67,27 +68,8 @@ class DictStore:
             self.objects.pop(name, None)
 
 
-class DictCache:
-    """A cache without bounds, in blocks of 64 KiB."""
-
-    def __init__(self) -> None:
-        self.blocks: dict[tuple[str, int], bytes] = {}
-
-    def read(
-        self, name: str, start: int, end: int, size: int, fetch: Callable[[int, int], bytes]
-    ) -> bytes:
-        block, end = 64 << 10, min(end, size)
-        first, last = start // block, -(-end // block)
-        if any((name, n) not in self.blocks for n in range(first, last)):
-            data = fetch(first * block, min(last * block, size))
-            for n in range(first, last):
-                self.blocks[name, n] = data[(n - first) * block : (n - first + 1) * block]
-        data = b"".join(self.blocks[name, n] for n in range(first, last))
-        return data[start - first * block : end - first * block]
-
-
 def objects(store: DictStore) -> RemoteObjects:
-    return RemoteObjects(lambda: store, DictCache())
+    return RemoteObjects(lambda: store, BlockCache(64 << 20))
 
 
 def copy_partition(
