@@ -36,7 +36,7 @@ class ArchiveFileSystem(ReadOnlyFileSystem):
     """The file system below one target URL: `sparklog.fs.FileSystem`, read-only."""
 
     def __init__(self, url: str, objects: RemoteObjects, *, refresh_ms: float = REFRESH_MS) -> None:
-        self.url, self._objects = url.rstrip("/"), objects
+        self.url, self.objects = url.rstrip("/"), objects
         self._listing = BucketListing(objects, refresh_ms=refresh_ms)
         self._directories: dict[tuple[str, int], RemoteDirectory] = {}
         self._topics: tuple[frozenset[Directory], bytes] | None = None
@@ -50,7 +50,7 @@ class ArchiveFileSystem(ReadOnlyFileSystem):
         segments = self._listing.segments(key, news=True)
         if not segments:
             raise self._missing(path)
-        directory = self._directories[key] = RemoteDirectory(path, self._objects, segments)
+        directory = self._directories[key] = RemoteDirectory(path, self.objects, segments)
         return sorted([*directory.names(), PARTITION_METADATA, EPOCH_CHECKPOINT])
 
     def open(self, path: str, *, create: bool = False, write: bool = False) -> BytesFile:
@@ -141,7 +141,7 @@ class ArchiveFileSystem(ReadOnlyFileSystem):
             segments = self._listing.segments(key)
             if not segments:
                 raise self._missing(path)
-            known = self._directories[key] = RemoteDirectory(path, self._objects, segments)
+            known = self._directories[key] = RemoteDirectory(path, self.objects, segments)
         return known
 
     def _root_file(self, name: str, path: str) -> bytes:
@@ -170,7 +170,7 @@ class ArchiveFileSystem(ReadOnlyFileSystem):
         for topic, by_number in partitions.items():
             copies = [s for p in by_number for s in self._listing.segments((topic, p))]
             newest[topic] = max(copies, key=lambda s: s.time_ms)
-        raws = self._objects.store.get_many([name_of(segment) for segment in newest.values()])
+        raws = self.objects.store.get_many([name_of(segment) for segment in newest.values()])
         topics = {}
         for (topic, segment), raw in zip(newest.items(), raws, strict=True):
             config, gaps = self._config(topic, name_of(segment), raw)
@@ -183,7 +183,7 @@ class ArchiveFileSystem(ReadOnlyFileSystem):
         try:
             if isinstance(raw, Exception):
                 raise raw
-            manifest, _ = parse(raw, path=f"{self._objects.store.url}/{name}")
+            manifest, _ = parse(raw, path=f"{self.objects.store.url}/{name}")
         except (FileNotFoundError, DataCorruptionError, InvalidRequestError) as error:
             _LOGGER.warning("%s: its configs are not known (%s)", topic, error)
             return {}, True
