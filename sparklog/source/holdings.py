@@ -9,11 +9,12 @@ import numpy as np
 
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.index import OFFSET_ENTRY
-from sparklog.format.names import index_name, log_name, parse_base
+from sparklog.format.names import index_name, log_name
 from sparklog.fs import LOCAL, FileSystem, read_bytes
 from sparklog.log.ledger import fold, ledger_path, whole_end
 from sparklog.log.positions import offsets_for_times
 from sparklog.log.state import LogState
+from sparklog.log.walk import segment_bases
 from sparklog.source.offsets import Offsets, Partition, name
 from sparklog.source.options import SourceOptions
 from sparklog.source.sizes import SizeMap
@@ -120,8 +121,7 @@ class Holdings:
     def sizes(self, partition: Partition, start: int, end: int) -> SizeMap:
         """Return the bytes of log by offset for [start, end), to within an index entry."""
         path = self.view.reader(*partition).path
-        bases = sorted(b for n in self._fs.listdir(path) if (b := parse_base(n)) is not None)
-        bases = sorted(set(bases))
+        bases = segment_bases(self._fs, path)
         points: list[tuple[int, int]] = []
         at = 0
         for base, following in zip(bases, [*bases[1:], max(end, bases[-1])], strict=True):
