@@ -40,7 +40,7 @@ def is_as_we_left_it(session: Session, found: dict[tuple[str, int], int]) -> boo
         if _topic_id(fs, path) != state.topics[topic].id:
             return False
         first = segment_bases(fs, path)[:1]
-        if not first or first[0] > state.starts.get((topic, partition), 0):
+        if not first or first[0] > state.local_start(topic, partition):
             return False
         # Kafka's clean mark may come back after a power cut: the log itself must end there too.
         log = session.writer(topic, partition)
@@ -82,21 +82,32 @@ def adopt(session: Session, found: dict[tuple[str, int], int], *, clean: bool) -
             recovery_point=points.get(key, 0),
             # A log's start never goes back, but Kafka's file of them may be lost or damaged.
             log_start=max(starts.get(key, 0), 0 if same is None else state.starts.get(key, 0)),
+            local_start=0 if same is None else state.local_start(*key),
         )
         _refuse_open_transactions(key, loaded[key])
     adopted = LogState(
         topics=topics,
         ends={key: report.end for key, report in loaded.items()},
         starts={key: report.start for key, report in loaded.items() if report.start},
+        local_starts={
+            key: report.local_start
+            for key, report in loaded.items()
+            if report.local_start > report.start
+        },
     )
     for key in session.offline:
         adopted.ends[key] = state.ends[key]
         if key in state.starts:
             adopted.starts[key] = state.starts[key]
+        if key in state.local_starts:
+            adopted.local_starts[key] = state.local_starts[key]
     unmoved = (adopted.ends, adopted.starts) == (state.ends, state.starts)
-    if unmoved and {n: (t.id, t.dirs) for n, t in topics.items()} == {
-        n: (t.id, t.dirs) for n, t in state.topics.items()
-    }:
+    if (
+        unmoved
+        and adopted.local_starts == state.local_starts
+        and {n: (t.id, t.dirs) for n, t in topics.items()}
+        == {n: (t.id, t.dirs) for n, t in state.topics.items()}
+    ):
         return  # a broker was here, or our mark was lost, but nothing that shows has changed
     epoch = max([state.epoch, *(report.epoch for report in loaded.values())]) + 1
     record: Record = {"kind": "adopt", **adopted.layout()}

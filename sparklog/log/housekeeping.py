@@ -15,7 +15,7 @@ from sparklog.errors import StorageUnavailableError
 from sparklog.format.names import log_name, snapshot_name
 from sparklog.log.files import segment_names
 from sparklog.log.ledger import LEDGER, ledger_bases, ledger_path
-from sparklog.log.snapshots import snapshot_offsets, stray_offsets
+from sparklog.log.snapshots import floor_of, snapshot_offsets, stray_offsets
 from sparklog.log.staging import dead_chunks
 from sparklog.log.topics import partition_path
 from sparklog.log.walk import bases_of, joined, walk
@@ -161,7 +161,7 @@ def _strays(session: "Session", path: str, start: int, end: int) -> list[str]:
         return []
     newest = max((offset for offset in known if offset <= end), default=end)
     kept = [*bases, newest] if newest > bases[-1] else bases
-    strays = stray_offsets(names, kept, end=end, start=max(start, bases[0]))
+    strays = stray_offsets(names, kept, end=end, start=floor_of(start, bases))
     # One past the end is a roll's that is under way; recovery knows what to do about it.
     return [joined(path, snapshot_name(offset)) for offset in strays if offset <= end]
 

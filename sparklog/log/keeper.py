@@ -18,6 +18,7 @@ from sparklog.format.scan import Batches
 from sparklog.fs import File, FileSystem
 from sparklog.log.producers import ProducerState, ReadMarker, has_producers, no_markers
 from sparklog.log.snapshots import (
+    floor_of,
     load_producers,
     marker_reader,
     snapshot_offsets,
@@ -59,7 +60,7 @@ class ProducerKeeper:
                 self._fs,
                 self._path,
                 end,
-                log_start=max(start, segment_bases(self._fs, self._path)[0]),
+                log_start=floor_of(start, segment_bases(self._fs, self._path)),
                 now=now,
                 expiration_ms=self._expiration_ms,
             )
@@ -112,6 +113,6 @@ class ProducerKeeper:
         """Remove the snapshots that Kafka would remove on loading."""
         names = self._fs.listdir(self._path)
         bases = bases_of(names)
-        for offset in stray_offsets(names, bases, end=end, start=max(start, bases[0])):
+        for offset in stray_offsets(names, bases, end=end, start=floor_of(start, bases)):
             with contextlib.suppress(FileNotFoundError):
                 self._fs.unlink(joined(self._path, snapshot_name(offset)))

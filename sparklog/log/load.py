@@ -43,11 +43,13 @@ _TXN_ITEM: Final = 34
 class LoadReport:
     """What a loaded partition holds: offsets [start, end), records up to `lso` are decided.
 
+    `local_start`: where the local segments begin; copies of what is before are remote.
     `epoch`: the newest leader epoch, -1 if none. `open_transactions`: {producer id: first offset}.
     `removed`: what was cut or deleted.
     """
 
     start: int
+    local_start: int
     end: int
     epoch: int
     lso: int
@@ -66,8 +68,10 @@ class _Loader:
         config: TopicConfig,
         clock: Clock,
         log_start: int,
+        local_start: int,
         expiration_ms: int,
     ) -> None:
+        self.local_start = local_start
         self.fs, self.path, self.config, self.clock = fs, path, config, clock
         self.log_start, self.expiration_ms = log_start, expiration_ms
         self.removed: list[str] = []
@@ -208,7 +212,8 @@ class _Loader:
             self.epochs.truncate_from_start(self.log_start)
         names = self.fs.listdir(self.path)
         bases = bases_of(names)
-        self.log_start = max(self.log_start, bases[0])
+        if bases[0] > max(self.log_start, self.local_start):
+            self.log_start = bases[0]  # a broker's retention took what nobody has copied
         newest = max((o for o in snapshot_offsets(names) if o <= end), default=end)
         for offset in stray_offsets(names, [*bases, newest], end=end, start=self.log_start):
             remove(self.fs, joined(self.path, snapshot_name(offset)), "no segment begins there")
@@ -217,6 +222,7 @@ class _Loader:
         self.fs.sync_dir(self.path)
         return LoadReport(
             start=self.log_start,
+            local_start=bases[0],
             end=end,
             epoch=self.epochs.latest,
             lso=producers.last_stable_offset(),
@@ -235,14 +241,16 @@ def load(
     clean: bool,
     recovery_point: int,
     log_start: int,
+    local_start: int = 0,
     producer_id_expiration_ms: int = EXPIRATION_MS,
 ) -> LoadReport:
     """Load a broker's partition directory, changing it as the broker's own start would.
 
     Args: clean: the broker stopped cleanly. recovery_point, log_start: its checkpoints (0: none).
+        local_start: up to here segments may be missing, as they are in remote storage.
     Raises: DataCorruptionError: an unreadable epoch checkpoint, or overflowing offsets.
     """
-    loader = _Loader(fs, path, config, clock, log_start, producer_id_expiration_ms)
+    loader = _Loader(fs, path, config, clock, log_start, local_start, producer_id_expiration_ms)
     loader.removed += finish_swaps(fs, path)
     loader.load_files()
     if not clean:

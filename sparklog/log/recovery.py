@@ -35,7 +35,7 @@ from sparklog.log.producers import EXPIRATION_MS, ProducerState
 from sparklog.log.rebuild import Scanned, cut_log, scan_segment, write_indexes
 from sparklog.log.repairs import remove, replace
 from sparklog.log.segment import Segment
-from sparklog.log.snapshots import load_producers, snapshot_offsets, stray_offsets
+from sparklog.log.snapshots import floor_of, load_producers, snapshot_offsets, stray_offsets
 from sparklog.log.walk import bases_of, joined, segment_bases, walk
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -75,10 +75,12 @@ def recover(
     end: int,
     recovery_point: int,
     log_start: int,
+    local_start: int = 0,
     producer_id_expiration_ms: int = EXPIRATION_MS,
 ) -> RecoveryReport:
     """Check [log_start, end) from the recovery point's segment on, remove the rest, rebuild.
 
+    Args: local_start: from where on segments must be here, if that is above the log start.
     Raises: DataCorruptionError: something below `end` is damaged or missing; nothing was cut.
     Cost: one CRC pass from the recovery point, and over segments that lost their index.
     """
@@ -86,8 +88,10 @@ def recover(
     report = RecoveryReport(log_start, end)
     finish_swaps(fs, path)
     bases = segment_bases(fs, path)
-    live = _wanted(bases, log_start, end)
-    _check_listing(path, live, log_start, end)
+    needed = max(log_start, local_start)
+    live = _wanted(bases, needed, end)
+    _check_listing(path, live, needed, end)
+    first = max(log_start, live[0]) if live else log_start
     epochs = _known_epochs(fs, path)
     from_base = max((b for b in live if b <= recovery_point), default=live[0] if live else end)
     if epochs is None:
@@ -104,18 +108,18 @@ def recover(
                 fs,
                 path,
                 base,
-                log_start=max(log_start, live[0]),
+                log_start=floor_of(log_start, live),
                 now=clock(),
                 expiration_ms=producer_id_expiration_ms,
             )
-        if base > max(log_start, live[0]):
+        if base > first:
             plan.snapshots[base] = format_snapshot(producers.entries())
         plan.scanned.append(
             _checked(fs, path, base, limit, producers, config, last=at + 1 == len(live))
         )
-    if producers is not None and live and end > max(log_start, live[0]):
+    if producers is not None and live and end > first:
         plan.snapshots[end] = format_snapshot(producers.entries())
-    report.start = max(log_start, live[0] if live else end)
+    report.start = log_start if live else end
     _remove_past(fs, path, end, report)
     _write(fs, path, plan, report)
     _write_epochs(fs, path, epochs or [], plan, end=end, log_start=log_start, from_base=from_base)
@@ -135,23 +139,23 @@ def recover(
     return report
 
 
-def _wanted(bases: list[int], log_start: int, end: int) -> list[int]:
-    """The segments that hold offsets of [log_start, end).
+def _wanted(bases: list[int], needed: int, end: int) -> list[int]:
+    """The segments that hold offsets of [needed, end).
 
     Of those below, retention may have taken some away when the power failed, in any order.
     """
     live = [base for base in bases if base < end]
     limits = [*live[1:], end]
-    return [base for base, limit in zip(live, limits, strict=False) if limit > log_start]
+    return [base for base, limit in zip(live, limits, strict=False) if limit > needed]
 
 
-def _check_listing(path: str, live: list[int], log_start: int, end: int) -> None:
+def _check_listing(path: str, live: list[int], needed: int, end: int) -> None:
     first = live[0] if live else end
-    if first > log_start:
+    if first > needed:
         raise DataCorruptionError(
             "the segments that hold these offsets are missing; restore them from a copy",
             path=path,
-            first=log_start,
+            first=needed,
             end=first,
         )
 

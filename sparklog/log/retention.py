@@ -5,6 +5,9 @@ long as each is below the log start; then, if cleanup.policy has delete, while t
 than retention.bytes without it; then while its newest record is older than retention.ms. A rule
 stops at the first segment that it keeps. One departure: with `floor`, nothing that a registered
 reader still wants goes by size or age.
+
+Where closed segments are copied to remote storage, these rules are about the local ones: by
+local.retention.*, and only what has a finished copy; it goes on there by retention.* (KIP-405).
 """
 
 from collections.abc import Callable, Sequence
@@ -30,13 +33,49 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class Tier:
+    """How a partition of a tiered topic stands.
+
+    `copied`: what finished copies hold, as offsets [first, end), ascending and apart. `copying`:
+    not with remote.log.copy.disable; then retention.* is for the local segments again, once the
+    last copy has expired (KIP-950).
+    """
+
+    copied: tuple[tuple[int, int], ...] = ()
+    copying: bool = True
+
+    def holds(self, first: int, end: int) -> bool:
+        """Tell whether copies hold all offsets of [first, end)."""
+        return first >= end or any(low <= first and end <= high for low, high in self.copied)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What retention of a partition must heed beside the topic's config.
+
+    `floor`: the slowest registered reader's offset, if the topic respects readers.
+    """
+
+    floor: int | None = None
+    tier: Tier | None = None
+
+    @property
+    def local(self) -> bool:
+        """Whether what goes is a local segment only, with a copy elsewhere."""
+        return self.tier is not None and self.tier.copying
+
+
+NO_TERMS: Final = Terms()
+
+
+@dataclass(frozen=True, slots=True)
 class Expired:
     """A segment that is due: offsets [base, end), `bytes` of log; `rule` and its words."""
 
     base: int
     end: int
     bytes: int
-    rule: str  # log.start.offset, retention.bytes or retention.ms
+    rule: str  # log.start.offset, retention.bytes or retention.ms; of a tiered topic local.*
     why: str
 
 
@@ -44,9 +83,10 @@ class Expired:
 class Due:
     """What may go of a partition, oldest first.
 
-    `rolls`: the active segment is among it, so a new one is begun first. `next_ms`: before that
-    time nothing more expires by age unless the segments change. `held_back`: bytes that only a
-    registered reader keeps.
+    `log_start`: where the log begins then; if `local`, only its local segments do. `rolls`: the
+    active segment is among it, or would be if it had a copy, so a new one is begun first.
+    `next_ms`: before that time nothing more expires by age unless the segments change.
+    `held_back`: bytes that only a registered reader keeps.
     """
 
     expired: tuple[Expired, ...]
@@ -54,6 +94,7 @@ class Due:
     rolls: bool
     next_ms: float
     held_back: int
+    local: bool = False
 
 
 def segments_of(fs: FileSystem, directory: str) -> list[Held]:
@@ -74,6 +115,18 @@ def largest_of(fs: FileSystem, directory: str, end: int) -> Callable[[int], int]
     return lambda base: times.reaches(base, end)
 
 
+def limits(config: TopicConfig, *, local: bool) -> tuple[int, int]:
+    """(bytes, ms) that a partition, or its local segments, may be large and old; -1: no limit.
+
+    Source: RemoteLogConfig of LogConfig, where -2 stands for what holds for both tiers.
+    """
+    size, age = config.retention_bytes, config.retention_ms
+    if local:
+        size = size if config.local_retention_bytes == -2 else config.local_retention_bytes
+        age = age if config.local_retention_ms == -2 else config.local_retention_ms
+    return size, age
+
+
 def due(
     segments: Sequence[Held],
     config: TopicConfig,
@@ -82,53 +135,88 @@ def due(
     end: int,
     now_ms: int,
     largest: Callable[[int], int],
-    floor: int | None = None,
+    local_start: int = 0,
+    terms: Terms = NO_TERMS,
 ) -> Due:
     """Return what is due in a partition whose log ends (and is committed) at offset `end`.
 
-    Args: floor: the slowest registered reader's offset, if the topic respects readers.
+    Args: local_start: where local segments begin, if that is above the log start.
     """
-    ends = [*(s.base for s in segments[1:]), end]
-    size = sum(s.size for s in segments)
-    gone: list[Expired] = []
-    start, kept_for_readers, next_ms = log_start, 0, NEVER_MS
-
-    def take(at: int, rule: str, why: str) -> None:
-        nonlocal size, start
-        held = segments[at]
-        gone.append(Expired(held.base, ends[at], held.size, rule, why))
-        size -= held.size
-        start = max(start, ends[at])
-
-    def is_last_and_empty(at: int) -> bool:
-        return at + 1 == len(segments) and not segments[at].size
-
-    def is_wanted(at: int) -> bool:
-        nonlocal kept_for_readers
-        wanted = floor is not None and ends[at] > floor
-        kept_for_readers += segments[at].size if wanted else 0
-        return wanted
-
+    walk = _Walk(segments, config, max(log_start, local_start), end, terms)
     at = 0
-    while at + 1 < len(segments) and ends[at] <= log_start:  # never the active segment
-        take(at, "log.start.offset", f"all below the log start {log_start}")
+    while at + 1 < len(segments) and walk.ends[at] <= walk.low:  # never the active segment
+        walk.take(at, walk.named("log.start.offset"), f"all below the log start {walk.low}")
         at += 1
-    if config.delete and config.retention_bytes >= 0:
-        while at < len(segments) and not is_last_and_empty(at):
-            if size - config.retention_bytes - segments[at].size < 0 or is_wanted(at):
+    stays = walk.stays_from(at, log_start)
+    size_bytes, age_ms = limits(config, local=terms.local)
+    name = walk.named("retention.bytes")
+    if config.delete and size_bytes >= 0:
+        while at < len(segments) and not walk.is_last_and_empty(at):
+            if walk.size - size_bytes - segments[at].size < 0 or stays(at):
                 break
-            take(at, "retention.bytes", f"{size} bytes, retention.bytes={config.retention_bytes}")
+            walk.take(at, name, f"{walk.size} bytes, {name}={size_bytes}")
             at += 1
-    if config.delete and config.retention_ms >= 0:
-        while at < len(segments) and not is_last_and_empty(at):
+    next_ms = NEVER_MS
+    name = walk.named("retention.ms")
+    if config.delete and age_ms >= 0:
+        while at < len(segments) and not walk.is_last_and_empty(at):
             newest = largest(segments[at].base)
-            if now_ms - newest <= config.retention_ms:
-                next_ms = newest + config.retention_ms
+            if now_ms - newest <= age_ms:
+                next_ms = newest + age_ms
                 break
-            if is_wanted(at):
+            if stays(at):
                 break
-            age = now_ms - newest
-            take(at, "retention.ms", f"newest record {age} ms old, {config.retention_ms} allowed")
+            walk.take(at, name, f"newest record {now_ms - newest} ms old, {age_ms} allowed")
             at += 1
-    rolls = bool(segments) and at == len(segments)
-    return Due(tuple(gone), start if gone else log_start, rolls, next_ms, kept_for_readers)
+    rolls = walk.rolls or (bool(segments) and at == len(segments))
+    return Due(tuple(walk.gone), walk.start, rolls, next_ms, walk.held_back, terms.local)
+
+
+class _Walk:
+    """What the rules share as they go from the oldest segment on."""
+
+    def __init__(
+        self, segments: Sequence[Held], config: TopicConfig, low: int, end: int, terms: Terms
+    ) -> None:
+        self.ends = [*(s.base for s in segments[1:]), end]
+        self.size = sum(s.size for s in segments)
+        self.low = self.start = low
+        self.gone: list[Expired] = []
+        self.held_back = 0
+        self.rolls = False
+        self._segments, self._config, self._terms = segments, config, terms
+
+    def named(self, rule: str) -> str:
+        return f"local.{rule}" if self._terms.local else rule
+
+    def take(self, at: int, rule: str, why: str) -> None:
+        held = self._segments[at]
+        self.gone.append(Expired(held.base, self.ends[at], held.size, rule, why))
+        self.size -= held.size
+        self.start = max(self.start, self.ends[at])
+
+    def is_last_and_empty(self, at: int) -> bool:
+        return at + 1 == len(self._segments) and not self._segments[at].size
+
+    def stays_from(self, first: int, log_start: int) -> Callable[[int], bool]:
+        """Return what tells whether a segment that a rule would take must stay all the same."""
+        segments, tier, floor = self._segments, self._terms.tier, self._terms.floor
+
+        def is_wanted(at: int) -> bool:
+            wanted = floor is not None and self.ends[at] > floor
+            self.held_back = segments[at].size if wanted else self.held_back
+            return wanted
+
+        if tier is None:
+            return is_wanted
+        if not tier.copying:  # what only copies hold is older, and must have gone before
+            gap = first < len(segments) and segments[first].base > log_start
+            return lambda at: gap or is_wanted(at)
+
+        def has_no_copy(at: int) -> bool:
+            if tier.holds(max(segments[at].base, log_start), self.ends[at]):
+                return False
+            self.rolls = self.rolls or at + 1 == len(segments)
+            return True
+
+        return has_no_copy

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 from sparklog.clock import monotonic_ms
 from sparklog.config import TopicConfig
-from sparklog.errors import SparklogError
+from sparklog.errors import SparklogError, StorageUnavailableError
 from sparklog.format.names import partition_dir
 from sparklog.fs import FileSystem
 from sparklog.log.cleaning.swap import retire
 from sparklog.log.commit import snapshot_if_due
-from sparklog.log.retention import Due, Held, due, largest_of, segments_of
+from sparklog.log.retention import Due, Held, Terms, due, largest_of, segments_of
+from sparklog.log.state import LogState, local_to_json, nested
 from sparklog.log.walk import joined
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Place:
     config: TopicConfig
     log_start: int
     end: int
+    local_start: int = 0  # where local segments begin, if that is above the log start
 
 
 def places(session: "Session") -> dict[Key, Place]:
@@ -56,8 +58,14 @@ def places(session: "Session") -> dict[Key, Place]:
             key = name, partition
             if key not in session.offline:
                 directory = joined(session.directories[number], partition_dir(name, partition))
-                found[key] = Place(directory, config, state.starts.get(key, 0), state.ends[key])
+                found[key] = place_of(state, key, directory, config)
     return found
+
+
+def place_of(state: LogState, key: Key, directory: str, config: TopicConfig) -> Place:
+    """Return how a partition stands."""
+    start, local_start = state.starts.get(key, 0), state.local_start(*key)
+    return Place(directory, config, start, state.ends[key], local_start)
 
 
 def look(
@@ -66,27 +74,28 @@ def look(
     segments: Sequence[Held],
     *,
     now_ms: int,
-    floor: int | None,
+    terms: Terms,
 ) -> Due:
     """Return what is due of these segments. Without the lock it is a guess, made again under it."""
-    first = segments[0].base if segments else 0
+    first = segments[0].base if segments and terms.tier is None else 0
     return due(
         segments,
         place.config,
         log_start=max(place.log_start, first),
+        local_start=place.local_start,
         end=place.end,
         now_ms=now_ms,
         largest=largest_of(fs, place.directory, place.end),
-        floor=floor,
+        terms=terms,
     )
 
 
 def delete_due(
-    session: "Session", keys: Mapping[Key, int | None], *, now_ms: int, budget_ms: float
+    session: "Session", keys: Mapping[Key, Terms], *, now_ms: int, budget_ms: float
 ) -> Deletion:
     """Delete what is due of some partitions, as many as fit into `budget_ms` under the lock.
 
-    Args: keys: {(topic, partition): the readers' floor, or None}.
+    Args: keys: {(topic, partition): what retention must heed there}.
     Returns: what was taken, and what is damaged; other keys were not looked at, for want of time.
     Raises: StorageUnavailableError: the log is then as it was, or the rest goes next time.
     Cost: one ledger record (an fdatasync) a call, and a directory sync a partition.
@@ -94,11 +103,11 @@ def delete_due(
     done = Deletion()
     with session.locked():
         began = monotonic_ms()
-        for key, floor in keys.items():
+        for key, terms in keys.items():
             if done.taken and monotonic_ms() - began > budget_ms:
                 break
             try:
-                done.taken[key] = _look_again(session, key, now_ms=now_ms, floor=floor)
+                done.taken[key] = _look_again(session, key, now_ms=now_ms, terms=terms)
             except (SparklogError, OSError) as error:
                 done.failed[key] = error
         _delete(session, done)
@@ -106,16 +115,15 @@ def delete_due(
     return done
 
 
-def _look_again(session: "Session", key: Key, *, now_ms: int, floor: int | None) -> Due:
+def _look_again(session: "Session", key: Key, *, now_ms: int, terms: Terms) -> Due:
     """Under the lock. Raises UnknownTopicError, or DataCorruptionError if it is offline."""
     directory = session.partition_path(*key)
     if key in session.offline:
         raise session.offline[key]
     state = session.state
-    config = state.topics[key[0]].parsed()
-    place = Place(directory, config, state.starts.get(key, 0), state.ends[key])
+    place = place_of(state, key, directory, state.topics[key[0]].parsed())
     held = segments_of(session.fs, directory)
-    return look(session.fs, place, held, now_ms=now_ms, floor=floor)
+    return look(session.fs, place, held, now_ms=now_ms, terms=terms)
 
 
 def _delete(session: "Session", done: Deletion) -> None:
@@ -123,18 +131,18 @@ def _delete(session: "Session", done: Deletion) -> None:
     if rolling:
         roll(session, rolling)
     state = session.state
-    starts: dict[str, dict[str, int]] = {}
-    for (topic, partition), found in done.taken.items():
-        if found.expired and found.log_start > state.starts.get((topic, partition), 0):
-            starts.setdefault(topic, {})[str(partition)] = found.log_start
-    if starts:
-        snapshot_if_due(session, destructive=True)
-        with session.step() as step:
-            step.record = {"kind": "start", "starts": starts}
-        session.forget_writers()
-        if not session.is_current:
-            done.taken.clear()  # readers don't know yet; the next round finds it below the start
-            return
+    starts: dict[Key, int] = {}
+    local_starts: dict[Key, int] = {}
+    for key, found in done.taken.items():
+        if not found.expired:
+            continue
+        if found.local and found.log_start > state.local_start(*key):
+            local_starts[key] = found.log_start
+        elif not found.local and found.log_start > state.starts.get(key, 0):
+            starts[key] = found.log_start
+    if (starts or local_starts) and not _record_starts(session, starts, local_starts):
+        done.taken.clear()  # readers don't know yet; the next round finds it below the start
+        return
     if any(found.expired for found in done.taken.values()):
         # A power cut must not take the published starts back and leave the renames.
         session.fs.sync_dir(session.home)
@@ -144,6 +152,35 @@ def _delete(session: "Session", done: Deletion) -> None:
             for path in _retire(session, key, [e.base for e in found.expired]):
                 done.waiting.append(path)
                 done.delay_ms[path] = delay_ms
+
+
+def _record_starts(
+    session: "Session", starts: Mapping[Key, int], local_starts: Mapping[Key, int]
+) -> bool:
+    """Raise starts by one ledger record; tells whether readers know. Under the lock."""
+    snapshot_if_due(session, destructive=True)
+    with session.step() as step:
+        step.record = {"kind": "start", "starts": nested(starts), **local_to_json(local_starts)}
+    session.forget_writers()
+    return session.is_current
+
+
+def raise_starts(session: "Session", wanted: Mapping[Key, int]) -> dict[Key, int]:
+    """Raise log starts, and return those that now hold; no segment is touched.
+
+    For what is remote: it may only be deleted once nobody looks for it any more. Partitions that
+    are gone, and offsets below the log start or past the end, are left out. Durable on return.
+    Raises: StorageUnavailableError: nothing may be deleted then.
+    """
+    with session.locked():
+        state = session.state
+        known = {key: at for key, at in wanted.items() if at <= state.ends.get(key, -1)}
+        raised = {key: at for key, at in known.items() if at > state.starts.get(key, 0)}
+        if raised and not _record_starts(session, raised, {}):
+            raise StorageUnavailableError(f"{session.home}: the new log starts are not published")
+        if known:
+            session.fs.sync_dir(session.home)
+        return {key: state.starts.get(key, 0) for key in known}
 
 
 def _retire(session: "Session", key: Key, bases: list[int]) -> list[str]:

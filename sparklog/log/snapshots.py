@@ -115,6 +115,16 @@ def replay(
     state.end = max(state.end, end)
 
 
+def floor_of(log_start: int, bases: list[int]) -> int:
+    """Return the offset above which snapshots count.
+
+    That is the log start. Where local segments begin later, as the copies of those before are in
+    remote storage, the first one's own snapshot counts as well: nothing else here tells of what
+    came before.
+    """
+    return max(log_start, bases[0] - 1) if bases else log_start
+
+
 def stray_offsets(names: list[str], bases: list[int], *, end: int, start: int) -> list[int]:
     """Return the snapshots that Kafka would remove on loading: of no segment, and not the newest.
 

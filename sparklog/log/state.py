@@ -7,12 +7,14 @@ the same state. Record kinds (JSON, field `kind`; all carry `v`, `time`, `epoch`
     append    the same without an identity
     topic     a topic was made or altered: topic, id, config, bases {partition: base}, dirs
     drop      a topic was deleted: topic, id
-    start     log start offsets were raised: starts {topic: {partition: offset}}
+    start     log start offsets were raised: starts {topic: {partition: offset}}; `local`, in the
+              same form, where only local segments go: their copies in remote storage stay
     reset     a writer may commit again from a batch: writer, batch
     adopt     a broker's directory was taken over: topics, ends, starts
     snapshot  the whole state; the first record of every ledger segment
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
@@ -20,6 +22,9 @@ from sparklog.config import TopicConfig
 from sparklog.errors import UnsupportedVersionError
 
 FORMAT_VERSION: Final = 1
+TIERED_VERSION: Final = 2
+"""Of records that name local starts: older sparklogs would miss the segments below them."""
+
 Record = dict[str, Any]
 
 
@@ -79,6 +84,7 @@ class LogState:
     topics: dict[str, TopicState] = field(default_factory=dict)
     ends: dict[tuple[str, int], int] = field(default_factory=dict)
     starts: dict[tuple[str, int], int] = field(default_factory=dict)
+    local_starts: dict[tuple[str, int], int] = field(default_factory=dict)  # where above the start
     dropped: dict[str, dict[int, int]] = field(default_factory=dict)  # topic -> partition -> end
     writers: dict[str, Last] = field(default_factory=dict)
     epoch: int = 0
@@ -131,6 +137,7 @@ class LogState:
         for partition in gone.dirs:
             ends[partition] = self.ends.pop((name, partition))
             self.starts.pop((name, partition), None)
+            self.local_starts.pop((name, partition), None)
         self.unsynced &= self.ends.keys()
         self.idempotent &= self.ends.keys()
 
@@ -138,6 +145,19 @@ class LogState:
         for topic, starts in record["starts"].items():
             for partition, offset in starts.items():
                 self.starts[topic, int(partition)] = offset
+        self.local_starts |= _flatten(record.get("local", {}))
+        self._trim_local_starts()
+
+    def _trim_local_starts(self) -> None:
+        """Keep those that say more than the log starts."""
+        for key, offset in list(self.local_starts.items()):
+            if offset <= self.starts.get(key, 0):
+                del self.local_starts[key]
+
+    def local_start(self, topic: str, partition: int) -> int:
+        """The offset from which on a partition's records lie in local segments."""
+        key = topic, partition
+        return self.local_starts.get(key, self.starts.get(key, 0))
 
     def _reset(self, record: Record) -> None:
         last = self.writers.get(record["writer"])
@@ -151,6 +171,7 @@ class LogState:
             ends = self.dropped.setdefault(name, {})
             ends |= {p: self.ends[name, p] for p in self.topics[name].dirs}
         self.topics, self.ends, self.starts = whole.topics, whole.ends, whole.starts
+        self.local_starts = whole.local_starts
         self.unsynced &= self.ends.keys()
         self.idempotent |= self.ends.keys()  # a broker's producers may have written them
 
@@ -159,6 +180,7 @@ class LogState:
         self.topics = {name: TopicState.from_json(t) for name, t in record["topics"].items()}
         self.ends = _flatten(record["ends"])
         self.starts = _flatten(record["starts"])
+        self.local_starts = _flatten(record.get("local", {}))
         self.dropped = {
             name: {int(p): end for p, end in ends.items()}
             for name, ends in record["dropped"].items()
@@ -188,7 +210,13 @@ class LogState:
     def layout(self) -> Record:
         """Return topics, ends and starts in the form that records carry them."""
         topics = {name: topic.to_json() for name, topic in self.topics.items()}
-        return {"topics": topics, "ends": _nest(self.ends), "starts": _nest(self.starts)}
+        whole: Record = {"topics": topics, "ends": nested(self.ends), "starts": nested(self.starts)}
+        return whole | local_to_json(self.local_starts)
+
+
+def local_to_json(starts: Mapping[tuple[str, int], int]) -> Record:
+    """Return what a record says of local starts; nothing if there are none."""
+    return {"v": TIERED_VERSION, "local": nested(starts)} if starts else {}
 
 
 def _spans(nested: dict[str, dict[str, Any]]) -> Spans:
@@ -203,18 +231,19 @@ def _spans_json(spans: Spans | None) -> Record | None:
 
 def check_version(record: Record, what: str) -> None:
     """Raise UnsupportedVersionError if a newer sparklog wrote `record`."""
-    if record.get("v", 1) > FORMAT_VERSION:
+    if record.get("v", 1) > TIERED_VERSION:
         raise UnsupportedVersionError(
             f"{what} has format version {record['v']}, this sparklog reads up to "
-            f"{FORMAT_VERSION}: open the log with the sparklog that wrote it, or a newer one"
+            f"{TIERED_VERSION}: open the log with the sparklog that wrote it, or a newer one"
         )
 
 
-def _nest(offsets: dict[tuple[str, int], int]) -> dict[str, dict[str, int]]:
-    nested: dict[str, dict[str, int]] = {}
+def nested(offsets: Mapping[tuple[str, int], int]) -> dict[str, dict[str, int]]:
+    """Return {topic: {partition: offset}}, as records carry it, of {(topic, partition): offset}."""
+    by_topic: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in offsets.items():
-        nested.setdefault(topic, {})[str(partition)] = offset
-    return nested
+        by_topic.setdefault(topic, {})[str(partition)] = offset
+    return by_topic
 
 
 def _flatten(nested: dict[str, dict[str, Any]]) -> dict[tuple[str, int], Any]:

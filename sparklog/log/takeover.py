@@ -169,6 +169,7 @@ def _recover_partitions(session: "Session") -> None:
                 end=session.state.ends[key],
                 recovery_point=points.get(key, 0),
                 log_start=session.state.starts.get(key, 0),
+                local_start=session.state.local_start(*key),
             )
         except (FileNotFoundError, InvalidRequestError) as error:
             path = session.partition_path(topic, partition)
@@ -202,6 +203,7 @@ def _durable_prefix(session: "Session", state: LogState, end: int) -> int:
             )
             state.topics, state.ends, state.starts = prefix.topics, prefix.ends, prefix.starts
             state.writers, state.dropped = prefix.writers, prefix.dropped
+            state.local_starts = prefix.local_starts
             return offset
         prefix.apply(record)
     return end

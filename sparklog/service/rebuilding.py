@@ -147,6 +147,9 @@ class Rebuilder:
             walk = SegmentWalk(self._fs, part, base, nobody, following=following, expected=expected)
             expected = max(walk.run([check]).end, following or 0)
         entries: Epochs = []
+        if bases and bases[0] > part.start:  # of batches whose only copies are remote
+            with contextlib.suppress(DataCorruptionError):
+                entries = [e for e in read_epochs(self._fs, part.path) if e[1] < bases[0]]
         for run in check.rising(nobody):
             entries = assigned(entries, run.epoch, run.first)
         with contextlib.suppress(DataCorruptionError):  # a leader without a batch yet

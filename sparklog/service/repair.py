@@ -147,7 +147,12 @@ class Repair:
             return replace(part, end=session.ledger.end)
         if key not in state.ends or session.partition_path(*key) != part.path:
             return None
-        return replace(part, end=state.ends[key], start=state.starts.get(key, 0))
+        return replace(
+            part,
+            end=state.ends[key],
+            start=state.starts.get(key, 0),
+            local_start=state.local_start(*key),
+        )
 
     def _render(self, session: Session) -> None:
         """Write what follows from the ledger; under the lock."""

@@ -12,7 +12,7 @@ from sparklog.clock import system_clock
 from sparklog.errors import SparklogError
 from sparklog.format.names import log_name
 from sparklog.fs import FileSystem
-from sparklog.log.retention import Due, Held, segments_of
+from sparklog.log.retention import NO_TERMS, Due, Held, Terms, limits, segments_of
 from sparklog.log.retiring import Key, Place, look
 from sparklog.log.walk import joined
 
@@ -22,20 +22,22 @@ _SETTLED_MS = 2000  # a change so long ago can't be followed by one of the same 
 @dataclass(frozen=True, slots=True)
 class _Seen:
     place: Place
-    floor: int | None
+    terms: Terms
     changed_ms: int
     segments: list[Held]
     found: Due
 
-    def is_still_true(self, place: Place, floor: int | None, changed_ms: int, now_ms: int) -> bool:
+    def is_still_true(self, place: Place, terms: Terms, changed_ms: int, now_ms: int) -> bool:
         before = self.place
         return (
             changed_ms == self.changed_ms
             and now_ms <= self.found.next_ms
             and place.config == before.config
             and place.log_start == before.log_start
-            and floor == self.floor
+            and place.local_start == before.local_start
+            and terms == self.terms
             and not self.found.expired
+            and not self.found.rolls
             # Records with old times may have come into the only segment.
             and (len(self.segments) > 1 or place.end == before.end)
         )
@@ -49,7 +51,7 @@ class Survey:
         self._seen: dict[Key, _Seen] = {}
 
     def due(
-        self, places: Mapping[Key, Place], floors: Mapping[Key, int], *, now_ms: int
+        self, places: Mapping[Key, Place], terms: Mapping[Key, Terms], *, now_ms: int
     ) -> dict[Key, Due | None]:
         """Return the partitions where something may be due; it is decided under the lock.
 
@@ -62,12 +64,12 @@ class Survey:
             del self._seen[key]
         for key, place in places.items():
             try:
-                seen = self._look(key, place, floors.get(key), now_ms)
+                seen = self._look(key, place, terms.get(key, NO_TERMS), now_ms)
             except (FileNotFoundError, SparklogError):
                 self._seen.pop(key, None)
                 found[key] = None
                 continue
-            if seen.found.expired:
+            if seen.found.expired or seen.found.rolls:
                 found[key] = seen.found
         return found
 
@@ -88,26 +90,26 @@ class Survey:
                 self._seen.pop(key, None)
         return found
 
-    def _look(self, key: Key, place: Place, floor: int | None, now_ms: int) -> _Seen:
+    def _look(self, key: Key, place: Place, terms: Terms, now_ms: int) -> _Seen:
         changed = self._fs.mtime_ms(place.directory)
         seen = self._seen.get(key)
         if (
             seen is not None
-            and seen.is_still_true(place, floor, changed, now_ms)
-            and not self._is_too_large(seen.segments, place)
+            and seen.is_still_true(place, terms, changed, now_ms)
+            and not self._is_too_large(seen.segments, place, terms)
         ):
             return seen
         segments = segments_of(self._fs, place.directory)
-        found = look(self._fs, place, segments, now_ms=now_ms, floor=floor)
+        found = look(self._fs, place, segments, now_ms=now_ms, terms=terms)
         settled = system_clock() - changed > _SETTLED_MS
-        seen = _Seen(place, floor, changed if settled else -1, segments, found)
+        seen = _Seen(place, terms, changed if settled else -1, segments, found)
         self._seen[key] = seen
         return seen
 
-    def _is_too_large(self, segments: list[Held], place: Place) -> bool:
-        config = place.config
-        if config.retention_bytes < 0 or not config.delete or not segments:
+    def _is_too_large(self, segments: list[Held], place: Place, terms: Terms) -> bool:
+        size_bytes = limits(place.config, local=terms.local)[0]
+        if size_bytes < 0 or not place.config.delete or not segments:
             return False
         active = self._fs.size(joined(place.directory, log_name(segments[-1].base)))
         size = sum(s.size for s in segments[:-1]) + active
-        return size - config.retention_bytes >= min(segments[0].size, size)
+        return size - size_bytes >= min(segments[0].size, size)

@@ -19,7 +19,7 @@ class Catalog:
     def __init__(self, segments: Iterable[RemoteSegment] = ()) -> None:
         self._known: dict[Key, dict[str, RemoteSegment]] = {}
         self._readable: dict[Key, list[RemoteSegment]] = {}
-        self._buried: dict[Key, str] = {}
+        self._buried: dict[Key, tuple[str, int]] = {}
         for segment in segments:
             self.apply(segment)
 
@@ -39,13 +39,13 @@ class Catalog:
         if not known:
             self._known.pop(key, None)
 
-    def bury(self, key: Key, topic: str) -> None:
+    def bury(self, key: Key, topic: str, time_ms: int) -> None:
         """Note that a partition's topic is gone, with all its copies."""
-        self._buried[key] = topic
+        self._buried[key] = topic, time_ms
 
     @property
-    def buried(self) -> dict[Key, str]:
-        """{(topic id, partition): topic name} of those that are gone with all their copies."""
+    def buried(self) -> dict[Key, tuple[str, int]]:
+        """{(topic id, partition): (topic, since when in ms)} of what is gone with all copies."""
         return self._buried
 
     def keys(self) -> list[Key]:

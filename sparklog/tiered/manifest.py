@@ -52,18 +52,33 @@ class Manifest:
     @property
     def directory(self) -> Directory:
         """The partition's prefix."""
-        return Directory(self.segment.topic, self.segment.partition, self.segment.topic_id)
+        return directory_of(self.segment)
 
     @property
     def name(self) -> str:
         """This manifest's object."""
-        s = self.segment
-        return self.directory.prefix + manifest_name(s.base, s.id, s.end, s.max_timestamp)
+        return manifest_object(self.segment)
 
     @property
     def log_name(self) -> str:
         """The object of the log."""
-        return self.directory.prefix + remote_log_name(self.segment.base, self.segment.id)
+        return log_object(self.segment)
+
+
+def directory_of(segment: RemoteSegment) -> Directory:
+    """Return the prefix of a copy's objects."""
+    return Directory(segment.topic, segment.partition, segment.topic_id)
+
+
+def manifest_object(segment: RemoteSegment) -> str:
+    """Return the name of a copy's manifest."""
+    name = manifest_name(segment.base, segment.id, segment.end, segment.max_timestamp)
+    return directory_of(segment).prefix + name
+
+
+def log_object(segment: RemoteSegment) -> str:
+    """Return the name of the object that holds a copy's log."""
+    return directory_of(segment).prefix + remote_log_name(segment.base, segment.id)
 
 
 def packed(parts: Mapping[str, bytes]) -> tuple[dict[str, tuple[int, int, int]], bytes]:

@@ -14,7 +14,7 @@ Source: TopicBasedRemoteLogMetadataManager (Kafka 4.1), whose topic isn't compac
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -55,7 +55,7 @@ CONFIG: Final = {
     "segment.bytes": str(4 << 20),
     "delete.retention.ms": str(TOMBSTONES_KEPT_MS),
 }
-CURE: Final = "rebuild it from the bucket: sparklog.tiered.rebuild"
+CURE: Final = "rebuild it from the bucket: sparklog.tiered.rebuilding.rebuild(path)"
 
 _STATE: Final = "/state"
 _ROWS_MAX: Final = 5_000  # of a commit; each row is some 200 bytes
@@ -189,7 +189,7 @@ class MetadataFollower:
             case UpdateRecord():
                 self._update(record)
             case PartitionDeleteRecord():
-                self.catalog.bury(record.key, record.topic)
+                self.catalog.bury(record.key, record.topic, record.time_ms)
 
     def _update(self, update: UpdateRecord) -> None:
         if (
@@ -213,10 +213,3 @@ def parse_key(raw: bytes | None) -> tuple[Key, str] | None:
     if len(topic_id) != 22 or not partition.isdecimal() or text[-23:-22] != "-":
         return None
     return (topic_id, int(partition)), segment_id
-
-
-def states(
-    segments: Iterable[RemoteSegment], state: SegmentState, now_ms: int
-) -> list[RemoteSegment]:
-    """Return the copies in their next state."""
-    return [segment.become(state, now_ms) for segment in segments]

@@ -23,7 +23,7 @@ from sparklog.format.compression import Codec
 from sparklog.format.records import encode
 from sparklog.log import retiring
 from sparklog.log.commit import Chunk, Identity
-from sparklog.log.retention import segments_of
+from sparklog.log.retention import NO_TERMS, segments_of
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import format_trace
 from tests.crash.model import Model, View, describe
@@ -212,11 +212,11 @@ class World:
         with session.locked():
             place = retiring.places(session)[key]
         held = segments_of(self.fs, place.directory)
-        found = retiring.look(self.fs, place, held, now_ms=now_ms, floor=None)
+        found = retiring.look(self.fs, place, held, now_ms=now_ms, terms=NO_TERMS)
         return Planned(
             f"retention of {key} up to {found.log_start}, {found.rolls=}",
             self.model.with_start(key, found.log_start),
-            lambda: retiring.delete_due(session, {key: None}, now_ms=now_ms, budget_ms=1000),
+            lambda: retiring.delete_due(session, {key: NO_TERMS}, now_ms=now_ms, budget_ms=1000),
         )
 
     def plan_idle_roll(self, key: tuple[str, int]) -> Planned:

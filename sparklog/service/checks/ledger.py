@@ -16,7 +16,7 @@ from sparklog.service.checks.report import Findings, FixKind, Severity
 from sparklog.service.checks.truth import Situation, Truth
 
 EPOCH_UNKNOWN: Final = 2**31 - 1
-_STORED: Final = ("topics", "ends", "starts", "dropped", "writers", "idempotent")
+_STORED: Final = ("topics", "ends", "starts", "local", "dropped", "writers", "idempotent")
 
 
 def read_ledger(fs: FileSystem, truth: Truth, out: Findings) -> None:
@@ -162,7 +162,7 @@ class _Story:
     def _check_snapshot(self, offset: int, record: Record) -> None:
         wanted = json.loads(json.dumps(self.state.snapshot()))
         for name in _STORED:
-            if name in record and _plain(record[name]) != _plain(wanted[name]):
+            if name in record and _plain(record[name]) != _plain(wanted.get(name)):
                 self._fault(offset, f"the snapshot's {name} are not those of the records before")
 
     def _check_append(self, offset: int, record: Record) -> None:
@@ -187,15 +187,20 @@ class _Story:
             )
 
     def _check_start(self, offset: int, record: Record) -> None:
-        for topic, starts in record["starts"].items():
-            for partition, start in starts.items():
-                key = topic, int(partition)
-                low, high = self.state.starts.get(key, 0), self.state.ends.get(key, -1)
-                if not low <= start <= high:
-                    self._fault(
-                        offset,
-                        f"{topic}-{partition} gets the start {start}, not in [{low}, {high}]",
-                    )
+        local_starts = self.state.starts | self.state.local_starts
+        for what, given, known in (
+            ("start", record["starts"], self.state.starts),
+            ("local start", record.get("local", {}), local_starts),
+        ):
+            for topic, starts in given.items():
+                for partition, start in starts.items():
+                    key = topic, int(partition)
+                    low, high = known.get(key, 0), self.state.ends.get(key, -1)
+                    if not low <= start <= high:
+                        self._fault(
+                            offset,
+                            f"{topic}-{partition} gets the {what} {start}, not in [{low}, {high}]",
+                        )
 
 
 def _plain(value: Any) -> Any:

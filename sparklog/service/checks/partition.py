@@ -88,12 +88,13 @@ class PartitionCheck:
         for base in surplus:
             self._note_surplus(base)
         first = live[0] if live else part.end
-        if ours and (first > part.start or not live):
+        needed = max(part.start, part.local_start)
+        if ours and (first > needed or not live):
             self._out.add(
                 Severity.DAMAGE,
                 part.path,
                 "the segments of these offsets are missing; restore them from a copy",
-                first=part.start,
+                first=needed,
                 end=first,
             )
         return live

@@ -46,6 +46,7 @@ def part_of(fs: FileSystem, truth: Truth, checkpoints: Checkpoints, key: Key) ->
     return replace(
         part,
         start=state.starts.get(key, 0),
+        local_start=state.local_start(*key),
         end=state.ends[key],
         gaps_below=NO_LIMIT if config.compact else part.gaps_below,
         config=config,

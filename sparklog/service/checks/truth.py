@@ -71,6 +71,7 @@ class Part:
     situation: Situation
     start: int
     end: int
+    local_start: int = 0  # from where on segments must be here, if that is above `start`
     claims: tuple[int, ...] = ()  # a broker's checkpoints, of which some may be wrong
     gaps_below: int = 0
     config: TopicConfig | None = None

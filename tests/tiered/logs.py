@@ -1,0 +1,104 @@
+"""Tiered logs for the tests: a topic of small segments, its copies, everything that can be read."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import sparklog
+from sparklog.clock import Clock, ManualClock
+from sparklog.fs import LOCAL, FileSystem
+from sparklog.log.retention import largest_of, segments_of
+from sparklog.log.walk import joined
+from sparklog.tiered.copying import CopyJob
+from sparklog.tiered.manifest import parse
+from sparklog.tiered.records import text_id
+from sparklog.tiered.segments import RemoteSegment, SegmentState
+from sparklog.tiered.store import Store
+
+TIERED = {
+    "remote.storage.enable": "true",
+    "internal.segment.bytes": "400",
+    "index.interval.bytes": "1",
+    "retention.ms": "-1",
+    "file.delete.delay.ms": "0",
+}
+
+
+def value(number: int) -> bytes:
+    return f"{number:04d}".ljust(100, ".").encode()
+
+
+def rows(numbers: Sequence[int], at_ms: int) -> pa.Table:
+    stamps = pa.array([at_ms] * len(numbers), pa.timestamp("ms", tz="UTC"))
+    return pa.table({"value": [value(n) for n in numbers], "timestamp": stamps})
+
+
+def filled(
+    path: str | Path,
+    clock: ManualClock,
+    count: int = 12,
+    *,
+    partitions: int = 1,
+    fs: FileSystem = LOCAL,
+    **config: str,
+) -> sparklog.Log:
+    """A log with topic t: `count` appends of one record, a second apart, round the partitions."""
+    log = sparklog.open(path, "rw", clock=clock, fs=fs)
+    given = TIERED | {k.replace("_", "."): v for k, v in config.items()}
+    log.create_topic("t", partitions, config=given)
+    grow(log, clock, count)
+    return log
+
+
+def grow(log: sparklog.Log, clock: ManualClock, count: int, topic: str = "t") -> None:
+    partitions = len(log.offsets(topic))
+    first = sum(end for _, end in log.offsets(topic).values())
+    for n in range(first, first + count):
+        log.append(topic, rows([n], clock()), partition=n % partitions)
+        clock.advance(1000)
+
+
+def jobs_of(log: sparklog.Log, clock: Clock, topic: str = "t", p: int = 0) -> list[CopyJob]:
+    """A job for each closed segment of a partition."""
+    session = log.session
+    directory = session.partition_path(topic, p)
+    state = session.state
+    held = segments_of(session.fs, directory)
+    largest = largest_of(session.fs, directory, state.ends[topic, p])
+    jobs = []
+    for n, (one, following) in enumerate(itertools.pairwise(held)):
+        segment = RemoteSegment(
+            topic=topic,
+            topic_id=state.topics[topic].id,
+            partition=p,
+            id=text_id((p * 1000 + n + 1).to_bytes(16, "big")),
+            base=one.base,
+            end=following.base,
+            max_timestamp=largest(one.base),
+            size=one.size,
+            epochs=((0, one.base),),
+            state=SegmentState.COPY_STARTED,
+            time_ms=clock(),
+            has_txn_index=session.fs.exists(joined(directory, f"{one.base:020d}.txnindex")),
+        )
+        jobs.append(
+            CopyJob(
+                segment=segment,
+                directory=directory,
+                config=state.topics[topic].config,
+                interval_bytes=state.topics[topic].parsed().index_interval_bytes,
+                log_start=state.starts.get((topic, p), 0),
+            )
+        )
+    return jobs
+
+
+def manifests(store: Store) -> list[Any]:
+    """All (manifest, body) in a store."""
+    names = [o.name for o in store.list() if o.name.endswith(".manifest")]
+    return [parse(raw, path=n) for n, raw in zip(names, store.get_many(names), strict=True)]  # type: ignore[arg-type]
