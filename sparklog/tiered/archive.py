@@ -27,6 +27,7 @@ from sparklog.tiered.manifest import parse
 from sparklog.tiered.opened import RemoteObjects, name_of
 from sparklog.tiered.readonly import BytesMapping, ReadOnlyFileSystem
 from sparklog.tiered.remote_file import BytesFile, refuse
+from sparklog.tiered.segments import RemoteSegment
 
 _LOGGER: Final = logging.getLogger(__name__)
 _ROOT_FILES: Final = (HIGH_WATERMARK, LOG_START, TOPICS_NAME)
@@ -122,6 +123,10 @@ class ArchiveFileSystem(ReadOnlyFileSystem):
         key = self._key(parent)
         found = None if key is None else self._remote(key, parent).find(name)
         return None if found is None else found[0].max_timestamp
+
+    def segments(self, topic: str, partition: int) -> list[RemoteSegment]:
+        """Return a partition's copies that count, by base offset."""
+        return self._listing.segments((topic, partition))
 
     # --- within ------------------------------------------------------------------------------
 

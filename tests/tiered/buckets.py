@@ -1,7 +1,7 @@
 """Buckets in memory for the tests of reading, packed here by hand from partitions on disk."""
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import crc32c
@@ -73,7 +73,12 @@ def objects(store: DictStore) -> RemoteObjects:
 
 
 def copy_partition(
-    path: Path, store: DictStore, *, end: int | None = None, gaps: bool = False
+    path: Path,
+    store: DictStore,
+    *,
+    end: int | None = None,
+    gaps: bool = False,
+    config: Mapping[str, object] = {"retention.ms": -1},
 ) -> list[RemoteSegment]:
     """Copy the segments of a partition directory, up to `end` or but for the last one."""
     where = str(path)
@@ -110,7 +115,7 @@ def copy_partition(
             time_ms=1000 + len(store.objects),
             has_txn_index=".txnindex" in parts,
         )
-        store_segment(store, segment, log, parts, gaps=gaps)
+        store_segment(store, segment, log, parts, gaps=gaps, config=config)
         made.append(segment)
     return made
 
@@ -123,11 +128,12 @@ def store_segment(
     *,
     gaps: bool = False,
     replaces: tuple[str, ...] = (),
+    config: Mapping[str, object] = {"retention.ms": -1},
 ) -> None:
     places, body = packed(parts)
     manifest = Manifest(
         segment=segment,
-        config={"retention.ms": "-1"},
+        config={key: str(value) for key, value in config.items()},
         crc32c=crc32c.crc32c(log),
         stored_size=len(log),
         stored_crc32c=crc32c.crc32c(log),
