@@ -23,8 +23,8 @@ from sparklog.log.topics import TOPICS_NAME
 from sparklog.tiered.directory import RemoteDirectory
 from sparklog.tiered.layout import Directory
 from sparklog.tiered.listing import REFRESH_MS, BucketListing
-from sparklog.tiered.manifest import parse
-from sparklog.tiered.opened import RemoteObjects, name_of
+from sparklog.tiered.manifest import manifest_object, parse
+from sparklog.tiered.opened import RemoteObjects
 from sparklog.tiered.readonly import BytesMapping, ReadOnlyFileSystem
 from sparklog.tiered.remote_file import BytesFile, refuse
 from sparklog.tiered.segments import RemoteSegment
@@ -175,10 +175,12 @@ class ArchiveFileSystem(ReadOnlyFileSystem):
         for topic, by_number in partitions.items():
             copies = [s for p in by_number for s in self._listing.segments((topic, p))]
             newest[topic] = max(copies, key=lambda s: s.time_ms)
-        raws = self.objects.store.get_many([name_of(segment) for segment in newest.values()])
+        raws = self.objects.store.get_many(
+            [manifest_object(segment) for segment in newest.values()]
+        )
         topics = {}
         for (topic, segment), raw in zip(newest.items(), raws, strict=True):
-            config, gaps = self._config(topic, name_of(segment), raw)
+            config, gaps = self._config(topic, manifest_object(segment), raw)
             dirs = dict.fromkeys(sorted(partitions[topic]), 0)
             topics[topic] = TopicState(segment.topic_id, config, dirs, adopted=gaps).to_json()
         return seal("topics", topics)

@@ -11,8 +11,7 @@ from sparklog.tiered import manifest as manifests
 from sparklog.tiered.encryption import DataKey, open_data_key
 from sparklog.tiered.fetching import Blocks, Fetcher
 from sparklog.tiered.keyring import Keyring
-from sparklog.tiered.layout import Directory, manifest_name, remote_log_name
-from sparklog.tiered.manifest import Manifest
+from sparklog.tiered.manifest import Manifest, manifest_object
 from sparklog.tiered.segments import RemoteSegment
 from sparklog.tiered.store import Store
 
@@ -113,7 +112,7 @@ class RemoteObjects:
             if found is not None:
                 self._opened.move_to_end(segment.id)
                 return found
-        name = name_of(segment)
+        name = manifest_object(segment)
         opened = self._cached(name)
         if opened is None:
             raw = self.store.get(name)
@@ -128,12 +127,12 @@ class RemoteObjects:
 
     def open_many(self, segments: Sequence[RemoteSegment]) -> list[OpenedSegment | Exception]:
         """Open several at the same time; an error stands in the place of what failed."""
-        answers = self.store.get_many([name_of(segment) for segment in segments])
+        answers = self.store.get_many([manifest_object(segment) for segment in segments])
         found: list[OpenedSegment | Exception] = []
         for segment, answer in zip(segments, answers, strict=True):
             if isinstance(answer, bytes):
                 try:
-                    found.append(self._parsed(answer, name_of(segment)))
+                    found.append(self._parsed(answer, manifest_object(segment)))
                 except (DataCorruptionError, InvalidRequestError) as error:
                     found.append(error)
             else:
@@ -173,19 +172,3 @@ class RemoteObjects:
         with self._lock:
             opened = self._opened.pop(segment.id, None)
             self._bytes -= len(opened.body) if opened is not None else 0
-
-
-def directory_of(segment: RemoteSegment) -> Directory:
-    """The prefix of a segment's partition."""
-    return Directory(segment.topic, segment.partition, segment.topic_id)
-
-
-def name_of(segment: RemoteSegment) -> str:
-    """The object of a segment's manifest."""
-    name = manifest_name(segment.base, segment.id, segment.end, segment.max_timestamp)
-    return directory_of(segment).prefix + name
-
-
-def log_name_of(segment: RemoteSegment) -> str:
-    """The object of a segment's log."""
-    return directory_of(segment).prefix + remote_log_name(segment.base, segment.id)

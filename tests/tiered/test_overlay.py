@@ -98,7 +98,7 @@ def test_a_segment_that_goes_while_it_is_read_comes_from_its_copy(
         batches = log.read("t", [0])
         begun = batches.read_next_batch()
         forget(path / "t-0", segment_bases(LOCAL, str(path / "t-0"))[:-KEPT])
-        rest = [batch for batch in batches]
+        rest = list(batches)
         assert begun.num_rows + sum(batch.num_rows for batch in rest) == whole.num_rows
         assert log.offsets_for_times("t", {0: T0}) == {0: 0}
 
