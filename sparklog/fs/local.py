@@ -63,6 +63,9 @@ class LocalFileSystem:
     def max_timestamp(self, path: str) -> int | None:
         return None
 
+    def remote_end(self, path: str) -> int | None:
+        return None
+
     def identity(self, path: str) -> tuple[int, int]:
         with door("stat", path):
             stat = os.stat(path)

@@ -95,6 +95,12 @@ class FileSystem(Protocol):
         So it is of a remote segment, whose indexes are a request away; None for a local file.
         """
 
+    def remote_end(self, path: str) -> int | None:
+        """Return the offset behind the highest remote record of a partition's directory.
+
+        None if nothing is remote, or nobody knows, as the local file system.
+        """
+
     def identity(self, path: str) -> tuple[int, int]:
         """Return (device, inode) of a path."""
 

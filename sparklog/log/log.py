@@ -317,7 +317,8 @@ class Log:
         """Return {partition: first offset at or after a time, None if there is none}.
 
         `when`: ms since the epoch, a datetime with zone, or {partition: either}; -1 is the end,
-        -2 the log start, -3 the record with the greatest timestamp, as in Kafka's ListOffsets.
+        -2 the log start, -3 the record with the greatest timestamp, -4 the first local record,
+        -5 the last one with a remote copy, as in Kafka's ListOffsets.
         """
         check_isolation(isolation)
         by_partition: Mapping[int, Any] = (

@@ -105,6 +105,17 @@ class PartitionReader:
             found.append(SegmentInfo(base, end, path, self._fs.size(path)))
         return found
 
+    def first_local_base(self) -> int | None:
+        """The base offset of the first segment that isn't remote only; None if all are."""
+        for base in self._lookup.bases:
+            if self._fs.max_timestamp(joined(self.path, log_name(base))) is None:
+                return base
+        return None
+
+    def remote_end(self) -> int | None:
+        """The offset behind the highest record with a remote copy; None if there is none."""
+        return self._fs.remote_end(self.path)
+
     def valid_end(self) -> int:
         """The end of the last segment's valid batches, by CRC. For logs without a watermark."""
         self._relist()

@@ -199,6 +199,9 @@ class CrashFS:
     def max_timestamp(self, path: str) -> int | None:
         return None
 
+    def remote_end(self, path: str) -> int | None:
+        return None
+
     def identity(self, path: str) -> tuple[int, int]:
         with self.mutex:
             return self.disk.dev, self._existing(path).ino

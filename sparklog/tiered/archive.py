@@ -124,6 +124,11 @@ class ArchiveFileSystem(ReadOnlyFileSystem):
         found = None if key is None else self._remote(key, parent).find(name)
         return None if found is None else found[0].max_timestamp
 
+    def remote_end(self, path: str) -> int | None:
+        """The offset behind the partition's last record."""
+        key = self._key(path)
+        return None if key is None else self._listing.span(key)[1] or None
+
     def segments(self, topic: str, partition: int) -> list[RemoteSegment]:
         """Return a partition's copies that count, by base offset."""
         return self._listing.segments((topic, partition))

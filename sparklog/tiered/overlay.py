@@ -102,6 +102,11 @@ class TieredFileSystem(ReadOnlyFileSystem):
             return None
         return segment.max_timestamp
 
+    def remote_end(self, path: str) -> int | None:
+        """The offset behind the highest copy that counts; None if there is none."""
+        copies = self._standing(path, self._local.listdir(path))
+        return copies[-1].end if copies else None
+
     def identity(self, path: str) -> tuple[int, int]:
         """(device, inode) of a local file."""
         return self._local.identity(path)
@@ -144,20 +149,25 @@ class TieredFileSystem(ReadOnlyFileSystem):
 
     def _choose(self, path: str, names: list[str]) -> list[RemoteSegment]:
         bases = bases_of(names)
-        if not bases or not bases[0] or PARTITION_METADATA not in names:
+        if not bases or not bases[0]:
             return _NOTHING
+        return [s for s in self._standing(path, names) if s.base < bases[0]]
+
+    def _standing(self, path: str, names: list[str]) -> list[RemoteSegment]:
+        """The copies that count and are of this log's history."""
         key = parse_partition_dir(_name(path))
-        assert key is not None
+        if key is None or PARTITION_METADATA not in names:
+            return _NOTHING
         where = joined(path, PARTITION_METADATA)
         topic_id = parse_partition_metadata(read_bytes(self._local, where), path=where)
-        before = [s for s in self._copies.readable(topic_id, key[1]) if s.base < bases[0]]
-        if not before:
+        known = self._copies.readable(topic_id, key[1])
+        if not known:
             return _NOTHING
         try:
             lineage = read_epochs(self._local, path)
         except DataCorruptionError:
             lineage = []  # a hint here; whoever needs the file says what is wrong with it
-        return [segment for segment in before if is_of_lineage(segment, lineage)]
+        return [segment for segment in known if is_of_lineage(segment, lineage)]
 
 
 def _name(path: str) -> str:

@@ -56,6 +56,10 @@ def test_every_record_and_every_time_as_in_the_log(made: tuple[Path, DictStore])
             held = log.offsets_for_times("t", when)
             expected = {p: o if o is not None and o < ends[p] else None for p, o in held.items()}
             assert remote.offsets_for_times("t", when) == expected, when
+        assert remote.offsets_for_times("t", -4) == {0: None, 1: None}
+        assert remote.offsets_for_times("t", -5) == {p: end - 1 for p, end in ends.items()}
+        assert log.offsets_for_times("t", -4) == {0: 0, 1: 0}
+        assert log.offsets_for_times("t", -5) == {0: None, 1: None}
         assert remote.topic("t").config.retention_ms == -1
         assert remote.topic("t").id == log.topic("t").id
 

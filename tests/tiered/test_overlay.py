@@ -59,7 +59,7 @@ def made(tmp_path: Path) -> tuple[Path, DictStore, list[RemoteSegment]]:
 def test_reads_and_times_do_not_care_where_a_segment_lies(
     made: tuple[Path, DictStore, list[RemoteSegment]],
 ) -> None:
-    path, store, _ = made
+    path, store, copied = made
     times = range(T0 - 500, T0 + 31_000, 500)
     with sparklog.open(path) as log:
         whole, spans = log.read("t").read_all(), log.offsets("t")
@@ -71,6 +71,10 @@ def test_reads_and_times_do_not_care_where_a_segment_lies(
         assert log.offsets("t") == spans
         assert log.read("t").read_all().equals(whole)
         assert [log.offsets_for_times("t", when) for when in times] == held
+        local = {p: segment_bases(LOCAL, str(path / f"t-{p}"))[0] for p in (0, 1)}
+        assert log.offsets_for_times("t", -4) == local
+        ends = {p: max(s.end for s in copied if s.partition == p) for p in (0, 1)}
+        assert log.offsets_for_times("t", -5) == {p: end - 1 for p, end in ends.items()}
         assert log.read("t", isolation="read_committed").read_all().equals(whole)
         for _ in range(50):
             first, last = sorted(rng.sample(range(spans[0][1] + 1), 2))
