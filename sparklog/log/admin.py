@@ -79,6 +79,7 @@ def alter_topic(
         merged: dict[str, object] = {k: v for k, v in topic.config.items() if k not in config}
         merged |= {key: value for key, value in config.items() if value is not None}
         parsed = TopicConfig.parse(merged)
+        _check_tiering(name, topic.parsed(), parsed)
         count = len(topic.dirs)
         wanted = count if partitions is None else partitions
         if wanted < count:
@@ -93,6 +94,20 @@ def alter_topic(
         before = session.state.dropped.get(name, {})  # a former life had more partitions
         _make(session, name, altered, {p: before.get(p, 0) for p in fresh})
         session.forget_writers()
+
+
+def _check_tiering(name: str, before: TopicConfig, after: TopicConfig) -> None:
+    """Refuse to leave copies behind. Source: LogConfig.validateTurningOffRemoteStorageWithDelete.
+
+    A topic that never had a copy pays nothing for saying that its copies may go.
+    """
+    turned_off = before.remote_storage_enable and not after.remote_storage_enable
+    if turned_off and not after.remote_log_delete_on_disable:
+        raise InvalidRequestError(
+            f"topic {name}: remote.storage.enable=false would leave its copies behind. To delete "
+            "them, set remote.log.delete.on.disable=true as well; to keep them readable and copy "
+            "no more, set remote.log.copy.disable=true instead"
+        )
 
 
 def _make(session: "Session", name: str, topic: TopicState, bases: Mapping[int, int]) -> None:

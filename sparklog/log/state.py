@@ -94,7 +94,7 @@ class LogState:
 
     def apply(self, record: Record) -> None:
         """Fold one record in. Raises UnsupportedVersionError for a newer format's record."""
-        check_version(record, "the commit ledger")
+        check_version(record, "the commit ledger", newest=TIERED_VERSION)
         self.epoch = record.get("epoch", self.epoch)
         self.time_ms = max(self.time_ms, record.get("time", 0))
         getattr(self, f"_{record['kind']}")(record)
@@ -229,12 +229,12 @@ def _spans_json(spans: Spans | None) -> Record | None:
     return {t: {str(p): list(span) for p, span in by.items()} for t, by in spans.items()}
 
 
-def check_version(record: Record, what: str) -> None:
+def check_version(record: Record, what: str, *, newest: int = FORMAT_VERSION) -> None:
     """Raise UnsupportedVersionError if a newer sparklog wrote `record`."""
-    if record.get("v", 1) > TIERED_VERSION:
+    if record.get("v", 1) > newest:
         raise UnsupportedVersionError(
             f"{what} has format version {record['v']}, this sparklog reads up to "
-            f"{TIERED_VERSION}: open the log with the sparklog that wrote it, or a newer one"
+            f"{newest}: open the log with the sparklog that wrote it, or a newer one"
         )
 
 

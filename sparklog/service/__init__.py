@@ -1,10 +1,11 @@
-"""Background work on a log: roll, retention, compaction, clean-up; and checking a log.
+"""Background work on a log: roll, retention, compaction, tiering, clean-up; and checking a log.
 
 options   Kafka's broker keys that the service takes
 lease     one service at a time works on a log
 survey    which partitions have something due, by one stat each
 report    what a round did, or would do
 rounds    the work of one round
+tiering   the remote side of a round: uploads, expiring, and what both know (remote)
 service   Service: rounds in daemon threads, or one by `run_once`
 verify    every invariant of a log dir; checks/ has them by noun
 repair    what verify rebuilds from the log, and what it puts into quarantine

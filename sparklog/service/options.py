@@ -1,11 +1,11 @@
-"""Options of the service: Kafka's broker keys by name, and two of our own."""
+"""Options of the service: Kafka's broker keys by name, and some of our own."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
 from sparklog.config import KEYS, LOG_KEYS
-from sparklog.configdef import DOUBLE_MAX, Key, keys_of, option, read, refuse_unknown
+from sparklog.configdef import DOUBLE_MAX, LONG_MAX, Key, keys_of, option, read, refuse_unknown
 from sparklog.log.cleaning.options import CleanerOptions
 
 _SECOND_MS: Final = 1000
@@ -78,6 +78,48 @@ class ServiceOptions:
         20,
         low=1,
         doc="Own option: time (ms) under the write lock after which a step takes no more work.",
+    )
+
+    remote_interval_ms: int = option(
+        "remote.log.manager.task.interval.ms",
+        30 * _SECOND_MS,
+        low=1,
+        long=True,
+        doc="Time (ms) between two rounds of copying to remote storage and of deleting there.",
+    )
+    remote_copy_threads: int = option(
+        "remote.log.manager.copier.thread.pool.size",
+        4,
+        low=1,
+        doc="Segments that are copied at the same time; each takes some 40 MiB of memory. Kafka: "
+        "10.",
+    )
+    remote_copy_bytes_per_second: int = option(
+        "remote.log.manager.copy.max.bytes.per.second",
+        LONG_MAX,
+        low=1,
+        long=True,
+        doc="Bytes of log a second that all copies together read.",
+    )
+    remote_backoff_ms: int = option(
+        "remote.log.manager.task.retry.backoff.ms",
+        500,
+        low=1,
+        doc="Time (ms) until the next round after one that failed; doubled each time.",
+    )
+    remote_backoff_max_ms: int = option(
+        "remote.log.manager.task.retry.backoff.max.ms",
+        30 * _SECOND_MS,
+        low=1,
+        doc="The longest time (ms) between two rounds that fail.",
+    )
+    remote_sweep_interval_ms: int = option(
+        "service.remote.sweep.interval.ms",
+        6 * 3600 * _SECOND_MS,
+        low=-1,
+        long=True,
+        doc="Own option: time (ms) between two comparisons of remote storage with what the log "
+        "knows of it; also in the first round. -1 never.",
     )
 
     def __post_init__(self) -> None:

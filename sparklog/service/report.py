@@ -12,7 +12,8 @@ from sparklog.log.retention import Expired
 class Deleted:
     """What retention took of a partition (or would), oldest first, and its new log start.
 
-    `held_back_bytes`: would be due, but a registered reader has not read it yet.
+    `held_back_bytes`: would be due, but a registered reader has not read it yet. `local`: only
+    local segments went, which have copies in remote storage; `log_start` is that of what is local.
     """
 
     topic: str
@@ -20,11 +21,43 @@ class Deleted:
     segments: tuple[Expired, ...]
     log_start: int
     held_back_bytes: int = 0
+    local: bool = False
 
     @property
     def bytes(self) -> int:
         """Bytes of log."""
         return sum(s.bytes for s in self.segments)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uploaded:
+    """A segment of offsets [base, end) that got its copy (or would): `bytes` of log.
+
+    `stored_bytes`: what they take in the store, encrypted or not.
+    """
+
+    topic: str
+    partition: int
+    base: int
+    end: int
+    bytes: int
+    stored_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removed:
+    """A copy of offsets [base, end) that went from the store (or would); `rule` and its words.
+
+    Rules: retention.ms, retention.bytes, log.start.offset, topic (it was deleted).
+    """
+
+    topic: str
+    partition: int
+    base: int
+    end: int
+    bytes: int
+    rule: str
+    why: str
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,6 +67,9 @@ class Report:
     rolled: [topic, partition, base offset of the segment that was closed]. cleaned: compaction.
     purged: files that were unlinked after file.delete.delay.ms. `locked_ms`: how long each step
     held the write lock. `errors`: what failed; the rest of the round went on.
+
+    Remote storage: uploaded, removed; `orphans`: objects that belonged to no copy and went;
+    `remote_lag_bytes`: of closed segments that still have no copy.
     """
 
     path: str
@@ -45,6 +81,11 @@ class Report:
     cleaned: list[CleanReport] = field(default_factory=list)
     purged: list[str] = field(default_factory=list)
     purged_bytes: int = 0
+    uploaded: list[Uploaded] = field(default_factory=list)
+    removed: list[Removed] = field(default_factory=list)
+    orphans: list[str] = field(default_factory=list)
+    orphan_bytes: int = 0
+    remote_lag_bytes: int = 0
     notes: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     locked_ms: list[float] = field(default_factory=list)
@@ -53,7 +94,8 @@ class Report:
     @property
     def worked(self) -> bool:
         """Whether anything was done, or would be."""
-        return bool(self.rolled or self.deleted or self.cleaned or self.purged or self.notes)
+        local = self.rolled or self.deleted or self.cleaned or self.purged
+        return bool(local or self.uploaded or self.removed or self.orphans or self.notes)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts and lists, for JSON."""
@@ -74,7 +116,7 @@ class Report:
             for segment in deleted.segments:
                 yield (
                     f"{name}: offsets [{segment.base}, {segment.end}), {segment.bytes} bytes, "
-                    f"{would}deleted by {segment.rule}: {segment.why}"
+                    f"{would}deleted {'here ' * deleted.local}by {segment.rule}: {segment.why}"
                 )
             if deleted.held_back_bytes:
                 yield f"{name}: {deleted.held_back_bytes} bytes wait for registered readers"
@@ -91,9 +133,29 @@ class Report:
                     f"{name}: compacted {cleaned.bytes_before} bytes into "
                     f"{cleaned.bytes_after}, {cleaned.keys} keys, {cleaned.took_ms:.0f} ms"
                 )
+        yield from self._remote_lines(would)
         if self.purged:
             yield f"{len(self.purged)} retired files unlinked, {self.purged_bytes} bytes"
         yield from self.notes
         yield from (f"failed: {error}" for error in self.errors)
         if not self.worked and not self.errors:
             yield f"{self.path}: nothing to do"
+
+    def _remote_lines(self, would: str) -> Iterator[str]:
+        for up in self.uploaded:
+            yield (
+                f"{up.topic}-{up.partition}: offsets [{up.base}, {up.end}), {up.bytes} bytes, "
+                f"{would}copied to remote storage"
+            )
+        for gone in self.removed:
+            yield (
+                f"{gone.topic}-{gone.partition}: offsets [{gone.base}, {gone.end}), {gone.bytes} "
+                f"bytes, {would}removed from remote storage by {gone.rule}: {gone.why}"
+            )
+        if self.orphans:
+            yield (
+                f"{len(self.orphans)} objects of {self.orphan_bytes} bytes that belong to no copy "
+                f"{would}removed from remote storage"
+            )
+        if self.remote_lag_bytes:
+            yield f"{self.remote_lag_bytes} bytes of closed segments wait for their copy"

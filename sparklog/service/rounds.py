@@ -23,8 +23,8 @@ from sparklog.log.cleaning.cleaner import (
 from sparklog.log.cleaning.options import Throttle
 from sparklog.log.cleaning.plan import CleanJob
 from sparklog.log.cleaning.rewrite import Rewritten, rewrite
-from sparklog.log.retention import Due
-from sparklog.log.retiring import Key, delete_due, places, roll
+from sparklog.log.retention import NO_TERMS, Due, Terms
+from sparklog.log.retiring import Key, Place, delete_due, places, roll
 from sparklog.log.session import Session
 from sparklog.log.space import below_floor
 from sparklog.log.walk import joined, segment_bases
@@ -32,6 +32,7 @@ from sparklog.service.lease import Lease, StoodBack
 from sparklog.service.options import ServiceOptions
 from sparklog.service.report import Deleted, Report
 from sparklog.service.survey import Survey
+from sparklog.service.tiering import Tiering
 from sparklog.service.upkeep import floors, upkeep
 
 Map = Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]
@@ -53,11 +54,12 @@ class Rounds:
         spread: Map | None,
         *,
         stopping: Callable[[], bool],
+        tiering: Tiering | None = None,
     ) -> None:
         self._session, self._lease, self._options, self._spread = session, lease, options, spread
         self._survey = Survey(session.fs)
         self._brake: Throttle = options.cleaner().throttle()
-        self._stopping = stopping
+        self._stopping, self.tiering = stopping, tiering
         self._pending: dict[str, int] = {}  # retired file -> when it may be unlinked (ms)
         self._uncleanable: dict[Key, str] = {}  # partition -> why
         self._announced = False
@@ -86,25 +88,49 @@ class Rounds:
             known = places(session)
             wanted = floors(session, now_ms=now)
             report.locked_ms.append(monotonic_ms() - began)
-        due = self._survey.due(known, wanted, now_ms=now)
+        with self._terms(known, wanted, report) as terms:
+            due = self._survey.due(known, terms, now_ms=now)
+            self._retain(due, terms, report)
         for key, base in self._survey.idle(known, now_ms=now).items():
             with self._noting(report, key):
                 if not report.dry_run:
                     self._roll(key, base, report)
                 report.rolled.append((*key, base))
-        sure = {key: found for key, found in due.items() if found is not None}
-        if sure and not self._announced:
-            self._announce(sure, dry_run=report.dry_run)
-        if report.dry_run:
-            report.deleted += [_deleted(key, found) for key, found in sure.items()]
-        else:
-            self._delete({key: wanted.get(key) for key in due}, report)
         report.notes += upkeep(
             session, now_ms=now,
             ledger_retention_ms=self._options.ledger_retention_ms, dry_run=report.dry_run,
         )  # fmt: skip
 
-    def _delete(self, left: dict[Key, int | None], report: Report) -> None:
+    @contextlib.contextmanager
+    def _terms(
+        self, known: Mapping[Key, Place], wanted: Mapping[Key, int], report: Report
+    ) -> Iterator[dict[Key, Terms]]:
+        """What retention heeds; while this lasts no copy that it relies on is given up."""
+        if self.tiering is None:
+            yield {key: Terms(floor) for key, floor in wanted.items()}
+            return
+        remote, stack = self.tiering.remote, contextlib.ExitStack()
+        with stack:
+            catalog = None
+            try:
+                catalog = stack.enter_context(remote.steady())
+            except DataCorruptionError as error:
+                report.errors.append(f"local segments stay: {error}")
+            yield remote.terms(catalog, known, wanted)
+
+    def _retain(
+        self, due: Mapping[Key, Due | None], terms: Mapping[Key, Terms], report: Report
+    ) -> None:
+        sure = {key: found for key, found in due.items() if found is not None}
+        final = {key: found for key, found in sure.items() if found.expired and not found.local}
+        if final and not self._announced:
+            self._announce(final, dry_run=report.dry_run)
+        if report.dry_run:
+            report.deleted += [_deleted(key, found) for key, found in sure.items() if found.expired]
+        else:
+            self._delete({key: terms.get(key, NO_TERMS) for key in due}, report)
+
+    def _delete(self, left: dict[Key, Terms], report: Report) -> None:
         now = report.time_ms
         while left:
             self._lease.check()
@@ -119,7 +145,7 @@ class Rounds:
             seen = done.taken.keys() | done.failed.keys()
             if not seen:
                 return  # what was taken isn't published yet: the next round goes on
-            left = {k: f for k, f in left.items() if k not in seen}
+            left = {k: terms for k, terms in left.items() if k not in seen}
 
     def _roll(self, key: Key, base: int, report: Report) -> None:
         self._lease.check()
@@ -288,4 +314,5 @@ def _deleted(key: Key, found: Due) -> Deleted:
         segments=found.expired,
         log_start=found.log_start,
         held_back_bytes=found.held_back,
+        local=found.local,
     )

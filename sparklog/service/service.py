@@ -18,6 +18,10 @@ from sparklog.service.lease import Lease, StoodBack
 from sparklog.service.options import ServiceOptions
 from sparklog.service.report import Report
 from sparklog.service.rounds import Map, Rounds
+from sparklog.service.tiering import OpenStore, Tiering
+from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.settings import RemoteSettings
+from sparklog.tiered.target import open_store
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
 _STANDBY_MS: Final = 1000  # how often a service that stands by asks for the lease
@@ -25,7 +29,7 @@ _POLL_MS: Final = 1000  # how often a running one looks at its stop conditions
 
 
 class Service:
-    """Keeps a log in shape: closes idle segments, expires, compacts, unlinks.
+    """Keeps a log in shape: closes idle segments, expires, compacts, unlinks, tiers.
 
         with sparklog.service.Service("/data/log"):
             query.awaitTermination()
@@ -40,27 +44,38 @@ class Service:
         self,
         path: str | os.PathLike[str],
         *,
+        remote: str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        keyring: Keyring | None = None,
         options: Mapping[str, object] | None = None,
         map: Map | None = None,
         fs: FileSystem = LOCAL,
         clock: Clock = system_clock,
+        opening: OpenStore = open_store,
     ) -> None:
         """Check the options; nothing is opened yet.
 
         Args:
+            remote: where closed segments of topics with remote.storage.enable go: an fsspec URL,
+                s3://bucket/prefix. Kept with the log, so it is given once.
+            storage_options: credentials and endpoint for it, as fsspec takes them; never kept.
+            keyring: encrypts what is copied.
             options: Kafka's broker keys (options.py), and those of `sparklog.open`.
             map: runs a function over a list of cleaning jobs, elsewhere: `sparklog.sink.spark_map`
                 makes each a Spark task. By default threads of this process clean.
-        Raises: InvalidRequestError for an unknown key or a bad value.
+            opening: makes the store of a URL.
+        Raises: InvalidRequestError for an unknown key, a bad value, a URL with credentials.
         """
         self.path = os.fspath(path)
+        self._url = None if remote is None else RemoteSettings(remote).url
+        self._storage_options, self._keyring, self._opening = storage_options, keyring, opening
         self._options, self._log_options = ServiceOptions.parse(options or {})
         self._map, self._fs, self._clock = map, fs, clock
         self._log: Log | None = None
         self._lease: Lease | None = None
         self._rounds: Rounds | None = None
         self._mutex = threading.Lock()  # opening, closing and the lease
-        self._turns = {"retain": threading.Lock(), "clean": threading.Lock()}
+        self._turns = {work: threading.Lock() for work in ("retain", "clean", "tier")}
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         self._due = dict.fromkeys(self._turns, 0.0)
@@ -77,7 +92,8 @@ class Service:
         if self._threads:
             return
         with self._mutex:
-            self._open()
+            tiering = self._open().tiering
+        works = [work for work in self._turns if work != "tier" or tiering is not None]
         first = self._clock() + self._options.initial_task_delay_ms
         self._due = dict.fromkeys(self._turns, float(first))
         self._stop.clear()
@@ -86,7 +102,7 @@ class Service:
             threading.Thread(
                 target=self._run, args=(work, alive), name=f"sparklog-{work}", daemon=True
             )
-            for work in self._turns
+            for work in works
         ]
         for thread in self._threads:
             thread.start()
@@ -137,6 +153,8 @@ class Service:
             rounds = self._leading()
             if rounds is None:
                 return _STANDBY_MS
+            if work == "tier" and rounds.tiering is None:
+                return float("inf")
             wanted = {work} if self._due[work] <= now else set()
             if work == "retain":
                 if rounds.must_hurry(now):
@@ -158,7 +176,7 @@ class Service:
         Args: now: ms, by default the clock's time. A service needn't be started for this.
         Raises: what `sparklog.open` raises. What fails within a round is in `Report.errors`.
         """
-        with self._turns["retain"], self._turns["clean"]:
+        with self._turns["retain"], self._turns["clean"], self._turns["tier"]:
             with self._mutex:
                 opened = self._log is None
                 rounds = self._open()
@@ -170,7 +188,7 @@ class Service:
                     assert self._lease is not None
                     report.standing_by = self._lease.describe()
                     return report
-                self._work(rounds, {"retain", "clean", "purge"}, report)
+                self._work(rounds, {"tier", "retain", "clean", "purge"}, report)
                 return report
             finally:
                 if opened:
@@ -179,6 +197,11 @@ class Service:
     def _work(self, rounds: Rounds, wanted: set[str], report: Report) -> None:
         options, began = self._options, monotonic_ms()
         try:
+            if "tier" in wanted and rounds.tiering is not None:
+                rounds.tiering.work(report)
+                self._due["tier"] = report.time_ms + rounds.tiering.pause_ms
+                if report.uploaded:  # what has a copy now may go here
+                    self._due["retain"] = report.time_ms
             if "retain" in wanted:
                 rounds.retain(report)
                 self._due["retain"] = report.time_ms + options.retention_check_interval_ms
@@ -209,10 +232,36 @@ class Service:
             )
             self._log, session = log, log.session
             self._lease = Lease(self._fs, self._clock, session.home)
+            try:
+                tiering = self._tiering(log, self._lease)
+            except BaseException:
+                self._log = None
+                log.close()
+                raise
             self._rounds = Rounds(
-                session, self._lease, self._options, self._map, stopping=self._stop.is_set
+                session,
+                self._lease,
+                self._options,
+                self._map,
+                stopping=self._stop.is_set,
+                tiering=tiering,
             )
         return self._rounds
+
+    def _tiering(self, log: Log, lease: Lease) -> Tiering | None:
+        if not Tiering.wanted(log, self._url):
+            return None
+        return Tiering(
+            log,
+            lease,
+            self._clock,
+            self._options,
+            url=self._url,
+            storage_options=self._storage_options,
+            keyring=self._keyring,
+            stopping=self._stop.is_set,
+            opening=self._opening,
+        )
 
     def _leading(self) -> Rounds | None:
         """The work, if the lease is ours; takes it if it is free."""

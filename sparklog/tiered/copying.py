@@ -45,6 +45,7 @@ class CopyJob:
     """A copy that COPY_STARTED was recorded for. `config`: the topic's, as the manifest keeps it.
 
     `resumed`: another service, or an earlier life of this one, may have uploaded it already.
+    `after_ms`: the time of a copy whose place this one takes; later uploads count.
     """
 
     segment: RemoteSegment
@@ -53,6 +54,7 @@ class CopyJob:
     interval_bytes: int
     log_start: int
     resumed: bool = False
+    after_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +89,30 @@ class Copier:
         self._throttle, self._check, self._threads = throttle, check, threads
 
     def copy_all(self, jobs: Sequence[CopyJob]) -> Iterator[Copied]:
-        """Copy them, `threads` at a time, and yield each as it ends; errors are in the result."""
+        """Copy them, `threads` at a time, and yield each as it ends; errors are in the result.
+
+        What isn't an error of that segment alone (the store is down, a lease is lost) is the
+        result of all jobs that haven't begun by then.
+        """
+        stop: list[Exception] = []
+
+        def one(job: CopyJob) -> Copied:
+            if stop:
+                return Copied(job, error=stop[0])
+            try:
+                manifest = self.copy(job)
+            except (SparklogError, OSError) as error:
+                if not isinstance(error, SourceChangedError | DataCorruptionError):
+                    stop.append(error)
+                return Copied(job, error=error)
+            return Copied(job, manifest.segment, manifest.stored_size)
+
         if self._threads <= 1 or len(jobs) == 1:
-            yield from map(self._try, jobs)
+            yield from map(one, jobs)
             return
         with ThreadPoolExecutor(self._threads, "sparklog-copier") as pool:
-            for done in as_completed([pool.submit(self._try, job) for job in jobs]):
+            for done in as_completed([pool.submit(one, job) for job in jobs]):
                 yield done.result()
-
-    def _try(self, job: CopyJob) -> Copied:
-        try:
-            manifest = self.copy(job)
-        except (SparklogError, OSError) as error:
-            return Copied(job, error=error)
-        return Copied(job, manifest.segment, manifest.stored_size)
 
     def copy(self, job: CopyJob) -> Manifest:
         """Upload a segment; what it was resumed from and is whole already stays.
@@ -131,7 +143,9 @@ class Copier:
         source.check_unmoved()
         places, body = packed(parts)
         manifest = Manifest(
-            segment=job.segment.become(SegmentState.COPY_FINISHED, self._clock()),
+            segment=job.segment.become(
+                SegmentState.COPY_FINISHED, max(self._clock(), job.after_ms + 1)
+            ),
             config=job.config,
             crc32c=source.crc32c,
             stored_size=stored_size,

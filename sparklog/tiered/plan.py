@@ -80,23 +80,35 @@ def to_copy(
     """Return the local segments to copy, oldest first.
 
     Those that are closed, end at or below `stable` (high watermark and last stable offset) and
-    above the log start, and of whose offsets no copy holds any, finished or on its way. Kafka
-    goes on from its highest copy; here a copy that failed leaves a hole, which is filled.
+    above the log start, and have no copy, finished or on its way. Kafka goes on from its highest
+    copy; here a copy that failed leaves a hole, which is filled. A segment that grew after its
+    copy (a power cut took back that it was closed) is copied again, as that copy's successor.
 
     Args: copies: those that stand, and those in COPY_STARTED.
     """
     if config.remote_log_copy_disable or not config.remote_storage_enable:
         return []
-    found, taken = [], spans(copies)
+    found = []
+    ordered = sorted(copies, key=lambda c: c.base)
+    bases = [c.base for c in ordered]
     for held, following in itertools.pairwise(segments):
         end = following.base
         if end > stable:
             break
-        before = bisect.bisect_left(taken, (end,)) - 1  # the last that begins below the end
-        overlaps = before >= 0 and taken[before][1] > held.base
-        if end > log_start and not overlaps:
+        at = bisect.bisect_left(bases, end)  # from here on they begin behind it
+        others = []
+        while at and ordered[at - 1].end > held.base:
+            at -= 1
+            others.append(ordered[at])
+        if end > log_start and all(_is_outgrown(c, held.base, end) for c in others):
             found.append(Candidate(held.base, end, held.size))
     return found
+
+
+def _is_outgrown(copy: RemoteSegment, base: int, end: int) -> bool:
+    """Tell whether a copy holds a beginning of the segment [base, end), and not all of it."""
+    finished = copy.state is SegmentState.COPY_FINISHED
+    return finished and copy.base == base and copy.end < end
 
 
 def epochs_of(entries: Epochs, base: int, end: int) -> SegmentEpochs:

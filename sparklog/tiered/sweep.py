@@ -17,20 +17,21 @@ from sparklog.tiered.segments import RemoteSegment, SegmentState
 from sparklog.tiered.store import Store, StoredObject
 
 GRACE_MS: Final = 3_600_000
+UPLOAD_MS: Final = 7 * 24 * 3_600_000  # an upload that is older has no writer any more
 BURIED_MS: Final = 7 * 24 * 3_600_000  # for so long leftovers of a deleted topic are looked for
 
 
 @dataclass(slots=True)
 class Swept:
-    """`orphans`: objects that belong to no copy. `lost`: copies with an object missing."""
+    """What doesn't fit below one prefix.
+
+    `orphans`: objects that belong to no copy, and are old. `strangers`: manifests, of any age, of
+    copies that nobody knows. `lost`: copies with an object missing.
+    """
 
     orphans: list[StoredObject] = field(default_factory=list)
+    strangers: list[StoredObject] = field(default_factory=list)
     lost: list[RemoteSegment] = field(default_factory=list)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the orphans."""
-        return sum(o.size for o in self.orphans)
 
 
 def prefixes(catalog: Catalog, topics: Mapping[Key, str], *, now_ms: int) -> dict[Key, Directory]:
@@ -48,44 +49,48 @@ def prefixes(catalog: Catalog, topics: Mapping[Key, str], *, now_ms: int) -> dic
 
 def look(
     store: Store,
-    catalog: Catalog,
-    where: Iterable[tuple[Key, Directory]],
+    copies: Iterable[RemoteSegment],
+    directory: Directory,
     *,
     now_ms: int,
     grace_ms: int = GRACE_MS,
 ) -> Swept:
-    """List prefixes and compare. Changes nothing.
+    """List a prefix and compare it with the copies that are known there. Changes nothing.
 
-    Cost: one list request for each prefix and 1,000 objects; two more for each copy that a list
-    doesn't show.
+    Cost: a list request for each 1,000 objects; two more for each copy that it doesn't show.
     """
     found = Swept()
-    for key, directory in where:
-        listed = store.list(directory.prefix)
-        known = {s.id: s for s in catalog.all(key)}
-        names = {o.name for o in listed}
-        for one in listed:
-            if now_ms - one.time_ms >= grace_ms and _is_left_over(one, directory, known):
-                found.orphans.append(one)
-        for segment in catalog.all(key):
-            wanted = {manifest_object(segment), log_object(segment)}
-            finished = segment.state is SegmentState.COPY_FINISHED
-            if finished and not wanted <= names and is_lost(store, segment):
-                found.lost.append(segment)
+    known = {s.id: s for s in copies}
+    listed = store.list(directory.prefix)
+    names = {one.name for one in listed}
+    for one in listed:
+        segment_id, is_manifest = _whose(one, directory)
+        segment = known.get(segment_id)
+        if not segment_id or (segment is not None and one.name in objects_of(segment)):
+            continue  # somebody else's, or a copy's own
+        if is_manifest and segment is None:
+            found.strangers.append(one)
+        if now_ms - one.time_ms >= grace_ms:
+            found.orphans.append(one)
+    for segment in known.values():
+        finished = segment.state is SegmentState.COPY_FINISHED
+        if finished and not objects_of(segment) <= names and is_lost(store, segment):
+            found.lost.append(segment)
     return found
 
 
-def _is_left_over(
-    one: StoredObject, directory: Directory, known: Mapping[str, RemoteSegment]
-) -> bool:
-    """Tell whether an object has a name of ours and belongs to no copy that is known."""
+def objects_of(segment: RemoteSegment) -> set[str]:
+    """Return the names of a copy's objects."""
+    return {manifest_object(segment), log_object(segment)}
+
+
+def _whose(one: StoredObject, directory: Directory) -> tuple[str, bool]:
+    """(segment id, whether it is a manifest) of an object; no id if the name isn't ours."""
     name = one.name.removeprefix(directory.prefix)
     log, manifest = parse_log(name), parse_manifest(name)
-    segment_id = log[1] if log is not None else manifest.id if manifest is not None else None
-    if segment_id is None:
-        return False  # somebody else's
-    segment = known.get(segment_id)
-    return segment is None or one.name not in (log_object(segment), manifest_object(segment))
+    if manifest is not None:
+        return manifest.id, True
+    return ("" if log is None else log[1]), False
 
 
 def is_lost(store: Store, segment: RemoteSegment) -> bool:

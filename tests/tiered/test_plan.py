@@ -72,6 +72,13 @@ def test_a_hole_is_filled() -> None:
 
 def test_nothing_is_copied_over_another_copy() -> None:
     assert copied(copy(5, 12)) == [20]
+    assert copied(copy(0, 25)) == []
+
+
+def test_a_segment_that_grew_is_copied_again() -> None:
+    """Unless the shorter copy is still on its way: that ends first."""
+    assert copied(copy(0, 5), COPIES[1], copy(20, 29)) == [0, 20]
+    assert copied(copy(0, 5, state=SegmentState.COPY_STARTED), *COPIES[1:]) == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,218 @@
+"""A round of remote retention: log starts first, then copies; deleted topics; what is left over.
+
+Source: RemoteLogManager.RLMExpirationTask, stopPartitions (Kafka 4.1).
+"""
+
+import contextlib
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from sparklog.errors import SparklogError
+from sparklog.log.retention import Tier
+from sparklog.log.retiring import Key, raise_starts
+from sparklog.service.remote import Partition, Remote
+from sparklog.service.report import Removed, Report
+from sparklog.tiered import sweep
+from sparklog.tiered.expiry import delete_copies
+from sparklog.tiered.layout import parse_manifest
+from sparklog.tiered.manifest import directory_of, log_object, parse
+from sparklog.tiered.metadata import bury
+from sparklog.tiered.plan import due_remotely, spans, surplus
+from sparklog.tiered.records import PartitionDeleteRecord, PartitionDeleteState
+from sparklog.tiered.segments import RemoteSegment, SegmentState
+from sparklog.tiered.store import Store, StoredObject
+
+_LOGGER: Final = logging.getLogger("sparklog.service")
+
+
+class Expiring:
+    """Takes from the bucket what has expired, and what nobody knows or needs."""
+
+    def __init__(self, remote: Remote, store: Store) -> None:
+        self._remote, self._store = remote, store
+
+    # --- retention --------------------------------------------------------------------------------
+
+    def expire(
+        self, known: dict[Key, Partition], floors: Mapping[Key, int], report: Report
+    ) -> None:
+        """Raise log starts where copies have expired, then delete what lies below them."""
+        starts: dict[Key, int] = {}
+        for key, one in known.items():
+            config = one.place.config
+            if not config.remote_storage_enable:
+                if config.remote_log_delete_on_disable:
+                    starts[key] = one.place.local_start
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                due = due_remotely(
+                    one.standing,
+                    self._remote.segments(key, one.place),
+                    config,
+                    log_start=one.place.log_start,
+                    now_ms=report.time_ms,
+                    floor=floors.get(key),
+                )
+                for expired in due.expired:
+                    report.removed.append(_removed(expired.segment, expired.rule, expired.why))
+                if due.expired:
+                    starts[key] = due.log_start
+        if report.dry_run:
+            return
+        if starts:
+            self._remote.lease.check()
+            raise_starts(self._remote.session, starts)
+        self._delete(known, report)
+
+    def _delete(self, known: dict[Key, Partition], report: Report) -> None:
+        """Delete the copies that nobody looks for any more; log starts are those that hold now."""
+        told = {(r.topic, r.partition, r.base, r.end) for r in report.removed}
+        session, doomed = self._remote.session, []
+        with session.locked():
+            starts = {key: session.state.starts.get(key, 0) for key in known}
+        by_id = {(one.topic_id, key[1]): (key, one) for key, one in known.items()}
+        with self._remote.steady() as catalog:
+            for remote_key in list(catalog.keys()):
+                copies = catalog.all(remote_key)
+                if remote_key in by_id:
+                    key, one = by_id[remote_key]
+                    doomed += _doomed(one, copies, starts[key])
+        for gone in self._deleted(doomed):
+            if (gone.topic, gone.partition, gone.base, gone.end) not in told:
+                report.removed.append(_removed(gone, "log.start.offset", "nobody looks for it"))
+
+    def _deleted(self, doomed: list[RemoteSegment]) -> list[RemoteSegment]:
+        remote = self._remote
+        return list(
+            delete_copies(
+                remote.session, remote.clock, self._store, doomed, check=remote.lease.check
+            )
+        )
+
+    # --- deleted topics ---------------------------------------------------------------------------
+
+    def bury(self, report: Report) -> None:
+        """Remove all that a deleted topic left in the bucket, and note that it is gone."""
+        session = self._remote.session
+        with session.locked():
+            live = {topic.id for topic in session.state.topics.values()}
+        with self._remote.steady() as catalog:
+            known = catalog.keys()
+            dead = {key: catalog.all(key) for key in known if key[0] not in live}
+        for (topic_id, p), copies in dead.items():
+            directory = directory_of(copies[0])
+            if report.dry_run:
+                report.removed += [_removed(s, "topic", "its topic was deleted") for s in copies]
+                continue
+            record = PartitionDeleteRecord(
+                topic=copies[0].topic,
+                topic_id=topic_id,
+                partition=p,
+                state=PartitionDeleteState.FINISHED,
+                time_ms=self._remote.clock(),
+            )
+            self._remote.lease.check()
+            bury(session, self._remote.clock, [record])  # leftovers are then looked for
+            gone = self._deleted(copies)
+            report.removed += [_removed(s, "topic", "its topic was deleted") for s in gone]
+            self._remove(self._store.list(directory.prefix))
+
+    def _remove(self, objects: list[StoredObject]) -> None:
+        if objects:
+            self._remote.lease.check()
+            sweep.remove(self._store, objects)
+
+    # --- the sweep --------------------------------------------------------------------------------
+
+    def sweep(self, known: dict[Key, Partition], report: Report) -> None:
+        """Compare bucket and metadata, both ways, and bring them together.
+
+        A copy that nobody knows of is taken over if the log needs it (the metadata may have been
+        lost); other leftovers go once they are old. A copy whose objects are gone is forgotten if
+        its segment is still here, to be copied again; else that is an error, told in each sweep.
+        """
+        by_id = {(one.topic_id, key[1]): one for key, one in known.items()}
+        topics = {(one.topic_id, key[1]): key[0] for key, one in known.items()}
+        with self._remote.steady() as catalog:
+            where = sweep.prefixes(catalog, topics, now_ms=report.time_ms)
+            snapshot = {key: catalog.all(key) for key in where}
+        for key, directory in where.items():
+            found = sweep.look(
+                self._store, snapshot[key], directory, now_ms=self._remote.clock()
+            )  # fmt: skip
+            one = by_id.get(key)
+            taken = self._take_over(one, found.strangers, report) if one is not None else set()
+            left = [o for o in found.orphans if o.name not in taken]
+            report.orphans += [o.name for o in left]
+            report.orphan_bytes += sum(o.size for o in left)
+            if not report.dry_run:
+                self._remove(left)
+            if found.lost:
+                self._give_up(one, found.lost, report)
+        if not report.dry_run:
+            self._remote.lease.check()
+            self._store.sweep_uploads(self._remote.clock() - sweep.UPLOAD_MS)
+
+    def _take_over(self, one: Partition, strangers: list[StoredObject], report: Report) -> set[str]:
+        """Learn of whole copies that the log needs; returns the names of their objects."""
+        held = Tier(spans(one.standing))
+        wanted = []
+        for stranger in strangers:
+            listed = parse_manifest(stranger.name.rpartition("/")[2])
+            assert listed is not None
+            if held.holds(max(listed.base, one.place.log_start), listed.end):
+                continue
+            try:
+                manifest, _ = parse(self._store.get(stranger.name), path=stranger.name)
+            except FileNotFoundError:
+                continue  # the list was behind
+            except SparklogError as error:
+                report.errors.append(str(error))
+                continue
+            if manifest.name == stranger.name and not sweep.is_lost(self._store, manifest.segment):
+                wanted.append(manifest.segment)
+        if wanted:
+            report.notes.append(f"{len(wanted)} copies found in the bucket that nobody knew of")
+            if not report.dry_run:
+                self._remote.tell(wanted, found=True)
+        return {name for s in wanted for name in sweep.objects_of(s)}
+
+    def _give_up(self, one: Partition | None, lost: list[RemoteSegment], report: Report) -> None:
+        """Forget copies that are gone, as far as local segments hold their offsets."""
+        with self._remote.steady():
+            session = self._remote.session
+            with session.locked():
+                key = lost[0].topic, lost[0].partition
+                local_start = session.state.local_start(*key)
+                log_start = session.state.starts.get(key, 0)
+            safe = []
+            for segment in lost:
+                first = max(segment.base, log_start)
+                if one is None or first >= segment.end or first >= local_start:
+                    safe.append(segment)
+                    continue
+                report.errors.append(
+                    f"{key[0]}-{key[1]}: offsets [{first}, {min(segment.end, local_start)}) are "
+                    f"gone: {self._store.url}/{log_object(segment)} or its manifest is missing; "
+                    "restore both from a copy of the bucket"
+                )
+            if safe and not report.dry_run:
+                report.notes.append(f"{len(safe)} copies are missing in the bucket; made anew")
+                self._deleted(safe)
+
+
+def _doomed(one: Partition, copies: list[RemoteSegment], log_start: int) -> list[RemoteSegment]:
+    config = one.place.config
+    if not config.remote_storage_enable and config.remote_log_delete_on_disable:
+        return copies if log_start >= one.place.local_start else []
+    found = surplus(copies, one.standing, log_start=log_start)
+    # What is on its way may still end well, above the log start.
+    return [s for s in found if s.state is not SegmentState.COPY_STARTED or s.end <= log_start]
+
+
+def _removed(segment: RemoteSegment, rule: str, why: str) -> Removed:
+    return Removed(
+        topic=segment.topic, partition=segment.partition, base=segment.base, end=segment.end,
+        bytes=segment.size, rule=rule, why=why,
+    )  # fmt: skip

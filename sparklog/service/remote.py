@@ -1,0 +1,125 @@
+"""What the service knows of a log's remote side, shared by its threads.
+
+The catalog is that of the log's own metadata topic, so all of this works with the store down.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.clock import Clock, system_clock
+from sparklog.errors import SparklogError
+from sparklog.fs import FileSystem
+from sparklog.log.epochs import read_epochs
+from sparklog.log.log import Log
+from sparklog.log.retention import Held, Terms, Tier, segments_of
+from sparklog.log.retiring import Key, Place, places
+from sparklog.log.view import View
+from sparklog.service.lease import Lease
+from sparklog.tiered import plan
+from sparklog.tiered.catalog import Catalog
+from sparklog.tiered.metadata import MetadataFollower, publish
+from sparklog.tiered.segments import RemoteSegment
+
+_SETTLED_MS: Final = 2000  # a change so long ago can't be followed by one of the same time
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition with something remote, or to become so, as it stood under the lock.
+
+    `standing`: its finished copies that count, ascending.
+    """
+
+    topic_id: str
+    place: Place
+    standing: tuple[RemoteSegment, ...]
+
+
+class Remote:
+    """Catalog, places and listings of a log. `catalog` is only used under `steady`."""
+
+    def __init__(self, log: Log, lease: Lease, clock: Clock) -> None:
+        self.session, self.clock, self.lease = log.session, clock, lease
+        view = View(self.fs, self.session.directories)
+        self._follower = MetadataFollower(view, clock)
+        self._mutex = threading.RLock()
+        self._listed: dict[Key, tuple[str, int, list[Held]]] = {}
+
+    @property
+    def fs(self) -> FileSystem:
+        """The log's file system."""
+        return self.session.fs
+
+    @contextlib.contextmanager
+    def steady(self) -> Iterator[Catalog]:
+        """Give the copies as of now; while this lasts no thread gives one up.
+
+        Retention deletes local segments within it, for it relies on their copies.
+        Raises: DataCorruptionError if the metadata topic can't be read.
+        """
+        with self._mutex:
+            yield self._follower.catch_up()
+
+    def tell(self, segments: list[RemoteSegment], *, found: bool = False) -> None:
+        """Commit new states, if the lease is still ours."""
+        if segments:
+            with self._mutex:
+                self.lease.check()
+                publish(self.session, self.clock, segments, found=found)
+
+    def partitions(self) -> dict[Key, Partition]:
+        """Return the tiered partitions, and those that still have copies. Cost: see `places`."""
+        with self.session.locked():
+            known = places(self.session)
+            ids = {name: topic.id for name, topic in self.session.state.topics.items()}
+        with self.steady() as catalog:
+            return {
+                (topic, p): Partition(
+                    ids[topic], place, tuple(self._standing(catalog, (ids[topic], p), place))
+                )
+                for (topic, p), place in known.items()
+                if place.config.remote_storage_enable or catalog.all((ids[topic], p))
+            }
+
+    def terms(
+        self, catalog: Catalog | None, known: Mapping[Key, Place], floors: Mapping[Key, int]
+    ) -> dict[Key, Terms]:
+        """Return what retention must heed; without a catalog no copy is relied on."""
+        ids = {name: topic.id for name, topic in self.session.state.topics.items()}
+        found = {key: Terms(floor) for key, floor in floors.items()}
+        for key, place in known.items():
+            if place.config.remote_storage_enable and key[0] in ids:
+                copied: tuple[tuple[int, int], ...] = ()
+                if catalog is not None:
+                    copied = plan.spans(self._standing(catalog, (ids[key[0]], key[1]), place))
+                tier = Tier(copied, copying=not place.config.remote_log_copy_disable)
+                found[key] = Terms(floors.get(key), tier)
+        return found
+
+    def _standing(
+        self, catalog: Catalog, key: tuple[str, int], place: Place
+    ) -> list[RemoteSegment]:
+        readable = catalog.readable(key)
+        if not readable:
+            return []
+        try:
+            lineage = read_epochs(self.fs, place.directory)
+        except SparklogError:  # damaged; the next open makes it anew
+            lineage = []
+        return plan.standing(readable, lineage, end=place.end)
+
+    def segments(self, key: Key, place: Place) -> list[Held]:
+        """List a partition's segments; the last one's size may be that of an earlier look.
+
+        FileNotFoundError: the partition is being deleted.
+        """
+        changed = self.fs.mtime_ms(place.directory)
+        seen = self._listed.get(key)
+        if seen is None or seen[:2] != (place.directory, changed):
+            held = segments_of(self.fs, place.directory)
+            settled = 0 < changed < system_clock() - _SETTLED_MS
+            seen = self._listed[key] = place.directory, changed if settled else -1, held
+        return seen[2]

@@ -1,0 +1,180 @@
+"""The remote side of a log, round by round; what fails there never keeps the rest from working.
+
+With the store down nothing is copied or deleted there; local segments that have copies still go
+by local.retention.*, others wait, and the next rounds come with growing pauses.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from sparklog.clock import Clock
+from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.log.cleaning.options import RateLimit, Throttle, unthrottled
+from sparklog.log.log import Log
+from sparklog.service.expiring import Expiring
+from sparklog.service.lease import Lease, StoodBack
+from sparklog.service.options import ServiceOptions
+from sparklog.service.remote import Remote
+from sparklog.service.report import Report, Uploaded
+from sparklog.service.upkeep import floors
+from sparklog.service.uploads import Uploads
+from sparklog.tiered.copying import Copier
+from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.metadata import ensure
+from sparklog.tiered.settings import RemoteSettings, read_settings, write_settings
+from sparklog.tiered.store import Store
+from sparklog.tiered.sweep import is_lost
+from sparklog.tiered.target import open_store
+
+_LOGGER: Final = logging.getLogger("sparklog.service")
+_BATCH: Final = 4
+"""Segments a thread that one commit begins."""
+
+OpenStore = Callable[[str, Mapping[str, Any] | None], Store]
+
+
+class Tiering:
+    """See the module's text. One thread works at a time; `remote` is shared with retention."""
+
+    def __init__(
+        self,
+        log: Log,
+        lease: Lease,
+        clock: Clock,
+        options: ServiceOptions,
+        *,
+        url: str | None,
+        storage_options: Mapping[str, Any] | None = None,
+        keyring: Keyring | None = None,
+        stopping: Callable[[], bool],
+        opening: OpenStore = open_store,
+    ) -> None:
+        """`url` None: as the log says. Raises InvalidRequestError if a given one can't be used."""
+        self.remote = Remote(log, lease, clock)
+        self._options, self._clock, self._keyring = options, clock, keyring
+        self._url, self._storage_options = url, storage_options
+        self._opening, self._stopping = opening, stopping
+        self._store: Store | None = None
+        self._uploads: Uploads | None = None
+        self._prepared = False
+        self._sweep_ms = float("-inf")  # when the next one is due
+        self._failures = 0
+        if url is not None:
+            self._store = opening(url, storage_options)
+
+    @staticmethod
+    def wanted(log: Log, url: str | None) -> bool:
+        """Tell whether a log has a remote side, or is to get one."""
+        session = log.session
+        return url is not None or read_settings(session.fs, session.home) is not None
+
+    @property
+    def pause_ms(self) -> float:
+        """How long the next round may wait: after failures, by growing steps."""
+        options = self._options
+        if not self._failures:
+            return options.remote_interval_ms
+        longer = options.remote_backoff_ms * 2.0 ** min(self._failures - 1, 40)
+        return min(longer, options.remote_backoff_max_ms)
+
+    def work(self, report: Report) -> None:
+        """One round: copies, expires, sweeps. Errors go into the report. Raises: StoodBack."""
+        try:
+            self._work(report)
+            self._failures = 0
+        except StoodBack:
+            raise
+        except (SparklogError, OSError) as error:
+            self._failures += 1
+            report.errors.append(f"remote storage: {error}")
+            _LOGGER.warning("remote storage: %s; trying again in %d ms", error, self.pause_ms)
+
+    def _work(self, report: Report) -> None:
+        store = self._prepare(dry_run=report.dry_run)
+        if self._uploads is None:
+            self._uploads = Uploads(
+                self.remote,
+                store,
+                self._copier(store),
+                batch=_BATCH * self._options.remote_copy_threads,
+                stopping=self._stopping,
+            )
+        uploads, expiring = self._uploads, Expiring(self.remote, store)
+        self._sweep(expiring, report)
+        known = self.remote.partitions()
+        if report.dry_run:
+            report.uploaded += [
+                Uploaded(
+                    topic=w.key[0], partition=w.key[1], base=w.candidate.base,
+                    end=w.candidate.end, bytes=w.candidate.size,
+                )
+                for w in uploads.plan(known, report)
+            ]  # fmt: skip
+        else:
+            uploads.resume(known, report)
+            known = self.remote.partitions()
+            uploads.run(uploads.plan(known, report), report)
+            known = self.remote.partitions()
+        session = self.remote.session
+        with session.locked():
+            wanted = floors(session, now_ms=report.time_ms)
+        expiring.expire(known, wanted, report)
+        expiring.bury(report)
+
+    def _sweep(self, expiring: Expiring, report: Report) -> None:
+        """First of all: it finds copies that the metadata may have lost."""
+        interval_ms = self._options.remote_sweep_interval_ms
+        if interval_ms >= 0 and (report.time_ms >= self._sweep_ms or report.dry_run):
+            expiring.sweep(self.remote.partitions(), report)
+            if not report.dry_run:
+                self._sweep_ms = report.time_ms + interval_ms
+
+    def _copier(self, store: Store) -> Copier:
+        options, rate = self._options, self._options.remote_copy_bytes_per_second
+        brake: Throttle = unthrottled if rate >= 2**63 - 1 else RateLimit(rate)
+        return Copier(
+            self.remote.fs,
+            store,
+            self._clock,
+            keyring=self._keyring,
+            throttle=brake,
+            check=self._check,
+            threads=options.remote_copy_threads,
+        )
+
+    def _check(self) -> None:
+        if self._stopping():
+            raise StoodBack("the service stops; copying goes on when it is started again")
+        self.remote.lease.check()
+
+    def _prepare(self, *, dry_run: bool) -> Store:
+        """Open the store, keep the URL with the log, make the metadata topic."""
+        session = self.remote.session
+        settings = read_settings(session.fs, session.home)
+        url = self._url or (settings.url if settings is not None else None)
+        assert url is not None
+        if self._store is None:
+            self._store = self._opening(url, self._storage_options)
+        if self._prepared or dry_run:
+            return self._store
+        if settings is not None and settings.url != url:
+            self._check_moved(self._store, settings.url)
+        self.remote.lease.check()
+        if settings is None or settings.url != url:
+            write_settings(session.fs, session.home, RemoteSettings(url))
+        ensure(session)
+        self._prepared = True
+        return self._store
+
+    def _check_moved(self, store: Store, before: str) -> None:
+        """Refuse another URL unless the copies are there already."""
+        with self.remote.steady() as catalog:
+            copies = [s for key in list(catalog.keys()) for s in catalog.readable(key)]
+        missing = [s for s in copies if is_lost(store, s)]
+        if missing:
+            raise InvalidRequestError(
+                f"the copies of this log lie at {before}, and {len(missing)} of {len(copies)} are "
+                f"not at {store.url}: copy its objects there first, or start the service with "
+                f"remote={before!r}"
+            )

@@ -1,0 +1,251 @@
+"""A round of copying: which segments, told before and after, several at once, resumed.
+
+    under the lock   the segments of a batch are looked at again, COPY_STARTED is one commit
+    without it       they are uploaded, a few at a time
+    as they end      COPY_FINISHED; or what failed is removed and DELETE_FINISHED
+
+A batch that was cut is found by its COPY_STARTED: it goes on if the same segment is still there.
+Source: RemoteLogManager.RLMCopyTask (Kafka 4.1), which copies one segment after the other.
+"""
+
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.errors import DataCorruptionError
+from sparklog.format.names import txnindex_name
+from sparklog.log.epochs import read_epochs
+from sparklog.log.retention import Held, largest_of, segments_of
+from sparklog.log.retiring import Key, places
+from sparklog.log.walk import joined
+from sparklog.service.lease import StoodBack
+from sparklog.service.remote import Partition, Remote
+from sparklog.service.report import Report, Uploaded
+from sparklog.tiered.copying import Copied, Copier, CopyJob, SourceChangedError
+from sparklog.tiered.expiry import delete_copies
+from sparklog.tiered.plan import Candidate, epochs_of, to_copy
+from sparklog.tiered.segments import RemoteSegment, SegmentState, new_segment_id
+from sparklog.tiered.store import Store
+
+_LOGGER: Final = logging.getLogger("sparklog.service")
+_DONE_TOGETHER: Final = 16
+"""Copies that are told of by one commit; more may then have to be looked at after a crash."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    key: Key
+    partition: Partition
+    candidate: Candidate
+
+
+class Uploads:
+    """Copies what is due. `uncopyable`: {partition: why}, until the service starts again."""
+
+    def __init__(
+        self,
+        remote: Remote,
+        store: Store,
+        copier: Copier,
+        *,
+        batch: int,
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._remote, self._store, self._copier = remote, store, copier
+        self._batch, self._stopping = batch, stopping
+        self._uncopyable: dict[Key, str] = {}
+
+    def plan(self, known: dict[Key, Partition], report: Report) -> list[_Wanted]:
+        """Return what is to be copied: of each partition the oldest first, in turns."""
+        turns: list[tuple[int, _Wanted]] = []
+        with self._remote.steady() as catalog:
+            for key, one in known.items():
+                started = [
+                    s
+                    for s in catalog.all((one.topic_id, key[1]))
+                    if s.state is SegmentState.COPY_STARTED
+                ]
+                for turn, candidate in enumerate(self._due(key, one, started)):
+                    turns.append((turn, _Wanted(key, one, candidate)))
+                    report.remote_lag_bytes += candidate.size
+                report.remote_lag_bytes += sum(s.size for s in started)
+        turns.sort(key=lambda pair: (pair[0], pair[1].key))
+        return [wanted for _, wanted in turns]
+
+    def _due(self, key: Key, one: Partition, started: list[RemoteSegment]) -> list[Candidate]:
+        place = one.place
+        if key in self._uncopyable:
+            return []
+        with contextlib.suppress(FileNotFoundError):
+            return to_copy(
+                self._remote.segments(key, place),
+                [*one.standing, *started],
+                place.config,
+                log_start=place.log_start,
+                stable=place.end,
+            )
+        return []
+
+    def run(self, wanted: list[_Wanted], report: Report) -> None:
+        """Copy all of it, batch by batch. Raises what ends the round; the rest is in the report."""
+        for first in range(0, len(wanted), self._batch):
+            jobs = self._begin(wanted[first : first + self._batch], report)
+            if jobs:
+                self._remote.tell([job.segment for job in jobs])
+                self._carry_out(jobs, report)
+            if self._stopping():
+                return
+
+    def _begin(self, wanted: list[_Wanted], report: Report) -> list[CopyJob]:
+        """Look at the chosen ones once more, under the lock: a roll may be taken back.
+
+        A roll within a commit that is under way looks like a closed segment (PROTOCOL, H5).
+        """
+        session, sure = self._remote.session, []
+        with session.locked():
+            known = places(session)
+            listed: dict[Key, dict[int, Held]] = {}
+            for one in wanted:
+                place = known.get(one.key)
+                topic = session.state.topics.get(one.key[0])
+                if place is None or topic is None or topic.id != one.partition.topic_id:
+                    continue
+                if one.key not in listed:
+                    held = segments_of(session.fs, place.directory)
+                    listed[one.key] = {s.base: s for s in held}
+                found = listed[one.key]
+                candidate = one.candidate
+                same = found.get(candidate.base) == Held(candidate.base, candidate.size)
+                if same and candidate.end in found and candidate.end <= place.end:
+                    sure.append(one)
+        jobs = []
+        for one in sure:
+            try:
+                jobs.append(self._job(one))
+            except FileNotFoundError as error:
+                _LOGGER.info("%s-%d: %s", *one.key, error)
+            except DataCorruptionError as error:
+                self._leave_alone(one.key, error, report)
+        return jobs
+
+    def _job(self, one: _Wanted) -> CopyJob:
+        (topic, p), place, candidate = one.key, one.partition.place, one.candidate
+        fs, base, end = self._remote.fs, candidate.base, candidate.end
+        txns = joined(place.directory, txnindex_name(base))
+        segment = RemoteSegment(
+            topic=topic,
+            topic_id=one.partition.topic_id,
+            partition=p,
+            id=new_segment_id(),
+            base=base,
+            end=end,
+            max_timestamp=largest_of(fs, place.directory, place.end)(base),
+            size=candidate.size,
+            epochs=epochs_of(read_epochs(fs, place.directory), base, end),
+            state=SegmentState.COPY_STARTED,
+            time_ms=self._remote.clock(),
+            has_txn_index=fs.exists(txns) and fs.size(txns) > 0,
+        )
+        return self._as_job(segment, one.partition)
+
+    def _as_job(self, segment: RemoteSegment, one: Partition, *, resumed: bool = False) -> CopyJob:
+        place = one.place
+        before = (c.time_ms for c in one.standing if c.base == segment.base)
+        return CopyJob(
+            segment=segment,
+            directory=place.directory,
+            config=place.config.to_dict(),
+            interval_bytes=place.config.index_interval_bytes,
+            log_start=place.log_start,
+            resumed=resumed,
+            after_ms=max(before, default=-1),
+        )
+
+    # --- what an earlier life left ----------------------------------------------------------------
+
+    def resume(self, known: dict[Key, Partition], report: Report) -> None:
+        """Go on with copies that were begun; those that can't go on are removed."""
+        by_id = {(one.topic_id, key[1]): one for key, one in known.items()}
+        jobs, failed = [], []
+        with self._remote.steady() as catalog:
+            for key in list(catalog.keys()):
+                for segment in catalog.all(key):
+                    if segment.state is SegmentState.COPY_STARTED:
+                        one = by_id.get(key)
+                        if one is not None and self._can_go_on(segment, one):
+                            jobs.append(self._as_job(segment, one, resumed=True))
+                        else:
+                            failed.append(segment)
+        self._remove(failed)
+        self._carry_out(jobs, report)
+
+    def _can_go_on(self, segment: RemoteSegment, one: Partition) -> bool:
+        place = one.place
+        key = segment.topic, segment.partition
+        try:
+            held = self._remote.segments(key, place)
+        except FileNotFoundError:
+            return False
+        found = to_copy(
+            held, one.standing, place.config, log_start=place.log_start, stable=place.end
+        )
+        return Candidate(segment.base, segment.end, segment.size) in found
+
+    # --- carrying out -----------------------------------------------------------------------------
+
+    def _carry_out(self, jobs: list[CopyJob], report: Report) -> None:
+        finished: list[RemoteSegment] = []
+        failed: list[RemoteSegment] = []
+        fatal: Exception | None = None
+        for done in self._copier.copy_all(jobs):
+            if done.segment is not None:
+                finished.append(done.segment)
+                report.uploaded.append(_uploaded(done))
+                report.remote_lag_bytes -= done.segment.size
+                if len(finished) >= _DONE_TOGETHER:
+                    self._remote.tell(finished)
+                    finished = []
+            elif self._is_over(done, report):
+                failed.append(done.job.segment)
+            else:
+                fatal = fatal or done.error
+        if not isinstance(fatal, StoodBack):
+            self._remote.tell(finished)
+        if fatal is not None:
+            raise fatal
+        self._remove(failed)
+
+    def _is_over(self, done: Copied, report: Report) -> bool:
+        """Tell whether a copy that failed is given up; else it is tried again under its id."""
+        error, segment = done.error, done.job.segment
+        key = segment.topic, segment.partition
+        if isinstance(error, SourceChangedError | FileNotFoundError):
+            _LOGGER.info("%s-%d: %s", *key, error)
+            return True
+        if isinstance(error, DataCorruptionError):
+            self._leave_alone(key, error, report)
+            return True
+        return False
+
+    def _leave_alone(self, key: Key, error: DataCorruptionError, report: Report) -> None:
+        self._uncopyable[key] = str(error)
+        report.errors.append(f"{key[0]}-{key[1]}: {error}")
+        _LOGGER.error("%s-%d: %s", *key, error)
+
+    def _remove(self, segments: list[RemoteSegment]) -> None:
+        """Delete what a failed copy left. Source: testFailedCopyShouldDeleteTheDanglingSegment."""
+        remote = self._remote
+        for _ in delete_copies(
+            remote.session, remote.clock, self._store, segments, check=remote.lease.check
+        ):
+            pass
+
+
+def _uploaded(done: Copied) -> Uploaded:
+    s = done.job.segment
+    return Uploaded(
+        topic=s.topic, partition=s.partition, base=s.base, end=s.end,
+        bytes=s.size, stored_bytes=done.stored_bytes,
+    )  # fmt: skip

@@ -1,0 +1,538 @@
+"""The service with remote storage: copies, both retentions, what fails, who takes over."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sparklog
+from sparklog.clock import ManualClock
+from sparklog.errors import InvalidRequestError, StorageUnavailableError
+from sparklog.fs import LOCAL
+from sparklog.log.topics import REMOTE_METADATA
+from sparklog.service import Service, verify
+from sparklog.service.report import Report
+from sparklog.testing.faultstore import FaultStore
+from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.manifest import log_object, manifest_object
+from sparklog.tiered.metadata import MetadataFollower
+from sparklog.tiered.rebuilding import rebuild
+from sparklog.tiered.segments import RemoteSegment, SegmentState
+from sparklog.tiered.settings import read_settings
+from tests.tiered.logs import filled, grow, manifests
+from tests.tiered.reading import readable
+
+URL = "memory://bucket"
+HOUR = 3_600_000
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> FaultStore:
+    return FaultStore(clock=clock)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "log")
+
+
+def service(path: str, clock: ManualClock, store: FaultStore, **given: Any) -> Service:
+    options = {"remote.log.manager.copier.thread.pool.size": "1"} | given.pop("options", {})
+    return Service(
+        path, remote=given.pop("remote", URL), options=options, clock=clock,
+        opening=lambda url, options: store, **given,
+    )  # fmt: skip
+
+
+def once(path: str, clock: ManualClock, store: FaultStore, **given: Any) -> Report:
+    dry_run = given.pop("dry_run", False)
+    return service(path, clock, store, **given).run_once(dry_run=dry_run)
+
+
+def copies(log: sparklog.Log, clock: ManualClock) -> list[RemoteSegment]:
+    catalog = MetadataFollower(log.view, clock).catch_up()
+    keys = catalog.keys()
+    return [s for key in keys for s in catalog.all(key)]
+
+
+def local_starts(log: sparklog.Log) -> dict[tuple[str, int], int]:
+    with log.session.locked():
+        return dict(log.session.state.local_starts)
+
+
+def bases(path: str) -> list[int]:
+    return sorted(int(p.stem) for p in Path(path, "t-0").glob("*.log"))
+
+
+def check(path: str, log: sparklog.Log, clock: ManualClock, store: FaultStore) -> None:
+    """Every offset from the log start on can be read; the bucket is what the metadata says."""
+    readable(log, clock, store)
+    expected = {name for s in copies(log, clock) for name in (manifest_object(s), log_object(s))}
+    assert set(store.bucket.names()) == expected
+    assert verify(path).ok
+
+
+def test_closed_segments_are_copied(path: str, clock: ManualClock, store: FaultStore) -> None:
+    with filled(path, clock) as log:
+        closed = bases(path)[:-1]
+        report = once(path, clock, store)
+        assert not report.errors
+        assert [u.base for u in report.uploaded] == closed
+        assert {s.state for s in copies(log, clock)} == {SegmentState.COPY_FINISHED}
+        assert bases(path)[:-1] == closed
+        assert read_settings(LOCAL, path).url == URL  # type: ignore[union-attr]
+        assert "copied to remote storage" in str(report)
+        json.dumps(report.to_dict())
+        again = once(path, clock, store, remote=None)  # the log says where
+        assert not again.worked
+        check(path, log, clock, store)
+    assert verify(path).ok
+
+
+def test_a_dry_run_says_what_would_go(path: str, clock: ManualClock, store: FaultStore) -> None:
+    with filled(path, clock, local_retention_bytes="500", retention_bytes="2000") as log:
+        plan = once(path, clock, store, dry_run=True)
+        assert plan.uploaded
+        assert plan.remote_lag_bytes == sum(u.bytes for u in plan.uploaded)
+        assert not store.effects
+        assert read_settings(LOCAL, path) is None
+        assert not Path(path, f"{REMOTE_METADATA}-0").exists()
+        assert "would be copied" in str(plan)
+        done = once(path, clock, store)
+        assert [u.base for u in done.uploaded] == [u.base for u in plan.uploaded]
+        grow(log, clock, 20)
+        once(path, clock, store)
+        effects = len(store.effects)
+        plan = once(path, clock, store, dry_run=True)
+        assert len(store.effects) == effects
+        check(path, log, clock, store)
+
+
+def test_local_retention_then_the_whole(path: str, clock: ManualClock, store: FaultStore) -> None:
+    """Local segments go first; the log start moves only when copies expire."""
+    config = {"local_retention_ms": "20000", "retention_ms": "60000"}
+    with filled(path, clock, 30, **config) as log:
+        report = once(path, clock, store)
+        assert all(d.local for d in report.deleted)
+        assert bases(path)[0] > 0
+        assert local_starts(log) == {("t", 0): bases(path)[0]}
+        assert log.offsets("t")[0] == (0, 30)
+        check(path, log, clock, store)
+        clock.advance(45_000)
+        report = once(path, clock, store)
+        start = log.offsets("t")[0][0]
+        assert 0 < start < 30
+        assert {r.rule for r in report.removed} == {"retention.ms"}
+        assert start == max(r.end for r in report.removed)
+        check(path, log, clock, store)
+        clock.advance(HOUR)
+        for _ in range(4):  # the active one is rolled, copied, and then expires like the others
+            once(path, clock, store)
+        assert log.offsets("t")[0] == (30, 30)
+        assert not store.bucket.names()
+        check(path, log, clock, store)
+        grow(log, clock, 5)
+        check(path, log, clock, store)
+
+
+def test_size_of_both_tiers(path: str, clock: ManualClock, store: FaultStore) -> None:
+    with filled(path, clock, 40, local_retention_bytes="800", retention_bytes="3000") as log:
+        once(path, clock, store)
+        once(path, clock, store)
+        local = sum(p.stat().st_size for p in Path(path, "t-0").glob("*.log"))
+        remote = [s for s in copies(log, clock) if s.base < bases(path)[0]]
+        whole = local + sum(s.size for s in remote)
+        assert 3000 <= whole < 3000 + 400
+        assert 800 <= local < 800 + 400
+        check(path, log, clock, store)
+
+
+def test_it_is_there_after_a_close(path: str, clock: ManualClock, store: FaultStore) -> None:
+    with filled(path, clock, 30, local_retention_bytes="0") as log:
+        once(path, clock, store)
+        local_start = bases(path)[0]
+        assert local_start > 0
+    assert verify(path).ok
+    with sparklog.open(path, "rw", clock=clock) as log:
+        assert log.session.state.epoch == 0
+        assert local_starts(log) == {("t", 0): local_start}
+        assert log.offsets("t")[0] == (0, 30)
+        grow(log, clock, 10)
+        once(path, clock, store)
+        check(path, log, clock, store)
+
+
+def test_a_missing_local_segment_is_still_damage(
+    path: str, clock: ManualClock, store: FaultStore
+) -> None:
+    with filled(path, clock, 30, local_retention_bytes="1000"):
+        once(path, clock, store)
+    first = bases(path)[0]
+    assert first > 0
+    Path(path, "t-0", f"{first:020d}.log").unlink()
+    found = verify(path)
+    assert not found.ok
+    assert any("missing" in f.what for f in found.findings if f.first == first)
+
+
+def test_only_one_commit_tells_of_a_batch(path: str, clock: ManualClock, store: FaultStore) -> None:
+    with filled(path, clock, 60) as log:
+        before = log.commits().num_rows
+        report = once(path, clock, store)
+        assert len(report.uploaded) > 10
+        assert log.commits().num_rows - before < len(report.uploaded)
+
+
+def test_the_store_down_for_an_hour(path: str, clock: ManualClock, store: FaultStore) -> None:
+    """Writing and local retention go on; the rest waits, with growing pauses, then catches up."""
+    with (
+        filled(path, clock, 30, local_retention_bytes="1500") as log,
+        sustained(service(path, clock, store)) as running,
+    ):
+        running.tick()  # what it copied goes by size in the next one
+        running.tick()
+        kept, copied = bases(path), copies(log, clock)
+        assert kept[0] > 0
+        store.down(HOUR)
+        rounds: list[int] = []
+        until = clock() + HOUR
+        while clock() < until:
+            grow(log, clock, 1)
+            before = running.last_report
+            running.tick()
+            report = running.last_report
+            if report is not before and any("remote storage" in e for e in report.errors):
+                rounds.append(report.time_ms)
+            clock.advance(9_000)
+        assert copies(log, clock) and {s.id for s in copied} <= {s.id for s in copies(log, clock)}
+        # Nothing without a copy went; what had one went by size.
+        first_bare = max(s.end for s in copied)
+        assert bases(path)[0] == first_bare
+        gaps = [b - a for a, b in itertools.pairwise(rounds)]
+        assert max(gaps) >= 30_000
+        for _ in range(40):
+            clock.advance(31_000)
+            running.tick()
+        assert not running.last_report.errors
+        check(path, log, clock, store)
+        local = sum(p.stat().st_size for p in Path(path, "t-0").glob("*.log"))
+        assert local < 1500 + 400 + 10 * 400
+
+
+class sustained:
+    """A service without threads: the test calls `tick`."""
+
+    def __init__(self, running: Service) -> None:
+        self.running = running
+
+    def __enter__(self) -> Service:
+        self.running._open()
+        return self.running
+
+    def __exit__(self, *exc: object) -> None:
+        self.running.close()
+
+
+def test_a_deleted_topics_copies_go(path: str, clock: ManualClock, store: FaultStore) -> None:
+    with filled(path, clock, 20, partitions=2) as log:
+        once(path, clock, store)
+        prefix = log.topic("t").id
+        stray = f"t-0-{prefix}/{0:020d}-{'A' * 22}.log"
+        store.put(stray, b"of an upload that nobody knows")
+        log.delete_topic("t")
+        report = once(path, clock, store)
+        assert {r.rule for r in report.removed} == {"topic"}
+        assert not store.bucket.names()
+        assert not copies(log, clock)
+        store.put(stray, b"of a service that slept")
+        clock.advance(7 * HOUR)
+        once(path, clock, store)
+        assert not store.bucket.names()
+        log.create_topic("t", 2, config={"remote.storage.enable": True})
+        check(path, log, clock, store)
+
+
+def test_records_deleted_by_hand_go_there_too(
+    path: str, clock: ManualClock, store: FaultStore
+) -> None:
+    with filled(path, clock, 30, local_retention_bytes="0") as log:
+        once(path, clock, store)
+        log.delete_records("t", {0: 14})
+        report = once(path, clock, store)
+        assert report.removed
+        assert all(r.end <= 14 for r in report.removed)
+        assert min(s.end for s in copies(log, clock)) > 14
+        check(path, log, clock, store)
+
+
+def test_turned_off(path: str, clock: ManualClock, store: FaultStore) -> None:
+    """As Kafka: tiering can be turned off only by giving up what is remote."""
+    with filled(path, clock, 30, local_retention_bytes="500") as log:
+        once(path, clock, store)
+        local_start = bases(path)[0]
+        with pytest.raises(InvalidRequestError, match=r"remote\.log\.delete\.on\.disable"):
+            log.alter_topic("t", config={"remote.storage.enable": False})
+        off = {"remote.storage.enable": False, "remote.log.delete.on.disable": True}
+        log.alter_topic("t", config=off)
+        once(path, clock, store)
+        assert log.offsets("t")[0] == (local_start, 30)
+        assert not store.bucket.names()
+        check(path, log, clock, store)
+
+
+def test_copying_stopped(path: str, clock: ManualClock, store: FaultStore) -> None:
+    """remote.log.copy.disable: what is remote stays and expires, then local ones do (KIP-950)."""
+    with filled(path, clock, 30, local_retention_ms="10000", retention_ms="100000") as log:
+        once(path, clock, store)
+        stopped = {"remote.log.copy.disable": True, "local.retention.ms": -2}
+        log.alter_topic("t", config=stopped)
+        grow(log, clock, 10)
+        kept = bases(path)
+        report = once(path, clock, store)
+        assert not report.uploaded
+        assert bases(path) == kept  # local retention is that of the whole again
+        check(path, log, clock, store)
+        clock.advance(HOUR)
+        for _ in range(3):
+            once(path, clock, store)
+        assert log.offsets("t")[0] == (40, 40)
+        assert not store.bucket.names()
+        check(path, log, clock, store)
+
+
+def test_registered_readers_hold_the_whole_not_the_local_segments(
+    path: str, clock: ManualClock, store: FaultStore
+) -> None:
+    config = {"local_retention_bytes": "0", "retention_ms": "1000"}
+    with filled(path, clock, 30, **config, retention_respect_readers="true") as log:
+        log.commit_offsets("g", {"t": {0: 10}})
+        clock.advance(HOUR)
+        once(path, clock, store)
+        once(path, clock, store)
+        start = log.offsets("t")[0][0]
+        assert 0 < start <= 10
+        assert bases(path)[0] > 10
+        check(path, log, clock, store)
+
+
+# --- what goes wrong ----------------------------------------------------------------------------
+
+
+def test_a_damaged_segment_stays_here(path: str, clock: ManualClock, store: FaultStore) -> None:
+    with filled(path, clock, 30, local_retention_bytes="0") as log:
+        second = bases(path)[1]
+        file = Path(path, "t-0", f"{second:020d}.log")
+        raw = bytearray(file.read_bytes())
+        raw[-1] ^= 1
+        file.write_bytes(raw)
+        report = once(path, clock, store)
+        assert any("crc" in e for e in report.errors)
+        assert second not in [s.base for s in copies(log, clock)]
+        assert bases(path)[0] == second  # what is behind it stays, too
+        assert not [n for n in store.bucket.names() if f"/{second:020d}" in n]
+
+
+def test_leftovers_go_once_they_are_old(path: str, clock: ManualClock, store: FaultStore) -> None:
+    with filled(path, clock, 12) as log:
+        once(path, clock, store)
+        prefix = f"t-0-{log.topic('t').id}/"
+        others = [f"t-0-{'B' * 22}/{0:020d}-{'A' * 22}.log", f"{prefix}notes.txt", "readme"]
+        mine = f"{prefix}{0:020d}-{'A' * 22}.log"
+        for name in (*others, mine):
+            store.put(name, b"x")
+        assert not once(path, clock, store).orphans
+        clock.advance(HOUR)
+        plan = once(path, clock, store, dry_run=True)
+        assert plan.orphans == [mine]
+        assert mine in store.bucket.objects
+        assert once(path, clock, store).orphans == [mine]
+        assert set(others) <= set(store.bucket.names())
+        assert mine not in store.bucket.names()
+        store.delete(others)
+        check(path, log, clock, store)
+
+
+def test_lost_objects_are_copied_again_while_they_can_be(
+    path: str, clock: ManualClock, store: FaultStore
+) -> None:
+    with filled(path, clock, 30, local_retention_bytes="1000") as log:
+        once(path, clock, store)
+        local = [s for s in copies(log, clock) if s.base >= bases(path)[0]]
+        far = [s for s in copies(log, clock) if s.end < bases(path)[0]]
+        store.delete([log_object(local[0])])
+        report = once(path, clock, store)
+        assert [u.base for u in report.uploaded] == [local[0].base]
+        check(path, log, clock, store)
+        raw = store.get(manifest_object(far[0]))
+        store.delete([manifest_object(far[0])])
+        report = once(path, clock, store)
+        assert any("restore both" in e for e in report.errors)
+        assert far[0].id in [s.id for s in copies(log, clock)]
+        store.put(manifest_object(far[0]), raw)
+        assert not once(path, clock, store).errors
+        check(path, log, clock, store)
+
+
+def test_lost_metadata_comes_back_from_the_bucket(
+    path: str, clock: ManualClock, store: FaultStore
+) -> None:
+    """However it was lost: nothing is copied twice, and nothing that is the only copy is swept."""
+    with filled(path, clock, 30, local_retention_bytes="500") as log:
+        once(path, clock, store)
+        before = sorted((s.base, s.id) for s in copies(log, clock))
+        from sparklog.log.admin import drop_topic
+
+        drop_topic(log.session, REMOTE_METADATA)
+        clock.advance(7 * HOUR)
+        report = once(path, clock, store)
+        assert not report.uploaded
+        assert sorted((s.base, s.id) for s in copies(log, clock)) == before
+        check(path, log, clock, store)
+
+
+def test_rebuild(path: str, clock: ManualClock, store: FaultStore) -> None:
+    with filled(path, clock, 30, local_retention_bytes="500") as log:
+        once(path, clock, store)
+        before = sorted((s.base, s.id) for s in copies(log, clock))
+    file = next(Path(path, f"{REMOTE_METADATA}-0").glob("*.log"))
+    raw = bytearray(file.read_bytes())
+    raw[70] ^= 1
+    file.write_bytes(raw)
+    report = once(path, clock, store)
+    assert any("rebuild(path)" in e for e in report.errors)
+    found = rebuild(path, store=store, clock=clock)
+    assert len(found.manifests) == len(before)
+    with sparklog.open(path, "rw", clock=clock) as log:
+        assert sorted((s.base, s.id) for s in copies(log, clock)) == before
+        assert not once(path, clock, store).errors
+        check(path, log, clock, store)
+    with pytest.raises(InvalidRequestError, match="no remote storage"):
+        rebuild(Path(path).parent / "other", clock=clock)
+
+
+def test_another_url_needs_the_copies(path: str, clock: ManualClock, store: FaultStore) -> None:
+    with filled(path, clock, 30):
+        once(path, clock, store)
+        other = FaultStore(clock=clock)
+        moved = "memory://other"
+        report = once(path, clock, other, remote=moved)
+        assert any(URL in e and "copy its objects there first" in e for e in report.errors)
+        other.bucket.objects.update(store.bucket.objects)
+        assert not once(path, clock, other, remote=moved).errors
+        assert read_settings(LOCAL, path).url == moved  # type: ignore[union-attr]
+
+
+def test_a_bad_url_or_package_is_told_at_once(path: str, clock: ManualClock) -> None:
+    with pytest.raises(InvalidRequestError, match="credentials"):
+        Service(path, remote="s3://key:secret@bucket/x")
+    with filled(path, clock, 1), pytest.raises(InvalidRequestError, match="pip install"):
+        Service(path, remote="abfs://container/x", clock=clock).run_once()
+    assert read_settings(LOCAL, path) is None
+
+
+def test_encrypted(path: str, clock: ManualClock, store: FaultStore) -> None:
+    ring = Keyring({"k": bytes(range(32))}, "k")
+    with filled(path, clock, 12):
+        report = once(path, clock, store, keyring=ring)
+        assert not report.errors
+        assert all(m.encryption["key_id"] == "k" for m, _ in manifests(store))
+        assert all(u.stored_bytes > u.bytes for u in report.uploaded)
+
+
+# --- who takes over -----------------------------------------------------------------------------
+
+
+def test_begun_copies_go_on_under_their_names(
+    path: str, clock: ManualClock, store: FaultStore
+) -> None:
+    with filled(path, clock, 12) as log:
+        store.down(60_000)
+        report = once(path, clock, store, options={"service.remote.sweep.interval.ms": "-1"})
+        assert report.errors
+        begun = {s.id: s.state for s in copies(log, clock)}
+        assert set(begun.values()) == {SegmentState.COPY_STARTED}
+        clock.advance(HOUR)
+        report = once(path, clock, store)
+        assert set(begun) <= {s.id for s in copies(log, clock)}
+        assert len(report.uploaded) == len(bases(path)) - 1
+        check(path, log, clock, store)
+
+
+def test_begun_copies_of_what_is_gone_are_removed(
+    path: str, clock: ManualClock, store: FaultStore
+) -> None:
+    with filled(path, clock, 12) as log:
+        store.down(60_000)
+        once(path, clock, store, options={"service.remote.sweep.interval.ms": "-1"})
+        assert copies(log, clock)
+        clock.advance(HOUR)
+        log.delete_records("t", {0: -1})
+        once(path, clock, store)
+        assert not copies(log, clock)
+        check(path, log, clock, store)
+
+
+class Usurped:
+    """A lease that breaks at its `number`th look; from then on nothing may be done any more."""
+
+    def __init__(self, running: Service, home: str, store: FaultStore, number: int) -> None:
+        assert running._leading() is not None
+        assert running._lease is not None
+        self.looks, self._number, self._home, self._store = 0, number, home, store
+        self._real = running._lease.check
+        self._log = running._log
+        self.before: object = None
+        running._lease.check = self.check  # type: ignore[method-assign]
+
+    def done(self) -> object:
+        assert self._log is not None
+        return list(self._store.effects), self._log.commits().num_rows
+
+    def check(self) -> None:
+        self.looks += 1
+        if self.looks == self._number:  # where locks break, another writes itself into the file
+            Path(self._home, "sparklog.service").write_text('{"token": "other"}')
+            self.before = self.done()
+        self._real()
+
+
+def test_a_service_that_lost_its_lease_touches_nothing(path: str, clock: ManualClock) -> None:
+    """At any look at the lease: whatever it had in hand stays as it is."""
+    for number in range(1, 100, 5):
+        home, bucket = f"{path}-{number}", FaultStore(clock=clock)
+        with filled(home, clock, 9, local_retention_bytes="0", retention_ms="5000") as log:
+            once(home, clock, bucket)
+            grow(log, clock, 4)
+            with sustained(service(home, clock, bucket)) as running:
+                lease = Usurped(running, home, bucket, number)
+                report = running.run_once()
+                if lease.looks < number:
+                    assert not report.errors
+                    assert number > 10
+                    return
+                assert "taken over" in report.standing_by
+                assert lease.done() == lease.before
+    raise AssertionError("a round looked at the lease more than 100 times")
+
+
+def test_it_runs_in_its_own_thread(path: str, clock: ManualClock, store: FaultStore) -> None:
+    import time
+
+    with filled(path, clock, 12, local_retention_bytes="0") as log:
+        options = {"log.initial.task.delay.ms": "0"}
+        with service(path, clock, store, options=options):
+            for _ in range(200):
+                if len(copies(log, clock)) >= len(bases(path)) - 1 and copies(log, clock):
+                    break
+                time.sleep(0.05)
+        check(path, log, clock, store)
+
+
+def test_errors_of_the_store_are_retriable(path: str, store: FaultStore) -> None:
+    store.down(HOUR)
+    with pytest.raises(StorageUnavailableError):
+        store.put("x", b"")
