@@ -232,7 +232,10 @@ class TopicConfig:
         doc="Kept for a broker that adopts the topic; without effect here.",
     )
     remote_storage_enable: bool = option(
-        "remote.storage.enable", False, doc="Whether closed segments are tiered to remote storage."
+        "remote.storage.enable",
+        False,
+        doc="Whether closed segments are copied to remote storage. Of a compacted topic, too; its "
+        "local segments stay.",
     )
     remote_log_copy_disable: bool = option(
         "remote.log.copy.disable", False, doc="Stop copying; what is remote stays readable."
@@ -281,11 +284,6 @@ class TopicConfig:
             )
         _check_local("ms", self.local_retention_ms, self.retention_ms)
         _check_local("bytes", self.local_retention_bytes, self.retention_bytes)
-        if self.remote_storage_enable and self.compact:
-            raise InvalidRequestError(
-                "remote.storage.enable=true: want cleanup.policy=delete, for a compacted topic "
-                "can't be tiered"
-            )
 
     @classmethod
     def parse(cls, values: Mapping[str, object], *, base: Self | None = None) -> Self:

@@ -36,8 +36,8 @@ def offsets_for_times(
 
     As Kafka's ListOffsets: the first segment that reaches the time answers. -1 is the end, -2
     the log start, -3 the first record with the greatest timestamp, -4 the first that is local
-    (None if none is), -5 the last that has a remote copy (None if none has). Cost: two index look-ups and a
-    scan of at most index.interval.bytes of batches a partition.
+    (None if none is), -5 the last that has a remote copy (None if none has). Cost: two index
+    look-ups and a scan of at most index.interval.bytes of batches a partition.
     """
     answer: dict[int, int | None] = {}
     for partition, timestamp in when.items():

@@ -8,7 +8,7 @@ Source: KafkaSourceProvider (spark-sql-kafka-0-10), which checks the same things
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sparklog.configdef import Key, keys_of, option, read
@@ -189,7 +189,7 @@ class SourceOptions:
         doc="Own: JSON with fsspec's options for remote storage, endpoint_url and the like. Better "
         "leave credentials to the environment of driver and executors: plans may show options.",
     )
-    remote: RemoteOptions = RemoteOptions()
+    remote: RemoteOptions = field(default_factory=RemoteOptions)
 
     @property
     def split_bytes(self) -> int | None:

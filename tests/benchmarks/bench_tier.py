@@ -4,6 +4,7 @@ python -m tests.benchmarks tier [--megabytes N]
 """
 
 import argparse
+import itertools
 import os
 import random
 import shutil
@@ -63,7 +64,7 @@ def jobs(path: Path) -> list[CopyJob]:
         topic_id = log.topic("t").id
     bases = segment_bases(LOCAL, directory)
     made = []
-    for base, end in zip(bases, bases[1:], strict=False):
+    for base, end in itertools.pairwise(bases):
         size = LOCAL.size(f"{directory}/{base:020d}.log")
         segment = RemoteSegment(
             topic="t", topic_id=topic_id, partition=0, id=new_segment_id(), base=base, end=end,

@@ -13,13 +13,18 @@ import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.fs import LOCAL
+from sparklog.log.log import Log
 from sparklog.log.topics import REMOTE_METADATA
 from sparklog.service import Service, verify
 from sparklog.service.report import Report
 from sparklog.testing.faultstore import FaultStore
+from sparklog.tiered.archive import ArchiveFileSystem
+from sparklog.tiered.cache import BlockCache
 from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.layout import parse_log_start
 from sparklog.tiered.manifest import log_object, manifest_object
 from sparklog.tiered.metadata import MetadataFollower
+from sparklog.tiered.opened import RemoteObjects
 from sparklog.tiered.rebuilding import rebuild
 from sparklog.tiered.segments import RemoteSegment, SegmentState
 from sparklog.tiered.settings import read_settings
@@ -72,7 +77,8 @@ def check(path: str, log: sparklog.Log, clock: ManualClock, store: FaultStore) -
     """Every offset from the log start on can be read; the bucket is what the metadata says."""
     readable(log, clock, store)
     expected = {name for s in copies(log, clock) for name in (manifest_object(s), log_object(s))}
-    assert set(store.bucket.names()) == expected
+    held = {name for name in store.bucket.names() if not name.endswith(".log-start")}
+    assert held == expected
     assert verify(path).ok
 
 
@@ -266,6 +272,11 @@ def test_records_deleted_by_hand_go_there_too(
         assert report.removed
         assert all(r.end <= 14 for r in report.removed)
         assert min(s.end for s in copies(log, clock)) > 14
+        starts = [name for name in store.bucket.names() if name.endswith(".log-start")]
+        assert [parse_log_start(name.rpartition("/")[2]) for name in starts] == [14]
+        with Log(URL, fs=ArchiveFileSystem(URL, RemoteObjects(lambda: store, BlockCache(0)))) as a:
+            assert a.offsets("t")[0][0] == 14
+            assert a.read("t").read_all()["offset"][0].as_py() == 14
         check(path, log, clock, store)
 
 

@@ -1,5 +1,7 @@
 """Encrypted segments: read through the key ring, and not without it; blocks stay sealed on disk."""
 
+import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +18,14 @@ from sparklog.tiered.segments import RemoteSegment, SegmentState, new_segment_id
 from sparklog.tiered.target import open_store
 from tests.service.logs import SMALL, T0, fill
 
-RING = '{"current": "b", "keys": {"a": "%s", "b": "%s"}}' % ("A" * 43 + "=", "B" * 43 + "=")
+KEYS = {"a": "A" * 43 + "=", "b": "B" * 42 + "A="}
 
 
 @pytest.fixture
 def made(tmp_path: Path) -> tuple[Path, Path, Path]:
     """(log, archive, key ring): partition t-0, sealed under key b."""
     path, ring = tmp_path / "log", tmp_path / "ring.json"
-    ring.write_text(RING.replace("BBB=", "BBA="))
+    ring.write_text(json.dumps({"current": "b", "keys": KEYS}))
     with sparklog.open(path, "rw") as log:
         log.create_topic("t", config=SMALL)
         fill(log, "t", 0, 30)
@@ -32,7 +34,7 @@ def made(tmp_path: Path) -> tuple[Path, Path, Path]:
     copier = Copier(LOCAL, store, system_clock, keyring=Keyring.load(str(ring)))
     directory = str(path / "t-0")
     bases = segment_bases(LOCAL, directory)
-    for base, end in zip(bases, bases[1:], strict=False):
+    for base, end in itertools.pairwise(bases):
         segment = RemoteSegment(
             topic="t", topic_id=topic_id, partition=0, id=new_segment_id(), base=base, end=end,
             max_timestamp=T0 + 500 * end - 1000, size=LOCAL.size(f"{directory}/{base:020d}.log"),
@@ -68,7 +70,7 @@ def test_without_it_the_error_names_the_key(made: tuple[Path, Path, Path], tmp_p
     _, bucket, ring = made
     with sparklog.open(bucket) as archive:
         assert list(archive.topics()) == ["t"]
-        with pytest.raises(InvalidRequestError, match="'b'.*remote.keyring"):
+        with pytest.raises(InvalidRequestError, match=r"'b'.*remote\.keyring"):
             archive.read("t").read_all()
     wrong = tmp_path / "wrong.json"
     wrong.write_text(ring.read_text().replace("A" * 20, "C" * 20).replace("B" * 20, "D" * 20))
