@@ -18,6 +18,7 @@ from sparklog.log.guard import (
 )
 from sparklog.log.ledger import LEDGER, ledger_bases
 from sparklog.log.session import Session
+from sparklog.log.snapshots import is_whole
 from sparklog.log.state import LogState
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -51,10 +52,10 @@ def _is_whole(session: Session) -> bool:
 
 
 def _is_closed(session: Session, topic: str, partition: int) -> bool:
-    """Tell whether nothing came since a clean close, whose last act is the snapshot at the end."""
+    """Tell whether nothing came since a clean close, which left the snapshot at the end, whole."""
     end = session.state.ends[topic, partition]
     path = os.path.join(session.partition_path(topic, partition), snapshot_name(end))
-    return end > 0 and session.fs.exists(path)
+    return end > 0 and is_whole(session.fs, path)
 
 
 def _leave_clean(session: Session) -> None:

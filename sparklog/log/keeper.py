@@ -19,6 +19,7 @@ from sparklog.fs import File, FileSystem
 from sparklog.log.producers import ProducerState, ReadMarker, has_producers, no_markers
 from sparklog.log.snapshots import (
     floor_of,
+    is_whole,
     load_producers,
     marker_reader,
     snapshot_offsets,
@@ -105,6 +106,8 @@ class ProducerKeeper:
         """Write the state at the log's end, unless it is on disk already; the caller syncs."""
         names = self._fs.listdir(self._path)
         known = [offset for offset in snapshot_offsets(names) if offset <= end]
+        if end in known and not is_whole(self._fs, joined(self._path, snapshot_name(end))):
+            known.remove(end)  # who wrote it was killed
         if end <= max([start, bases_of(names)[0], *known]):
             return None
         return write_snapshot(self._fs, self._path, self.at(end, start))

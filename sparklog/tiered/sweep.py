@@ -95,9 +95,7 @@ def _whose(one: StoredObject, directory: Directory) -> tuple[str, bool]:
     return ("" if log is None else log[1]), False
 
 
-def _is_old_start(
-    one: StoredObject, directory: Directory, copies: Iterable[RemoteSegment]
-) -> bool:
+def _is_old_start(one: StoredObject, directory: Directory, copies: Iterable[RemoteSegment]) -> bool:
     """Tell whether it marks a log start that lies within no copy, so that it says nothing."""
     start = parse_log_start(one.name.removeprefix(directory.prefix))
     return start is not None and not any(s.base < start < s.end for s in copies)

@@ -242,3 +242,15 @@ def test_flush_none_then_commit_and_drop(tmp_path: Path) -> None:
         log.append("t", ONE)
     with sparklog.open(tmp_path / "l", "rw") as log:
         assert len(values(log)) == 3
+
+
+def test_a_snapshot_that_a_kill_left_torn_is_made_anew_at_the_next_close(tmp_path: Path) -> None:
+    """A close that is killed leaves the snapshot at the log's end empty; nothing comes after it."""
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        log.create_topic("t")
+        log.append("t", pa.table({"value": [b"a", b"b"]}))
+    snapshot = tmp_path / "log" / "t-0" / f"{2:020d}.snapshot"
+    whole = snapshot.read_bytes()
+    with sparklog.open(tmp_path / "log", "rw"):
+        snapshot.write_bytes(b"")
+    assert snapshot.read_bytes() == whole

@@ -23,12 +23,12 @@ from sparklog.tiered.cache import BlockCache
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout import parse_log_start
 from sparklog.tiered.manifest import log_object, manifest_object
-from sparklog.tiered.metadata import MetadataFollower
 from sparklog.tiered.opened import RemoteObjects
 from sparklog.tiered.rebuilding import rebuild
-from sparklog.tiered.segments import RemoteSegment, SegmentState
+from sparklog.tiered.segments import SegmentState
 from sparklog.tiered.settings import read_settings
 from tests.tiered.logs import filled, grow, manifests
+from tests.tiered.reading import copies_of as copies
 from tests.tiered.reading import readable
 
 URL = "memory://bucket"
@@ -56,12 +56,6 @@ def service(path: str, clock: ManualClock, store: FaultStore, **given: Any) -> S
 def once(path: str, clock: ManualClock, store: FaultStore, **given: Any) -> Report:
     dry_run = given.pop("dry_run", False)
     return service(path, clock, store, **given).run_once(dry_run=dry_run)
-
-
-def copies(log: sparklog.Log, clock: ManualClock) -> list[RemoteSegment]:
-    catalog = MetadataFollower(log.view, clock).catch_up()
-    keys = catalog.keys()
-    return [s for key in keys for s in catalog.all(key)]
 
 
 def local_starts(log: sparklog.Log) -> dict[tuple[str, int], int]:

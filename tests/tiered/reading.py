@@ -4,51 +4,73 @@ from __future__ import annotations
 
 import sparklog
 from sparklog.clock import Clock
+from sparklog.format.records import Decoder
 from sparklog.format.scan import scan
 from sparklog.fs import read_bytes
-from sparklog.log.log import Log
 from sparklog.log.walk import joined, segment_bases
+from sparklog.tiered.catalog import Catalog
 from sparklog.tiered.manifest import log_object, manifest_object, parse
 from sparklog.tiered.metadata import MetadataFollower
+from sparklog.tiered.segments import RemoteSegment
 from sparklog.tiered.store import Store
 
-
-def held(raw: bytes, path: str) -> set[int]:
-    """The offsets of the whole, valid batches of a segment's log."""
-    found: set[int] = set()
-    for row in scan(raw, path=path).table:
-        found |= set(range(int(row["base_offset"]), int(row["last_offset"]) + 1))
-    return found
+Records = dict[int, bytes]
 
 
-def readable(log: sparklog.Log | Log, clock: Clock, store: Store) -> None:
-    """Assert that no committed offset from the log start on is missing in both tiers.
+def records(raw: bytes, path: str) -> Records:
+    """The records of the whole, valid batches of a segment's log."""
+    found = scan(raw, path=path)
+    decoder = Decoder(["offset", "value"])
+    decoder.add_many(raw, found.table, path=path)
+    rows = decoder.finish()
+    pairs = zip(rows.column("offset").to_pylist(), rows.column("value").to_pylist(), strict=True)
+    return dict(pairs)
 
-    Copies count by what the metadata says, and their objects must say the same.
+
+def catalog_of(log: sparklog.Log, clock: Clock) -> Catalog:
+    return MetadataFollower(log.view, clock).catch_up()
+
+
+def copies_of(log: sparklog.Log, clock: Clock) -> list[RemoteSegment]:
+    """All copies in any state."""
+    catalog = catalog_of(log, clock)
+    keys = catalog.keys()
+    return [s for key in keys for s in catalog.all(key)]
+
+
+def readable(log: sparklog.Log, clock: Clock, store: Store) -> dict[tuple[str, int], Records]:
+    """Return all records from the log starts on; fails if an offset is missing in both tiers.
+
+    Copies count by what the metadata says, their objects must say the same, and what both tiers
+    hold must be the same.
     """
-    session, view = log.session, log.view
-    fs, catalog = session.fs, MetadataFollower(view, clock).catch_up()
+    fs, catalog, found = log.session.fs, catalog_of(log, clock), {}
     for name, topic in log.topics().items():
         for p, directory in topic.dirs.items():
             start, end = log.offsets(name)[p]
-            offsets: set[int] = set()
+            local: Records = {}
             for base in segment_bases(fs, directory):
                 path = joined(directory, f"{base:020d}.log")
-                offsets |= held(read_bytes(fs, path), path)
-            local = set(offsets)
+                local |= records(read_bytes(fs, path), path)
+            whole = dict(local)
             for segment in catalog.readable((topic.id, p)):
-                if segment.end <= start:
-                    continue
-                manifest, _ = parse(store.get(manifest_object(segment)), path="m")
-                assert manifest.segment.base == segment.base
-                raw = store.get(log_object(segment))
-                assert len(raw) == manifest.stored_size
-                got = set(range(segment.base, segment.end))
-                if manifest.encryption is None:
-                    assert held(raw, "copy") == got
-                offsets |= got
-            missing = set(range(start, end)) - offsets
+                if segment.end > start:
+                    for offset, value in _copied(store, segment).items():
+                        assert whole.setdefault(offset, value) == value, offset
+            missing = set(range(start, end)) - whole.keys()
             assert not missing, f"{name}-{p}: {sorted(missing)} of [{start}, {end})"
-            with session.locked():
-                local_start = session.state.local_start(name, p)
-            assert set(range(local_start, end)) <= local
+            with log.session.locked():
+                local_start = log.session.state.local_start(name, p)
+            assert set(range(local_start, end)) <= local.keys()
+            found[name, p] = {offset: whole[offset] for offset in range(start, end)}
+    return found
+
+
+def _copied(store: Store, segment: RemoteSegment) -> Records:
+    manifest, _ = parse(store.get(manifest_object(segment)), path="m")
+    assert (manifest.segment.base, manifest.segment.end) == (segment.base, segment.end)
+    raw = store.get(log_object(segment))
+    assert len(raw) == manifest.stored_size
+    held = records(raw, "copy")
+    assert sorted(held) == list(range(segment.base, segment.end))
+    return held

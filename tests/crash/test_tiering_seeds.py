@@ -1,0 +1,218 @@
+"""Seeded lives of a tiered log: a bad network, crashes of the service, power cuts, an hour down.
+
+After each step everything committed from the log start on is readable, in local files or in
+finished copies; at the end a service on a good network leaves nothing over. A seed that fails is
+printed and replays: pytest tests/crash/test_tiering_seeds.py -k 'seed17'.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from typing import Any
+
+import pytest
+
+import sparklog
+from sparklog.clock import ManualClock
+from sparklog.errors import StorageUnavailableError
+from sparklog.service import Service, verify
+from sparklog.testing.crashfs import CrashFS
+from sparklog.testing.faults import SimulatedKill
+from sparklog.testing.faultstore import SOME_FAULTS, Bucket, FaultStore
+from sparklog.tiered.manifest import log_object, manifest_object
+from sparklog.tiered.sweep import UPLOAD_MS
+from tests.tiered.logs import TIERED, grow, rows, value
+from tests.tiered.reading import copies_of, readable
+
+ROOT = "/log"
+OPTIONS = {
+    "remote.log.manager.copier.thread.pool.size": "1",
+    "num.recovery.threads.per.data.dir": "1",
+    "lock.timeout.ms": "2000",
+}
+HOUR = 3_600_000
+CONFIGS: list[dict[str, str]] = [
+    {"local.retention.bytes": "400"},
+    {"local.retention.bytes": "0", "retention.bytes": "2500"},
+    {"local.retention.ms": "8000", "retention.ms": "40000"},
+    {},
+]
+
+
+class Life:
+    """One log, its bucket, and what was committed to it: {(topic id, partition): values}."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.clock = ManualClock()
+        self.fs = CrashFS(clock=self.clock)
+        self.bucket = Bucket()
+        self.store = self.reopened()
+        self.log = self.opened()
+        self.wrote: dict[tuple[str, int], list[bytes]] = {}
+        self.starts: dict[tuple[str, int], int] = {}
+        self.bases: dict[tuple[str, int], int] = {}
+        self.history: list[str] = []
+        self.create("t")
+
+    def reopened(self) -> FaultStore:
+        faults = SOME_FAULTS if self.rng.random() < 0.8 else None
+        given: dict[str, Any] = {} if faults is None else {"faults": faults}
+        seed = self.rng.randrange(2**30)
+        return FaultStore(self.bucket, self.clock, seed=seed, part_bytes=256, **given)
+
+    def opened(self) -> sparklog.Log:
+        return sparklog.open(ROOT, "rw", fs=self.fs, clock=self.clock, options=OPTIONS_LOG)
+
+    def service(self, store: FaultStore) -> Service:
+        return Service(
+            ROOT, remote="fault://bucket", options=OPTIONS, fs=self.fs, clock=self.clock,
+            opening=lambda url, options: store,
+        )  # fmt: skip
+
+    # --- steps --------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        act = self.rng.choices(
+            [self.append, self.round, self.crash, self.down, self.wait, self.cut_start,
+             self.remake, self.configure, self.close],
+            [40, 20, 18, 3, 6, 4, 1, 4, 4],
+        )[0]  # fmt: skip
+        self.history.append(act.__name__)
+        act()
+        self.check()
+
+    def append(self) -> None:
+        topic = self.topic()
+        for _ in range(self.rng.randint(1, 4)):
+            p = self.rng.randrange(2)
+            key = self.log.topic(topic).id, p
+            number = self.rng.randrange(10_000)
+            self.log.append(topic, rows([number], self.clock()), partition=p)
+            self.wrote[key].append(value(number))
+            self.clock.advance(1000)
+
+    def round(self) -> None:
+        self.service(self.store).run_once()  # a bad network is in its report
+
+    def crash(self) -> None:
+        """Kill the service at some effect, of its own or of the bucket; or cut the power there."""
+        machine, number = self.fs, self.rng.randint(1, 120)
+        if self.rng.random() < 0.4:
+            self.store.crash_at(self.rng.randint(1, 12), after=self.rng.random() < 0.5)
+            number = 10**9
+        other = self.fs
+
+        def strike(call: Any) -> None:
+            nonlocal number
+            number -= 1
+            if not number:
+                machine.kill()
+                machine.check_alive()
+
+        other.on_call = strike
+        with contextlib.suppress(SimulatedKill):
+            self.service(self.store).run_once()
+        other.on_call = None
+        if self.rng.random() < 0.5:
+            self.fs = machine.kill_clone()
+        else:
+            self.fs = machine.crash_clone(self.rng)
+        self.fs.disk.clock = self.clock
+        self.store = self.reopened()
+        self.log = self.opened()
+
+    def down(self) -> None:
+        self.store.down(self.rng.choice([1000, 60_000, HOUR]))
+
+    def wait(self) -> None:
+        self.clock.advance(self.rng.choice([1000, 10_000, 60_000, 2 * HOUR]))
+
+    def cut_start(self) -> None:
+        topic = self.topic()
+        p = self.rng.randrange(2)
+        start, end = self.log.offsets(topic)[p]
+        self.log.delete_records(topic, {p: self.rng.randint(start, end)})
+
+    def remake(self) -> None:
+        topic = self.topic()
+        self.log.delete_topic(topic)
+        self.create(topic)
+
+    def configure(self) -> None:
+        config: dict[str, Any] = dict.fromkeys(
+            ("local.retention.bytes", "local.retention.ms", "retention.bytes")
+        )
+        config |= {"retention.ms": "-1"} | self.rng.choice(CONFIGS)
+        self.log.alter_topic(self.topic(), config=config)
+
+    def close(self) -> None:
+        self.log.close()
+        assert verify(ROOT, fs=self.fs, clock=self.clock).ok
+        self.log = self.opened()
+
+    # --- what must hold -------------------------------------------------------------------------
+
+    def topic(self) -> str:
+        return self.rng.choice(sorted(self.log.topics()))
+
+    def create(self, name: str) -> None:
+        made = self.log.create_topic(name, 2, config=TIERED | self.rng.choice(CONFIGS))
+        for p, (start, _) in self.log.offsets(name).items():
+            self.wrote[made.id, p], self.bases[made.id, p] = [], start
+
+    def check(self, *, quiet: bool = True) -> None:
+        good = FaultStore(self.bucket, self.clock)  # a look at what is there, without a network
+        ids = {name: info.id for name, info in self.log.topics().items()}
+        for (topic, p), found in readable(self.log, self.clock, good).items():
+            key = ids[topic], p
+            base, wrote = self.bases[key], self.wrote[key]
+            start, end = self.log.offsets(topic)[p]
+            assert end == base + len(wrote)
+            assert start >= self.starts.get(key, 0)
+            self.starts[key] = start
+            assert found == {n: wrote[n - base] for n in range(start, end)}
+
+    def finish(self) -> None:
+        """A good network, and time: nothing is left over, and the log closes clean."""
+        self.history.append("finish")
+        good = FaultStore(self.bucket, self.clock)
+        for _ in range(3):
+            self.clock.advance(UPLOAD_MS // 2 + 1)
+            report = self.service(good).run_once()
+            assert not report.errors, report.errors
+        self.check()
+        copies = copies_of(self.log, self.clock)
+        expected = {n for s in copies for n in (manifest_object(s), log_object(s))}
+        assert set(self.bucket.names()) == expected
+        assert not self.bucket.uploads
+        grow(self.log, self.clock, 1)
+        self.log.close()
+        assert verify(ROOT, fs=self.fs, clock=self.clock).ok
+
+
+OPTIONS_LOG = {k: v for k, v in OPTIONS.items() if not k.startswith("remote.")}
+
+
+def live(seed: int, steps: int) -> None:
+    life = Life(seed)
+    try:
+        for _ in range(steps):
+            life.step()
+        life.finish()
+    except (Exception, StorageUnavailableError) as error:
+        error.add_note(f"seed {seed}, after {life.history}")
+        raise
+
+
+@pytest.mark.parametrize("seed", range(12), ids=lambda n: f"seed{n}")
+def test_a_life(seed: int) -> None:
+    live(seed, 40)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(20), ids=lambda n: f"block{n}")
+def test_many_lives(block: int) -> None:
+    for seed in range(1000 + block * 25, 1025 + block * 25):
+        live(seed, 60)

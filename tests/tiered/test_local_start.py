@@ -1,0 +1,201 @@
+"""Local segments that begin above the log start: whoever loads, recovers or checks such a log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sparklog
+from sparklog.clock import ManualClock
+from sparklog.errors import DataCorruptionError, UnsupportedVersionError
+from sparklog.log import state as states
+from sparklog.log.ledger import Ledger, ledger_bases
+from sparklog.log.retention import Terms, Tier
+from sparklog.log.retiring import delete_due, raise_starts
+from sparklog.log.state import LogState
+from sparklog.service import verify
+from sparklog.testing.crashfs import CrashFS
+from tests.tiered.logs import TIERED, filled, grow, value
+
+ROOT = "/log"
+ALL = Terms(tier=Tier(((0, 10**9),)))
+
+
+def shorten(log: sparklog.Log, clock: ManualClock) -> int:
+    """Take the older local segments away as if they had copies; returns the local start."""
+    done = delete_due(log.session, {("t", 0): ALL}, now_ms=clock(), budget_ms=1000)
+    (due,) = done.taken.values()
+    assert due.local
+    assert 0 < due.log_start < log.offsets("t")[0][1]
+    return due.log_start
+
+
+def local_start(log: sparklog.Log) -> int:
+    with log.session.locked():
+        return log.session.state.local_start("t", 0)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+def test_the_log_start_stays(path: Path, clock: ManualClock) -> None:
+    with filled(path, clock, 30, local_retention_bytes="800") as log:
+        start = shorten(log, clock)
+        assert log.offsets("t")[0] == (0, 30)
+        grow(log, clock, 3)
+    assert verify(path).ok
+    with sparklog.open(path, "rw", clock=clock) as log:
+        assert log.session.state.epoch == 0  # not taken for a broker's
+        assert local_start(log) == start
+        assert log.offsets("t")[0] == (0, 33)
+
+
+def test_a_log_start_above_it_takes_its_place(path: Path, clock: ManualClock) -> None:
+    with filled(path, clock, 30, local_retention_bytes="800") as log:
+        start = shorten(log, clock)
+        assert raise_starts(log.session, {("t", 0): start - 1, ("t", 7): 5}) == {
+            ("t", 0): start - 1
+        }
+        assert local_start(log) == start
+        log.delete_records("t", {0: start + 1})
+        assert local_start(log) == start + 1
+        with log.session.locked():
+            assert not log.session.state.local_starts
+        assert raise_starts(log.session, {("t", 0): 99, ("gone", 0): 1}) == {}
+    assert verify(path).ok
+
+
+def test_it_is_in_the_snapshots_of_the_ledger(
+    path: Path, clock: ManualClock, monkeypatch: Any
+) -> None:
+    with filled(path, clock, 30, local_retention_bytes="800") as log:
+        start = shorten(log, clock)
+        monkeypatch.setattr(Ledger, "wants_snapshot", property(lambda x: x.log.state.size >= 600))
+        grow(log, clock, 8)
+        assert len(ledger_bases(log.session.fs, str(path))) > 2
+    with sparklog.open(path, "rw", clock=clock) as log:
+        assert local_start(log) == start
+    assert verify(path).ok
+
+
+def test_state_keeps_it_through_its_own_snapshot() -> None:
+    state = LogState()
+    topic = {"id": "A" * 22, "config": {}, "dirs": {"0": 0}}
+    for record in (
+        {"kind": "topic", "topic": "t", "bases": {"0": 0}, **topic},
+        {"kind": "append", "ends": {"t": {"0": [0, 50]}}},
+        {"kind": "start", "starts": {}, "local": {"t": {"0": 20}}, "v": 2},
+    ):
+        state.apply(record)
+    again = LogState()
+    again.apply(json.loads(json.dumps(state.snapshot())))
+    assert again.local_starts == state.local_starts == {("t", 0): 20}
+    again.apply({"kind": "start", "starts": {"t": {"0": 20}}})
+    assert not again.local_starts
+    state.apply({"kind": "drop", "topic": "t", "id": "A" * 22})
+    assert not state.local_starts
+
+
+def test_an_older_sparklog_says_that_it_is_too_old(monkeypatch: Any) -> None:
+    """It would take the missing segments for damage."""
+    record = {"kind": "start", "starts": {}, **states.local_to_json({("t", 0): 5})}
+    monkeypatch.setattr(states, "TIERED_VERSION", 1)
+    with pytest.raises(UnsupportedVersionError, match="format version 2"):
+        LogState().apply(record)
+
+
+def test_after_a_power_cut_segments_are_missed_from_the_local_start_on(clock: ManualClock) -> None:
+    """FULL recovery accepts what is remote, and nothing else."""
+    fs = CrashFS(clock=clock)
+    log = filled(ROOT, clock, 30, fs=fs, local_retention_bytes="800")
+    start = shorten(log, clock)
+    for mode in ("strict", "all"):
+        cut = fs.crash_clone(mode=mode)
+        with sparklog.open(ROOT, "rw", fs=cut, clock=clock) as again:
+            assert not again.session.offline
+            assert local_start(again) == start
+            grow(again, clock, 2)
+        assert verify(ROOT, fs=cut, clock=clock).ok
+        # One segment less than that is damage.
+        broken = fs.crash_clone(mode=mode)
+        broken.unlink(f"{ROOT}/t-0/{start:020d}.log")
+        with sparklog.open(ROOT, "rw", fs=broken, clock=clock) as again:
+            with pytest.raises(DataCorruptionError, match="missing"):
+                grow(again, clock, 1)
+            (error,) = again.session.offline.values()
+            assert error.first == start
+
+
+def test_producers_state_outlives_the_local_segments(path: Path, clock: ManualClock) -> None:
+    """It comes from the first local segment's snapshot, for its batches are elsewhere."""
+    with filled(path, clock, 0, local_retention_bytes="0") as log:
+        for n in range(12):
+            from tests.tiered.logs import rows
+
+            log.append("t", rows([n], clock()), partition=0, producer=(7, 0, n))
+        with log.session.locked():
+            from sparklog.log.retiring import roll
+
+            roll(log.session, [("t", 0)])
+        done = delete_due(log.session, {("t", 0): ALL}, now_ms=clock(), budget_ms=1000)
+        assert done.taken["t", 0].log_start == 12
+    with sparklog.open(path, "rw", clock=clock) as log:
+        again = log.append("t", rows([11], clock()), partition=0, producer=(7, 0, 11))
+        assert again == {"t": {0: (11, 12)}}  # it was written before
+        assert log.append("t", rows([12], clock()), partition=0, producer=(7, 0, 12)) == {
+            "t": {0: (12, 13)}
+        }
+    assert verify(path).ok
+
+
+def by_a_broker(path: Path) -> None:
+    """What tells that a broker was here since our close: its own clean mark."""
+    from sparklog.log.guard import CLEAN_SHUTDOWN
+
+    (path / CLEAN_SHUTDOWN).write_text('{"version":0,"brokerEpoch":7}')
+
+
+def test_a_brokers_visit_keeps_what_is_remote(path: Path, clock: ManualClock) -> None:
+    with filled(path, clock, 30, local_retention_bytes="800") as log:
+        start = shorten(log, clock)
+    by_a_broker(path)
+    with sparklog.open(path, "rw", clock=clock) as log:
+        assert local_start(log) == start
+        assert log.offsets("t")[0] == (0, 30)
+        grow(log, clock, 2)
+    assert verify(path).ok
+
+
+def test_what_a_broker_deleted_beyond_is_gone(path: Path, clock: ManualClock) -> None:
+    """Its retention took segments that nobody knows a copy of: the log begins behind them."""
+    with filled(path, clock, 30, local_retention_bytes="2000") as log:
+        start = shorten(log, clock)
+    by_a_broker(path)
+    for file in (path / "t-0").glob(f"{start:020d}.*"):
+        file.unlink()
+    with sparklog.open(path, "rw", clock=clock) as log:
+        first = log.offsets("t")[0][0]
+        assert first == local_start(log) > start
+        assert not log.session.state.local_starts
+    assert verify(path).ok
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("clean", [True, False])
+def test_kafka_opens_it(path: Path, clock: ManualClock, oracle: Any, clean: bool) -> None:
+    """With the log start of our checkpoint file; a broker without tiering begins later."""
+    with filled(path, clock, 30, local_retention_bytes="800") as log:
+        start = shorten(log, clock)
+        grow(log, clock, 3)
+    config = {k: v for k, v in TIERED.items() if not k.startswith("remote.")}
+    opened = oracle.open(path / "t-0", clean=clean, records=True, config=config)
+    assert (opened.start, opened.end) == (start, 33)
+    assert [r.offset for r in opened.records] == list(range(start, 33))
+    assert [r.value for r in opened.records] == [value(n) for n in range(start, 33)]
+    assert opened.epochs == [(0, start)] or opened.epochs == [(0, 0)]
+    assert {*opened.changed, *opened.created} <= {"leader-epoch-checkpoint"}
