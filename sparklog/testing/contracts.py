@@ -1,16 +1,27 @@
-"""The contract of `sparklog.fs.FileSystem` as a test class: each implementation subclasses it.
+"""The contracts of `FileSystem` and `Store` as test classes: each implementation subclasses one.
 
 class TestMine(FileSystemContract):
     @pytest.fixture
     def fs(self) -> FileSystem: ...
     @pytest.fixture
     def root(self) -> str: ...      # an empty directory of that file system
+
+class TestMine(StoreContract):
+    part_bytes = 1000
+    @pytest.fixture
+    def store(self) -> ObjectStore: ...     # empty, of that size of parts
 """
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
 
 import pytest
 
-from sparklog.errors import StorageUnavailableError
+from sparklog.clock import system_clock
+from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.fs import FileSystem, read_bytes, write_durably
+from sparklog.tiered.objects import ObjectStore
 
 
 class FileSystemContract:
@@ -214,3 +225,148 @@ class FileSystemContract:
         assert fs.boot_id() == fs.boot_id() != ""
         assert fs.mtime_ms(f"{root}/a") > 1_600_000_000_000
         assert fs.kind(root) != ""
+
+
+class StoreContract:
+    """What tiering relies on, wherever its objects are."""
+
+    part_bytes: ClassVar[int] = 1000
+
+    def content(self, size: int) -> bytes:
+        """Bytes of which no two places look alike."""
+        words = b"".join(number.to_bytes(4, "big") for number in range(-(-min(size, 1 << 20) // 4)))
+        return (words * (size // (1 << 20) + 1))[:size]
+
+    def test_put_and_get(self, store: ObjectStore) -> None:
+        store.put("t-0-x/a", b"first")
+        store.put("t-0-x/a", b"second")
+        assert store.get("t-0-x/a") == b"second"
+        assert store.get("t-0-x/a", 2) == b"cond"
+        assert store.get("t-0-x/a", 0, 3) == b"sec"
+        assert store.get("t-0-x/a", 2, 4) == b"co"
+        assert store.get("t-0-x/a", 4, 4) == b""
+
+    def test_reads_stop_at_the_end(self, store: ObjectStore) -> None:
+        store.put("a", b"0123456789")
+        assert store.get("a", 8, 100) == b"89"
+        assert store.get("a", 10, 12) == b""
+        assert store.get("a", 11, 12) == b""
+        assert store.get("a", 10) == b""
+        store.put("empty", b"")
+        assert store.get("empty") == b""
+        assert store.get("empty", 0, 5) == b""
+
+    def test_missing_objects(self, store: ObjectStore) -> None:
+        for arguments in ((), (0, 5), (3,)):
+            with pytest.raises(FileNotFoundError, match="no such object"):
+                store.get("t-0-x/nothing", *arguments)
+        store.put("a", b"1")
+        found = store.get_many(["a", "nothing", "a"])
+        assert [found[0], found[2]] == [b"1", b"1"]
+        assert isinstance(found[1], FileNotFoundError)
+        assert store.get_many([]) == []
+
+    def test_streams_in_parts(self, store: ObjectStore) -> None:
+        for parts, rest in ((0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (3, 7)):
+            content = self.content(parts * self.part_bytes + rest)
+            step = self.part_bytes // 3 + 1
+            pieces = [content[at : at + step] for at in range(0, len(content), step)]
+            store.put_stream("d/stream", pieces, len(content))
+            assert store.get("d/stream") == content
+            store.put_stream("d/iterator", iter(pieces), len(content))
+            assert store.get("d/iterator") == content
+            edge = self.part_bytes
+            assert store.get("d/stream", edge - 2, edge + 2) == content[edge - 2 : edge + 2]
+
+    def test_a_piece_may_be_larger_than_a_part(self, store: ObjectStore) -> None:
+        content = self.content(3 * self.part_bytes + 5)
+        store.put_stream("a", [b"", content[:1], content[1:], b""], len(content))
+        assert store.get("a") == content
+
+    @pytest.mark.parametrize("parts", [0, 2])
+    @pytest.mark.parametrize("difference", [-1, 1])
+    def test_a_stream_of_another_size_shows_nothing(
+        self, store: ObjectStore, parts: int, difference: int
+    ) -> None:
+        size = parts * self.part_bytes + 500
+        store.put("d/a", b"kept")
+        with pytest.raises(InvalidRequestError, match=f"where {size - difference} were announced"):
+            store.put_stream("d/a", [self.content(size)], size - difference)
+        assert [(one.name, one.size) for one in store.list()] == [("d/a", 4)]
+        assert store.get("d/a") == b"kept"
+        assert store.sweep_uploads(system_clock() + 60_000) == 0
+
+    @pytest.mark.parametrize("kind", [ValueError, FileNotFoundError, KeyboardInterrupt])
+    def test_a_stream_that_breaks_off_shows_nothing(
+        self, store: ObjectStore, kind: type[BaseException]
+    ) -> None:
+        size = 3 * self.part_bytes
+
+        def pieces() -> Iterator[bytes]:
+            yield self.content(2 * self.part_bytes + 1)
+            raise kind("the source")
+
+        with pytest.raises(kind, match="the source"):
+            store.put_stream("d/a", pieces(), size)
+        assert store.list() == []
+        assert store.sweep_uploads(system_clock() + 60_000) == 0
+
+    def test_lists(self, store: ObjectStore) -> None:
+        assert store.list() == []
+        assert store.list("no/such") == []
+        names = ["a-0-x/1.log", "a-0-x/1.manifest", "a-0-x/2.log", "a-0-xy/1.log", "b/c/d/e", "top"]
+        for name in reversed(names):
+            store.put(name, name.encode())
+        assert [one.name for one in store.list()] == sorted(names)
+        assert [one.size for one in store.list()] == [len(name) for name in sorted(names)]
+        assert [one.name for one in store.list("a-0-x/")] == names[:3]
+        assert [one.name for one in store.list("a-0-x")] == names[:4]
+        assert [one.name for one in store.list("a-0-x/1")] == names[:2]
+        assert [one.name for one in store.list("b/")] == ["b/c/d/e"]
+        assert [one.name for one in store.list("top")] == ["top"]
+        assert store.list("a-0-x/1.log/") == []
+
+    def test_lists_are_fresh(self, store: ObjectStore) -> None:
+        for turn in range(3):
+            store.put(f"d/{turn}", b"")
+            assert len(store.list("d/")) == 1
+            store.delete([f"d/{turn}"])
+            assert store.list("d/") == []
+
+    def test_times_are_those_of_the_last_change(self, store: ObjectStore) -> None:
+        store.put("a", b"")
+        (listed,) = store.list()
+        clock = getattr(store, "clock", system_clock)
+        assert abs(clock() - listed.time_ms) < 60_000
+
+    def test_delete(self, store: ObjectStore) -> None:
+        for name in ("d/a", "d/b", "c"):
+            store.put(name, b"x")
+        store.delete([])
+        store.delete(["d/a", "nothing", "d/nothing", "c"])
+        assert [one.name for one in store.list()] == ["d/b"]
+        store.delete(["d/a", "d/b"])
+        assert store.list() == []
+
+    def test_threads_share_it(self, store: ObjectStore) -> None:
+        def work(number: int) -> bool:
+            content = self.content(self.part_bytes // 10 + number)
+            store.put(f"t/{number}", content)
+            return (
+                store.get(f"t/{number}") == content and store.get(f"t/{number}", 3) == content[3:]
+            )
+
+        with ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(work, range(24)))
+        assert len(store.list("t/")) == 24
+
+    def test_counts(self, store: ObjectStore) -> None:
+        store.put("a", b"12345")
+        store.get("a")
+        store.get("a", 1, 3)
+        store.list()
+        store.delete(["a"])
+        counts = store.counts.as_dict()
+        assert (counts["puts"], counts["lists"], counts["deletes"]) == (1, 1, 1)
+        assert (counts["bytes_out"], counts["bytes_in"], counts["retries"]) == (5, 7, 0)
+        assert 2 <= counts["gets"] <= 3  # where a put's answer says nothing, it is looked at

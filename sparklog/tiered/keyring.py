@@ -59,7 +59,7 @@ class Keyring:
             raise _no_ring(path) from None
         try:
             keys, current = _parse(text)
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError):
             raise _no_ring(path) from None  # the cause's text might hold a key
         try:
             return cls(keys, current)

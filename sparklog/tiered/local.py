@@ -1,5 +1,6 @@
 """`file://`: objects as files, by sparklog.fs. Each is written beside its place, then renamed."""
 
+import contextlib
 import os
 from collections.abc import Sequence
 from typing import Any, Final
@@ -19,6 +20,7 @@ class LocalDriver:
     def __init__(self, root: str, fs: FileSystem = LOCAL) -> None:
         self.root, self._fs = root.rstrip("/"), fs
         self.url = f"file://{self.root}"
+        self._durable: set[str] = set()  # directories that a power cut can't take
 
     def put(self, name: str, data: bytes, crc: int) -> None:
         upload = self.begin(name, len(data))
@@ -79,15 +81,17 @@ class LocalDriver:
         return f"{self.root}/{name}"
 
     def _make_directory(self, path: str) -> None:
-        if self._fs.is_dir(path):
+        if path in self._durable:
             return
-        above = os.path.dirname(path)
-        self._make_directory(above)
-        try:
-            self._fs.mkdir(path)
-        except FileExistsError:  # another thread was quicker
-            return
-        self._fs.sync_dir(above)
+        above, there = os.path.dirname(path), self._fs.is_dir(path)
+        ours = path.startswith(f"{self.root}/")
+        if ours or not there:  # a target that somebody made is theirs to make durable
+            self._make_directory(above)
+            with contextlib.suppress(FileExistsError):  # another thread was quicker
+                if not there:
+                    self._fs.mkdir(path)
+            self._fs.sync_dir(above)  # who made it may have been killed before this
+        self._durable.add(path)
 
     def _names(self, prefix: str) -> list[str]:
         """All names that begin with `prefix`, looking only into the directory that it names."""
@@ -95,11 +99,9 @@ class LocalDriver:
         names, directories = [], [above + slash]
         while directories:
             directory = directories.pop()
-            try:
-                entries = self._fs.listdir(self._path(directory))
-            except FileNotFoundError:
+            if not self._fs.is_dir(self._path(directory)):
                 continue
-            for entry in entries:
+            for entry in self._fs.listdir(self._path(directory)):
                 name = directory + entry
                 if self._fs.is_dir(self._path(name)):
                     if f"{name}/".startswith(prefix) or prefix.startswith(f"{name}/"):

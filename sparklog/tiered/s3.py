@@ -37,8 +37,11 @@ class S3Driver:
 
     many, looks, delete_max = True, False, 1000
 
-    def __init__(self, url: str, connection: Connection) -> None:
+    def __init__(self, url: str, connection: Connection, timeout_ms: int = 120_000) -> None:
         self.url, self._connection = url, connection
+        # Of a whole request: the library's own only begins when all of it was sent, so that a
+        # network which swallows packets would hold a put for many minutes.
+        self._timeout_s = max(1, timeout_ms // 1000)
         self._root = connection.root.rstrip("/")
         self._bucket, _, key = self._root.partition("/")
         self._prefix = f"{key}/" if key else ""
@@ -50,7 +53,9 @@ class S3Driver:
         return fs
 
     def _call(self, method: str, **arguments: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = self._fs.call_s3(method, Bucket=self._bucket, **arguments)
+        answer: dict[str, Any] = self._fs.call_s3(
+            method, Bucket=self._bucket, timeout=self._timeout_s, **arguments
+        )
         return answer
 
     def put(self, name: str, data: bytes, crc: int) -> None:
@@ -62,8 +67,8 @@ class S3Driver:
     def read(self, name: str, start: int, end: int | None) -> bytes:
         path = f"{self._root}/{name}"
         if start == 0 and end is None:  # a range of nothing is an error for an empty object
-            return bytes(self._fs.cat_file(path))
-        data = bytes(self._fs.cat_file(path, start=start, end=end))
+            return bytes(self._fs.cat_file(path, timeout=self._timeout_s))
+        data = bytes(self._fs.cat_file(path, start=start, end=end, timeout=self._timeout_s))
         if end is not None and len(data) > end - start:
             raise ConnectionError(f"{len(data)} bytes of {name} came for a range of {end - start}")
         return data

@@ -15,6 +15,7 @@ from sparklog.tiered.s3 import PART_BYTES_MIN, S3Driver
 from sparklog.tiered.s3 import options as s3_options
 from sparklog.tiered.settings import RemoteSettings
 
+TIMEOUT_MS: Final = 120_000
 _EXTRA: Final = {"s3": "sparklog[s3]", "s3a": "sparklog[s3]"}
 _PACKAGE: Final = {"gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs", "az": "adlfs"}
 
@@ -26,6 +27,7 @@ def open_store(
     retry: Retry | None = None,
     part_bytes: int = PART_BYTES,
     parallel: int = PARALLEL,
+    timeout_ms: int = TIMEOUT_MS,
 ) -> ObjectStore:
     """Return the store of objects below `url`; no request is made yet.
 
@@ -34,6 +36,7 @@ def open_store(
         storage_options: what fsspec's file system takes: endpoint_url, key, secret, ... They are
             kept in memory only, and no message shows them.
         part_bytes, parallel: see `ObjectStore`. S3 wants 5 MiB or more.
+        timeout_ms: of one request to S3, in whole seconds; then it is tried again.
 
     Raises: InvalidRequestError: no such URL, a package is missing, options that it doesn't know.
     """
@@ -47,7 +50,7 @@ def open_store(
         path = url.removeprefix(protocol + "://")
         driver: Driver = LocalDriver(os.path.abspath(path))
     else:
-        driver = _remote(url.rstrip("/"), protocol, given, parallel)
+        driver = _remote(url.rstrip("/"), protocol, given, parallel, timeout_ms)
     if isinstance(driver, S3Driver) and part_bytes < PART_BYTES_MIN:
         raise InvalidRequestError(f"part_bytes={part_bytes}: S3 wants {PART_BYTES_MIN} or more")
     return ObjectStore(
@@ -59,7 +62,9 @@ def open_store(
     )
 
 
-def _remote(url: str, protocol: str, given: dict[str, Any], parallel: int) -> Driver:
+def _remote(
+    url: str, protocol: str, given: dict[str, Any], parallel: int, timeout_ms: int
+) -> Driver:
     try:
         from fsspec.core import url_to_fs
     except ImportError:
@@ -85,7 +90,7 @@ def _remote(url: str, protocol: str, given: dict[str, Any], parallel: int) -> Dr
         raise InvalidRequestError(
             f"can't open {url}: {words}; correct the URL or storage_options"
         ) from None
-    return S3Driver(url, connection) if is_s3 else FsspecDriver(url, connection)
+    return S3Driver(url, connection, timeout_ms) if is_s3 else FsspecDriver(url, connection)
 
 
 def _missing(url: str, what: str) -> InvalidRequestError:

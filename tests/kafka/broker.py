@@ -24,6 +24,7 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from tests import jars
+from tests.docker import container_class
 
 START_SECONDS_MAX = 90
 IMAGE = "apache/kafka:4.1.0"
@@ -252,7 +253,7 @@ class DockerEngine:
     """The broker as a container of the official image, its log.dir mounted from here."""
 
     def __init__(self, log_dir: Path, port: int) -> None:
-        docker = _docker()
+        docker = container_class(IMAGE)
         log_dir.chmod(0o777)  # the image runs as a user of its own
         keys = properties("/var/lib/kafka/data", port, 29093)
         environment = {"KAFKA_" + k.upper().replace(".", "_"): v for k, v in keys.items()}
@@ -286,22 +287,6 @@ class DockerEngine:
         """Delete the container."""
         if self._started:
             self._container.stop()
-
-
-def _docker() -> Any:
-    """Return testcontainers' container class, if there is an engine that has or gets the image."""
-    import docker  # type: ignore[import-untyped]
-    from testcontainers.core.container import DockerContainer
-
-    try:
-        client = docker.from_env(timeout=120)
-        client.ping()
-        with contextlib.closing(client):
-            if not client.images.list(IMAGE):
-                client.images.pull(IMAGE)
-    except Exception as error:
-        raise jars.Unavailable(f"no Docker engine with {IMAGE}: {str(error)[:200]}") from None
-    return DockerContainer
 
 
 def free_port() -> int:

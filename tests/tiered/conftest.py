@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.tiered.s3 import S3Server, Unavailable
+from tests import jars
+from tests.tiered.s3 import Minio, S3Server, Unavailable
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +18,14 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     server.start()
     yield server
     server.kill()
+
+
+@pytest.fixture(scope="session")
+def minio() -> Iterator[Minio]:
+    """A MinIO server in a container. Skips where there is no Docker engine."""
+    try:
+        server = Minio()
+    except jars.Unavailable as reason:
+        pytest.skip(f"MinIO: {reason}")
+    yield server
+    server.remove()

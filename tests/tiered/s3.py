@@ -18,7 +18,10 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from tests.docker import container_class
+
 START_SECONDS_MAX = 60
+MINIO_IMAGE = "minio/minio:RELEASE.2025-04-22T22-12-26Z"
 KEY, SECRET = "sparklog-test-key", "sparklog-test-secret"
 
 
@@ -90,19 +93,7 @@ class S3Server:
 
     def bucket(self) -> str:
         """Make a fresh bucket; return its URL."""
-        import s3fs
-
-        name = f"sparklog-{uuid.uuid4().hex[:12]}"
-        fs = s3fs.S3FileSystem(**self.options(), skip_instance_cache=True)
-        until = time.monotonic() + START_SECONDS_MAX
-        while True:
-            try:
-                fs.call_s3("create_bucket", Bucket=name)
-                return f"s3://{name}"
-            except Exception:
-                if time.monotonic() > until:
-                    raise RuntimeError(self.log()) from None
-                time.sleep(0.1)
+        return make_bucket(self.options())
 
     def start(self) -> None:
         """Start it and wait until it stores objects."""
@@ -155,3 +146,49 @@ class S3Server:
     def log(self) -> str:
         """What it printed last."""
         return (self._home / "weed.log").read_text(errors="replace")[-3000:]
+
+
+class Minio:
+    """A MinIO server as a container. Raises: jars.Unavailable where there is no Docker engine."""
+
+    def __init__(self) -> None:
+        docker = container_class(MINIO_IMAGE)
+        self._container = (
+            docker(MINIO_IMAGE)
+            .with_exposed_ports(9000)
+            .with_env("MINIO_ROOT_USER", KEY)
+            .with_env("MINIO_ROOT_PASSWORD", SECRET)
+            .with_command("server /data")
+        )
+        self._container.start()
+
+    def options(self) -> dict[str, Any]:
+        """Return `storage_options`."""
+        host = self._container.get_container_host_ip()
+        port = self._container.get_exposed_port(9000)
+        return {"endpoint_url": f"http://{host}:{port}", "key": KEY, "secret": SECRET}
+
+    def bucket(self) -> str:
+        """Make a fresh bucket; return its URL."""
+        return make_bucket(self.options())
+
+    def remove(self) -> None:
+        """Delete the container."""
+        self._container.stop()
+
+
+def make_bucket(options: dict[str, Any]) -> str:
+    """Make a fresh bucket, as soon as the server can; return its URL."""
+    import s3fs
+
+    name = f"sparklog-{uuid.uuid4().hex[:12]}"
+    fs = s3fs.S3FileSystem(**options, skip_instance_cache=True)
+    until = time.monotonic() + START_SECONDS_MAX
+    while True:
+        try:
+            fs.call_s3("create_bucket", Bucket=name)
+            return f"s3://{name}"
+        except Exception:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)

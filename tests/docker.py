@@ -1,0 +1,25 @@
+"""Docker, where there is an engine."""
+
+import contextlib
+from typing import Any
+
+from tests import jars
+
+
+def container_class(image: str) -> Any:
+    """Return testcontainers' container class, if there is an engine that has or gets the image.
+
+    Raises: jars.Unavailable.
+    """
+    import docker  # type: ignore[import-untyped]
+    from testcontainers.core.container import DockerContainer
+
+    try:
+        client = docker.from_env(timeout=120)
+        client.ping()
+        with contextlib.closing(client):
+            if not client.images.list(image):
+                client.images.pull(image)
+    except Exception as error:
+        raise jars.Unavailable(f"no Docker engine with {image}: {str(error)[:200]}") from None
+    return DockerContainer

@@ -1,0 +1,142 @@
+"""Errors of fsspec's libraries, told apart without those libraries where they aren't there."""
+
+import errno
+import ssl
+
+import pytest
+
+from sparklog.errors import StorageUnavailableError
+from sparklog.tiered.failures import (
+    Failure,
+    failure_of,
+    may_show,
+    secrets_in,
+    will_pass,
+    without,
+    words_of,
+)
+
+
+class FakeClientError(Exception):
+    """In the form of botocore's."""
+
+    def __init__(self, code: str, status: int | None = None) -> None:
+        super().__init__(f"An error occurred ({code})")
+        metadata = {} if status is None else {"HTTPStatusCode": status}
+        self.response = {"Error": {"Code": code}, "ResponseMetadata": metadata}
+
+
+class HttpError(Exception):
+    """In the form of gcsfs's (`code`), adlfs's (`status_code`) and aiohttp's (`status`)."""
+
+    def __init__(self, **attributes: object) -> None:
+        super().__init__("http")
+        self.__dict__.update(attributes)
+
+
+class ServiceRequestError(Exception):
+    """Azure's for a connection that failed."""
+
+
+class RefreshError(Exception):
+    """Google's for credentials that can't be renewed."""
+
+
+def caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+MEANINGS = [
+    (TimeoutError(), Failure.PASSING),
+    (ConnectionResetError(), Failure.PASSING),
+    (BrokenPipeError(), Failure.PASSING),
+    (OSError(errno.EHOSTUNREACH, "no route"), Failure.PASSING),
+    (OSError(errno.EREMOTEIO, "internal error"), Failure.PASSING),
+    (ServiceRequestError(), Failure.PASSING),
+    (FakeClientError("SlowDown", 503), Failure.PASSING),
+    (FakeClientError("InternalError", 500), Failure.PASSING),
+    (FakeClientError("503"), Failure.PASSING),
+    (FakeClientError("RequestTimeout", 400), Failure.PASSING),
+    (FakeClientError("ThrottlingException", 400), Failure.PASSING),
+    (FakeClientError("BadDigest", 400), Failure.PASSING),
+    (FakeClientError("XAmzContentSHA256Mismatch", 400), Failure.PASSING),
+    (caused(OSError(errno.EIO, "?"), FakeClientError("TooManyRequests", 429)), Failure.PASSING),
+    (HttpError(code=502), Failure.PASSING),
+    (HttpError(status_code=429), Failure.PASSING),
+    (HttpError(status=504), Failure.PASSING),
+    (FileNotFoundError(), Failure.MISSING),
+    (caused(FileNotFoundError(), FakeClientError("NoSuchKey", 404)), Failure.MISSING),
+    (HttpError(code=404), Failure.MISSING),
+    (caused(FileNotFoundError(), FakeClientError("NoSuchBucket", 404)), Failure.BUCKET),
+    (HttpError(status_code=404, error_code="ContainerNotFound"), Failure.BUCKET),
+    (PermissionError(), Failure.CREDENTIALS),
+    (FakeClientError("ExpiredToken", 403), Failure.CREDENTIALS),
+    (HttpError(status_code=401), Failure.CREDENTIALS),
+    (RefreshError(), Failure.CREDENTIALS),
+    (ssl.SSLCertVerificationError(1, "certificate verify failed"), Failure.CERTIFICATE),
+    (
+        caused(ConnectionError(), ssl.SSLError(1, "[SSL: CERTIFICATE_VERIFY_FAILED]")),
+        Failure.CERTIFICATE,
+    ),
+    (FakeClientError("InvalidRange", 416), Failure.RANGE),
+    (FakeClientError("InvalidBucketName", 400), Failure.OTHER),
+    (OSError(errno.ENOSPC, "full"), Failure.OTHER),
+    (ValueError("?"), Failure.OTHER),
+]
+
+
+@pytest.mark.parametrize("at", range(len(MEANINGS)))
+def test_what_errors_mean(at):
+    error, failure = MEANINGS[at]
+    assert failure_of(error) is failure
+    assert will_pass(error) is (failure is Failure.PASSING)
+
+
+def test_what_was_tried_again_already_is_not_tried_once_more():
+    assert not will_pass(caused(StorageUnavailableError("tried"), TimeoutError()))
+
+
+def test_a_hidden_cause_counts_for_nothing():
+    error = ValueError("ours")
+    error.__context__ = TimeoutError()
+    assert will_pass(error)
+    error.__suppress_context__ = True
+    assert not will_pass(error)
+
+
+def test_secrets_are_found_wherever_they_are(monkeypatch):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "from-the-environment")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/a/path/to/show")
+    options = {
+        "key": "AKIA-identity",
+        "secret": "longer-than-that",
+        "endpoint_url": "https://store.example",
+        "client_kwargs": {"aws_session_token": "token-within", "region_name": "eu-central-1"},
+        "sas_token": "sig=abcdef",
+        "token": "s",
+        "anon": False,
+    }
+    secrets = secrets_in(options)
+    text = " ".join([*map(str, options.values()), "from-the-environment", "/a/path/to/show"])
+    shown = without(text, secrets)
+    for secret in ("AKIA-identity", "longer-than-that", "token-within", "sig=abcdef", "from-the"):
+        assert secret not in shown
+    assert "https://store.example" in shown and "eu-central-1" in shown and "/a/path" in shown
+
+
+def test_a_secret_within_another_leaves_no_rest():
+    secrets = secrets_in({"secret": "secret-and-more", "key": "secret-and"})
+    assert without("secret-and-more", secrets) == "***"
+
+
+def test_an_error_whose_cause_holds_a_secret_is_not_chained():
+    inner = caused(OSError("failed"), ValueError("connection to key=topsecret"))
+    assert not may_show(inner, ("topsecret",))
+    assert may_show(inner, ("another",))
+
+
+def test_words():
+    assert words_of(OSError(121, "We met an error.")) == "We met an error"
+    assert words_of(ValueError("why")) == "why"
+    assert words_of(TimeoutError()) == "TimeoutError()"

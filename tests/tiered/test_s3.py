@@ -1,0 +1,305 @@
+"""A real S3 server, by s3fs: what a network and a bucket do to requests, and what is said of it."""
+
+import hashlib
+import os
+import time
+import traceback
+
+import pytest
+
+from sparklog.clock import system_clock
+from sparklog.errors import InvalidRequestError, StorageUnavailableError
+from sparklog.tiered.objects import ObjectStore
+from sparklog.tiered.retry import Retry
+from sparklog.tiered.target import open_store
+from tests.tiered.proxy import Proxy
+from tests.tiered.s3 import SECRET, S3Server
+
+pytestmark = pytest.mark.s3
+MIB = 1 << 20
+QUICK = Retry(attempts=4, first_ms=10)
+
+
+@pytest.fixture(scope="module")
+def bucket(s3: S3Server) -> str:
+    """A bucket for all of these tests; each takes a prefix of its own."""
+    return s3.bucket()
+
+
+@pytest.fixture
+def url(bucket: str, request: pytest.FixtureRequest) -> str:
+    """An empty prefix."""
+    return f"{bucket}/{hashlib.md5(request.node.name.encode()).hexdigest()}"
+
+
+@pytest.fixture
+def content() -> bytes:
+    """Three parts, no two places alike."""
+    return b"".join(number.to_bytes(8, "big") for number in range(11 * MIB // 8))
+
+
+def through(proxy: Proxy, s3: S3Server, url: str) -> ObjectStore:
+    return open_store(url, s3.options(port=proxy.port), retry=QUICK, part_bytes=5 * MIB)
+
+
+def test_tls_on_and_off_are_one_bucket(s3, url):
+    open_store(url, s3.options(tls=True)).put("a", b"by TLS")
+    assert open_store(url, s3.options()).get("a") == b"by TLS"
+
+
+def test_a_certificate_that_nobody_vouches_for(s3, url):
+    options = s3.options(tls=True)
+    del options["client_kwargs"]
+    began = time.monotonic()
+    with pytest.raises(StorageUnavailableError, match=r"can't list s3://.*'verify': '<ca.pem>'"):
+        open_store(url, options, retry=Retry(first_ms=60_000)).list()
+    assert time.monotonic() - began < 30  # not tried again
+
+
+def test_a_wrong_secret_is_said_at_once_and_can_be_put_right(s3, url):
+    wrong = open_store(url, s3.options(secret="a-wrong-secret"), retry=Retry(first_ms=60_000))
+    calls = {
+        "write": lambda: wrong.put("a", b"x"),
+        "read": lambda: wrong.get("a"),
+        "list": wrong.list,
+        "delete": lambda: wrong.delete(["a"]),
+    }
+    for verb, call in calls.items():
+        with pytest.raises(StorageUnavailableError, match=f"can't {verb} {url}.*key, secret") as e:
+            call()
+        shown = "".join(traceback.format_exception(e.value))
+        assert "a-wrong-secret" not in shown and SECRET not in shown
+    assert wrong.counts.retries == 0
+    right = open_store(url, s3.options())
+    right.put("a", b"x")
+    assert right.get("a") == b"x"
+
+
+def test_no_credentials_at_all(s3, url, monkeypatch, tmp_path):
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    options = {"endpoint_url": s3.options()["endpoint_url"]}
+    with pytest.raises(StorageUnavailableError, match="check key, secret and rights"):
+        open_store(url, options, retry=Retry(first_ms=60_000)).get("a")
+
+
+def test_credentials_come_from_the_environment_too(s3, url, monkeypatch):
+    options = s3.options()
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", options["key"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", options["secret"])
+    monkeypatch.setenv("AWS_ENDPOINT_URL", options["endpoint_url"])
+    store = open_store(url)
+    store.put("a", b"x")
+    assert store.get("a") == b"x"
+
+
+@pytest.mark.parametrize("call", ["put", "put_stream", "get", "list", "delete"])
+def test_a_missing_bucket_is_said_at_once(s3, call):
+    store = open_store("s3://no-such-bucket/x", s3.options(), retry=Retry(first_ms=60_000))
+    arguments = {
+        "put": ("a", b"x"),
+        "put_stream": ("a", [bytes(6 * MIB), bytes(6 * MIB)], 12 * MIB),
+        "get": ("a",),
+        "list": (),
+        "delete": (["a"],),
+    }[call]
+    with pytest.raises(StorageUnavailableError, match=r"s3://no-such-bucket.*make the bucket"):
+        getattr(store, call)(*arguments)
+
+
+def test_nobody_listens(url):
+    waits: list[float] = []
+    options = {"endpoint_url": "http://127.0.0.1:1", "key": "key", "secret": "secret"}
+    store = open_store(url, options, retry=Retry(attempts=3, sleep=waits.append, draw=lambda: 1.0))
+    with pytest.raises(StorageUnavailableError, match=f"can't read {url}/a: Could not connect"):
+        store.get("a")
+    assert waits == [100, 200]
+    assert store.counts.as_dict()["gets"] == 3
+
+
+def test_options_that_s3_does_not_know(url):
+    with pytest.raises(InvalidRequestError, match="correct the URL or storage_options"):
+        open_store(url, {"max_concurrency": 0})
+    with pytest.raises(InvalidRequestError, match="S3 wants 5242880 or more"):
+        open_store(url, part_bytes=MIB)
+
+
+def test_64_mib_in_parts(s3, url):
+    content = os.urandom(MIB) * 64
+    store = open_store(url, s3.options())
+    store.put_stream(
+        "large", [content[at : at + 3 * MIB] for at in range(0, 64 * MIB, 3 * MIB)], 64 * MIB
+    )
+    assert store.counts.as_dict() == {
+        "gets": 1, "puts": 10, "lists": 0, "deletes": 0, "retries": 0,
+        "bytes_in": 0, "bytes_out": 64 * MIB,
+    }  # fmt: skip
+    assert store.get("large", 8 * MIB - 5, 40 * MIB + 5) == content[8 * MIB - 5 : 40 * MIB + 5]
+    assert [one.size for one in store.list()] == [64 * MIB]
+
+
+def test_a_thousand_objects_and_more(s3, url):
+    store = open_store(url, s3.options())
+    names = [f"t-0-x/{number:04}" for number in range(1005)]
+    others = ["t-0/other", "u"]
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: store.put(name, name.encode()), names + others))
+    assert [one.name for one in store.list("t-0-x/")] == names
+    assert store.counts.lists == 2
+    assert store.get_many(names[:40]) == [name.encode() for name in names[:40]]
+    store.delete(names)
+    assert store.counts.deletes == 2
+    assert [one.name for one in store.list()] == others
+
+
+def test_a_lost_answer_does_no_harm(s3, url, content):
+    with Proxy(s3.port) as proxy:
+        store = through(proxy, s3, url)
+        proxy.spoil(b"PUT", "drop")
+        store.put("a", b"once")
+        proxy.spoil(b"?delete", "drop")
+        store.delete(["a"])
+        proxy.spoil(b"?uploads", "drop")  # begins an upload that nobody knows of
+        proxy.spoil(b"partNumber=2", "drop")
+        proxy.spoil(b"POST /" + url.removeprefix("s3://").encode() + b"/b?uploadId", "drop")
+        store.put_stream("b", [content], len(content))
+        assert proxy.spoiled == 5
+        assert 1 <= store.counts.retries <= 5  # aiohttp retries what a kept connection swallows
+    straight = open_store(url, s3.options())
+    assert [(one.name, one.size) for one in straight.list()] == [("b", len(content))]
+    assert straight.get("b") == content
+    assert straight.sweep_uploads(system_clock() - 60_000) == 0  # younger ones aren't touched
+    assert straight.sweep_uploads(system_clock() + 60_000) == 1
+    assert straight.sweep_uploads(system_clock() + 60_000) == 0
+
+
+def test_answers_that_break_off(s3, url, content):
+    open_store(url, s3.options()).put("a", content)
+    with Proxy(s3.port) as proxy:
+        store = through(proxy, s3, url)
+        proxy.spoil(b"GET", "cut", after_bytes=100)
+        proxy.spoil(b"GET", "cut", after_bytes=3 * MIB)
+        assert store.get("a") == content
+        proxy.spoil(b"GET", "cut", after_bytes=70_000)
+        assert store.get("a", 5, 200_000) == content[5:200_000]
+        proxy.spoil(b"list-type", "cut", after_bytes=150)
+        assert [one.name for one in store.list()] == ["a"]
+        assert proxy.spoiled == 4
+        assert 1 <= store.counts.retries <= 4
+
+
+def test_a_busy_store_and_a_broken_network(s3, url, content):
+    with Proxy(s3.port) as proxy:
+        store = through(proxy, s3, url)
+        for way in ("busy", "refuse"):
+            for head in (b"PUT", b"?uploads", b"partNumber=3", b"?uploadId", b"HEAD", b"?delete"):
+                proxy.spoil(head, way, times=2)
+            store.put("a", b"small")
+            store.put_stream("b", [content], len(content))
+            assert store.get("b", 7, 99) == content[7:99]
+            store.delete(["a"])
+            assert [one.name for one in store.list()] == ["b"]
+        assert proxy.spoiled == 24
+        assert 12 <= store.counts.retries <= 24
+
+
+@pytest.mark.parametrize("head", [b"PUT", b"GET"])
+def test_a_network_that_swallows_everything(s3, url, head):
+    with Proxy(s3.port) as proxy:
+        store = open_store(url, s3.options(port=proxy.port), retry=QUICK, timeout_ms=1000)
+        store.put("a", b"before")
+        proxy.spoil(head, "hang", after_ms=20_000)
+        began = time.monotonic()
+        store.put("a", b"after")
+        assert store.get("a") == b"after"
+        assert time.monotonic() - began < 15
+        assert proxy.spoiled == 1
+
+
+def test_an_outage_longer_than_the_retries(s3, url, content):
+    with Proxy(s3.port) as proxy:
+        store = through(proxy, s3, url)
+        store.put("a", b"before")
+        proxy.spoil(b"", "refuse", times=1000)
+        for call in (store.list, lambda: store.get("a"), lambda: store.put("b", b"x")):
+            with pytest.raises(StorageUnavailableError, match="does the network reach it") as e:
+                call()
+            assert e.value.retriable
+        with pytest.raises(StorageUnavailableError):
+            store.put_stream("c", [content], len(content))
+        assert isinstance(store.get_many(["a"])[0], StorageUnavailableError)
+        proxy.heal()
+        assert store.get("a") == b"before"
+        assert [one.name for one in store.list()] == ["a"]
+
+
+def test_an_upload_is_given_up_if_a_part_fails(s3, url, content):
+    with Proxy(s3.port) as proxy:
+        store = through(proxy, s3, url)
+        proxy.spoil(b"partNumber=3", "refuse", times=1000)
+        with pytest.raises(StorageUnavailableError, match=f"can't write {url}/a"):
+            store.put_stream("a", [content], len(content))
+        assert store.list() == []
+        assert store.sweep_uploads(system_clock() + 60_000) == 0
+
+
+def test_an_upload_that_the_store_gave_up(s3, url, content, monkeypatch):
+    """A lifecycle rule, or a sweep, took it away while it was on its way."""
+    store = open_store(url, s3.options(), retry=QUICK, part_bytes=5 * MIB)
+    store.put_stream("a", [content], len(content))
+
+    def pieces():
+        yield content[: 9 * MIB]
+        assert store.sweep_uploads(system_clock() + 60_000) == 1
+        yield content[9 * MIB :]
+
+    with pytest.raises(StorageUnavailableError, match=f"can't write {url}/a"):
+        store.put_stream("a", pieces(), len(content))
+    assert store.get("a") == content
+
+
+def test_bytes_that_change_on_the_way_are_refused(s3, url, content):
+    """As if a network card had flipped a bit: the checksum is that of what was meant."""
+    store = open_store(url, s3.options(), retry=QUICK)
+    driver = store._driver
+    with pytest.raises(OSError, match="did not match"):
+        driver.put("a", b"changed", 12345)
+    assert store.list() == []
+
+
+@pytest.mark.slow  # the server takes 20 s to find itself again
+def test_a_server_that_is_killed_and_started_again(s3, url):
+    store = open_store(url, s3.options(), retry=QUICK)
+    store.put("a", b"kept")
+    s3.kill()
+    with pytest.raises(StorageUnavailableError):
+        store.get("a")
+    s3.start()
+    assert store.get("a") == b"kept"
+    assert [one.name for one in store.list()] == ["a"]
+
+
+def test_a_forked_child_has_connections_of_its_own(s3, url, content):
+    """Spark's Python workers are forked; fsspec's loop isn't there in a child."""
+    store = open_store(url, s3.options(), part_bytes=5 * MIB)
+    store.put("a", b"parent")
+    child = os.fork()
+    if child == 0:
+        ended = 1
+        try:
+            store.put_stream("child", [content], len(content))
+            found = store.get_many(["a", "child"])
+            listed = [one.name for one in store.list("child")]
+            ended = 0 if found == [b"parent", content] and listed == ["child"] else 2
+        finally:
+            os._exit(ended)
+    store.put("b", b"meanwhile")
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert store.get("child") == content
+    assert [one.name for one in store.list()] == ["a", "b", "child"]

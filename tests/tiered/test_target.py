@@ -1,0 +1,226 @@
+"""URLs, packages and options; what fsspec's own file systems do in our hands."""
+
+import builtins
+import datetime
+import importlib
+import pickle
+from pathlib import Path
+
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from sparklog.clock import system_clock
+from sparklog.errors import InvalidRequestError, StorageUnavailableError
+from sparklog.tiered.remote import encoded
+from sparklog.tiered.retry import Retry
+from sparklog.tiered.target import open_store
+
+MODULE = importlib.import_module("fsspec.registry")  # the package has a table of that name
+REGISTRY = MODULE._registry
+QUICK = Retry(attempts=3, first_ms=0)
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("/plain/path", "want an fsspec URL"),
+        ("s3://", "want an fsspec URL"),
+        ("s3://key:topsecret@bucket", "holds no credentials"),
+        ("s3://bucket?secret=topsecret", "holds no credentials"),
+        ("simplecache::s3://bucket", "no chains of URLs"),
+        ("nosuch://bucket", "nosuch"),
+    ],
+)
+def test_urls_that_are_none(url, why):
+    with pytest.raises(InvalidRequestError, match=why) as error:
+        open_store(url)
+    assert "topsecret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "module", "named"),
+    [
+        ("s3://bucket", "s3fs", r"pip install 'sparklog\[s3\]'"),
+        ("gs://bucket", "gcsfs", "pip install 'gcsfs'"),
+        ("abfs://container", "adlfs", "pip install 'adlfs'"),
+        ("memory://x", "fsspec.core", r"pip install 'sparklog\[tiered\]'"),
+    ],
+)
+def test_a_missing_package_is_named(monkeypatch, url, module, named):
+    real = builtins.__import__
+
+    def without_it(name, *arguments, **keywords):
+        if name == module or name.startswith(module + "."):
+            raise ImportError(f"no {name}")
+        return real(name, *arguments, **keywords)
+
+    monkeypatch.setattr(builtins, "__import__", without_it)
+    monkeypatch.setattr(MODULE, "_registry", {})
+    with pytest.raises(InvalidRequestError, match=named):
+        open_store(url)
+
+
+def test_wrong_bounds():
+    for wrong in ({"part_bytes": 0}, {"parallel": 0}):
+        with pytest.raises(InvalidRequestError, match="want at least 1 of both"):
+            open_store("memory://x", **wrong)
+
+
+def test_a_secret_in_an_options_error_is_not_shown():
+    with pytest.raises(InvalidRequestError, match="correct the URL or storage_options") as error:
+        open_store("s3://bucket", {"key": "topsecret", "username": "topsecret", "secret": "hidden"})
+    assert "topsecret" not in str(error.value)
+
+
+def test_a_store_shows_its_url_only():
+    store = open_store("s3://bucket/prefix", {"key": "the-key", "secret": "the-secret"})
+    assert repr(store) == "<ObjectStore s3://bucket/prefix>"
+    assert store.url == "s3://bucket/prefix"
+
+
+class TestFiles:
+    """file://"""
+
+    def test_a_killed_writer_leaves_what_is_not_listed(self, tmp_path: Path) -> None:
+        store = open_store(f"file://{tmp_path}", part_bytes=10)
+        upload = store._driver.begin("d/a", 20)
+        upload.part(1, 0, b"x" * 10, 0)
+        assert store.list() == []
+        with pytest.raises(FileNotFoundError):
+            store.get("d/a")
+        assert store.sweep_uploads(system_clock() - 60_000) == 0
+        assert store.sweep_uploads(system_clock() + 60_000) == 1
+        assert list((tmp_path / "d").iterdir()) == []
+
+    def test_a_reader_keeps_what_it_opened(self, tmp_path: Path) -> None:
+        store = open_store(f"file://{tmp_path}")
+        store.put("a", b"old")
+        with (tmp_path / "a").open("rb") as file:
+            store.put("a", b"newer")
+            assert file.read() == b"old"
+        assert store.get("a") == b"newer"
+
+    def test_a_directory_that_refuses(self, tmp_path: Path) -> None:
+        (tmp_path / "a").write_bytes(b"a file, no directory")
+        store = open_store(f"file://{tmp_path}/a")
+        with pytest.raises(StorageUnavailableError, match=str(tmp_path)):
+            store.put("b/c", b"x")
+
+    def test_parts_lie_where_they_belong(self, tmp_path: Path) -> None:
+        store = open_store(f"file://{tmp_path}", part_bytes=7, parallel=3)
+        content = bytes(range(100))
+        store.put_stream("a", [content[:50], content[50:]], 100)
+        assert (tmp_path / "a").read_bytes() == content
+
+
+class Flaky(MemoryFileSystem):
+    """An object store in memory with faults, under a protocol of its own. As Google's in form."""
+
+    protocol = "gs"
+    store = {}  # noqa: RUF012 - as in the base class
+    pseudo_dirs = [""]  # noqa: RUF012
+    cachable = False
+    failing: dict[str, list[Exception]] = {}  # noqa: RUF012
+    changed = False
+
+    def _meet(self, call: str) -> None:
+        if self.failing.get(call):
+            raise self.failing[call].pop(0)
+
+    def pipe_file(self, path, value, mode="overwrite", **kwargs):
+        self._meet("pipe_file")
+        super().pipe_file(path, value, mode=mode, **kwargs)
+
+    def cat_file(self, path, start=None, end=None, **kwargs):
+        self._meet("cat_file")
+        found = super().cat_file(path, start=start, end=end, **kwargs)
+        return found[: len(found) // 2] if self.failing.pop("short", None) else found
+
+    def info(self, path, **kwargs):
+        import crc32c
+
+        found = super().info(path, **kwargs)
+        crc = crc32c.crc32c(self.store[self._strip_protocol(path)].getvalue())
+        if self.failing.pop("changed", None):
+            crc += 1
+        return {**found, "crc32c": encoded(crc), "updated": "2024-01-02T03:04:05.678Z"}
+
+    def find(self, path, **kwargs):
+        return {name: self.info(name) for name in super().find(path, detail=False)}
+
+
+@pytest.fixture
+def flaky(monkeypatch):
+    monkeypatch.setitem(REGISTRY, "gs", Flaky)
+    Flaky.store.clear()
+    Flaky.failing.clear()
+    yield open_store("gs://bucket/x", retry=QUICK, part_bytes=10)
+    Flaky.failing.clear()
+
+
+def test_what_passes_is_tried_again(flaky):
+    Flaky.failing.update(pipe_file=[TimeoutError()], cat_file=[ConnectionResetError()])
+    flaky.put("a", b"content")
+    assert flaky.get("a") == b"content"
+    assert flaky.counts.retries == 2
+
+
+def test_a_short_answer_is_noticed(flaky):
+    flaky.put("a", b"content")
+    Flaky.failing["short"] = [ValueError()]
+    assert flaky.get("a", 0, 6) == b"conten"
+    assert flaky.counts.retries == 1
+
+
+def test_a_put_that_arrived_changed_is_noticed(flaky):
+    Flaky.failing["changed"] = [ValueError()]
+    flaky.put("a", b"content")
+    assert flaky.counts.retries == 1
+
+
+def test_times_of_google_are_understood(flaky):
+    flaky.put("a", b"content")
+    when = datetime.datetime(2024, 1, 2, 3, 4, 5, 678_000, tzinfo=datetime.UTC)
+    assert flaky.list()[0].time_ms == int(when.timestamp() * 1000)
+
+
+def test_errors_name_url_and_operation(flaky):
+    Flaky.failing["pipe_file"] = [FileNotFoundError("bucket")] * 9
+    with pytest.raises(StorageUnavailableError, match="can't write gs://bucket/x/a: bucket; make"):
+        flaky.put("a", b"")
+    Flaky.failing["cat_file"] = [ValueError("what is this?")]
+    with pytest.raises(StorageUnavailableError, match="can't read gs://bucket/x/a: what is this"):
+        flaky.get("a")
+    error = StorageUnavailableError("x")
+    assert type(pickle.loads(pickle.dumps(error))) is StorageUnavailableError
+
+
+class Renamed(MemoryFileSystem):
+    """A file system that isn't an object store: a file shows while it is written."""
+
+    protocol = "smb"
+    store = {}  # noqa: RUF012
+    pseudo_dirs = [""]  # noqa: RUF012
+    cachable = False
+
+
+def test_where_files_show_at_once_they_are_written_beside_and_renamed(monkeypatch):
+    monkeypatch.setitem(REGISTRY, "smb", Renamed)
+    Renamed.store.clear()
+    store = open_store("smb://host/share", part_bytes=4)
+    seen: list[list[str]] = []
+
+    def pieces():
+        for piece in (b"0123", b"4567", b"89"):
+            yield piece
+            seen.append([one.name for one in store.list()])
+
+    store.put_stream("a", pieces(), 10)
+    assert seen == [[], [], []]
+    assert store.get("a") == b"0123456789"
+    assert len(Renamed.store) == 1
+    left = store._driver.begin("b", 3)
+    left.part(1, 0, b"abc", 0)
+    assert [one.name for one in store.list()] == ["a"]
+    assert store.sweep_uploads(system_clock() + 60_000) == 1
+    assert len(Renamed.store) == 1
