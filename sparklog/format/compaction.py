@@ -340,7 +340,7 @@ def _runs(batches: Table) -> Iterator[tuple[bool, Table]]:
     """Neighbours that all are without a codec (True), or all with one."""
     if len(batches):
         plain = (batches["attributes"] & CODEC_MASK) == 0
-        cuts = [0, *(np.flatnonzero(np.diff(plain)) + 1).tolist(), len(batches)]
+        cuts = [0, *(np.flatnonzero(plain[1:] != plain[:-1]) + 1).tolist(), len(batches)]
         for low, high in itertools.pairwise(cuts):
             yield bool(plain[low]), batches[low:high]
 

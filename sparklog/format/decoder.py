@@ -117,7 +117,7 @@ class Decoder:
         assert int(starts.min()) >= 0
         assert int((starts + table[:, _SIZE]).max()) <= len(view)
         plain = ((table[:, _ATTRIBUTES] & (CODEC_MASK | CONTROL)) == 0) & (table[:, _MAGIC] == 2)
-        cuts = [0, *(np.flatnonzero(np.diff(plain)) + 1).tolist(), len(table)]
+        cuts = [0, *(np.flatnonzero(plain[1:] != plain[:-1]) + 1).tolist(), len(table)]
         for low, high in itertools.pairwise(cuts):
             add = self._add_plain if plain[low] else self._add_each
             done = add(view, table[low:high], position, first, end, path)

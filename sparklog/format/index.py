@@ -205,7 +205,8 @@ def index_entries(
     index["relative_offset"] = last[rows] - base_offset
     index["position"] = position[rows]
     times = highest[rows]
-    grown = np.diff(times, prepend=state.last_timestamp) > 0
+    grown = np.empty(chosen, np.bool_)
+    grown[:1], grown[1:] = times[:1] > state.last_timestamp, times[1:] > times[:-1]
     timeindex = np.empty(int(grown.sum()), TIME_ENTRY)
     timeindex["timestamp"] = times[grown]
     timeindex["relative_offset"] = highest_offset[rows][grown] - base_offset

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -16,6 +17,7 @@ import pyarrow as pa
 
 from sparklog.config import TopicConfig
 from sparklog.errors import DataCorruptionError
+from sparklog.format.columns import one_binary
 from sparklog.format.compression import Codec
 from sparklog.format.names import log_name
 from sparklog.format.records import Decoder, encode
@@ -40,11 +42,11 @@ _CONFIG: Final = {
     "segment.bytes": str(2**31 - 1),
     "segment.index.bytes": str(2**31 - 1),
 }
-_SCHEMA: Final = pa.schema(
-    [("key", pa.binary()), ("value", pa.binary()), ("timestamp", pa.timestamp("ms"))]
-)
+_SCHEMA: Final = pa.schema([("key", pa.binary()), ("value", pa.binary())])
+_SHORT: Final = (",", ":")
 
 
+@cache
 def ledger_config() -> TopicConfig:
     """Return the topic config of the ledger itself."""
     return TopicConfig.parse(_CONFIG)
@@ -77,16 +79,8 @@ class Ledger:
         """Append one record, complete with version, time and epoch; durable if `sync`."""
         whole = {"v": FORMAT_VERSION, **record, "time": time_ms, "epoch": epoch}
         writer = record.get("writer")
-        row = (
-            writer.encode() if writer else None,
-            json.dumps(whole, separators=(",", ":")).encode(),
-            time_ms,
-        )
-        # Scalars, for pa.array() of a list would import pandas (a second) to ask if it is a series.
-        columns = [pa.repeat(pa.scalar(v, f.type), 1) for v, f in zip(row, _SCHEMA, strict=True)]
-        batch = pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
         encoded = encode(
-            batch,
+            _row(writer.encode() if writer else None, json.dumps(whole, separators=_SHORT).encode()),
             codec=Codec.NONE,
             batch_size=2**31 - 1,
             max_message_bytes=2**31 - 1,
@@ -96,6 +90,12 @@ class Ledger:
         if sync:
             self.log.sync()
         return whole
+
+
+def _row(key: bytes | None, value: bytes) -> pa.RecordBatch:
+    """Return one record as Arrow columns."""
+    columns = [one_binary(key), one_binary(value)]
+    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
 
 def fold(fs: FileSystem, directory: str, end: int, *, state: LogState, first: int | None) -> None:
