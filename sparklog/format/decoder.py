@@ -147,7 +147,7 @@ class Decoder:
     def _fitting(self, sizes: Rows) -> int:
         """How many batches with so many bytes of records fit, at least one if nothing is there."""
         room = self._max_bytes - self._buffers.data_bytes
-        fitting = int(np.searchsorted(np.cumsum(sizes), room, side="right"))
+        fitting = int(sizes.cumsum().searchsorted(room, side="right"))
         return fitting if fitting or self.rows else 1
 
     def _add_each(

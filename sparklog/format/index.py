@@ -55,7 +55,7 @@ def lookup_offset(entries: Entries, base: int, target: int) -> tuple[int, int]:
 
     `entries` are OFFSET_ENTRYs. Scan from there. Source: OffsetIndex.lookup.
     """
-    slot = int(np.searchsorted(entries["relative_offset"], target - base, side="right")) - 1
+    slot = int(entries["relative_offset"].searchsorted(target - base, side="right")) - 1
     if slot < 0:
         return base, 0
     entry = entries[slot]
@@ -68,7 +68,7 @@ def fetch_upper_bound(entries: Entries, base: int, position: int, span: int) -> 
     Returns: the offset of the first entry at or behind the end of the span; None if there is none.
     Source: OffsetIndex.fetchUpperBoundOffset.
     """
-    slot = int(np.searchsorted(entries["position"], position + span, side="left"))
+    slot = int(entries["position"].searchsorted(position + span, side="left"))
     return None if slot == len(entries) else base + int(entries[slot]["relative_offset"])
 
 
@@ -77,7 +77,7 @@ def lookup_time(entries: Entries, base: int, timestamp: int) -> tuple[int, int]:
 
     `entries` are TIME_ENTRYs. Source: TimeIndex.lookup.
     """
-    slot = int(np.searchsorted(entries["timestamp"], timestamp, side="right")) - 1
+    slot = int(entries["timestamp"].searchsorted(timestamp, side="right")) - 1
     if slot < 0:
         return -1, base
     entry = entries[slot]
@@ -89,7 +89,7 @@ def kept_below(entries: Entries, base: int, offset: int) -> int:
 
     For OFFSET_ENTRY and TIME_ENTRY. Source: OffsetIndex.truncateTo, TimeIndex.truncateTo.
     """
-    return int(np.searchsorted(entries["relative_offset"], offset - base, side="left"))
+    return int(entries["relative_offset"].searchsorted(offset - base, side="left"))
 
 
 def check_offset_entries(entries: Entries, *, path: str) -> None:
@@ -249,5 +249,5 @@ def _running_max(batches: Entries, state: IndexState) -> tuple[NDArray[Any], NDA
 
 
 def _first(mask: NDArray[np.bool_]) -> int | None:
-    hits = np.flatnonzero(mask)
+    hits = mask.nonzero()[0]
     return int(hits[0]) if len(hits) else None

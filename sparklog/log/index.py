@@ -107,5 +107,5 @@ def _shifted(values: NDArray[np.int64], first: int) -> NDArray[np.int64]:
 
 
 def _leading(bad: NDArray[np.bool_]) -> int:
-    hits = np.flatnonzero(bad)
+    hits = bad.nonzero()[0]
     return int(hits[0]) if len(hits) else len(bad)

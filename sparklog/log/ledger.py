@@ -17,10 +17,9 @@ import pyarrow as pa
 
 from sparklog.config import TopicConfig
 from sparklog.errors import DataCorruptionError
-from sparklog.format.columns import one_binary
-from sparklog.format.compression import Codec
+from sparklog.format.batch import encode_one
 from sparklog.format.names import log_name
-from sparklog.format.records import Decoder, encode
+from sparklog.format.records import Decoder
 from sparklog.format.scan import Table, scan
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.partition import PartitionLog
@@ -42,8 +41,6 @@ _CONFIG: Final = {
     "segment.bytes": str(2**31 - 1),
     "segment.index.bytes": str(2**31 - 1),
 }
-_SCHEMA: Final = pa.schema([("key", pa.binary()), ("value", pa.binary())])
-_SHORT: Final = (",", ":")
 
 
 @cache
@@ -79,23 +76,12 @@ class Ledger:
         """Append one record, complete with version, time and epoch; durable if `sync`."""
         whole = {"v": FORMAT_VERSION, **record, "time": time_ms, "epoch": epoch}
         writer = record.get("writer")
-        encoded = encode(
-            _row(writer.encode() if writer else None, json.dumps(whole, separators=_SHORT).encode()),
-            codec=Codec.NONE,
-            batch_size=2**31 - 1,
-            max_message_bytes=2**31 - 1,
-            timestamp_ms_default=time_ms,
-        )
-        self.log.append(encoded.data, epoch)
+        value = json.dumps(whole, separators=(",", ":")).encode()
+        key = writer.encode() if writer else None
+        self.log.append(encode_one(key, value, timestamp=time_ms), epoch)
         if sync:
             self.log.sync()
         return whole
-
-
-def _row(key: bytes | None, value: bytes) -> pa.RecordBatch:
-    """Return one record as Arrow columns."""
-    columns = [one_binary(key), one_binary(value)]
-    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
 
 def fold(fs: FileSystem, directory: str, end: int, *, state: LogState, first: int | None) -> None:

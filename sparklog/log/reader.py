@@ -275,7 +275,7 @@ class PartitionReader:
         wrong = first < expected if self.gaps else first != expected
         wrong[0] = not self.gaps and int(first[0]) > at
         if wrong.any():
-            row = int(np.flatnonzero(wrong)[0])
+            row = int(wrong.nonzero()[0][0])
             raise StaleReadError(
                 f"{path} at byte {table['position'][row]}: offset {expected[row]} is expected, "
                 f"the batch begins with {first[row]}"
@@ -304,7 +304,7 @@ def _up_to(table: Table, end: int) -> Table:
 
 
 def _within(table: Table, left: int, *, first: bool) -> Table:
-    fitting = int(np.searchsorted(np.cumsum(table["size"]), left, side="right"))
+    fitting = int(table["size"].cumsum().searchsorted(left, side="right"))
     return table[: max(fitting, 1 if first else 0)]
 
 

@@ -18,6 +18,7 @@ import os
 import random
 import threading
 from collections.abc import Callable, Collection
+from functools import lru_cache
 from typing import NoReturn
 
 from sparklog.clock import Clock
@@ -33,6 +34,19 @@ from sparklog.testing.faults import (
     SimulatedKill,
     refuse,
 )
+
+
+@lru_cache(maxsize=4096)
+def _parts(path: str) -> tuple[str, ...]:
+    """The names on the way to a path; most paths come again and again."""
+    return tuple(part for part in path.split("/") if part not in ("", "."))
+
+
+@lru_cache(maxsize=4096)
+def _split(path: str) -> tuple[str, str]:
+    """A path's directory and its name there."""
+    head, _, name = path.rstrip("/").rpartition("/")
+    return head, name
 
 
 class CrashFS:
@@ -121,6 +135,8 @@ class CrashFS:
         if self.on_call is not None:
             self.on_call(call)
         self.calls.append(call)
+        if not self._plans:
+            return None
         struck = [plan.fault for plan in self._plans if plan.strikes(call)]
         return struck[0] if struck else None
 
@@ -283,9 +299,7 @@ class CrashFS:
     def find(self, path: str) -> Node | None:
         """Return the node at a path, if there is one."""
         node: Node | None = self.disk.root
-        for part in path.split("/"):
-            if part in ("", "."):
-                continue
+        for part in _parts(path):
             if not isinstance(node, DirNode):
                 return None
             node = node.entries.get(part)
@@ -313,7 +327,7 @@ class CrashFS:
 
     def _parent(self, path: str, verb: str) -> tuple[DirNode, str]:
         self.check_alive()
-        head, _, name = path.rstrip("/").rpartition("/")
+        head, name = _split(path)
         node = self.find(head)
         if node is None:
             self._missing(path)

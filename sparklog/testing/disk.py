@@ -68,6 +68,8 @@ class FileNode:
         self.ops.append(op)
 
     def sync(self) -> None:
+        if not self.ops:
+            return
         if any(op.limbo for op in self.ops):
             for op in self.ops:
                 op.synced = True
