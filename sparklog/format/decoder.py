@@ -18,14 +18,13 @@ from sparklog.format.batch import CODEC_MASK, CONTROL, HEADER_SIZE, BatchHeader,
 from sparklog.format.buffers import RecordBuffers
 from sparklog.format.compression import SIZE_MAX, Codec, decompress
 from sparklog.format.parser import FAULTS, NO_ROOM, PARSED
-from sparklog.format.scan import BATCH_DTYPE, Table, header_row
+from sparklog.format.scan import BATCH_DTYPE, Table, as_columns, header_row
 
 SCHEMA: Final = RecordBuffers.SCHEMA
 """What `finish` returns when all columns are asked for."""
 
 OFFSET_MAX: Final = 2**63 - 1
 _RECORD_MIN: Final = 7  # bytes of the shortest record
-_NAMES: Final = BATCH_DTYPE.names or ()
 _POSITION, _SIZE, _BASE, _LAST, _BASE_TIME, _MAX_TIME = range(6)
 _COUNT, _ATTRIBUTES, _MAGIC = 9, 10, 12
 
@@ -110,9 +109,7 @@ class Decoder:
         if not len(batches):
             return 0
         view = memoryview(buf).cast("B")
-        table = np.empty((len(batches), len(_NAMES)), np.int64)
-        for index, name in enumerate(_NAMES):
-            table[:, index] = batches[name]
+        table = as_columns(batches)
         starts = table[:, _POSITION] - position
         assert int(starts.min()) >= 0
         assert int((starts + table[:, _SIZE]).max()) <= len(view)

@@ -9,7 +9,7 @@ Big-endian, no header, no checksum; offsets are relative to the segment's base.
 Source: OffsetIndex, TimeIndex, TransactionIndex, LogSegment.append (Kafka 4.1).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -199,6 +199,8 @@ def index_entries(
     chosen, left = kernel.pick_entries(
         sizes.data, interval_bytes, state.bytes_since_entry, picked.data
     )
+    if not chosen:
+        return b"", b"", _without_entry(batches, state, left)
     rows = picked[:chosen]
     highest, highest_offset = _running_max(batches, state)
     index = np.empty(chosen, OFFSET_ENTRY)
@@ -219,6 +221,20 @@ def index_entries(
             max_offset=int(highest_offset[-1]),
             last_timestamp=int(timeindex["timestamp"][-1]) if grown.any() else state.last_timestamp,
         ),
+    )
+
+
+def _without_entry(batches: Entries, state: IndexState, left: int) -> IndexState:
+    """The state behind batches that get no entry, as most small appends do."""
+    top = int(batches["max_timestamp"].argmax())
+    latest = int(batches["max_timestamp"][top])
+    if latest <= state.max_timestamp:
+        return replace(state, bytes_since_entry=left)
+    return replace(
+        state,
+        bytes_since_entry=left,
+        max_timestamp=latest,
+        max_offset=int(batches["last_offset"][top]),
     )
 
 

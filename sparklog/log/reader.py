@@ -364,7 +364,8 @@ def _wanted(window: Window, dropped: AbortedFilter | None, path: str) -> Table:
             return marker is not None and marker.type is ControlType.ABORT
 
         table = dropped.keep(table, is_abort)
-    return table[(table["attributes"] & CONTROL) == 0]
+    kept: Table = table[(table["attributes"] & CONTROL) == 0]
+    return kept
 
 
 def _behind(rows: pa.RecordBatch) -> int:

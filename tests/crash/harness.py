@@ -106,8 +106,9 @@ class World:
         reopen: bool = False,
         page_bytes: int = 512,
         options: dict[str, str] | None = None,
+        config: dict[str, str] | None = None,
     ) -> None:
-        self.options = options or {}
+        self.options, self.config = options or {}, CONFIG | (config or {})
         self.rng = random.Random(seed)
         self.clock = ManualClock()
         self.fs = CrashFS(clock=self.clock, reopen=reopen, page_bytes=page_bytes)
@@ -227,7 +228,7 @@ class World:
         return Planned(
             f"create {topic}",
             after,
-            lambda: self.opened.create_topic(topic, partitions=PARTITIONS, config=CONFIG),
+            lambda: self.opened.create_topic(topic, partitions=PARTITIONS, config=self.config),
         )
 
     def plan_drop(self, topic: str) -> Planned:
