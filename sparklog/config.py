@@ -293,7 +293,7 @@ class TopicConfig:
         """
         found, rest = read(KEYS.values(), values)
         refuse_unknown(rest, KEYS)
-        return replace(base or cls(), **found)
+        return cls(**found) if base is None else replace(base, **found)
 
     def to_dict(self) -> dict[str, str]:
         """Return Kafka key -> text of all that differs from the defaults."""
@@ -405,7 +405,7 @@ class LogOptions:
         found, rest = read(LOG_KEYS.values(), values)
         topic, rest = read(KEYS.values(), rest)
         refuse_unknown(rest, LOG_KEYS | KEYS)
-        return cls(**found, topics=replace(TopicConfig(), **topic))
+        return cls(**found, topics=TopicConfig(**topic))
 
 
 LOG_KEYS: Final[dict[str, Key]] = keys_of(LogOptions)

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from sparklog.errors import InvalidRequestError, RecordTooLargeError
@@ -38,7 +37,7 @@ def checked(found: Batches, size: int, *, what: str, batch_bytes_max: int) -> Ta
     if not len(table):
         return table
     gaps = table["base_offset"][1:] != table["last_offset"][:-1] + 1
-    if np.any(gaps) or np.any(table["magic"] != 2):
+    if gaps.any() or (table["magic"] != 2).any():
         raise InvalidRequestError(f"{what}: want v2 batches without offset gaps")
     largest = int(table["size"].max())
     if largest > batch_bytes_max:
