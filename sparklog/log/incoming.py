@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from sparklog.errors import InvalidRequestError, RecordTooLargeError
