@@ -11,7 +11,9 @@ from types import FrameType
 import click
 
 from sparklog.cli.output import EXIT_FAILED, EXIT_OK, print_json
+from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.service import Service
+from sparklog.tiered.keyring import Keyring
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -22,11 +24,26 @@ _LOGGER = logging.getLogger(__name__)
     "--option", "options", multiple=True, metavar="KEY=VALUE",
     help="An option of the service under Kafka's name; may be given several times.",
 )  # fmt: skip
+@click.option(
+    "--remote", metavar="URL",
+    help="Where closed segments of tiered topics go: s3://bucket/prefix. Kept with the log.",
+)  # fmt: skip
+@storage_option
+@click.option("--keyring", help="File with the keys by which copies are encrypted.")
 @click.option("--once", is_flag=True, help="Do one whole round and stop.")
 @click.option("--dry-run", is_flag=True, help="Show what one round would do; changes nothing.")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of text.")
-def serve(path: str, options: Sequence[str], once: bool, dry_run: bool, as_json: bool) -> int:
-    """Keep the log at PATH in shape: roll, expire, compact; until SIGTERM or SIGINT.
+def serve(
+    path: str,
+    options: Sequence[str],
+    remote: str | None,
+    storage_options: str,
+    keyring: str | None,
+    once: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Keep the log at PATH in shape: roll, expire, compact, tier; until SIGTERM or SIGINT.
 
     Several may run; one at a time does the work, the others stand by.
     """
@@ -34,7 +51,13 @@ def serve(path: str, options: Sequence[str], once: bool, dry_run: bool, as_json:
     for part in path.split(","):
         if not os.path.isdir(part):
             raise click.BadParameter(f"{part} is no directory", param_hint="PATH")
-    service = Service(path, options=known)
+    service = Service(
+        path,
+        remote=remote,
+        storage_options=parse_storage_options(storage_options),
+        keyring=None if keyring is None else Keyring.load(keyring),
+        options=known,
+    )
     if once or dry_run:
         try:
             report = service.run_once(dry_run=dry_run)

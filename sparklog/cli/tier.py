@@ -12,17 +12,13 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from rich.table import Table
 
 from sparklog.cli.output import EXIT_FAILED, EXIT_OK, console, print_json, size_text
+from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.tiered.options import RemoteOptions
 from sparklog.tiered.rebuilding import rebuild as rebuild_metadata
 from sparklog.tiered.restoring import restore as restore_log
 from sparklog.tiered.status import TierStatus, by_topic
 from sparklog.tiered.status import status as tier_status
 
-_storage = click.option(
-    "--storage-options", metavar="JSON", default="{}", envvar="SPARKLOG_STORAGE_OPTIONS",
-    help="fsspec's options: endpoint_url, key, secret, ... By default the store's own places "
-    "(environment, profiles) are asked.",
-)  # fmt: skip
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 
 
@@ -81,7 +77,7 @@ def _print_status(found: TierStatus) -> None:
     "--threads", default=4, show_default=True, type=click.IntRange(1, 64),
     help="Segments that come at once.",
 )  # fmt: skip
-@_storage
+@storage_option
 @_json
 def restore(
     url: str,
@@ -105,7 +101,7 @@ def restore(
             topics=topics or None,
             start=_position(start, "--start") or "earliest",
             end=_position(end, "--end") or "latest",
-            storage_options=_parsed(storage_options),
+            storage_options=parse_storage_options(storage_options),
             options=RemoteOptions(remote_keyring=keyring or ""),
             threads=threads,
             progress=progress,
@@ -122,14 +118,14 @@ def restore(
 
 @tier.command()
 @click.argument("path")
-@_storage
+@storage_option
 @_json
 def rebuild(path: str, storage_options: str, as_json: bool) -> int:
     """Make what the log at PATH knows of its copies anew, from its bucket.
 
     For a log whose __remote_log_metadata was lost or damaged. Stop its service before.
     """
-    found = rebuild_metadata(path, storage_options=_parsed(storage_options))
+    found = rebuild_metadata(path, storage_options=parse_storage_options(storage_options))
     if as_json:
         print_json({"copies": len(found.manifests), "damaged": found.damaged})
     else:
@@ -137,16 +133,6 @@ def rebuild(path: str, storage_options: str, as_json: bool) -> int:
         for name, what in found.damaged.items():
             click.echo(f"damaged: {name}: {what}")
     return EXIT_FAILED if found.damaged else EXIT_OK
-
-
-def _parsed(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise click.BadParameter("want a JSON object", param_hint="--storage-options")
-    return found
 
 
 def _position(text: str | None, name: str) -> Any:

@@ -101,4 +101,5 @@ def jobs_of(log: sparklog.Log, clock: Clock, topic: str = "t", p: int = 0) -> li
 def manifests(store: Store) -> list[Any]:
     """All (manifest, body) in a store."""
     names = [o.name for o in store.list() if o.name.endswith(".manifest")]
-    return [parse(raw, path=n) for n, raw in zip(names, store.get_many(names), strict=True)]  # type: ignore[arg-type]
+    found = zip(names, store.get_many(names), strict=True)
+    return [parse(raw, path=name) for name, raw in found if isinstance(raw, bytes)]
