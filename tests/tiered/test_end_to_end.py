@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent.parent
 CONFIG = {
     "internal.segment.bytes": 60_000,
     "remote.storage.enable": True,
-    "local.retention.bytes": 100_000,
+    "local.retention.bytes": 70_000,
     "retention.ms": -1,
     "file.delete.delay.ms": 0,
 }
@@ -44,7 +44,7 @@ def test_there_and_back(s3: S3Server, tmp_path: Path, encrypted: bool) -> None:
     options = {"remote.keyring": str(ring)} if encrypted else {}
     with sparklog.open(path, "rw") as log:
         log.create_topic("t", partitions=2, config=CONFIG)
-        fill(log, 12)
+        fill(log, 20)
         whole, spans = log.read("t").read_all(), log.offsets("t")
     keyring = Keyring.load(str(ring)) if encrypted else None
     with Service(path, remote=url, keyring=keyring, **given) as service:
