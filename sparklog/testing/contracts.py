@@ -267,16 +267,16 @@ class StoreContract:
         assert store.get_many([]) == []
 
     def test_streams_in_parts(self, store: ObjectStore) -> None:
-        for parts, rest in ((0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (3, 7)):
+        for parts, rest in ((0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 7)):
             content = self.content(parts * self.part_bytes + rest)
             step = self.part_bytes // 3 + 1
             pieces = [content[at : at + step] for at in range(0, len(content), step)]
             store.put_stream("d/stream", pieces, len(content))
             assert store.get("d/stream") == content
-            store.put_stream("d/iterator", iter(pieces), len(content))
-            assert store.get("d/iterator") == content
             edge = self.part_bytes
             assert store.get("d/stream", edge - 2, edge + 2) == content[edge - 2 : edge + 2]
+        store.put_stream("d/iterator", iter(pieces), len(content))
+        assert store.get("d/iterator") == content
 
     def test_a_piece_may_be_larger_than_a_part(self, store: ObjectStore) -> None:
         content = self.content(3 * self.part_bytes + 5)

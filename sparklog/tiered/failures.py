@@ -135,9 +135,10 @@ def secrets_in(options: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def words_of(error: BaseException) -> str:
-    """Return what an error says, without the number that Python puts before it."""
+    """Return what an error says first, without the number that Python puts before it."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return text.strip().rstrip(".") or repr(error)
+    first, _, _ = text.strip().partition("\n")  # Azure's goes on for many lines
+    return first.strip().rstrip(".") or repr(error)
 
 
 def _texts(name: str, value: Any) -> Iterator[str]:

@@ -139,4 +139,7 @@ def test_an_error_whose_cause_holds_a_secret_is_not_chained():
 def test_words():
     assert words_of(OSError(121, "We met an error.")) == "We met an error"
     assert words_of(ValueError("why")) == "why"
+    assert (
+        words_of(ValueError("No such container.\r\nRequestId: 1\nTime: 2")) == "No such container"
+    )
     assert words_of(TimeoutError()) == "TimeoutError()"

@@ -1,9 +1,9 @@
 """URLs, packages and options; what fsspec's own file systems do in our hands."""
 
-import builtins
 import datetime
 import importlib
 import pickle
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,14 +47,7 @@ def test_urls_that_are_none(url, why):
     ],
 )
 def test_a_missing_package_is_named(monkeypatch, url, module, named):
-    real = builtins.__import__
-
-    def without_it(name, *arguments, **keywords):
-        if name == module or name.startswith(module + "."):
-            raise ImportError(f"no {name}")
-        return real(name, *arguments, **keywords)
-
-    monkeypatch.setattr(builtins, "__import__", without_it)
+    monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.setattr(MODULE, "_registry", {})
     with pytest.raises(InvalidRequestError, match=named):
         open_store(url)
