@@ -6,7 +6,7 @@ start and goes the next time. Readers that have a file open keep its inode; who 
 is gone lists anew, and finds the log start raised. Source: LocalLog.removeAndDeleteSegments (4.1).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from sparklog.fs import FileSystem
 from sparklog.log.cleaning.swap import retire
 from sparklog.log.commit import snapshot_if_due
 from sparklog.log.retention import Due, Held, Terms, due, largest_of, segments_of
-from sparklog.log.state import LogState, local_to_json, nested
+from sparklog.log.state import LogState, TopicState, local_to_json, nested
 from sparklog.log.walk import joined
 
 if TYPE_CHECKING:
@@ -50,10 +50,17 @@ class Place:
     gaps: bool = False  # whether offsets may be missing: compacted, or a broker's
 
 
-def places(session: "Session") -> dict[Key, Place]:
-    """Return all partitions that aren't offline. Under the lock; cost: a few us a partition."""
+def places(
+    session: "Session", *, only: Callable[[TopicState], bool] | None = None
+) -> dict[Key, Place]:
+    """Return all partitions that aren't offline. Under the lock; cost: a few us a partition.
+
+    Args: only: tells which topics are wanted.
+    """
     state, found = session.state, {}
     for name, topic in state.topics.items():
+        if only is not None and not only(topic):
+            continue
         config = topic.parsed()
         for partition, number in topic.dirs.items():
             key = name, partition

@@ -8,17 +8,22 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from sparklog.errors import SparklogError
+from sparklog.errors import DataCorruptionError, UnsupportedVersionError
+from sparklog.log.epochs import read_epochs
 from sparklog.log.retention import Tier
 from sparklog.log.retiring import Key, raise_starts
 from sparklog.service.remote import Partition, Remote
 from sparklog.service.report import Removed, Report
 from sparklog.tiered import sweep
 from sparklog.tiered.expiry import delete_copies
+<<<<<<< HEAD
 from sparklog.tiered.layout import Directory, log_start_name, parse_log_start, parse_manifest
+=======
+from sparklog.tiered.layout import parse_manifest, remote_log_name
+>>>>>>> copy
 from sparklog.tiered.manifest import directory_of, log_object, parse
 from sparklog.tiered.metadata import bury
-from sparklog.tiered.plan import due_remotely, spans, surplus
+from sparklog.tiered.plan import due_remotely, spans, standing, surplus
 from sparklog.tiered.records import PartitionDeleteRecord, PartitionDeleteState
 from sparklog.tiered.segments import RemoteSegment, SegmentState
 from sparklog.tiered.store import Store, StoredObject
@@ -156,21 +161,28 @@ class Expiring:
         """Compare bucket and metadata, both ways, and bring them together.
 
         A copy that nobody knows of is taken over if the log needs it (the metadata may have been
-        lost); other leftovers go once they are old. A copy whose objects are gone is forgotten if
-        its segment is still here, to be copied again; else that is an error, told in each sweep.
+        lost); one of another history, or past the log's end, stays and is told of, for the log may
+        have been brought back from an older copy; other leftovers go once they are old. A copy
+        whose objects are gone is forgotten if its segment is still here, to be copied again; else
+        that is an error, told in each sweep.
         """
+        session = self._remote.session
+        with session.locked():
+            live = {topic.id for topic in session.state.topics.values()}
         by_id = {(one.topic_id, key[1]): one for key, one in known.items()}
         topics = {(one.topic_id, key[1]): key[0] for key, one in known.items()}
         with self._remote.steady() as catalog:
             where = sweep.prefixes(catalog, topics, now_ms=report.time_ms)
             snapshot = {key: catalog.all(key) for key in where}
         for key, directory in where.items():
+            if key[0] in live and key not in by_id:
+                continue  # offline: nobody can tell what it needs
             found = sweep.look(
                 self._store, snapshot[key], directory, now_ms=self._remote.clock()
             )  # fmt: skip
             one = by_id.get(key)
-            taken = self._take_over(one, found.strangers, report) if one is not None else set()
-            left = [o for o in found.orphans if o.name not in taken]
+            kept = self._take_over(one, found.strangers, report) if one is not None else set()
+            left = [o for o in found.orphans if o.name not in kept]
             report.orphans += [o.name for o in left]
             report.orphan_bytes += sum(o.size for o in left)
             if not report.dry_run:
@@ -182,9 +194,12 @@ class Expiring:
             self._store.sweep_uploads(self._remote.clock() - sweep.UPLOAD_MS)
 
     def _take_over(self, one: Partition, strangers: list[StoredObject], report: Report) -> set[str]:
-        """Learn of whole copies that the log needs; returns the names of their objects."""
+        """Learn of whole copies that the log needs; returns the names of objects that stay."""
         held = Tier(spans(one.standing))
-        wanted = []
+        lineage = read_epochs(self._remote.fs, one.place.directory)
+        wanted: list[RemoteSegment] = []
+        others: list[RemoteSegment] = []
+        kept: set[str] = set()
         for stranger in strangers:
             listed = parse_manifest(stranger.name.rpartition("/")[2])
             assert listed is not None
@@ -194,16 +209,27 @@ class Expiring:
                 manifest, _ = parse(self._store.get(stranger.name), path=stranger.name)
             except FileNotFoundError:
                 continue  # the list was behind
-            except SparklogError as error:
+            except (DataCorruptionError, UnsupportedVersionError) as error:
                 report.errors.append(str(error))
+                prefix = stranger.name.rpartition("/")[0]
+                kept |= {stranger.name, f"{prefix}/{remote_log_name(listed.base, listed.id)}"}
                 continue
-            if manifest.name == stranger.name and not sweep.is_lost(self._store, manifest.segment):
-                wanted.append(manifest.segment)
+            segment = manifest.segment
+            if manifest.name == stranger.name and not sweep.is_lost(self._store, segment):
+                ours = standing([segment], lineage, end=one.place.end)
+                (wanted if ours else others).append(segment)
         if wanted:
             report.notes.append(f"{len(wanted)} copies found in the bucket that nobody knew of")
             if not report.dry_run:
                 self._remote.tell(wanted, found=True)
-        return {name for s in wanted for name in sweep.objects_of(s)}
+        if others:
+            where = directory_of(others[0]).prefix
+            report.notes.append(
+                f"{len(others)} copies below {self._store.url}/{where} are of another history of "
+                f"this topic, or past the log's end {one.place.end}; they stay. Delete them if no "
+                "other log needs them"
+            )
+        return kept.union(*(sweep.objects_of(s) for s in (*wanted, *others)))
 
     def _give_up(self, one: Partition | None, lost: list[RemoteSegment], report: Report) -> None:
         """Forget copies that are gone, as far as local segments hold their offsets."""

@@ -16,6 +16,7 @@ from sparklog.log.epochs import read_epochs
 from sparklog.log.log import Log
 from sparklog.log.retention import Held, Terms, Tier, segments_of
 from sparklog.log.retiring import Key, Place, places
+from sparklog.log.state import TopicState
 from sparklog.log.view import View
 from sparklog.service.lease import Lease
 from sparklog.tiered import plan
@@ -36,6 +37,11 @@ class Partition:
     topic_id: str
     place: Place
     standing: tuple[RemoteSegment, ...]
+
+
+def is_tiered(topic: TopicState) -> bool:
+    """Tell whether a topic's closed segments get copies, without reading all of its config."""
+    return topic.config.get("remote.storage.enable") == "true"  # as TopicConfig.to_dict writes it
 
 
 class Remote:
@@ -71,17 +77,19 @@ class Remote:
                 publish(self.session, self.clock, segments, found=found)
 
     def partitions(self) -> dict[Key, Partition]:
-        """Return the tiered partitions, and those that still have copies. Cost: see `places`."""
-        with self.session.locked():
-            known = places(self.session)
-            ids = {name: topic.id for name, topic in self.session.state.topics.items()}
+        """Return the partitions of tiered topics, and of those that still have copies."""
         with self.steady() as catalog:
+            with_copies = {topic_id for topic_id, _ in catalog.keys()}  # noqa: SIM118
+            with self.session.locked():
+                known = places(
+                    self.session, only=lambda topic: is_tiered(topic) or topic.id in with_copies
+                )
+                ids = {name: self.session.state.topics[name].id for name, _ in known}
             return {
                 (topic, p): Partition(
                     ids[topic], place, tuple(self._standing(catalog, (ids[topic], p), place))
                 )
                 for (topic, p), place in known.items()
-                if place.config.remote_storage_enable or catalog.all((ids[topic], p))
             }
 
     def terms(

@@ -139,6 +139,11 @@ class Rounds:
             )
             report.locked_ms.append(done.locked_ms)
             report.deleted += [_deleted(k, d) for k, d in done.taken.items() if d.expired]
+            report.notes += [
+                f"{t}-{p}: the active segment is closed, to be copied and then to go"
+                for (t, p), d in done.taken.items()
+                if d.rolls and d.local
+            ]
             report.errors += [f"{t}-{p}: {error}" for (t, p), error in done.failed.items()]
             for path in done.waiting:
                 self._pending[path] = now + done.delay_ms[path]

@@ -159,6 +159,8 @@ class Service:
             if work == "retain":
                 if rounds.must_hurry(now):
                     wanted.add(work)
+                    if rounds.tiering is not None and not rounds.tiering.is_failing:
+                        self._due["tier"] = now  # what gets its copy now may go here next
                 if rounds.next_purge_ms <= now:
                     wanted.add("purge")
             if wanted:

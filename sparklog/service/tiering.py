@@ -71,6 +71,11 @@ class Tiering:
         return url is not None or read_settings(session.fs, session.home) is not None
 
     @property
+    def is_failing(self) -> bool:
+        """Whether the last round failed."""
+        return self._failures > 0
+
+    @property
     def pause_ms(self) -> float:
         """How long the next round may wait: after failures, by growing steps."""
         options = self._options

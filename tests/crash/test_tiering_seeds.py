@@ -34,9 +34,10 @@ OPTIONS = {
 HOUR = 3_600_000
 CONFIGS: list[dict[str, str]] = [
     {"local.retention.bytes": "400"},
-    {"local.retention.bytes": "0", "retention.bytes": "2500"},
+    {"local.retention.bytes": "0", "retention.bytes": "1500"},
+    {"local.retention.bytes": "600", "retention.bytes": "1000"},
     {"local.retention.ms": "8000", "retention.ms": "40000"},
-    {},
+    {"retention.ms": "30000"},
 ]
 
 
@@ -60,14 +61,18 @@ class Life:
         faults = SOME_FAULTS if self.rng.random() < 0.8 else None
         given: dict[str, Any] = {} if faults is None else {"faults": faults}
         seed = self.rng.randrange(2**30)
-        return FaultStore(self.bucket, self.clock, seed=seed, part_bytes=256, **given)
+        return FaultStore(
+            self.bucket, self.clock, seed=seed, part_bytes=256,
+            attempts=self.rng.choice([2, 6]), **given,
+        )  # fmt: skip
 
     def opened(self) -> sparklog.Log:
         return sparklog.open(ROOT, "rw", fs=self.fs, clock=self.clock, options=OPTIONS_LOG)
 
     def service(self, store: FaultStore) -> Service:
+        seldom = {"service.remote.sweep.interval.ms": "-1"} if self.rng.random() < 0.7 else {}
         return Service(
-            ROOT, remote="fault://bucket", options=OPTIONS, fs=self.fs, clock=self.clock,
+            ROOT, remote="fault://bucket", options=OPTIONS | seldom, fs=self.fs, clock=self.clock,
             opening=lambda url, options: store,
         )  # fmt: skip
 
@@ -77,7 +82,7 @@ class Life:
         act = self.rng.choices(
             [self.append, self.round, self.crash, self.down, self.wait, self.cut_start,
              self.remake, self.configure, self.close],
-            [40, 20, 18, 3, 6, 4, 1, 4, 4],
+            [40, 25, 18, 3, 4, 3, 0.3, 3, 3],
         )[0]  # fmt: skip
         self.history.append(act.__name__)
         act()
@@ -85,7 +90,7 @@ class Life:
 
     def append(self) -> None:
         topic = self.topic()
-        for _ in range(self.rng.randint(1, 4)):
+        for _ in range(self.rng.randint(1, 8)):
             p = self.rng.randrange(2)
             key = self.log.topic(topic).id, p
             number = self.rng.randrange(10_000)
@@ -124,7 +129,7 @@ class Life:
         self.log = self.opened()
 
     def down(self) -> None:
-        self.store.down(self.rng.choice([1000, 60_000, HOUR]))
+        self.store.down(self.rng.choice([1000, 60_000, HOUR]), self.rng.randint(0, 1000))
 
     def wait(self) -> None:
         self.clock.advance(self.rng.choice([1000, 10_000, 60_000, 2 * HOUR]))
@@ -180,7 +185,10 @@ class Life:
         good = FaultStore(self.bucket, self.clock)
         for _ in range(3):
             self.clock.advance(UPLOAD_MS // 2 + 1)
-            report = self.service(good).run_once()
+            report = Service(
+                ROOT, options=OPTIONS, fs=self.fs, clock=self.clock,
+                opening=lambda url, options: good,
+            ).run_once()  # fmt: skip
             assert not report.errors, report.errors
         self.check()
         copies = copies_of(self.log, self.clock)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,13 @@ import pytest
 
 import sparklog
 from sparklog.clock import ManualClock
-from sparklog.errors import InvalidRequestError, StorageUnavailableError
+from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
 from sparklog.fs import LOCAL
+<<<<<<< HEAD
 from sparklog.log.log import Log
+=======
+from sparklog.log.admin import drop_topic
+>>>>>>> copy
 from sparklog.log.topics import REMOTE_METADATA
 from sparklog.service import Service, verify
 from sparklog.service.report import Report
@@ -191,7 +196,7 @@ def test_the_store_down_for_an_hour(path: str, clock: ManualClock, store: FaultS
     """Writing and local retention go on; the rest waits, with growing pauses, then catches up."""
     with (
         filled(path, clock, 30, local_retention_bytes="1500") as log,
-        sustained(service(path, clock, store)) as running,
+        stepped(service(path, clock, store)) as running,
     ):
         running.tick()  # what it copied goes by size in the next one
         running.tick()
@@ -223,7 +228,7 @@ def test_the_store_down_for_an_hour(path: str, clock: ManualClock, store: FaultS
         assert local < 1500 + 400 + 10 * 400
 
 
-class sustained:
+class stepped:
     """A service without threads: the test calls `tick`."""
 
     def __init__(self, running: Service) -> None:
@@ -389,8 +394,6 @@ def test_lost_metadata_comes_back_from_the_bucket(
     with filled(path, clock, 30, local_retention_bytes="500") as log:
         once(path, clock, store)
         before = sorted((s.base, s.id) for s in copies(log, clock))
-        from sparklog.log.admin import drop_topic
-
         drop_topic(log.session, REMOTE_METADATA)
         clock.advance(7 * HOUR)
         report = once(path, clock, store)
@@ -446,6 +449,77 @@ def test_encrypted(path: str, clock: ManualClock, store: FaultStore) -> None:
         assert not report.errors
         assert all(m.encryption["key_id"] == "k" for m, _ in manifests(store))
         assert all(u.stored_bytes > u.bytes for u in report.uploaded)
+
+
+def test_what_a_restored_log_does_not_know_stays_in_the_bucket(
+    path: str, clock: ManualClock, store: FaultStore
+) -> None:
+    """The log dir came back from an older backup: copies past its end may be all that is left."""
+    with filled(path, clock, 12):
+        once(path, clock, store)
+    backup = f"{path}-backup"
+    shutil.copytree(path, backup)
+    with sparklog.open(path, "rw", clock=clock) as log:
+        grow(log, clock, 12)
+        once(path, clock, store)
+        every = store.bucket.names()
+        clock.advance(7 * HOUR)
+    with sparklog.open(backup, "rw", clock=clock) as log:
+        report = once(backup, clock, store)
+        assert any("past the log's end 12" in note for note in report.notes)
+        assert store.bucket.names() == every
+        readable(log, clock, store)
+
+
+def test_a_damaged_manifest_that_nobody_knows_stays(
+    path: str, clock: ManualClock, store: FaultStore
+) -> None:
+    with filled(path, clock, 30, local_retention_bytes="500") as log:
+        once(path, clock, store)
+        far = copies(log, clock)[0]
+        store.put(manifest_object(far), b"{}")
+        drop_topic(log.session, REMOTE_METADATA)
+        clock.advance(7 * HOUR)
+        report = once(path, clock, store)
+        assert any(manifest_object(far) in e for e in report.errors)
+        assert {manifest_object(far), log_object(far)} <= set(store.bucket.names())
+
+
+def test_an_offline_partition_keeps_its_copies(
+    path: str, clock: ManualClock, store: FaultStore
+) -> None:
+    with filled(path, clock, 30, local_retention_bytes="500") as log:
+        once(path, clock, store)
+        before = store.bucket.names()
+        with log.session.locked():
+            log.session.offline["t", 0] = DataCorruptionError("gone", path=path)
+            log.session.idle()
+        drop_topic(log.session, REMOTE_METADATA)
+        clock.advance(7 * HOUR)
+        once(path, clock, store)
+        assert store.bucket.names() == before
+
+
+def test_requests(path: str, clock: ManualClock, store: FaultStore) -> None:
+    """Two writes a segment, a list a partition and sweep, two bulk deletions; none when idle."""
+    config = {"local_retention_bytes": "400", "retention_bytes": "2000"}
+    with (
+        filled(path, clock, 40, partitions=2, **config),
+        stepped(service(path, clock, store)) as running,
+    ):
+        report = running.run_once()
+        counts = store.counts.as_dict()
+        assert counts["puts"] == 2 * len(report.uploaded)
+        assert counts["lists"] == 2 + 1  # and one for uploads that never ended
+        assert counts["deletes"] == 2 * (len(report.removed) > 0)
+        assert counts["gets"] == 0
+        clock.advance(60_000)
+        running.run_once()
+        before = store.counts.as_dict()
+        for _ in range(5):
+            clock.advance(31_000)
+            running.tick()
+        assert store.counts.as_dict() == before
 
 
 # --- who takes over -----------------------------------------------------------------------------
@@ -512,7 +586,7 @@ def test_a_service_that_lost_its_lease_touches_nothing(path: str, clock: ManualC
         with filled(home, clock, 9, local_retention_bytes="0", retention_ms="5000") as log:
             once(home, clock, bucket)
             grow(log, clock, 4)
-            with sustained(service(home, clock, bucket)) as running:
+            with stepped(service(home, clock, bucket)) as running:
                 lease = Usurped(running, home, bucket, number)
                 report = running.run_once()
                 if lease.looks < number:
