@@ -98,9 +98,7 @@ def run(base: Path, url: str, storage: dict[str, Any]) -> None:
     back = restore(url, base / "july", start=JULY[0], end=JULY[1], **storage)
     with sparklog.open(base / "july") as log:
         first, end = log.offsets("flights")[0]
-        say(
-            f"July is back: {end - first:,} flights in {back.segments} segments, {asked(log)} of them"
-        )
+        say(f"July is back: {end - first:,} flights, {back.segments} segments; {asked(log)} found")
         assert asked(log) == EXPECTED
 
 

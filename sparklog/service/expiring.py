@@ -16,11 +16,13 @@ from sparklog.service.remote import Partition, Remote
 from sparklog.service.report import Removed, Report
 from sparklog.tiered import sweep
 from sparklog.tiered.expiry import delete_copies
-<<<<<<< HEAD
-from sparklog.tiered.layout import Directory, log_start_name, parse_log_start, parse_manifest
-=======
-from sparklog.tiered.layout import parse_manifest, remote_log_name
->>>>>>> copy
+from sparklog.tiered.layout import (
+    Directory,
+    log_start_name,
+    parse_log_start,
+    parse_manifest,
+    remote_log_name,
+)
 from sparklog.tiered.manifest import directory_of, log_object, parse
 from sparklog.tiered.metadata import bury
 from sparklog.tiered.plan import due_remotely, spans, standing, surplus

@@ -14,11 +14,8 @@ import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
 from sparklog.fs import LOCAL
-<<<<<<< HEAD
-from sparklog.log.log import Log
-=======
 from sparklog.log.admin import drop_topic
->>>>>>> copy
+from sparklog.log.log import Log
 from sparklog.log.topics import REMOTE_METADATA
 from sparklog.service import Service, verify
 from sparklog.service.report import Report
