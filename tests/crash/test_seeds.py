@@ -202,11 +202,11 @@ def test_one_seed(crash_seed: int | None) -> None:
     run_seeds(range(crash_seed or 0, (crash_seed or 0) + 1))
 
 
-@pytest.mark.parametrize("first", range(1, SEEDS + 1, 50))
+@pytest.mark.parametrize("first", range(1, SEEDS + 1, 25))
 def test_seeds(first: int, crash_seed: int | None) -> None:
     if crash_seed is not None:
         pytest.skip("one seed was asked for")
-    run_seeds(range(first, first + 50))
+    run_seeds(range(first, first + 25))
 
 
 @pytest.mark.slow
