@@ -268,11 +268,25 @@ def test_records_deleted_by_hand_go_there_too(
         assert report.removed
         assert all(r.end <= 14 for r in report.removed)
         assert min(s.end for s in copies(log, clock)) > 14
-        starts = [name for name in store.bucket.names() if name.endswith(".log-start")]
-        assert [parse_log_start(name.rpartition("/")[2]) for name in starts] == [14]
-        with Log(URL, fs=ArchiveFileSystem(URL, RemoteObjects(lambda: store, BlockCache(0)))) as a:
-            assert a.offsets("t")[0][0] == 14
-            assert a.read("t").read_all()["offset"][0].as_py() == 14
+        check(path, log, clock, store)
+
+
+def test_a_log_start_within_a_copy_shows_in_the_bucket(
+    path: str, clock: ManualClock, store: FaultStore
+) -> None:
+    with filled(path, clock, 30, local_retention_bytes="0") as log:
+        once(path, clock, store)
+        for _ in range(2):  # the second takes the place of the first
+            segment = [s for s in copies(log, clock) if s.end - s.base > 1][2]
+            start = segment.base + 1
+            log.delete_records("t", {0: start})
+            once(path, clock, store)
+            starts = [name for name in store.bucket.names() if name.endswith(".log-start")]
+            assert [parse_log_start(name.rpartition("/")[2]) for name in starts] == [start]
+            fs = ArchiveFileSystem(URL, RemoteObjects(lambda: store, BlockCache(0)))
+            with Log(URL, fs=fs) as archive:
+                assert archive.offsets("t")[0][0] == start
+                assert archive.read("t").read_all()["offset"][0].as_py() == start
         check(path, log, clock, store)
 
 
