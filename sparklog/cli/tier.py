@@ -13,9 +13,11 @@ from rich.table import Table
 
 from sparklog.cli.output import EXIT_FAILED, EXIT_OK, console, print_json, size_text
 from sparklog.cli.storage import parse_storage_options, storage_option
+from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.options import RemoteOptions
 from sparklog.tiered.rebuilding import rebuild as rebuild_metadata
 from sparklog.tiered.restoring import restore as restore_log
+from sparklog.tiered.rotation import rotate as rotate_keys
 from sparklog.tiered.status import TierStatus, by_topic
 from sparklog.tiered.status import status as tier_status
 
@@ -133,6 +135,27 @@ def rebuild(path: str, storage_options: str, as_json: bool) -> int:
         for name, what in found.damaged.items():
             click.echo(f"damaged: {name}: {what}")
     return EXIT_FAILED if found.damaged else EXIT_OK
+
+
+@tier.command()
+@click.argument("url")
+@click.option("--keyring", required=True, help="File with the old keys and the new, current one.")
+@storage_option
+@_json
+def rotate(url: str, keyring: str, storage_options: str, as_json: bool) -> int:
+    """Wrap the keys of all copies at URL under the key ring's current key.
+
+    Logs and indexes are not written anew. The old key may go once this has run.
+    """
+    ring = Keyring.load(keyring)
+    done = rotate_keys(url, ring, storage_options=parse_storage_options(storage_options))
+    if as_json:
+        print_json({"changed": done.changed, "unchanged": done.unchanged, "key": ring.current})
+    else:
+        click.echo(
+            f"{done.changed} copies under key {ring.current} now, {done.unchanged} as before"
+        )
+    return EXIT_OK
 
 
 def _position(text: str | None, name: str) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import sparklog
+from sparklog.cli.app import run
 from sparklog.clock import system_clock
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL
@@ -79,3 +80,29 @@ def test_without_it_the_error_names_the_key(made: tuple[Path, Path, Path], tmp_p
         pytest.raises(InvalidRequestError, match="'b'"),
     ):
         archive.read("t").read_all()
+
+
+def test_keys_rotate_without_the_logs(
+    made: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, bucket, ring = made
+    old = json.loads(ring.read_text())["keys"]
+    logs = {file: file.read_bytes() for file in bucket.rglob("*.log")}
+    manifests = len(list(bucket.rglob("*.manifest")))
+    both, new = tmp_path / "both.json", tmp_path / "new.json"
+    fresh = "C" * 42 + "A="
+    both.write_text(json.dumps({"current": "c", "keys": {**old, "c": fresh}}))
+    new.write_text(json.dumps({"current": "c", "keys": {"c": fresh}}))
+    url = f"file://{bucket}"
+    assert run(["tier", "rotate", url, "--keyring", str(new)]) == 2  # it can't unwrap the old ones
+    assert "'b'" in capsys.readouterr().err
+    for changed in (manifests, 0):
+        assert run(["tier", "rotate", url, "--keyring", str(both), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["changed"] == changed
+    assert {file: file.read_bytes() for file in bucket.rglob("*.log")} == logs
+    with (
+        sparklog.open(path) as log,
+        sparklog.open(bucket, options={"remote.keyring": str(new)}) as archive,
+    ):
+        end = archive.offsets("t")[0][1]
+        assert archive.read("t").read_all().equals(log.read("t", end={0: end}).read_all())
