@@ -32,6 +32,7 @@ COLUMNS: Final = ("key", "value", "offset", "timestamp", "timestampType", "heade
 FIRST_BYTES: Final = 64 << 10  # the first window: a look-up needs no more; then they grow
 MOST_BYTES: Final = 2 << 20  # the largest window: CRC and decoder find it in the cache
 BATCH_BYTES: Final = 8 << 20  # decoded bytes at which a record batch is given out
+GATHERED_BYTES: Final = 64 << 10  # bytes of log from small segments that come in one record batch
 _NO_LIMIT: Final = 2**63 - 1
 Table = NDArray[Any]
 
@@ -333,7 +334,7 @@ def _decode(
     end: int,
     path: str,
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Yield (records, offset behind them) whenever FIRST_BYTES of log were taken in.
+    """Yield (records, offset behind them) whenever GATHERED_BYTES of log were taken in.
 
     So small segments come together, and what lies before a damage comes before the error. A pair
     may hold no record: its batches were markers, or aborted.
@@ -352,7 +353,7 @@ def _decode(
                     yield rows, _behind(rows)
             reached = min(int(window.batches.table["last_offset"][-1]) + 1, end)
             taken += len(window.data)
-            if taken >= FIRST_BYTES:
+            if taken >= GATHERED_BYTES:
                 yield decoder.finish(), reached
                 taken = 0
     except (SparklogError, FileNotFoundError):
