@@ -26,7 +26,11 @@ from sparklog.errors import (
     UnknownTopicError,
     UnsupportedVersionError,
 )
+from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.log import Log
+from sparklog.tiered.archive import ArchiveFileSystem
+from sparklog.tiered.opening import reading
+from sparklog.tiered.options import RemoteOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,23 +60,40 @@ def open(
     path: str | os.PathLike[str],
     mode: str = "r",
     *,
+    storage_options: Mapping[str, Any] | None = None,
     options: Mapping[str, object] | None = None,
     until: str = "high-watermark",
+    fs: FileSystem = LOCAL,
     **components: Any,
 ) -> Log:
-    """Open a log directory (several joined by ","); a context manager.
+    """Open a log directory (several joined by ","), or an archive by its URL; a context manager.
 
     Args:
         path: the log dir or dirs. In mode "rw" it is made where it doesn't exist; a directory
-            that a broker left is taken over as it is.
+            that a broker left is taken over as it is. Or the URL that tiered segments were copied
+            to, s3://bucket/prefix: all tiered topics are then read from there alone, mode "r".
         mode: "r" takes no lock and changes nothing; "rw" writes.
-        options: log-wide options under Kafka's names ("flush", "log.retention.hours", ...).
+        storage_options: fsspec's, for remote segments: {"endpoint_url": ..., "key": ...}. They
+            are never written down.
+        options: log-wide options under Kafka's names ("flush", "log.retention.hours", ...), and
+            those of reading remote segments ("remote.cache.directory", "remote.keyring", ...).
         until: for a directory that a running broker writes: "high-watermark" reads as far as the
             broker's checkpoint, "log-end" as far as whole batches go.
-        components: fs, clock: others than the machine's own, for tests.
-    Raises: InvalidRequestError, LogLockedError, DataCorruptionError, UnsupportedVersionError.
+        fs, components (clock): others than the machine's own, for tests.
+    Raises: InvalidRequestError, LogLockedError, DataCorruptionError, UnsupportedVersionError;
+        StorageUnavailableError for an archive that can't be reached.
     """
-    return Log(path, mode=mode, options=options, until=until, **components)
+    remote, rest = RemoteOptions.parse(options or {})
+    reads = reading(path, options=remote, storage_options=storage_options, fs=fs)
+    given: dict[str, Any] = {"mode": mode, "options": rest, "until": until, **components}
+    if not isinstance(reads, ArchiveFileSystem):
+        return Log(path, fs=fs, reads=reads, **given)
+    if mode != "r":
+        raise InvalidRequestError(
+            f"{path} is an archive, which is read-only: use mode='r', or restore it to a log dir "
+            "(sparklog tier restore)"
+        )
+    return Log(path, fs=reads, **given)
 
 
 def register(spark: "SparkSession") -> None:

@@ -41,94 +41,61 @@ _WEEK_MS: Final = 7 * 24 * _HOUR_MS
 class TopicConfig:
     """A topic's options. Fields are Kafka's keys in snake case; the unit is the last word."""
 
+    # fmt: off
+
     cleanup_policy: tuple[str, ...] = option(
-        "cleanup.policy",
-        ("delete",),
-        choices=("compact", "delete"),
-        also=["log.cleanup.policy"],
+        "cleanup.policy", ("delete",), choices=("compact", "delete"), also=["log.cleanup.policy"],
         doc="What happens to old segments: delete by age and size, compact by key, or both.",
     )
     segment_bytes: int = option(
-        "segment.bytes",
-        1 << 30,
-        low=1 << 20,
-        also=["log.segment.bytes"],
+        "segment.bytes", 1 << 30, low=1 << 20, also=["log.segment.bytes"],
         doc="Size in bytes at which a segment is closed.",
     )
     internal_segment_bytes: int | None = option(
-        "internal.segment.bytes",
-        None,
-        kind=int,
-        low=14,
+        "internal.segment.bytes", None, kind=int, low=14,
         doc="For tests: overrides segment.bytes without its lower limit.",
     )
     segment_ms: int = option(
-        "segment.ms",
-        _WEEK_MS,
-        low=1,
-        long=True,
+        "segment.ms", _WEEK_MS, low=1, long=True,
         also=["log.roll.ms", ("log.roll.hours", _HOUR_MS)],
         doc="Age in record time (ms) at which a segment is closed though not full.",
     )
     segment_jitter_ms: int = option(
-        "segment.jitter.ms",
-        0,
-        long=True,
+        "segment.jitter.ms", 0, long=True,
         also=["log.roll.jitter.ms", ("log.roll.jitter.hours", _HOUR_MS)],
         doc="Up to so many ms are taken off segment.ms, so that segments don't all roll at once.",
     )
     segment_idle_ms: int = option(
-        "segment.idle.ms",
-        -1,
-        low=-1,
-        long=True,
+        "segment.idle.ms", -1, low=-1, long=True,
         doc="Own option: time (ms) without an append after which the service closes the active "
         "segment, so that it can expire, be compacted or tiered; -1 never. Kafka rolls by time "
         "only when the next record comes.",
     )
     segment_index_bytes: int = option(
-        "segment.index.bytes",
-        10 << 20,
-        low=4,
-        also=["log.index.size.max.bytes"],
+        "segment.index.bytes", 10 << 20, low=4, also=["log.index.size.max.bytes"],
         doc="Size in bytes at which an index is full; the segment then rolls.",
     )
     index_interval_bytes: int = option(
-        "index.interval.bytes",
-        4096,
-        also=["log.index.interval.bytes"],
+        "index.interval.bytes", 4096, also=["log.index.interval.bytes"],
         doc="Bytes of log between two index entries.",
     )
     retention_ms: int = option(
-        "retention.ms",
-        _WEEK_MS,
-        low=-1,
-        long=True,
-        also=[
-            "log.retention.ms",
-            ("log.retention.minutes", _MINUTE_MS),
-            ("log.retention.hours", _HOUR_MS),
-        ],
+        "retention.ms", _WEEK_MS, low=-1, long=True,
+        also=["log.retention.ms", ("log.retention.minutes", _MINUTE_MS),
+              ("log.retention.hours", _HOUR_MS)],
         doc="Age in record time (ms) at which a closed segment may be deleted; -1 never. Topics "
         "that the sink makes by itself have -1.",
     )
     retention_bytes: int = option(
-        "retention.bytes",
-        -1,
-        low=LONG_MIN,
-        long=True,
-        also=["log.retention.bytes"],
+        "retention.bytes", -1, low=LONG_MIN, long=True, also=["log.retention.bytes"],
         doc="Size in bytes of a partition beyond which its oldest segments go; negative: no limit.",
     )
     max_message_bytes: int = option(
-        "max.message.bytes",
-        (1 << 20) + 12,
-        also=["message.max.bytes"],
+        "max.message.bytes", (1 << 20) + 12, also=["message.max.bytes"],
         doc="Largest record batch in bytes, after compression, header included.",
     )
     compression_type: str = option(
-        "compression.type",
-        "producer",
+        "compression.type", "producer",
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         doc="Codec of the topic; producer keeps what the writer chose.",
     )
@@ -142,126 +109,87 @@ class TopicConfig:
         "compression.zstd.level", 3, low=-131072, high=22, doc="Level for zstd."
     )
     message_timestamp_type: str = option(
-        "message.timestamp.type",
-        "CreateTime",
-        choices=("CreateTime", "LogAppendTime"),
+        "message.timestamp.type", "CreateTime", choices=("CreateTime", "LogAppendTime"),
         also=["log.message.timestamp.type"],
         doc="Whether records keep their own time or get that of the append.",
     )
     message_timestamp_before_max_ms: int = option(
-        "message.timestamp.before.max.ms",
-        LONG_MAX,
-        long=True,
+        "message.timestamp.before.max.ms", LONG_MAX, long=True,
         also=["log.message.timestamp.before.max.ms"],
         doc="How far (ms) a record's time may lie before the append; CreateTime only.",
     )
     message_timestamp_after_max_ms: int = option(
-        "message.timestamp.after.max.ms",
-        _HOUR_MS,
-        long=True,
+        "message.timestamp.after.max.ms", _HOUR_MS, long=True,
         also=["log.message.timestamp.after.max.ms"],
         doc="How far (ms) a record's time may lie after the append; CreateTime only.",
     )
     flush_messages: int = option(
-        "flush.messages",
-        LONG_MAX,
-        low=1,
-        long=True,
-        also=["log.flush.interval.messages"],
+        "flush.messages", LONG_MAX, low=1, long=True, also=["log.flush.interval.messages"],
         doc="Accepted, without effect: every commit is fsynced anyway (see flush).",
     )
     flush_ms: int = option(
-        "flush.ms",
-        LONG_MAX,
-        long=True,
+        "flush.ms", LONG_MAX, long=True,
         also=["log.flush.interval.ms", "log.flush.scheduler.interval.ms"],
         doc="Accepted, without effect: every commit is fsynced anyway (see flush).",
     )
     file_delete_delay_ms: int = option(
-        "file.delete.delay.ms",
-        60_000,
-        long=True,
-        also=["log.segment.delete.delay.ms"],
+        "file.delete.delay.ms", 60_000, long=True, also=["log.segment.delete.delay.ms"],
         doc="Time (ms) that a deleted segment's files stay for readers that hold them open.",
     )
     preallocate: bool = option(
-        "preallocate",
-        False,
-        also=["log.preallocate"],
+        "preallocate", False, also=["log.preallocate"],
         doc="Give a new segment its full size on disk at once.",
     )
     min_cleanable_dirty_ratio: float = option(
-        "min.cleanable.dirty.ratio",
-        0.5,
-        low=0,
-        high=1,
+        "min.cleanable.dirty.ratio", 0.5, low=0, high=1,
         also=["log.cleaner.min.cleanable.ratio"],
         doc="Share of uncompacted bytes from which the cleaner runs.",
     )
     delete_retention_ms: int = option(
-        "delete.retention.ms",
-        24 * _HOUR_MS,
-        long=True,
+        "delete.retention.ms", 24 * _HOUR_MS, long=True,
         also=["log.cleaner.delete.retention.ms"],
         doc="Time (ms) that a tombstone stays after the cleaner first met it.",
     )
     min_compaction_lag_ms: int = option(
-        "min.compaction.lag.ms",
-        0,
-        long=True,
-        also=["log.cleaner.min.compaction.lag.ms"],
+        "min.compaction.lag.ms", 0, long=True, also=["log.cleaner.min.compaction.lag.ms"],
         doc="Time (ms) that a record stays uncompacted at least.",
     )
     max_compaction_lag_ms: int = option(
-        "max.compaction.lag.ms",
-        LONG_MAX,
-        low=1,
-        long=True,
+        "max.compaction.lag.ms", LONG_MAX, low=1, long=True,
         also=["log.cleaner.max.compaction.lag.ms"],
         doc="Time (ms) after which a record is due for compaction.",
     )
     min_insync_replicas: int = option(
-        "min.insync.replicas",
-        1,
-        low=1,
+        "min.insync.replicas", 1, low=1,
         doc="Kept for a broker that adopts the topic; without effect here.",
     )
     unclean_leader_election_enable: bool = option(
-        "unclean.leader.election.enable",
-        False,
+        "unclean.leader.election.enable", False,
         doc="Kept for a broker that adopts the topic; without effect here.",
     )
     remote_storage_enable: bool = option(
-        "remote.storage.enable", False, doc="Whether closed segments are tiered to remote storage."
+        "remote.storage.enable", False,
+        doc="Whether closed segments are copied to remote storage. Of a compacted topic, too; its "
+        "local segments stay.",
     )
     remote_log_copy_disable: bool = option(
         "remote.log.copy.disable", False, doc="Stop copying; what is remote stays readable."
     )
     remote_log_delete_on_disable: bool = option(
-        "remote.log.delete.on.disable",
-        False,
+        "remote.log.delete.on.disable", False,
         doc="Delete what is remote when tiering is turned off.",
     )
     local_retention_ms: int = option(
-        "local.retention.ms",
-        -2,
-        low=-2,
-        long=True,
-        also=["log.local.retention.ms"],
+        "local.retention.ms", -2, low=-2, long=True, also=["log.local.retention.ms"],
         doc="Age (ms) at which a tiered segment's local copy may go; -2: as retention.ms.",
     )
     local_retention_bytes: int = option(
-        "local.retention.bytes",
-        -2,
-        low=-2,
-        long=True,
-        also=["log.local.retention.bytes"],
+        "local.retention.bytes", -2, low=-2, long=True, also=["log.local.retention.bytes"],
         doc="Local size in bytes beyond which tiered segments go; -2: as retention.bytes.",
     )
 
     retention_respect_readers: bool = option(
-        "retention.respect.readers",
-        False,
+        "retention.respect.readers", False,
         doc="Own: whether retention stops at the slowest registered reader (a query, or a group of "
         "plain readers), until its offsets expire (offsets.retention.minutes). A reader that never "
         "registered is not waited for.",
@@ -281,11 +209,6 @@ class TopicConfig:
             )
         _check_local("ms", self.local_retention_ms, self.retention_ms)
         _check_local("bytes", self.local_retention_bytes, self.retention_bytes)
-        if self.remote_storage_enable and self.compact:
-            raise InvalidRequestError(
-                "remote.storage.enable=true: want cleanup.policy=delete, for a compacted topic "
-                "can't be tiered"
-            )
 
     @classmethod
     def parse(cls, values: Mapping[str, object], *, base: Self | None = None) -> Self:
@@ -295,7 +218,7 @@ class TopicConfig:
         """
         found, rest = read(KEYS.values(), values)
         refuse_unknown(rest, KEYS)
-        return replace(base or cls(), **found)
+        return cls(**found) if base is None else replace(base, **found)
 
     def to_dict(self) -> dict[str, str]:
         """Return Kafka key -> text of all that differs from the defaults."""
@@ -349,41 +272,30 @@ class LogOptions:
     """
 
     flush: str = option(
-        "flush",
-        "commit",
-        choices=("commit", "none"),
+        "flush", "commit", choices=("commit", "none"),
         doc="commit: data and ledger are fsynced before a commit returns, so it survives a power "
         "cut. none: faster; a power cut may take the last commits, whole ones only.",
     )
     producer_id_expiration_ms: int = option(
-        "producer.id.expiration.ms",
-        24 * _HOUR_MS,
-        low=1,
+        "producer.id.expiration.ms", 24 * _HOUR_MS, low=1,
         doc="Time (ms) after which an idle idempotent producer is forgotten.",
     )
     recovery_threads: int = option(
-        "num.recovery.threads.per.data.dir",
-        2,
-        low=1,
+        "num.recovery.threads.per.data.dir", 2, low=1,
         doc="Threads that recover partitions after an unclean stop.",
     )
     lock_timeout_ms: int = option(
-        "lock.timeout.ms",
-        60_000,
+        "lock.timeout.ms", 60_000,
         doc="Time (ms) to wait for another process's commit before LogLockedError.",
     )
     min_free_bytes: int = option(
-        "log.min.free.bytes",
-        0,
-        long=True,
+        "log.min.free.bytes", 0, long=True,
         doc="Own: bytes that commits leave free on each disk of the log; one that would go below "
         "is refused before it is begun, and the service runs retention at once. 0: only what a "
         "commit itself needs, and 4 MiB, for nobody else's use of the disk is known here.",
     )
     offsets_retention_minutes: int = option(
-        "offsets.retention.minutes",
-        7 * 24 * 60,
-        low=1,
+        "offsets.retention.minutes", 7 * 24 * 60, low=1,
         doc="Time after which a registered reader that commits no more is forgotten, and no longer "
         "holds retention back.",
     )
@@ -407,7 +319,7 @@ class LogOptions:
         found, rest = read(LOG_KEYS.values(), values)
         topic, rest = read(KEYS.values(), rest)
         refuse_unknown(rest, LOG_KEYS | KEYS)
-        return cls(**found, topics=replace(TopicConfig(), **topic))
+        return cls(**found, topics=TopicConfig(**topic))
 
 
 LOG_KEYS: Final[dict[str, Key]] = keys_of(LogOptions)

@@ -135,6 +135,8 @@ def read(
     rest = dict(values)
     found: dict[str, Any] = {}
     for key in keys:
+        if not rest:
+            break
         # From the weakest to the strongest, so that the last one stands; all are checked.
         for name, factor in reversed(((key.name, 1), *key.also)):
             if name in rest:

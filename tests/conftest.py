@@ -16,16 +16,34 @@ settings.register_profile(
 settings.load_profile("default")
 
 
-# Long and independent of each other: with `--dist loadgroup` they spread over the workers test by
-# test. All others stay together by file, for they share a Spark session, a broker, a JVM.
-SPREAD = ("tests/crash/test_seeds.py", "tests/crash/test_every_cut.py")
+# With `--dist loadgroup` a worker takes group after group, in the order of the tests. The long ones
+# come first; what can be dealt out test by test comes last, so that no worker idles at the end.
+FIRST = (
+    "tests/spark/test_applications.py", "tests/spark/test_connect.py", "tests/spark/",
+    "tests/kafka/", "tests/service/", "tests/oracle/",
+)  # fmt: skip
+SPREAD = (
+    "tests/spark/test_applications.py", "tests/crash/test_every_cut.py",
+    "tests/crash/test_seeds.py",
+)  # fmt: skip
+ONE_SESSION = "tests/spark/"  # a Spark session and its warm JVM for all that isn't spread
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order the tests; those that share a Spark session, a broker or a JVM stay together."""
+
+    def rank(item: pytest.Item) -> int:
+        for place, prefix in enumerate(FIRST):
+            if item.nodeid.startswith(prefix):
+                return place
+        return len(FIRST) + item.nodeid.startswith(SPREAD)
+
     for item in items:
         file = item.nodeid.partition("::")[0]
-        if file not in SPREAD:
-            item.add_marker(pytest.mark.xdist_group(file))
+        if file not in SPREAD and item.get_closest_marker("xdist_group") is None:
+            shared = ONE_SESSION if "spark" in getattr(item, "fixturenames", ()) else file
+            item.add_marker(pytest.mark.xdist_group(shared))
+    items.sort(key=rank)
 
 
 @pytest.fixture(scope="session")

@@ -87,7 +87,6 @@ def test_other_synonyms():
         ({"min.compaction.lag.ms": 5, "max.compaction.lag.ms": 4}, r"lag\.ms=5: want at most"),
         ({"retention.ms": 10, "local.retention.ms": 11}, r"local\.retention\.ms=11: want at most"),
         ({"retention.bytes": 10, "local.retention.bytes": -1}, r"local\.retention\.bytes=-1"),
-        ({"cleanup.policy": "compact", "remote.storage.enable": "true"}, r"remote\.storage"),
     ],
 )
 def test_refused_with_name_value_and_range(given, message):

@@ -8,6 +8,7 @@ from sparklog.configdef import markdown
 from sparklog.service.options import SERVICE_KEYS
 from sparklog.sink import options as sink
 from sparklog.source import options as source
+from sparklog.tiered.options import REMOTE_KEYS
 
 README = Path(__file__).parent.parent / "README.md"
 _BLOCK = re.compile(r"(<!-- generated[^\n]*-->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -26,6 +27,10 @@ def _tables() -> str:
         ("Refused by the sink, and every other `kafka.*`", _refused(sink.REFUSED)),
         ("Topic configs", markdown(KEYS.values())),
         ("The log: `sparklog.open(..., options={...})`", markdown(LOG_KEYS.values())),
+        (
+            "Reading remote segments: `sparklog.open(..., options={...})`",
+            markdown(REMOTE_KEYS.values()),
+        ),
         ("The service: `Service(..., options={...})`", markdown(SERVICE_KEYS.values())),
     ]
     return "\n".join(

@@ -11,6 +11,7 @@ import click
 import sparklog
 from sparklog.cli.output import EXIT_FAILED, EXIT_MISUSED
 from sparklog.cli.serve import serve
+from sparklog.cli.tier import tier
 from sparklog.cli.verify import verify
 from sparklog.errors import InvalidRequestError, SparklogError
 
@@ -33,6 +34,7 @@ def app(verbose: int) -> None:
 
 app.add_command(verify)
 app.add_command(serve)
+app.add_command(tier)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -42,7 +42,7 @@ def print_report(report: Verification) -> None:
     counts = ", ".join(f"{n} {name}" for name, n in report.counts().items() if n)
     out.print(
         f"{','.join(report.directories)} ({report.situation}): {report.partitions} partitions, "
-        f"{report.segments} segments, {_size(report.bytes)} in {report.took_ms / 1000:.1f} s",
+        f"{report.segments} segments, {size_text(report.bytes)} in {report.took_ms / 1000:.1f} s",
         markup=False,
     )
     if report.findings:
@@ -89,7 +89,8 @@ def _where(finding: Finding) -> str:
     return ", ".join(parts)
 
 
-def _size(count: int) -> str:
+def size_text(count: int) -> str:
+    """A number of bytes, for people."""
     size, units = float(count), ["bytes", "KiB", "MiB", "GiB", "TiB"]
     while size >= 1024 and len(units) > 1:
         size /= 1024

@@ -11,7 +11,9 @@ from types import FrameType
 import click
 
 from sparklog.cli.output import EXIT_FAILED, EXIT_OK, print_json
+from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.service import Service
+from sparklog.tiered.keyring import Keyring
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -23,16 +25,11 @@ _LOGGER = logging.getLogger(__name__)
     help="An option of the service under Kafka's name; may be given several times.",
 )  # fmt: skip
 @click.option(
-    "--remote",
-    metavar="URL",
-    help="Where closed segments of topics with remote.storage.enable go, such as "
-    "s3://bucket/prefix. Kept with the log.",
-)
-@click.option(
-    "--storage-option", "storage_options", multiple=True, metavar="KEY=VALUE",
-    help="What the store of URL needs, as fsspec takes it; credentials are better given by the "
-    "environment. May be given several times.",
+    "--remote", metavar="URL",
+    help="Where closed segments of tiered topics go: s3://bucket/prefix. Kept with the log.",
 )  # fmt: skip
+@storage_option
+@click.option("--keyring", help="File with the keys by which copies are encrypted.")
 @click.option("--once", is_flag=True, help="Do one whole round and stop.")
 @click.option("--dry-run", is_flag=True, help="Show what one round would do; changes nothing.")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of text.")
@@ -40,7 +37,8 @@ def serve(
     path: str,
     options: Sequence[str],
     remote: str | None,
-    storage_options: Sequence[str],
+    storage_options: str,
+    keyring: str | None,
     once: bool,
     dry_run: bool,
     as_json: bool,
@@ -49,12 +47,17 @@ def serve(
 
     Several may run; one at a time does the work, the others stand by.
     """
-    known = _read(options, "--option")
-    given = _read(storage_options, "--storage-option")
+    known = _read(options)
     for part in path.split(","):
         if not os.path.isdir(part):
             raise click.BadParameter(f"{part} is no directory", param_hint="PATH")
-    service = Service(path, remote=remote, storage_options=given, options=known)
+    service = Service(
+        path,
+        remote=remote,
+        storage_options=parse_storage_options(storage_options),
+        keyring=None if keyring is None else Keyring.load(keyring),
+        options=known,
+    )
     if once or dry_run:
         try:
             report = service.run_once(dry_run=dry_run)
@@ -72,12 +75,12 @@ def serve(
     return EXIT_OK
 
 
-def _read(options: Sequence[str], name: str) -> dict[str, str]:
+def _read(options: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for option in options:
         key, equals, value = option.partition("=")
         if not equals or not key.strip():
-            raise click.BadParameter(f"{option!r}: want key=value", param_hint=name)
+            raise click.BadParameter(f"{option!r}: want key=value", param_hint="--option")
         found[key.strip()] = value.strip()
     return found
 

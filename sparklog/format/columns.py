@@ -4,6 +4,7 @@ Accepts binary, string, large and view types, fixed-size binary, dictionaries an
 columns; slices and chunks are handled without a copy where the type already fits.
 """
 
+import struct
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -21,6 +22,8 @@ HEADERS_TYPE: Final = pa.list_(
 )
 _CHUNK_MIN: Final = 1 << 20
 _DATA_MAX: Final = 2**31 - 1
+_ENDS: Final = struct.Struct("=2i")
+_INT32: Final = struct.Struct("=i")
 _EMPTY: Final = memoryview(b"")
 _COLUMNS: Final = frozenset({"key", "value", "headers", "timestamp"})
 
@@ -96,6 +99,19 @@ def allocate(size: int) -> memoryview:
     first time costs more than to fill it.
     """
     return np.frombuffer(pa.allocate_buffer(size), np.uint8).data if size else _EMPTY
+
+
+def one_binary(value: bytes | None) -> pa.Array:
+    """An array of one value, from buffers: pa.array() and pa.scalar() import pandas (a second)."""
+    if value is None:
+        return pa.nulls(1, pa.binary())
+    ends = _ENDS.pack(0, len(value))
+    return pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(ends), pa.py_buffer(value)])
+
+
+def one_int32(value: int) -> pa.Array:
+    """An array of one number, as `one_binary`."""
+    return pa.Array.from_buffers(pa.int32(), 1, [None, pa.py_buffer(_INT32.pack(value))])
 
 
 def data_bytes(column: Any) -> int:

@@ -34,7 +34,7 @@ from sparklog.format.columns import allocate
 from sparklog.format.compression import Codec, compress, decompress
 from sparklog.format.keymap import FOLDED, MAP_FULL, MAP_SMALL, PENDING, KeyMap
 from sparklog.format.parser import FAULTS
-from sparklog.format.scan import BATCH_DTYPE, Table, row_header, seal_all
+from sparklog.format.scan import Table, as_columns, row_header, seal_all
 from sparklog.format.sifter import Sifter
 
 SLOT_BYTES: Final = 24
@@ -45,7 +45,6 @@ _USED_MIN: Final = 1024
 _FILL: Final = 0.7  # the table grows at this share of its slots, up to the bound
 _RECORD_GROWTH: Final = 20  # bytes by which the first varints of a record can grow
 _OUT_BYTES: Final = 1 << 20
-_NAMES: Final = BATCH_DTYPE.names or ()
 
 
 class Verdict(IntFlag):
@@ -138,7 +137,7 @@ class OffsetMap:
     def _fold_plain(
         self, view: memoryview, part: Table, first: int, path: str, position: int
     ) -> bool:
-        table, row = _columns(part), 0
+        table, row = as_columns(part), 0
         while row < len(table):
             row, status = self.keys.fold_many(view, table.data, row, position, first)
             if status == MAP_SMALL:
@@ -224,7 +223,7 @@ class Sieve:
     def _plain(
         self, view: memoryview, part: Table, verdicts: NDArray[np.uint8], path: str, position: int
     ) -> Iterator[Sifted]:
-        table, row = _columns(part), 0
+        table, row = as_columns(part), 0
         if len(self._sealed) < len(part):
             self._sealed = np.empty(len(part), np.int64)
         while row < len(table):
@@ -340,16 +339,9 @@ def _runs(batches: Table) -> Iterator[tuple[bool, Table]]:
     """Neighbours that all are without a codec (True), or all with one."""
     if len(batches):
         plain = (batches["attributes"] & CODEC_MASK) == 0
-        cuts = [0, *(np.flatnonzero(np.diff(plain)) + 1).tolist(), len(batches)]
+        cuts = [0, *(np.flatnonzero(plain[1:] != plain[:-1]) + 1).tolist(), len(batches)]
         for low, high in itertools.pairwise(cuts):
             yield bool(plain[low]), batches[low:high]
-
-
-def _columns(batches: Table) -> NDArray[np.int64]:
-    table = np.empty((len(batches), len(_NAMES)), np.int64)
-    for index, name in enumerate(_NAMES):
-        table[:, index] = batches[name]
-    return table
 
 
 def _damage(status: int, row: Any, path: str, at: int) -> DataCorruptionError:

@@ -18,14 +18,13 @@ from sparklog.format.batch import CODEC_MASK, CONTROL, HEADER_SIZE, BatchHeader,
 from sparklog.format.buffers import RecordBuffers
 from sparklog.format.compression import SIZE_MAX, Codec, decompress
 from sparklog.format.parser import FAULTS, NO_ROOM, PARSED
-from sparklog.format.scan import BATCH_DTYPE, Table, header_row
+from sparklog.format.scan import BATCH_DTYPE, Table, as_columns, header_row
 
 SCHEMA: Final = RecordBuffers.SCHEMA
 """What `finish` returns when all columns are asked for."""
 
 OFFSET_MAX: Final = 2**63 - 1
 _RECORD_MIN: Final = 7  # bytes of the shortest record
-_NAMES: Final = BATCH_DTYPE.names or ()
 _POSITION, _SIZE, _BASE, _LAST, _BASE_TIME, _MAX_TIME = range(6)
 _COUNT, _ATTRIBUTES, _MAGIC = 9, 10, 12
 
@@ -110,14 +109,12 @@ class Decoder:
         if not len(batches):
             return 0
         view = memoryview(buf).cast("B")
-        table = np.empty((len(batches), len(_NAMES)), np.int64)
-        for index, name in enumerate(_NAMES):
-            table[:, index] = batches[name]
+        table = as_columns(batches)
         starts = table[:, _POSITION] - position
         assert int(starts.min()) >= 0
         assert int((starts + table[:, _SIZE]).max()) <= len(view)
         plain = ((table[:, _ATTRIBUTES] & (CODEC_MASK | CONTROL)) == 0) & (table[:, _MAGIC] == 2)
-        cuts = [0, *(np.flatnonzero(np.diff(plain)) + 1).tolist(), len(table)]
+        cuts = [0, *(np.flatnonzero(plain[1:] != plain[:-1]) + 1).tolist(), len(table)]
         for low, high in itertools.pairwise(cuts):
             add = self._add_plain if plain[low] else self._add_each
             done = add(view, table[low:high], position, first, end, path)
@@ -147,7 +144,7 @@ class Decoder:
     def _fitting(self, sizes: Rows) -> int:
         """How many batches with so many bytes of records fit, at least one if nothing is there."""
         room = self._max_bytes - self._buffers.data_bytes
-        fitting = int(np.searchsorted(np.cumsum(sizes), room, side="right"))
+        fitting = int(sizes.cumsum().searchsorted(room, side="right"))
         return fitting if fitting or self.rows else 1
 
     def _add_each(

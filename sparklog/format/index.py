@@ -9,7 +9,7 @@ Big-endian, no header, no checksum; offsets are relative to the segment's base.
 Source: OffsetIndex, TimeIndex, TransactionIndex, LogSegment.append (Kafka 4.1).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -55,7 +55,7 @@ def lookup_offset(entries: Entries, base: int, target: int) -> tuple[int, int]:
 
     `entries` are OFFSET_ENTRYs. Scan from there. Source: OffsetIndex.lookup.
     """
-    slot = int(np.searchsorted(entries["relative_offset"], target - base, side="right")) - 1
+    slot = int(entries["relative_offset"].searchsorted(target - base, side="right")) - 1
     if slot < 0:
         return base, 0
     entry = entries[slot]
@@ -68,7 +68,7 @@ def fetch_upper_bound(entries: Entries, base: int, position: int, span: int) -> 
     Returns: the offset of the first entry at or behind the end of the span; None if there is none.
     Source: OffsetIndex.fetchUpperBoundOffset.
     """
-    slot = int(np.searchsorted(entries["position"], position + span, side="left"))
+    slot = int(entries["position"].searchsorted(position + span, side="left"))
     return None if slot == len(entries) else base + int(entries[slot]["relative_offset"])
 
 
@@ -77,7 +77,7 @@ def lookup_time(entries: Entries, base: int, timestamp: int) -> tuple[int, int]:
 
     `entries` are TIME_ENTRYs. Source: TimeIndex.lookup.
     """
-    slot = int(np.searchsorted(entries["timestamp"], timestamp, side="right")) - 1
+    slot = int(entries["timestamp"].searchsorted(timestamp, side="right")) - 1
     if slot < 0:
         return -1, base
     entry = entries[slot]
@@ -89,7 +89,7 @@ def kept_below(entries: Entries, base: int, offset: int) -> int:
 
     For OFFSET_ENTRY and TIME_ENTRY. Source: OffsetIndex.truncateTo, TimeIndex.truncateTo.
     """
-    return int(np.searchsorted(entries["relative_offset"], offset - base, side="left"))
+    return int(entries["relative_offset"].searchsorted(offset - base, side="left"))
 
 
 def check_offset_entries(entries: Entries, *, path: str) -> None:
@@ -199,13 +199,16 @@ def index_entries(
     chosen, left = kernel.pick_entries(
         sizes.data, interval_bytes, state.bytes_since_entry, picked.data
     )
+    if not chosen:
+        return b"", b"", _without_entry(batches, state, left)
     rows = picked[:chosen]
     highest, highest_offset = _running_max(batches, state)
     index = np.empty(chosen, OFFSET_ENTRY)
     index["relative_offset"] = last[rows] - base_offset
     index["position"] = position[rows]
     times = highest[rows]
-    grown = np.diff(times, prepend=state.last_timestamp) > 0
+    grown = np.empty(chosen, np.bool_)
+    grown[:1], grown[1:] = times[:1] > state.last_timestamp, times[1:] > times[:-1]
     timeindex = np.empty(int(grown.sum()), TIME_ENTRY)
     timeindex["timestamp"] = times[grown]
     timeindex["relative_offset"] = highest_offset[rows][grown] - base_offset
@@ -218,6 +221,20 @@ def index_entries(
             max_offset=int(highest_offset[-1]),
             last_timestamp=int(timeindex["timestamp"][-1]) if grown.any() else state.last_timestamp,
         ),
+    )
+
+
+def _without_entry(batches: Entries, state: IndexState, left: int) -> IndexState:
+    """The state behind batches that get no entry, as most small appends do."""
+    top = int(batches["max_timestamp"].argmax())
+    latest = int(batches["max_timestamp"][top])
+    if latest <= state.max_timestamp:
+        return replace(state, bytes_since_entry=left)
+    return replace(
+        state,
+        bytes_since_entry=left,
+        max_timestamp=latest,
+        max_offset=int(batches["last_offset"][top]),
     )
 
 
@@ -248,5 +265,5 @@ def _running_max(batches: Entries, state: IndexState) -> tuple[NDArray[Any], NDA
 
 
 def _first(mask: NDArray[np.bool_]) -> int | None:
-    hits = np.flatnonzero(mask)
+    hits = mask.nonzero()[0]
     return int(hits[0]) if len(hits) else None

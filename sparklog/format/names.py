@@ -37,7 +37,7 @@ RESERVED: Final = frozenset(
 
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _DIRECTORY: Final = re.compile(r"(.+)-([0-9]{1,10})", re.ASCII | re.DOTALL)
-_STEM: Final = re.compile(r"([0-9]{20})\.", re.ASCII)
+_STEM_MAX: Final = f"{OFFSET_MAX:020d}"
 
 
 def log_name(base: int) -> str:
@@ -67,10 +67,10 @@ def snapshot_name(offset: int) -> str:
 
 def parse_base(name: str) -> int | None:
     """The base offset that a file name begins with; None for names that hold none."""
-    match = _STEM.match(name)
-    if match is None or (base := int(match[1])) > OFFSET_MAX:
+    stem = name[:20]
+    if name[20:21] != "." or not (stem.isascii() and stem.isdigit()) or stem > _STEM_MAX:
         return None
-    return base
+    return int(stem)
 
 
 def partition_dir(topic: str, partition: int) -> str:

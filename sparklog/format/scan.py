@@ -104,6 +104,16 @@ def scan(
     return Batches(table, position + at, error)
 
 
+def as_columns(table: Table) -> NDArray[np.int64]:
+    """The table as the kernel takes it: a row of int64 for each batch, fields in their order."""
+    if len(table) <= _FEW:
+        return np.array(table.tolist(), np.int64).reshape(len(table), len(_NAMES))
+    columns = np.empty((len(table), len(_NAMES)), np.int64)
+    for index, name in enumerate(_NAMES):
+        columns[:, index] = table[name]
+    return columns
+
+
 def header_row(header: BatchHeader, position: int) -> Table:
     """A table of one row for the batch whose first byte is at `position` of its file."""
     return np.array(
@@ -195,14 +205,18 @@ def _good_crcs(view: memoryview, columns: NDArray[np.int64]) -> int:
     return len(crcs)
 
 
+_FEW: Final = 4  # rows up to which tuples are quicker than columns
 _NAMES: Final = BATCH_DTYPE.names or ()
 assert len(_NAMES) == kernel.CRC  # the table's columns, in the kernel's order
 
 
 def _table(columns: NDArray[np.int64], position: int) -> Table:
-    table = np.empty(len(columns), BATCH_DTYPE)
-    for index, name in enumerate(_NAMES):
-        table[name] = columns[:, index]
+    if len(columns) <= _FEW:
+        table = np.array([tuple(row[:-1]) for row in columns.tolist()], BATCH_DTYPE)
+    else:
+        table = np.empty(len(columns), BATCH_DTYPE)
+        for index, name in enumerate(_NAMES):
+            table[name] = columns[:, index]
     if position:
         table["position"] += position
     return table

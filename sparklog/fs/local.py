@@ -60,6 +60,12 @@ class LocalFileSystem:
         with door("set the time of", path):
             os.utime(path, ns=(when * 1_000_000, when * 1_000_000))
 
+    def max_timestamp(self, path: str) -> int | None:
+        return None
+
+    def remote_end(self, path: str) -> int | None:
+        return None
+
     def identity(self, path: str) -> tuple[int, int]:
         with door("stat", path):
             stat = os.stat(path)

@@ -89,6 +89,18 @@ class FileSystem(Protocol):
     def set_mtime_ms(self, path: str, when: int) -> None:
         """Set the time of a file's last change; it may be lost with the machine."""
 
+    def max_timestamp(self, path: str) -> int | None:
+        """Return the largest timestamp (ms, -1: none) of a segment's log if it is told beside it.
+
+        So it is of a remote segment, whose indexes are a request away; None for a local file.
+        """
+
+    def remote_end(self, path: str) -> int | None:
+        """Return the offset behind the highest remote record of a partition's directory.
+
+        None if nothing is remote, or nobody knows, as the local file system.
+        """
+
     def identity(self, path: str) -> tuple[int, int]:
         """Return (device, inode) of a path."""
 

@@ -1,4 +1,4 @@
-"""Checks of batches that are to be appended. Memory only."""
+"""Checks of batches that are to be appended."""
 
 from typing import Any
 
@@ -6,9 +6,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparklog.errors import InvalidRequestError, RecordTooLargeError
-from sparklog.format.scan import Batches
+from sparklog.format.scan import Batches, scan
+from sparklog.fs import File
+from sparklog.log.walk import walk
 
 Table = NDArray[Any]
+
+
+def scan_file(file: File) -> Batches:
+    """Find the whole batches of a file, without a look at CRCs, in bounded memory.
+
+    A map would be quicker, but each page that it touches counts as memory of this process.
+    """
+    windows = [window.batches for window in walk(file, check_crc=False)]
+    if not windows:
+        return scan(b"", path=file.path)
+    tables = np.concatenate([found.table for found in windows])
+    return Batches(tables, windows[-1].end, windows[-1].error)
 
 
 def checked(found: Batches, size: int, *, what: str, batch_bytes_max: int) -> Table:
@@ -24,7 +38,7 @@ def checked(found: Batches, size: int, *, what: str, batch_bytes_max: int) -> Ta
     if not len(table):
         return table
     gaps = table["base_offset"][1:] != table["last_offset"][:-1] + 1
-    if np.any(gaps) or np.any(table["magic"] != 2):
+    if gaps.any() or (table["magic"] != 2).any():
         raise InvalidRequestError(f"{what}: want v2 batches without offset gaps")
     largest = int(table["size"].max())
     if largest > batch_bytes_max:

@@ -39,15 +39,16 @@ def plausible_offsets(entries: Entries, *, size: int, span: int) -> int:
     """
     offsets = entries["relative_offset"].astype(np.int64)
     positions = entries["position"].astype(np.int64)
-    bad = (np.diff(offsets, prepend=0) <= 0) | (np.diff(positions, prepend=0) <= 0)
+    bad = (offsets <= _shifted(offsets, 0)) | (positions <= _shifted(positions, 0))
     return _leading(bad | (offsets >= span) | (positions >= size))
 
 
 def plausible_times(entries: Entries, *, span: int) -> int:
     """How many leading time entries rise and stay below `span` offsets."""
     offsets = entries["relative_offset"].astype(np.int64)
-    bad = np.diff(entries["timestamp"].astype(np.int64), prepend=-1) <= 0
-    return _leading(bad | (np.diff(offsets, prepend=0) < 0) | (offsets >= span))
+    stamps = entries["timestamp"].astype(np.int64)
+    bad = (stamps <= _shifted(stamps, -1)) | (offsets < _shifted(offsets, 0))
+    return _leading(bad | (offsets >= span))
 
 
 def regular_times(fs: FileSystem, directory: str, base: int, offsets: Entries) -> Entries:
@@ -65,7 +66,7 @@ def txn_entries(fs: FileSystem, directory: str, base: int, *, end: int) -> Entri
     """Return the aborted transactions of a segment whose markers lie below `end`."""
     entries = read_entries(fs, joined(directory, txnindex_name(base)), TXN_ENTRY)
     last = entries["last_offset"].astype(np.int64)
-    bad = (entries["version"] != 0) | (np.diff(last, prepend=base - 1) <= 0) | (last >= end)
+    bad = (entries["version"] != 0) | (last <= _shifted(last, base - 1)) | (last >= end)
     return entries[: _leading(bad)]
 
 
@@ -98,6 +99,13 @@ def entries_below(entries: Entries, base: int, end: int) -> Entries:
     return entries[: kept_below(entries, base, end)]
 
 
+def _shifted(values: NDArray[np.int64], first: int) -> NDArray[np.int64]:
+    """Each entry's predecessor. np.diff would do, and cost more than all else for a few entries."""
+    before = np.empty_like(values)
+    before[:1], before[1:] = first, values[:-1]
+    return before
+
+
 def _leading(bad: NDArray[np.bool_]) -> int:
-    hits = np.flatnonzero(bad)
+    hits = bad.nonzero()[0]
     return int(hits[0]) if len(hits) else len(bad)

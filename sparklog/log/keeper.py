@@ -7,7 +7,6 @@ it), for most appends carry no producer id. Source: ProducerStateManager, Unifie
 import contextlib
 from typing import Any, Final
 
-import numpy as np
 from numpy.typing import NDArray
 
 from sparklog.clock import Clock
@@ -88,7 +87,7 @@ class ProducerKeeper:
             return b""
         self._plain = False
         reader: ReadMarker = no_markers
-        if np.any(table["attributes"] & CONTROL):
+        if (table["attributes"] & CONTROL).any():
             batches = Batches(table, len(data), None)
             reader = marker_reader(Window(bytes(data), 0, batches), self._path)
         return b"".join(

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -16,9 +17,9 @@ import pyarrow as pa
 
 from sparklog.config import TopicConfig
 from sparklog.errors import DataCorruptionError
-from sparklog.format.compression import Codec
+from sparklog.format.batch import encode_one
 from sparklog.format.names import log_name
-from sparklog.format.records import Decoder, encode
+from sparklog.format.records import Decoder
 from sparklog.format.scan import Table, scan
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.partition import PartitionLog
@@ -40,11 +41,9 @@ _CONFIG: Final = {
     "segment.bytes": str(2**31 - 1),
     "segment.index.bytes": str(2**31 - 1),
 }
-_SCHEMA: Final = pa.schema(
-    [("key", pa.binary()), ("value", pa.binary()), ("timestamp", pa.timestamp("ms"))]
-)
 
 
+@cache
 def ledger_config() -> TopicConfig:
     """Return the topic config of the ledger itself."""
     return TopicConfig.parse(_CONFIG)
@@ -77,22 +76,9 @@ class Ledger:
         """Append one record, complete with version, time and epoch; durable if `sync`."""
         whole = {"v": FORMAT_VERSION, **record, "time": time_ms, "epoch": epoch}
         writer = record.get("writer")
-        row = (
-            writer.encode() if writer else None,
-            json.dumps(whole, separators=(",", ":")).encode(),
-            time_ms,
-        )
-        # Scalars, for pa.array() of a list would import pandas (a second) to ask if it is a series.
-        columns = [pa.repeat(pa.scalar(v, f.type), 1) for v, f in zip(row, _SCHEMA, strict=True)]
-        batch = pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
-        encoded = encode(
-            batch,
-            codec=Codec.NONE,
-            batch_size=2**31 - 1,
-            max_message_bytes=2**31 - 1,
-            timestamp_ms_default=time_ms,
-        )
-        self.log.append(encoded.data, epoch)
+        value = json.dumps(whole, separators=(",", ":")).encode()
+        key = writer.encode() if writer else None
+        self.log.append(encode_one(key, value, timestamp=time_ms), epoch)
         if sync:
             self.log.sync()
         return whole
@@ -156,8 +142,7 @@ def replay(fs: FileSystem, directory: str, first: int, end: int) -> Iterator[tup
 def parse_rows(rows: pa.RecordBatch) -> Iterator[tuple[int, Record]]:
     """Yield (offset, record) of ledger rows with columns offset and value."""
     offsets, values = rows.column("offset").to_pylist(), rows.column("value").to_pylist()
-    for offset, value in zip(offsets, values, strict=True):
-        yield offset, json.loads(value)
+    yield from zip(offsets, json.loads(b"[%s]" % b",".join(values)), strict=True)
 
 
 def whole_end(fs: FileSystem, directory: str) -> int:

@@ -166,8 +166,9 @@ class LogLock:
         self._file.pwrite(raw + _CRC.pack(crc32c.crc32c(raw)), 0)
 
     def _open_again(self) -> None:
+        fresh = self._fs.open_lock(self._path)
         self._file.close()
-        self._file = self._fs.open_lock(self._path)
+        self._file = fresh
 
 
 def offline_to(offline: dict[tuple[str, int], DataCorruptionError]) -> dict[str, Any]:

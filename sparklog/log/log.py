@@ -39,11 +39,17 @@ from sparklog.log.view import View
 
 
 def split_path(path: str | os.PathLike[str]) -> list[str]:
-    """Return the absolute log dirs of a path, several joined by "," (Kafka's log.dirs)."""
+    """Return the absolute log dirs of a path, several joined by "," (Kafka's log.dirs).
+
+    The URL of an archive stays as it is.
+    """
     parts = [part.strip() for part in os.fspath(path).split(",")]
     if not all(parts):
         raise InvalidRequestError(f"path={path!r}: want a directory, or several joined by ','")
-    return [os.path.abspath(part.removeprefix("file://")) for part in parts]
+    return [
+        part.rstrip("/") if "://" in part else os.path.abspath(part)
+        for part in (part.removeprefix("file://") for part in parts)
+    ]
 
 
 class Log:
@@ -63,8 +69,10 @@ class Log:
         options: Mapping[str, object] | None = None,
         until: str = "high-watermark",
         fs: FileSystem = LOCAL,
+        reads: FileSystem | None = None,
         clock: Clock = system_clock,
     ) -> None:
+        """Use `sparklog.open`. `reads`: what readers see, where that is more than `fs` (a tier)."""
         if mode not in ("r", "rw"):
             raise InvalidRequestError(f"mode={mode!r}: want 'r' or 'rw'")
         self.path = os.fspath(path)
@@ -77,7 +85,7 @@ class Log:
         try:
             if mode == "rw":
                 sweep_chunks(fs, self._directories, now_ms=clock())
-            self._view = View(fs, self._directories, until=until)
+            self._view = View(reads or fs, self._directories, until=until)
         except BaseException:
             self.close()
             raise
@@ -309,7 +317,8 @@ class Log:
         """Return {partition: first offset at or after a time, None if there is none}.
 
         `when`: ms since the epoch, a datetime with zone, or {partition: either}; -1 is the end,
-        -2 the log start, -3 the record with the greatest timestamp, as in Kafka's ListOffsets.
+        -2 the log start, -3 the record with the greatest timestamp, -4 the first local record,
+        -5 the last one with a remote copy, as in Kafka's ListOffsets.
         """
         check_isolation(isolation)
         by_partition: Mapping[int, Any] = (

@@ -128,6 +128,8 @@ class Lookup:
 
     def position(self, base: int, offset: int, end: int) -> int:
         """Where to start looking for `offset` in the segment: 0, or what the index says."""
+        if offset <= base:
+            return 0
         entries = self.offsets(base, end)
         if entries is None:
             return 0

@@ -21,7 +21,7 @@ from sparklog.format.scan import rebase, rebase_headers, scan
 from sparklog.fs import FileSystem
 from sparklog.log import undo as _undo
 from sparklog.log.epochs import EpochCache
-from sparklog.log.incoming import checked
+from sparklog.log.incoming import checked, scan_file
 from sparklog.log.keeper import ProducerKeeper
 from sparklog.log.pending import Pending
 from sparklog.log.producers import EXPIRATION_MS, ProducerState, has_producers
@@ -258,12 +258,10 @@ class PartitionLog:
         headers are patched in place. Size and batches are checked first, CRCs are not.
         Raises: InvalidRequestError: it doesn't fit a segment, or is not what was announced.
         """
-        mapping = self._fs.map(chunk_path)
-        try:
-            size = len(mapping.data)
-            table = self._scanned(mapping.data, chunk_path)
-        finally:
-            mapping.close()
+        with self._fs.open(chunk_path) as file:
+            size = file.size()
+            found = scan_file(file)
+        table = checked(found, size, what=chunk_path, batch_bytes_max=self.config.roll_bytes)
         if size_bytes not in (None, size) or size > self.config.roll_bytes or not size:
             raise InvalidRequestError(
                 f"{chunk_path} has {size} bytes; announced: {size_bytes}, at most "

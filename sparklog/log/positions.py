@@ -9,6 +9,8 @@ from sparklog.log.view import View
 
 EARLIEST: Final = -2
 LATEST: Final = -1
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
 Position = str | datetime | Mapping[int, int]
 When = int | datetime | Mapping[int, int | datetime]
 Spans = Mapping[tuple[str, int], tuple[int, int]]
@@ -33,8 +35,9 @@ def offsets_for_times(
     """Return {partition: first offset with a timestamp >= when, in ms; None if there is none}.
 
     As Kafka's ListOffsets: the first segment that reaches the time answers. -1 is the end, -2
-    the log start, -3 the first record with the greatest timestamp. Cost: two index look-ups and a
-    scan of at most index.interval.bytes of batches a partition.
+    the log start, -3 the first record with the greatest timestamp, -4 the first that is local
+    (None if none is), -5 the last that has a remote copy (None if none has). Cost: two index
+    look-ups and a scan of at most index.interval.bytes of batches a partition.
     """
     answer: dict[int, int | None] = {}
     for partition, timestamp in when.items():
@@ -44,6 +47,12 @@ def offsets_for_times(
             end = reader.last_stable_offset(end)
         if timestamp in (EARLIEST, LATEST):
             answer[partition] = start if timestamp == EARLIEST else end
+        elif timestamp == EARLIEST_LOCAL:
+            local = reader.first_local_base()
+            answer[partition] = None if local is None else min(max(start, local), end)
+        elif timestamp == LATEST_TIERED:
+            remote = reader.remote_end()
+            answer[partition] = remote - 1 if remote is not None and remote > start else None
         else:
             found = (
                 reader.offset_of_max_timestamp(start, end)

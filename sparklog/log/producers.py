@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 from sparklog.errors import FencedError, InvalidRequestError, OutOfOrderSequenceError
@@ -289,4 +288,4 @@ def no_markers(row: Any) -> Marker | None:
 
 def has_producers(table: Table) -> bool:
     """Tell whether any batch of the table carries a producer id."""
-    return bool(np.any(table["producer_id"] >= 0))
+    return bool((table["producer_id"] >= 0).any())

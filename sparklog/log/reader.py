@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sparklog.errors import DataCorruptionError
+from sparklog.errors import DataCorruptionError, SparklogError
 from sparklog.format.batch import CONTROL, LOG_OVERHEAD
 from sparklog.format.control import ControlType
 from sparklog.format.names import log_name
@@ -32,6 +32,7 @@ COLUMNS: Final = ("key", "value", "offset", "timestamp", "timestampType", "heade
 FIRST_BYTES: Final = 64 << 10  # the first window: a look-up needs no more; then they grow
 MOST_BYTES: Final = 2 << 20  # the largest window: CRC and decoder find it in the cache
 BATCH_BYTES: Final = 8 << 20  # decoded bytes at which a record batch is given out
+GATHERED_BYTES: Final = 64 << 10  # bytes of log from small segments that come in one record batch
 _NO_LIMIT: Final = 2**63 - 1
 Table = NDArray[Any]
 
@@ -104,6 +105,17 @@ class PartitionReader:
             path = joined(self.path, log_name(base))
             found.append(SegmentInfo(base, end, path, self._fs.size(path)))
         return found
+
+    def first_local_base(self) -> int | None:
+        """The base offset of the first segment that isn't remote only; None if all are."""
+        for base in self._lookup.bases:
+            if self._fs.max_timestamp(joined(self.path, log_name(base))) is None:
+                return base
+        return None
+
+    def remote_end(self) -> int | None:
+        """The offset behind the highest record with a remote copy; None if there is none."""
+        return self._fs.remote_end(self.path)
 
     def valid_end(self) -> int:
         """The end of the last segment's valid batches, by CRC. For logs without a watermark."""
@@ -190,14 +202,14 @@ class PartitionReader:
             dropped = AbortedFilter(self.aborted(start, end))
         decoder = Decoder(names, max_bytes=BATCH_BYTES)
         left = _NO_LIMIT if max_records is None else max_records
-        for piece in self._pieces(start, end, max_bytes):
-            for rows, following in _decode(decoder, piece, dropped, start, end, self.path):
-                if rows.num_rows >= left:
-                    rows = rows.slice(0, left)
-                    yield rows, rows.column("offset")[-1].as_py() + 1
-                    return
-                left -= rows.num_rows
-                yield rows, following
+        pieces = self._pieces(start, end, max_bytes)
+        for rows, following in _decode(decoder, pieces, dropped, start, end, self.path):
+            if rows.num_rows >= left:
+                rows = rows.slice(0, left)
+                yield rows, _behind(rows)
+                return
+            left -= rows.num_rows
+            yield rows, following
 
     def _pieces(self, start: int, end: int, max_bytes: int | None) -> Iterator[Window]:
         """Yield windows whose tables hold just the batches that [start, end) needs, in order."""
@@ -275,7 +287,7 @@ class PartitionReader:
         wrong = first < expected if self.gaps else first != expected
         wrong[0] = not self.gaps and int(first[0]) > at
         if wrong.any():
-            row = int(np.flatnonzero(wrong)[0])
+            row = int(wrong.nonzero()[0][0])
             raise StaleReadError(
                 f"{path} at byte {table['position'][row]}: offset {expected[row]} is expected, "
                 f"the batch begins with {first[row]}"
@@ -304,7 +316,7 @@ def _up_to(table: Table, end: int) -> Table:
 
 
 def _within(table: Table, left: int, *, first: bool) -> Table:
-    fitting = int(np.searchsorted(np.cumsum(table["size"]), left, side="right"))
+    fitting = int(table["size"].cumsum().searchsorted(left, side="right"))
     return table[: max(fitting, 1 if first else 0)]
 
 
@@ -316,18 +328,46 @@ def _damage(error: DataCorruptionError, first: int, end: int) -> DataCorruptionE
 
 def _decode(
     decoder: Decoder,
-    window: Window,
+    pieces: Iterable[Window],
     dropped: AbortedFilter | None,
     first: int,
     end: int,
     path: str,
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Decode a window: yield (records, offset behind them) whenever there are enough.
+    """Yield (records, offset behind them) whenever GATHERED_BYTES of log were taken in.
 
-    The last pair covers the window's rest, and may hold no record.
+    So small segments come together, and what lies before a damage comes before the error. A pair
+    may hold no record: its batches were markers, or aborted.
     """
+    taken, reached = 0, first
+    try:
+        for window in pieces:
+            table = _wanted(window, dropped, path)
+            while len(table):
+                done = decoder.add_many(
+                    window.data, table, first=first, end=end, path=path, position=window.position
+                )
+                table = table[done:]
+                if len(table):  # the decoder is full
+                    rows = decoder.finish()
+                    yield rows, _behind(rows)
+            reached = min(int(window.batches.table["last_offset"][-1]) + 1, end)
+            taken += len(window.data)
+            if taken >= GATHERED_BYTES:
+                yield decoder.finish(), reached
+                taken = 0
+    except (SparklogError, FileNotFoundError):
+        if decoder.rows:
+            rows = decoder.finish()
+            yield rows, _behind(rows)
+        raise
+    if taken:
+        yield decoder.finish(), reached
+
+
+def _wanted(window: Window, dropped: AbortedFilter | None, path: str) -> Table:
+    """The batches of a window that hold records to give out."""
     table = window.batches.table
-    reached = min(int(table["last_offset"][-1]) + 1, end)
     if dropped is not None:
         read = marker_reader(window, path)
 
@@ -336,16 +376,12 @@ def _decode(
             return marker is not None and marker.type is ControlType.ABORT
 
         table = dropped.keep(table, is_abort)
-    table = table[(table["attributes"] & CONTROL) == 0]
-    while len(table):
-        taken = decoder.add_many(
-            window.data, table, first=first, end=end, path=path, position=window.position
-        )
-        table = table[taken:]
-        if len(table):
-            rows = decoder.finish()
-            yield rows, rows.column("offset")[-1].as_py() + 1
-    yield decoder.finish(), reached
+    kept: Table = table[(table["attributes"] & CONTROL) == 0]
+    return kept
+
+
+def _behind(rows: pa.RecordBatch) -> int:
+    return int(rows.column("offset")[-1].as_py()) + 1
 
 
 __all__ = ["COLUMNS", "PartitionReader", "SegmentInfo", "StaleReadError"]

@@ -14,6 +14,7 @@ from sparklog.errors import (
     TopicReplacedError,
     UnknownTopicError,
 )
+from sparklog.format.columns import one_binary, one_int32
 from sparklog.log.progress import Progress
 from sparklog.log.reader import StaleReadError
 from sparklog.log.view import View
@@ -159,8 +160,8 @@ def _corrupt(
 def complete(rows: pa.RecordBatch, topic: str, partition: int, schema: pa.Schema) -> pa.RecordBatch:
     """Add the topic and partition columns, in the schema's order."""
     constants: Mapping[str, pa.Scalar] = {
-        "topic": pa.scalar(topic, pa.string()),
-        "partition": pa.scalar(partition, pa.int32()),
+        "topic": one_binary(topic.encode()).view(pa.string())[0],
+        "partition": one_int32(partition)[0],
     }
     columns = [
         pa.repeat(constants[name], rows.num_rows) if name in constants else rows.column(name)

@@ -128,13 +128,8 @@ def recover(
     report.took_ms = watch()
     _LOGGER.info(
         "%s: recovered [%d, %d) in %d ms, %d bytes read, segments %s rebuilt",
-        path,
-        report.start,
-        end,
-        report.took_ms,
-        report.scanned_bytes,
-        report.rebuilt,
-    )
+        path, report.start, end, report.took_ms, report.scanned_bytes, report.rebuilt,
+    )  # fmt: skip
     return report
 
 

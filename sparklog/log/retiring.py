@@ -47,6 +47,7 @@ class Place:
     log_start: int
     end: int
     local_start: int = 0  # where local segments begin, if that is above the log start
+    gaps: bool = False  # whether offsets may be missing: compacted, or a broker's
 
 
 def places(
@@ -72,7 +73,8 @@ def places(
 def place_of(state: LogState, key: Key, directory: str, config: TopicConfig) -> Place:
     """Return how a partition stands."""
     start, local_start = state.starts.get(key, 0), state.local_start(*key)
-    return Place(directory, config, start, state.ends[key], local_start)
+    gaps = state.topics[key[0]].adopted or config.compact
+    return Place(directory, config, start, state.ends[key], local_start, gaps)
 
 
 def look(

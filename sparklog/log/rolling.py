@@ -28,7 +28,7 @@ def fit(table: Table, filling: Filling, config: TopicConfig, *, now: int, jitter
     Each batch counts as an append of its own. The two rules about full indexes are `room`'s.
     """
     sizes = table["size"].astype(np.int64)
-    before = filling.size + np.cumsum(sizes) - sizes
+    before = filling.size + sizes.cumsum() - sizes
     stop = before > config.roll_bytes - sizes
     stop |= table["last_offset"] - filling.base > RELATIVE_MAX
     first = filling.first_timestamp
@@ -36,7 +36,7 @@ def fit(table: Table, filling: Filling, config: TopicConfig, *, now: int, jitter
         first = int(table["max_timestamp"][0])
     waited = table["max_timestamp"] - first if first >= 0 else now - filling.created_ms
     stop |= (before > 0) & (waited > config.roll_ms - jitter_ms)
-    hits = np.flatnonzero(stop)
+    hits = stop.nonzero()[0]
     return int(hits[0]) if len(hits) else len(table)
 
 

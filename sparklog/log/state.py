@@ -16,6 +16,7 @@ the same state. Record kinds (JSON, field `kind`; all carry `v`, `time`, `epoch`
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final, Self
 
 from sparklog.config import TopicConfig
@@ -60,7 +61,13 @@ class TopicState:
 
     def parsed(self) -> TopicConfig:
         """Return the config, checked."""
-        return TopicConfig.parse(self.config)
+        return _parsed(frozenset(self.config.items()))
+
+
+@lru_cache(maxsize=1024)
+def _parsed(config: frozenset[tuple[str, str]]) -> TopicConfig:
+    """Every append and every listing asks; to check all keys costs as much as a small append."""
+    return TopicConfig.parse(dict(config))
 
 
 Spans = dict[str, dict[int, tuple[int, int]]]

@@ -180,6 +180,10 @@ def _recover_partitions(session: "Session") -> None:
             _LOGGER.critical("%s-%d is offline: %s", topic, partition, error)
 
     threads = session.options.recovery_threads * len(session.directories)
+    if threads == 1:
+        for key in sorted(session.state.ends):
+            one(key)
+        return
     with ThreadPoolExecutor(threads, thread_name_prefix="sparklog-recovery") as pool:
         list(pool.map(one, sorted(session.state.ends)))
 

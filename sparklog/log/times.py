@@ -114,6 +114,9 @@ class TimeLookup:
             return known
         if known is not None and known.end > limit:
             known = None  # a lower end than before: what lies between doesn't count
+        if settled and (told := self._told(base)) is not None:
+            found = self._largest[base] = Largest(told, base, limit, 0)
+            return found
         log = self._lookup.log(base)
         if known is None and settled:
             known = self._final(base, log, limit)
@@ -124,6 +127,10 @@ class TimeLookup:
             found = replace(found, end=limit)
         self._largest[base] = found
         return found
+
+    def _told(self, base: int) -> int | None:
+        """What is known of a remote segment without opening it."""
+        return self._lookup.fs.max_timestamp(joined(self._lookup.directory, log_name(base)))
 
     def _final(self, base: int, log: File, end: int) -> Largest | None:
         """What a closed segment's last time entry says, if it is true."""

@@ -170,10 +170,16 @@ class View:
         starts, ends = self._marks(keys) if guarded else self._brokers_marks(keys)
         first = {key: starts.get(key, 0) for key in keys}
         for key in first:
-            if not guarded or key == LEDGER:  # a broker, or the service, has deleted segments since
+            # A broker, or the service, has deleted segments since. Those of a tiered topic are
+            # remote: where they can't be seen, that's an error and no later start.
+            if key == LEDGER or not (guarded or self._is_tiered(key[0])):
                 first[key] = max(first[key], self._first_base(key))
         # A partition that is not published yet was made just now: nothing of it is committed.
         return {key: (first[key], max(first[key], ends.get(key, 0))) for key in keys}
+
+    def _is_tiered(self, topic: str) -> bool:
+        known = (self._written or {}).get(topic)
+        return known is not None and known.parsed().remote_storage_enable
 
     def _first_base(self, key: Key) -> int:
         try:

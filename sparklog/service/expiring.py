@@ -16,7 +16,13 @@ from sparklog.service.remote import Partition, Remote
 from sparklog.service.report import Removed, Report
 from sparklog.tiered import sweep
 from sparklog.tiered.expiry import delete_copies
-from sparklog.tiered.layout import parse_manifest, remote_log_name
+from sparklog.tiered.layout import (
+    Directory,
+    log_start_name,
+    parse_log_start,
+    parse_manifest,
+    remote_log_name,
+)
 from sparklog.tiered.manifest import directory_of, log_object, parse
 from sparklog.tiered.metadata import bury
 from sparklog.tiered.plan import due_remotely, spans, standing, surplus
@@ -32,6 +38,7 @@ class Expiring:
 
     def __init__(self, remote: Remote, store: Store) -> None:
         self._remote, self._store = remote, store
+        self._marked: dict[tuple[str, int], int] = {}
 
     # --- retention --------------------------------------------------------------------------------
 
@@ -65,6 +72,32 @@ class Expiring:
             self._remote.lease.check()
             raise_starts(self._remote.session, starts)
         self._delete(known, report)
+        self._mark_starts(known)
+
+    def _mark_starts(self, known: dict[Key, Partition]) -> None:
+        """Tell who reads the bucket alone of log starts that lie within a segment's copy.
+
+        By an object whose name holds the offset; what a whole copy lies below goes anyway.
+        """
+        session = self._remote.session
+        with session.locked():
+            starts = {key: session.state.starts.get(key, 0) for key in known}
+        for key, one in known.items():
+            start = starts[key]
+            within = any(copy.base < start < copy.end for copy in one.standing)
+            if not within or self._marked.get((one.topic_id, key[1])) == start:
+                continue
+            self._remote.lease.check()
+            prefix = Directory(key[0], key[1], one.topic_id).prefix
+            name = prefix + log_start_name(start)
+            self._store.put(name, b"")
+            older = [
+                entry.name
+                for entry in self._store.list(prefix)
+                if parse_log_start(entry.name.removeprefix(prefix)) not in (None, start)
+            ]
+            self._store.delete(older)
+            self._marked[one.topic_id, key[1]] = start
 
     def _delete(self, known: dict[Key, Partition], report: Report) -> None:
         """Delete the copies that nobody looks for any more; log starts are those that hold now."""

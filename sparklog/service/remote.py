@@ -128,7 +128,10 @@ class Remote:
         ids = {name: topic.id for name, topic in self.session.state.topics.items()}
         found = {key: Terms(floor) for key, floor in floors.items()}
         for key, place in known.items():
-            if place.config.remote_storage_enable and key[0] in ids:
+            # A compacted topic's segments stay here: its cleaner would not find the older values
+            # of a key elsewhere, and take away the tombstone that hides them.
+            tiered = place.config.remote_storage_enable and not place.config.compact
+            if tiered and key[0] in ids:
                 copied: tuple[tuple[int, int], ...] = ()
                 if catalog is not None:
                     copied = plan.spans(self._standing(catalog, (ids[key[0]], key[1]), place))

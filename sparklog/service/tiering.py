@@ -57,6 +57,7 @@ class Tiering:
         self._opening, self._stopping = opening, stopping
         self._store: Store | None = None
         self._uploads: Uploads | None = None
+        self._expiring: Expiring
         self._prepared = False
         self._sweep_ms = float("-inf")  # when the next one is due
         self._failures = 0
@@ -105,7 +106,8 @@ class Tiering:
                 batch=_BATCH * self._options.remote_copy_threads,
                 stopping=self._stopping,
             )
-        uploads, expiring = self._uploads, Expiring(self.remote, store)
+            self._expiring = Expiring(self.remote, store)
+        uploads, expiring = self._uploads, self._expiring
         self._sweep(expiring, report)
         known = self.remote.partitions()
         if report.dry_run:

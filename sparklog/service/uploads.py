@@ -157,7 +157,6 @@ class Uploads:
 
     def _as_job(self, segment: RemoteSegment, one: Partition, *, resumed: bool = False) -> CopyJob:
         place = one.place
-        before = (c.time_ms for c in one.standing if c.base == segment.base)
         return CopyJob(
             segment=segment,
             directory=place.directory,
@@ -165,7 +164,10 @@ class Uploads:
             interval_bytes=place.config.index_interval_bytes,
             log_start=place.log_start,
             resumed=resumed,
-            after_ms=max(before, default=-1),
+            replaces=tuple(
+                c for c in one.standing if c.base < segment.end and c.end > segment.base
+            ),
+            gaps=place.gaps,
         )
 
     # --- what an earlier life left ----------------------------------------------------------------

@@ -21,7 +21,7 @@ from sparklog.log.staging import chunk_label, sweep_chunks
 from sparklog.log.topics import TOPICS_NAME, TopicInfo
 from sparklog.sink import messages, sessions
 from sparklog.sink.columns import chosen
-from sparklog.sink.guess import Guess
+from sparklog.sink.guess import Guess, is_surely_large
 from sparklog.sink.identity import Planned, of_query
 from sparklog.sink.options import SinkOptions, parse
 from sparklog.sink.place import Place
@@ -107,7 +107,8 @@ class SegmentSink:
             return
         plan = plan_tasks(self._options, log, chunk_label(identity.writer, identity.batch), columns)
         guess = _guesses.setdefault((log.path, identity.writer), Guess())
-        chunks = self._collect(df, plan) if guess.is_small(planned.offsets) else None
+        small = guess.is_small(planned.offsets) and not is_surely_large(df)
+        chunks = self._collect(df, plan) if small else None
         if chunks is None:
             chunks = list(messages.to_chunks(_one_job(df, plan)))
         result = settle(log, self._options, plan, chunks, planned, _source(query))

@@ -47,7 +47,7 @@ def close(path: str | None = None) -> None:
 
 
 def _at_exit() -> None:
-    with contextlib.suppress(SparklogError):
+    with contextlib.suppress(SparklogError, FileNotFoundError):
         close()
 
 

@@ -9,16 +9,16 @@ import numpy as np
 
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.index import OFFSET_ENTRY
-from sparklog.format.names import index_name, log_name, parse_base
+from sparklog.format.names import index_name, log_name
 from sparklog.fs import LOCAL, FileSystem, read_bytes
 from sparklog.log.ledger import fold, ledger_path, whole_end
-from sparklog.log.log import split_path
 from sparklog.log.positions import offsets_for_times
 from sparklog.log.state import LogState
-from sparklog.log.view import View
+from sparklog.log.walk import segment_bases
 from sparklog.source.offsets import Offsets, Partition, name
 from sparklog.source.options import SourceOptions
 from sparklog.source.sizes import SizeMap
+from sparklog.source.views import view_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class Holdings:
     """A read-only look at a log through a query's options. Every call looks anew."""
 
     def __init__(self, options: SourceOptions, fs: FileSystem = LOCAL) -> None:
-        self._options, self._fs = options, fs
-        self.view = View(fs, split_path(options.path or ""), until=options.until)
+        self._options = options
+        self._fs, self.view = view_of(options, fs)
 
     def look(self, *, lenient: bool = False) -> Look:
         """Return what is selected, and where it lies.
@@ -121,17 +121,18 @@ class Holdings:
     def sizes(self, partition: Partition, start: int, end: int) -> SizeMap:
         """Return the bytes of log by offset for [start, end), to within an index entry."""
         path = self.view.reader(*partition).path
-        bases = sorted(b for n in self._fs.listdir(path) if (b := parse_base(n)) is not None)
-        bases = sorted(set(bases))
+        bases = segment_bases(self._fs, path)
         points: list[tuple[int, int]] = []
         at = 0
         for base, following in zip(bases, [*bases[1:], max(end, bases[-1])], strict=True):
             if following < start or base > end:
                 continue
             points.append((base, at))
-            entries = self._entries(os.path.join(path, index_name(base)))
-            points += [(base + offset, at + position) for offset, position in entries]
-            at += self._fs.size(os.path.join(path, log_name(base)))
+            log = os.path.join(path, log_name(base))
+            if self._fs.max_timestamp(log) is None:  # a remote index would be a request
+                entries = self._entries(os.path.join(path, index_name(base)))
+                points += [(base + offset, at + position) for offset, position in entries]
+            at += self._fs.size(log)
             points.append((following, at))
         if not points:
             raise InvalidRequestError(f"{name(partition)} holds no offsets [{start}, {end})")

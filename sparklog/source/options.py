@@ -5,9 +5,10 @@ none and what to do instead. The README's table is made from the two.
 Source: KafkaSourceProvider (spark-sql-kafka-0-10), which checks the same things.
 """
 
+import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sparklog.configdef import Key, keys_of, option, read
@@ -22,7 +23,9 @@ from sparklog.source.offsets import (
     parse_bound,
     parse_offsets,
 )
+from sparklog.tiered.options import REMOTE_KEYS, RemoteOptions
 
+ARCHIVE_SPLIT_BYTES: Final = 128 << 20  # spark.sql.files.maxPartitionBytes
 _SELECTIONS: Final = ("assign", "subscribe", "subscribePattern")
 
 
@@ -31,7 +34,10 @@ class SourceOptions:
     """The options as given; text that needs the log to be understood stays text."""
 
     path: str | None = option(
-        "path", None, kind=str, doc="The log dir, or several joined by commas. Required."
+        "path",
+        None,
+        kind=str,
+        doc="The log dir, or several joined by commas, or an archive's URL. Required.",
     )
     assign: str | None = option(
         "assign", None, kind=str, doc='Partitions to read: `{"topicA":[0,1]}`.'
@@ -138,7 +144,8 @@ class SourceOptions:
         kind=int,
         low=1,
         long=True,
-        doc="Own: most bytes of log a task, to within an index entry.",
+        doc="Own: most bytes of log a task, to within an index entry (a remote segment: evenly). "
+        "An archive is split at 128 MiB by default.",
     )
     include_headers: bool = option(
         "includeHeaders", False, doc="Add the column headers (empty arrays, never null)."
@@ -174,6 +181,33 @@ class SourceOptions:
         doc="Batch only, own: use filters on offset, partition, topic and timestamp; needs "
         "spark.sql.python.filterPushdown.enabled=true.",
     )
+
+    storage_options: str | None = option(
+        "storage_options",
+        None,
+        kind=str,
+        doc="Own: JSON with fsspec's options for remote storage, endpoint_url and the like. Better "
+        "leave credentials to the environment of driver and executors: plans may show options.",
+    )
+    remote: RemoteOptions = field(default_factory=RemoteOptions)
+
+    @property
+    def split_bytes(self) -> int | None:
+        """Most bytes of log a task; None: no limit."""
+        if self.max_bytes_per_partition is None and "://" in (self.path or ""):
+            return ARCHIVE_SPLIT_BYTES
+        return self.max_bytes_per_partition
+
+    @property
+    def storage(self) -> dict[str, Any]:
+        """storage_options, parsed. Raises InvalidRequestError."""
+        try:
+            found = json.loads(self.storage_options or "{}")
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise InvalidRequestError('storage_options: want a JSON object, such as {"anon": true}')
+        return found
 
     @property
     def max_trigger_delay_ms(self) -> int:
@@ -222,7 +256,7 @@ class SourceOptions:
         return parse_bound(self.ending_offsets or "latest", option="endingOffsets")
 
 
-OPTIONS: Final[dict[str, Key]] = keys_of(SourceOptions)
+OPTIONS: Final[dict[str, Key]] = keys_of(SourceOptions) | REMOTE_KEYS
 """Option -> its description, in the order of the docs."""
 
 _NO_BROKER: Final = "there is no broker to talk to; leave it out"
@@ -254,8 +288,9 @@ def parse(values: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     Raises: InvalidRequestError for an unknown, a meaningless or a wrong option, by name.
     """
     given = {_canonical(key): value for key, value in values.items() if _ours(key)}
-    found, _ = read(OPTIONS.values(), given)
-    options = SourceOptions(**found)
+    remote, rest = RemoteOptions.parse(given)
+    found, _ = read(keys_of(SourceOptions).values(), rest)
+    options = SourceOptions(**found, remote=remote)
     _check(options, given, streaming=streaming)
     return options
 
@@ -294,6 +329,7 @@ def _check(options: SourceOptions, given: Mapping[str, Any], *, streaming: bool)
             raise InvalidRequestError(
                 f"subscribePattern={options.subscribe_pattern}: {error}"
             ) from error
+    options.storage  # noqa: B018 - raises
     check_group(options.group("00000000-0000-0000-0000-000000000000") or "")
     if options.max_trigger_delay_ms < 1:
         raise InvalidRequestError(f"maxTriggerDelay={options.max_trigger_delay}: want at least 1ms")

@@ -59,8 +59,9 @@ def split(whole: list[Piece], options: SourceOptions, sizes: Sizes) -> list[Piec
     if options.max_records_per_partition is not None:
         most = options.max_records_per_partition
         cut = [part for piece in cut for part in _evenly(piece, -(-piece.size // most))]
-    if options.max_bytes_per_partition is not None:
-        cut = [p for piece in cut for p in _by_bytes(piece, options.max_bytes_per_partition, sizes)]
+    most_bytes = options.split_bytes
+    if most_bytes is not None:
+        cut = [part for piece in cut for part in _by_bytes(piece, most_bytes, sizes)]
     if options.min_partitions is not None and len(cut) < options.min_partitions:
         cut = _at_least(cut, options.min_partitions)
     return cut

@@ -16,16 +16,15 @@ from sparklog.errors import (
     TopicReplacedError,
     UnknownTopicError,
 )
-from sparklog.fs import LOCAL
-from sparklog.log.log import split_path
 from sparklog.log.reading import read_partition, schema_of
 from sparklog.log.view import View
 from sparklog.source.loss import LossPolicy
 from sparklog.source.options import SourceOptions
 from sparklog.source.plan import Piece
 from sparklog.source.schema import fit
+from sparklog.source.views import view_of
 
-_views: dict[tuple[int, str, str], View] = {}
+_views: dict[tuple[int, str, str, str | None], View] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +69,13 @@ class Recipe:
 
 def _view(options: SourceOptions) -> View:
     path = options.path or ""
-    key = os.getpid(), path, options.until
+    key = os.getpid(), path, options.until, options.storage_options
     if key not in _views:
         try:
-            _views[key] = View(LOCAL, split_path(path), until=options.until)
+            _, _views[key] = view_of(options)
         except InvalidRequestError as error:
             raise InvalidRequestError(
                 f"the executor on host {socket.gethostname()} can't see the log {path}: {error}. "
-                "Every executor must have the log's disk"
+                "Every executor must have the log's disk, or reach the archive"
             ) from error
     return _views[key]

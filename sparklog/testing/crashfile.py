@@ -34,7 +34,8 @@ class CrashFile:
         self._bound = node
 
     def _node(self, verb: str, *, write: bool = False) -> FileNode:
-        self._fs.check_alive()
+        if self._fs.dead:
+            self._fs.check_alive()
         if self._closed:
             raise ValueError(f"{self.path} is closed")
         if write and not self._write:

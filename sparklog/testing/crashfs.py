@@ -18,6 +18,7 @@ import os
 import random
 import threading
 from collections.abc import Callable, Collection
+from functools import lru_cache
 from typing import NoReturn
 
 from sparklog.clock import Clock
@@ -33,6 +34,13 @@ from sparklog.testing.faults import (
     SimulatedKill,
     refuse,
 )
+
+
+@lru_cache(maxsize=4096)
+def _split(path: str) -> tuple[str, str]:
+    """A path's directory and its name there."""
+    head, _, name = path.rstrip("/").rpartition("/")
+    return head, name
 
 
 class CrashFS:
@@ -116,11 +124,14 @@ class CrashFS:
 
     def meet(self, op: str, path: str, at: int = 0, size: int = 0, to: str = "") -> Fault | None:
         """Count a mutating call and tell which fault it meets."""
-        self.check_alive()
+        if self.dead:
+            self.check_alive()
         call = Call(len(self.calls) + 1, op, path, at, size, to)
         if self.on_call is not None:
             self.on_call(call)
         self.calls.append(call)
+        if not self._plans:
+            return None
         struck = [plan.fault for plan in self._plans if plan.strikes(call)]
         return struck[0] if struck else None
 
@@ -196,6 +207,12 @@ class CrashFS:
         with self.mutex:
             self._existing(path).mtime_ms = when
 
+    def max_timestamp(self, path: str) -> int | None:
+        return None
+
+    def remote_end(self, path: str) -> int | None:
+        return None
+
     def identity(self, path: str) -> tuple[int, int]:
         with self.mutex:
             return self.disk.dev, self._existing(path).ino
@@ -219,6 +236,7 @@ class CrashFS:
                 raise refuse(errno.ENOTEMPTY, "remove directory", path)
             self._count("rmdir", "remove directory", path)
             parent.change(name, None)
+            self.disk.places.clear()
 
     def unlink(self, path: str) -> None:
         with self.mutex:
@@ -238,6 +256,8 @@ class CrashFS:
             if old is not node:
                 came = target.change(new_name, node)
                 parent.change(name, None, needs=came)
+                if isinstance(node, DirNode):
+                    self.disk.places.clear()
 
     @staticmethod
     def _check_replace(node: Node, old: Node | None, src: str) -> None:
@@ -282,6 +302,16 @@ class CrashFS:
 
     def find(self, path: str) -> Node | None:
         """Return the node at a path, if there is one."""
+        head, name = _split(path)
+        parent = self.disk.places.get(head)
+        if parent is None:
+            found = self._walk(head)
+            if not isinstance(found, DirNode):
+                return None
+            parent = self.disk.places[head] = found
+        return parent.entries.get(name) if name else parent
+
+    def _walk(self, path: str) -> Node | None:
         node: Node | None = self.disk.root
         for part in path.split("/"):
             if part in ("", "."):
@@ -313,8 +343,10 @@ class CrashFS:
 
     def _parent(self, path: str, verb: str) -> tuple[DirNode, str]:
         self.check_alive()
-        head, _, name = path.rstrip("/").rpartition("/")
-        node = self.find(head)
+        head, name = _split(path)
+        node: Node | None = self.disk.places.get(head)
+        if node is None:
+            node = self.find(head)
         if node is None:
             self._missing(path)
         if isinstance(node, FileNode):

@@ -60,6 +60,7 @@ class FileNode:
     data: bytearray = field(default_factory=bytearray)
     durable: bytearray = field(default_factory=bytearray)
     ops: list[FileOp] = field(default_factory=list)
+    limbo: bool = False  # whether a sync of one of `ops` failed
     locks: list[Any] = field(default_factory=list)  # crashfs.Lock
     mappings: list[Any] = field(default_factory=list)  # weak references to crashfs.CrashMapping
 
@@ -68,7 +69,9 @@ class FileNode:
         self.ops.append(op)
 
     def sync(self) -> None:
-        if any(op.limbo for op in self.ops):
+        if not self.ops:
+            return
+        if self.limbo:
             for op in self.ops:
                 op.synced = True
             return
@@ -80,6 +83,7 @@ class FileNode:
         """Linux's way with an I/O error: the pages are marked clean, their writes forgotten."""
         for op in self.ops:
             op.limbo = op.limbo or not op.synced
+            self.limbo = self.limbo or op.limbo
 
     def after_power_cut(self, mode: Mode, rng: random.Random, keep: float) -> bytearray:
         """Return what the platter holds after a power cut."""
@@ -196,6 +200,7 @@ class Disk:
         self.dev = 2049
         self.next_ino = 2
         self.root = DirNode(ino=1)
+        self.places: dict[str, DirNode] = {}  # paths of directories, as they were found last
         self.free_bytes = 1 << 40
         self.kind = "ext4"
 
@@ -235,7 +240,12 @@ class Disk:
             if isinstance(node, FileNode):
                 copied = [FileOp(op.at, op.data, op.limbo, op.synced) for op in node.ops]
                 nodes[id(node)] = FileNode(
-                    node.ino, node.mtime_ms, bytearray(node.data), bytearray(node.durable), copied
+                    node.ino,
+                    node.mtime_ms,
+                    bytearray(node.data),
+                    bytearray(node.durable),
+                    copied,
+                    node.limbo,
                 )
             else:
                 nodes[id(node)] = DirNode(node.ino, node.mtime_ms)

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from sparklog.errors import StorageUnavailableError
 
@@ -31,8 +31,7 @@ MUTATING: Final = GROWING | {"truncate", "sync", "rmdir", "unlink", "rename", "s
 """Operations that are counted: before and after each of them the disk may differ."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One mutating call: the `number`th of its process, from 1."""
 
     number: int

@@ -105,13 +105,14 @@ def is_of_lineage(segment: RemoteSegment, lineage: Epochs | Sequence[tuple[int, 
     """Tell whether a copy belongs to the history that the log's leader epochs describe.
 
     Source: RemoteLogManager.isRemoteSegmentWithinLeaderEpochs. A log start that was raised may
-    have clipped the first epochs away; an epoch below all of the lineage's then is no sign of
-    another history.
+    have clipped the first epochs away, so such an epoch says nothing if a later one is known.
     """
     if not lineage:
         return True
     starts = dict(lineage)
     first_epoch = lineage[0][0]
+    if segment.epochs and segment.epochs[-1][0] < first_epoch:
+        return False
     for at, (epoch, start) in enumerate(segment.epochs):
         if epoch < first_epoch:
             continue

@@ -45,7 +45,8 @@ class CopyJob:
     """A copy that COPY_STARTED was recorded for. `config`: the topic's, as the manifest keeps it.
 
     `resumed`: another service, or an earlier life of this one, may have uploaded it already.
-    `after_ms`: the time of a copy whose place this one takes; later uploads count.
+    `replaces`: the copies whose place this one takes, which are older. `gaps`: whether offsets may
+    be missing.
     """
 
     segment: RemoteSegment
@@ -54,7 +55,8 @@ class CopyJob:
     interval_bytes: int
     log_start: int
     resumed: bool = False
-    after_ms: int = -1
+    replaces: tuple[RemoteSegment, ...] = ()
+    gaps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +146,16 @@ class Copier:
         places, body = packed(parts)
         manifest = Manifest(
             segment=job.segment.become(
-                SegmentState.COPY_FINISHED, max(self._clock(), job.after_ms + 1)
+                SegmentState.COPY_FINISHED,
+                max(self._clock(), *(old.time_ms + 1 for old in job.replaces), 0),
             ),
             config=job.config,
             crc32c=source.crc32c,
             stored_size=stored_size,
             stored_crc32c=stored.crc32c,
             parts=places,
+            gaps=job.gaps,
+            replaces=tuple(old.id for old in job.replaces),
             encryption=None if key is None else key.wrapped,
         )
         self._check()

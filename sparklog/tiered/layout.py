@@ -3,10 +3,13 @@
     <topic>-<partition>-<topic id>/<base>-<segment id>.log
     <topic>-<partition>-<topic id>/<base>-<segment id>.<end>.<max timestamp>.manifest
 
+    <topic>-<partition>-<topic id>/<offset>.log-start
+
 The first is the segment's log, byte for byte (or encrypted); the second its manifest with all its
 indexes (manifest.py). The manifest is written last and removed first: a segment is there if its
 manifest is. Its name says all that finding offsets and times across segments takes, so that one
-listing of a prefix opens a partition, without a request for each segment.
+listing of a prefix opens a partition, without a request for each segment. The third is empty:
+its name raises the log start offset, where that lies within a segment (delete_records).
 Source of the first form: LocalTieredStorage (Kafka 4.1).
 """
 
@@ -17,9 +20,11 @@ from typing import Final
 from sparklog.format.names import LOG
 
 MANIFEST: Final = ".manifest"
+LOG_START: Final = ".log-start"
 _ID: Final = "[A-Za-z0-9_-]{22}"
 _DIRECTORY: Final = re.compile(rf"(.+)-([0-9]{{1,10}})-({_ID})", re.ASCII | re.DOTALL)
 _LOG: Final = re.compile(rf"([0-9]{{20}})-({_ID})\.log", re.ASCII)
+_LOG_START: Final = re.compile(r"([0-9]{20})\.log-start", re.ASCII)
 _MANIFEST: Final = re.compile(
     rf"([0-9]{{20}})-({_ID})\.([0-9]{{20}})\.(-1|[0-9]{{1,19}})\.manifest", re.ASCII
 )
@@ -65,6 +70,17 @@ def remote_log_name(base: int, segment_id: str) -> str:
 def manifest_name(base: int, segment_id: str, end: int, max_timestamp: int) -> str:
     """The object of a segment's manifest, within its partition's prefix."""
     return f"{base:020d}-{segment_id}.{end:020d}.{max_timestamp}{MANIFEST}"
+
+
+def log_start_name(offset: int) -> str:
+    """The object that raises a partition's log start offset, within its prefix."""
+    return f"{offset:020d}{LOG_START}"
+
+
+def parse_log_start(name: str) -> int | None:
+    """The log start offset that an object's name tells; None if it is no such name."""
+    found = _LOG_START.fullmatch(name)
+    return None if found is None else int(found[1])
 
 
 def parse_log(name: str) -> tuple[int, str] | None:

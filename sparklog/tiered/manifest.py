@@ -32,6 +32,7 @@ class Manifest:
     Attributes:
         segment: in state COPY_FINISHED; its time is that of the upload.
         config: the topic's configs that differ from Kafka's defaults, under Kafka's keys.
+        gaps: whether offsets may be missing: the topic is or was compacted, or a broker's.
         crc32c: of the log as Kafka sees it. stored_size, stored_crc32c: of the log's object.
         parts: {name in PARTS: (first byte, end byte, crc32c)}, counted from behind the line.
         replaces: ids of the copies whose place this one takes (a cleaned segment's sources).
@@ -44,6 +45,7 @@ class Manifest:
     stored_size: int
     stored_crc32c: int
     parts: dict[str, tuple[int, int, int]]
+    gaps: bool = False
     replaces: tuple[str, ...] = ()
     encryption: dict[str, Any] | None = None
 
@@ -111,6 +113,7 @@ def to_bytes(manifest: Manifest, body: bytes) -> bytes:
         "replaces": list(manifest.replaces),
         "encryption": manifest.encryption,
         "config": manifest.config,
+        "gaps": manifest.gaps,
         "parts": {name: list(place) for name, place in manifest.parts.items()},
     }
     return seal("manifest", content) + body
@@ -145,6 +148,7 @@ def parse(raw: bytes, *, path: str) -> tuple[Manifest, bytes]:
             stored_size=content["stored_bytes"],
             stored_crc32c=content["stored_crc32c"],
             parts={name: (at, end, crc) for name, (at, end, crc) in content["parts"].items()},
+            gaps=content["gaps"],
             replaces=tuple(content["replaces"]),
             encryption=content["encryption"],
         )

@@ -82,7 +82,8 @@ def to_copy(
     Those that are closed, end at or below `stable` (high watermark and last stable offset) and
     above the log start, and have no copy, finished or on its way. Kafka goes on from its highest
     copy; here a copy that failed leaves a hole, which is filled. A segment that grew after its
-    copy (a power cut took back that it was closed) is copied again, as that copy's successor.
+    copy (a power cut took back that it was closed) is copied again, as that copy's successor; so
+    is one of a compacted topic, which Kafka doesn't tier, once it was cleaned.
 
     Args: copies: those that stand, and those in COPY_STARTED.
     """
@@ -100,15 +101,25 @@ def to_copy(
         while at and ordered[at - 1].end > held.base:
             at -= 1
             others.append(ordered[at])
-        if end > log_start and all(_is_outgrown(c, held.base, end) for c in others):
+        outdated = _is_cleaned if config.compact else _is_outgrown
+        if end > log_start and all(outdated(c, held, end) for c in others):
             found.append(Candidate(held.base, end, held.size))
     return found
 
 
-def _is_outgrown(copy: RemoteSegment, base: int, end: int) -> bool:
+def _is_outgrown(copy: RemoteSegment, held: Held, end: int) -> bool:
     """Tell whether a copy holds a beginning of the segment [base, end), and not all of it."""
     finished = copy.state is SegmentState.COPY_FINISHED
-    return finished and copy.base == base and copy.end < end
+    return finished and copy.base == held.base and copy.end < end
+
+
+def _is_cleaned(copy: RemoteSegment, held: Held, end: int) -> bool:
+    """Tell whether a segment was cleaned since its copy, or since those of its sources.
+
+    Cleaning only takes records away, so of one size there is one content.
+    """
+    finished = copy.state is SegmentState.COPY_FINISHED
+    return finished and (copy.base, copy.end, copy.size) != (held.base, end, held.size)
 
 
 def epochs_of(entries: Epochs, base: int, end: int) -> SegmentEpochs:

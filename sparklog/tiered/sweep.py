@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sparklog.tiered.catalog import Catalog, Key
-from sparklog.tiered.layout import Directory, parse_log, parse_manifest
+from sparklog.tiered.layout import Directory, parse_log, parse_log_start, parse_manifest
 from sparklog.tiered.manifest import log_object, manifest_object
 from sparklog.tiered.segments import RemoteSegment, SegmentState
 from sparklog.tiered.store import Store, StoredObject
@@ -66,6 +66,8 @@ def look(
     for one in listed:
         segment_id, is_manifest = _whose(one, directory)
         segment = known.get(segment_id)
+        if _is_old_start(one, directory, known.values()):
+            found.orphans.append(one)
         if not segment_id or (segment is not None and one.name in objects_of(segment)):
             continue  # somebody else's, or a copy's own
         if is_manifest and segment is None:
@@ -91,6 +93,12 @@ def _whose(one: StoredObject, directory: Directory) -> tuple[str, bool]:
     if manifest is not None:
         return manifest.id, True
     return ("" if log is None else log[1]), False
+
+
+def _is_old_start(one: StoredObject, directory: Directory, copies: Iterable[RemoteSegment]) -> bool:
+    """Tell whether it marks a log start that lies within no copy, so that it says nothing."""
+    start = parse_log_start(one.name.removeprefix(directory.prefix))
+    return start is not None and not any(s.base < start < s.end for s in copies)
 
 
 def is_lost(store: Store, segment: RemoteSegment) -> bool:

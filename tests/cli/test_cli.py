@@ -185,7 +185,8 @@ class FakeService:
         path: str,
         *,
         remote: str | None = None,
-        storage_options: Mapping[str, str] = {},
+        storage_options: Mapping[str, Any] = {},
+        keyring: Any = None,
         options: Mapping[str, str] = {},
         map: Any = None,
     ) -> None:
@@ -246,11 +247,11 @@ def test_a_real_round(tmp_path: Path, capsys: Capture) -> None:
 
 
 def test_remote_storage(service: type[FakeService], capsys: Capture) -> None:
-    options = ["--remote", "s3://b/p", "--storage-option", "endpoint_url=http://h:1"]
+    options = ["--remote", "s3://b/p", "--storage-options", '{"endpoint_url": "http://h:1"}']
     assert run(["serve", "p", *options, "--once"]) == 0
     assert service.calls[1] == ("s3://b/p", {"endpoint_url": "http://h:1"})
-    assert run(["serve", "p", "--storage-option", "endpoint_url"]) == 2
-    assert "--storage-option" in capsys.readouterr().err
+    assert run(["serve", "p", "--storage-options", "endpoint_url"]) == 2
+    assert "want a JSON object" in capsys.readouterr().err
 
 
 def test_a_real_round_with_remote_storage(tmp_path: Path, capsys: Capture) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import random
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.disk import DirNode, FileNode, Node
-from sparklog.testing.faults import Call, SimulatedKill
+from sparklog.testing.faults import Call
 from tests.crash.harness import Planned, World, judge, look, open_log
 
 
@@ -23,6 +22,10 @@ class Image:
     how: str
     fs: CrashFS
     finished: bool = False
+
+
+Seen = set[tuple[bytes, bool]]
+"""Machines that were judged: digest, and whether the operation had finished."""
 
 
 @dataclass(slots=True)
@@ -61,17 +64,27 @@ def digest(fs: CrashFS) -> bytes:
     return total.digest()
 
 
-def crashes(fs: CrashFS, call: Call | None, rng: random.Random, seeds: int) -> Iterator[Image]:
-    """Yield the machines that a crash right now may leave; `call` is about to be done."""
-    yield Image("kill", fs.kill_clone())
+Way = tuple[str, Callable[[], CrashFS]]
+"""How a machine crashes, and what makes the machine that is then found."""
+
+
+def ways(fs: CrashFS, call: Call | None, rng: random.Random, seeds: int) -> list[Way]:
+    """Return the crashes that could happen right now; `call` is about to be done."""
+    found: list[Way] = [("kill", fs.kill_clone)]
     if call is not None and call.op == "pwrite" and fs.torn_size(call.at, call.size):
-        torn = fs.kill_clone(call)
-        yield Image("torn kill", torn)
-        yield Image("torn write, power cut", torn.crash_clone(rng))
-    yield Image("power cut, strict", fs.crash_clone(mode="strict"))
-    yield Image("power cut, all kept", fs.crash_clone(mode="all"))
+        found.append(("torn kill", lambda: fs.kill_clone(call)))
+        found.append(("torn write, power cut", lambda: fs.kill_clone(call).crash_clone(rng)))
+    found.append(("power cut, strict", lambda: fs.crash_clone(mode="strict")))
+    found.append(("power cut, all kept", lambda: fs.crash_clone(mode="all")))
     for number in range(seeds):
-        yield Image(f"power cut, random {number}", fs.crash_clone(rng))
+        found.append((f"power cut, random {number}", lambda: fs.crash_clone(rng)))
+    return found
+
+
+def crashes(fs: CrashFS, call: Call | None, rng: random.Random, seeds: int) -> Iterator[Image]:
+    """Yield the machines that a crash right now may leave."""
+    for how, make in ways(fs, call, rng, seeds):
+        yield Image(how, make())
 
 
 def explore(
@@ -91,6 +104,7 @@ def explore(
     tally = tally if tally is not None else Tally()
     rng = random.Random(zlib.crc32(planned.name.encode()))
     images: list[Image] = []
+    looked: set[bytes] = set()
     allowed = [world.model.view(), planned.after.view()]
 
     def cut(call: Call) -> None:
@@ -98,7 +112,8 @@ def explore(
         for image in crashes(world.fs, call, rng, seeds):
             image.how = f"{image.how} before {call}"
             images.append(image)
-        if readers:
+        if readers and (key := digest(world.fs)) not in looked:
+            looked.add(key)
             tally.looks += 1
             look(world.fs, world, allowed)
 
@@ -111,7 +126,8 @@ def explore(
         images.append(Image(f"{image.how} after the last call", image.fs, finished=True))
     (after, world.model), (all_views, world.views) = (world.model, before), (world.views, views)
     tally.images += len(images)
-    seen: set[tuple[bytes, bool]] = set()
+    seen: Seen = set()
+    again: Seen = set()  # after a crash in recovery
     for image in images:
         key = digest(image.fs), image.finished
         if key in seen:
@@ -124,6 +140,7 @@ def explore(
             planned,
             tally,
             rng,
+            (seen, again),
             deep=deep > 0 and tally.judged % deep == 0,
             readers=readers,
         )
@@ -137,6 +154,7 @@ def _judge_image(
     planned: Planned,
     tally: Tally,
     rng: random.Random,
+    seen: tuple[Seen, Seen],
     *,
     deep: bool,
     readers: bool,
@@ -148,12 +166,9 @@ def _judge_image(
             known = after if image.finished else [world.model.view(), *after]
             look(image.fs, world, known if "kill" in image.how else world.views + after)
         if deep:
-            number = 1
-            while recrash(image, world, planned, number, rng):
-                number += 1
-            tally.again += number - 1
+            tally.again += recrash(image, world, planned, rng, seen)
         elif rng.random() < 0.1:
-            tally.again += recrash(image, world, planned, rng.randint(1, 30), rng)
+            tally.again += recrash(image, world, planned, rng, seen, only=rng.randint(1, 30))
         go_on = rng.random() < 0.3
         judge(image.fs, world, planned, finished=image.finished, go_on=go_on)
     except Exception as error:
@@ -162,26 +177,39 @@ def _judge_image(
         raise
 
 
-def recrash(image: Image, world: World, planned: Planned, number: int, rng: random.Random) -> bool:
-    """Crash the recovery of `image` at its `number`th call, then judge; False if it has fewer."""
+def recrash(
+    image: Image,
+    world: World,
+    planned: Planned,
+    rng: random.Random,
+    seen: tuple[Seen, Seen],
+    *,
+    only: int | None = None,
+) -> int:
+    """Crash the recovery of `image` in two ways at each call (or at one), judge what is new.
+
+    Returns how many crashes were judged.
+    """
     fs = image.fs.kill_clone()
     found: list[Image] = []
 
     def cut(call: Call) -> None:
-        if call.number == number:
-            found.extend(crashes(fs, call, rng, 1))
-            fs.kill()
-            fs.check_alive()
+        if only in (None, call.number):
+            for how, make in rng.sample(ways(fs, call, rng, 1), 2):
+                found.append(Image(f"{how} before {call}", make(), image.finished))
 
     fs.on_call = cut
-    with contextlib.suppress(SimulatedKill):
-        open_log(fs, world.clock)
-    if not found:
-        return False
-    for again in rng.sample(found, min(2, len(found))):
+    open_log(fs, world.clock)
+    judged = 0
+    for again in found:
+        key = digest(again.fs), again.finished
+        if key in seen[0] or key in seen[1]:
+            continue
+        seen[1].add(key)
+        judged += 1
         try:
             judge(again.fs, world, planned, finished=image.finished, go_on=False)
         except Exception as error:
             error.add_note(f"recovery crashed, too: {again.how}")
             raise
-    return True
+    return judged

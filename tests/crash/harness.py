@@ -19,8 +19,7 @@ import pyarrow as pa
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import OffsetOutOfRangeError
-from sparklog.format.compression import Codec
-from sparklog.format.records import encode
+from sparklog.format.batch import encode_one
 from sparklog.log import retiring
 from sparklog.log.commit import Chunk, Identity
 from sparklog.log.retention import NO_TERMS, segments_of
@@ -46,26 +45,21 @@ def open_log(
 
 
 def table(values: list[bytes]) -> pa.RecordBatch:
-    keys: list[bytes | None] = [None] * len(values)
-    return pa.RecordBatch.from_pydict(
-        {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())}
-    )
+    columns = [pa.nulls(len(values), pa.binary()), pa.array(values, pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, names=["key", "value"])
 
 
 def chunk(topic: str, partition: int, values: list[bytes], now_ms: int) -> Chunk:
     """Frame `values` as a task would: one batch a value, offsets from 0."""
-    encoded = encode(
-        table(values),
-        codec=Codec.NONE,
-        batch_size=1,
-        max_message_bytes=1 << 20,
-        timestamp_ms_default=now_ms,
-    )
+    batches = [encode_one(None, value, timestamp=now_ms) for value in values]
+    for offset, batch in enumerate(batches):
+        batch[:8] = offset.to_bytes(8, "big")  # outside of the CRC
+    data = b"".join(batches)
     return Chunk(
         topic=topic,
         partition=partition,
-        data=bytes(encoded.data),
-        size_bytes=len(encoded.data),
+        data=data,
+        size_bytes=len(data),
         records=len(values),
         min_timestamp=now_ms,
         max_timestamp=now_ms,
@@ -112,8 +106,9 @@ class World:
         reopen: bool = False,
         page_bytes: int = 512,
         options: dict[str, str] | None = None,
+        config: dict[str, str] | None = None,
     ) -> None:
-        self.options = options or {}
+        self.options, self.config = options or {}, CONFIG | (config or {})
         self.rng = random.Random(seed)
         self.clock = ManualClock()
         self.fs = CrashFS(clock=self.clock, reopen=reopen, page_bytes=page_bytes)
@@ -233,7 +228,7 @@ class World:
         return Planned(
             f"create {topic}",
             after,
-            lambda: self.opened.create_topic(topic, partitions=PARTITIONS, config=CONFIG),
+            lambda: self.opened.create_topic(topic, partitions=PARTITIONS, config=self.config),
         )
 
     def plan_drop(self, topic: str) -> Planned:

@@ -3,13 +3,22 @@
 import contextlib
 import dataclasses
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import DataCorruptionError
-from sparklog.format.batch import HEADER_SIZE, encode_control, encode_empty, read_header, seal
+from sparklog.format.batch import (
+    HEADER_SIZE,
+    encode_control,
+    encode_empty,
+    encode_one,
+    read_header,
+    seal,
+)
 from sparklog.format.compression import Codec
+from sparklog.format.records import encode
 from tests.format.data import BATCH_A, BATCH_B, BATCH_D, BATCH_E, NOW
 
 
@@ -120,3 +129,17 @@ def test_a_flipped_length_is_torn_or_corrupt(bit):
     bad[bit // 8] ^= 1 << bit % 8
     with contextlib.suppress(DataCorruptionError):
         assert read_header(bytes(bad), 0, path="t") is None
+
+
+@given(
+    st.none() | st.binary(max_size=200),
+    st.integers(0, 40_000).map(bytes) | st.binary(max_size=200),
+    st.integers(0, 2**62),
+)
+def test_one_record_without_arrow_is_what_encode_makes_of_it(
+    key: bytes | None, value: bytes, timestamp: int
+) -> None:
+    columns = {"key": pa.array([key], pa.binary()), "value": pa.array([value], pa.binary())}
+    rows = pa.RecordBatch.from_pydict(columns)
+    made = encode(rows, codec=Codec.NONE, timestamp_ms_default=timestamp)
+    assert encode_one(key, value, timestamp=timestamp) == bytes(made.data)

@@ -3,6 +3,7 @@
 import os
 import random
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from sparklog.errors import DataCorruptionError
 from sparklog.format.names import index_name, log_name, timeindex_name
 from sparklog.fs import LOCAL
+from sparklog.log import reader as reading
+from sparklog.log.lookup import Lookup
 from sparklog.log.partition import PartitionLog
 from sparklog.log.reader import PartitionReader, StaleReadError
 from sparklog.log.walk import segment_bases
@@ -72,6 +75,34 @@ class TestRead:
                 got += rows.column("offset").to_pylist()
                 at = following
         assert got == list(range(30))
+
+    def test_small_segments_come_together(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        log = filled(tmp_path / "t-0")
+        bases = segment_bases(LOCAL, log.path)
+        assert [rows.num_rows for rows in reader(log.path).read(0, 30)] == [30]
+        monkeypatch.setattr(reading, "GATHERED_BYTES", 1)
+        sizes = [rows.num_rows for rows in reader(log.path).read(0, 30)]
+        assert sizes == [end - base for base, end in pairwise([*bases, 30])]
+
+    def test_what_lies_before_a_damage_comes_before_the_error(self, tmp_path: Path) -> None:
+        log = filled(tmp_path / "t-0")
+        base = segment_bases(LOCAL, log.path)[2]
+        flip(os.path.join(log.path, log_name(base)), 65)
+        given = reader(log.path).read_from(0, 30)
+        rows, following = next(given)
+        assert records([rows]) == wanted(0, base)
+        assert following == base
+        with pytest.raises(DataCorruptionError):
+            next(given)
+
+    def test_from_a_segments_first_record_no_index_is_asked(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        log = filled(tmp_path / "t-0")
+        monkeypatch.delattr(Lookup, "offsets")
+        assert records(reader(log.path).read(0, 30)) == wanted(0, 30)
 
     def test_columns(self, tmp_path: Path) -> None:
         log = filled(tmp_path / "t-0")

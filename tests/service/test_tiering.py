@@ -16,12 +16,17 @@ from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUna
 from sparklog.fs import LOCAL
 from sparklog.log.admin import drop_topic
 from sparklog.log.cleaning.swap import retire
+from sparklog.log.log import Log
 from sparklog.log.topics import REMOTE_METADATA
 from sparklog.service import Service, verify
 from sparklog.service.report import Report
 from sparklog.testing.faultstore import FaultStore
+from sparklog.tiered.archive import ArchiveFileSystem
+from sparklog.tiered.cache import BlockCache
 from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.layout import parse_log_start
 from sparklog.tiered.manifest import log_object, manifest_object
+from sparklog.tiered.opened import RemoteObjects
 from sparklog.tiered.rebuilding import rebuild
 from sparklog.tiered.segments import SegmentState
 from sparklog.tiered.settings import read_settings
@@ -69,7 +74,8 @@ def check(path: str, log: sparklog.Log, clock: ManualClock, store: FaultStore) -
     """Every offset from the log start on can be read; the bucket is what the metadata says."""
     readable(log, clock, store)
     expected = {name for s in copies(log, clock) for name in (manifest_object(s), log_object(s))}
-    assert set(store.bucket.names()) == expected
+    held = {name for name in store.bucket.names() if not name.endswith(".log-start")}
+    assert held == expected
     assert verify(path).ok
 
 
@@ -263,6 +269,25 @@ def test_records_deleted_by_hand_go_there_too(
         assert report.removed
         assert all(r.end <= 14 for r in report.removed)
         assert min(s.end for s in copies(log, clock)) > 14
+        check(path, log, clock, store)
+
+
+def test_a_log_start_within_a_copy_shows_in_the_bucket(
+    path: str, clock: ManualClock, store: FaultStore
+) -> None:
+    with filled(path, clock, 30, local_retention_bytes="0") as log:
+        once(path, clock, store)
+        for _ in range(2):  # the second takes the place of the first
+            segment = [s for s in copies(log, clock) if s.end - s.base > 1][2]
+            start = segment.base + 1
+            log.delete_records("t", {0: start})
+            once(path, clock, store)
+            starts = [name for name in store.bucket.names() if name.endswith(".log-start")]
+            assert [parse_log_start(name.rpartition("/")[2]) for name in starts] == [start]
+            fs = ArchiveFileSystem(URL, RemoteObjects(lambda: store, BlockCache(0)))
+            with Log(URL, fs=fs) as archive:
+                assert archive.offsets("t")[0][0] == start
+                assert archive.read("t").read_all()["offset"][0].as_py() == start
         check(path, log, clock, store)
 
 

@@ -10,17 +10,35 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a JVM that lives for a minute
+ROOT = Path(__file__).parents[2]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The environment of a Spark application in a process of its own, whose JVMs start quickly."""
+    python_path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return {
+        **os.environ,
+        "PYTHONPATH": python_path.rstrip(os.pathsep),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LAUNCHER_OPTS": QUICK,  # of the JVM that makes up the command line
+        "SPARK_SUBMIT_OPTS": QUICK,  # of the driver
+        **more,
+    }
+
 
 def build_session(master: str = "local[2]", **conf: str) -> SparkSession:
     """Start Spark with this interpreter as its workers', and what makes tests quick."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LAUNCHER_OPTS"] = QUICK
     builder = (
         SparkSession.builder.master(master)
         .appName("sparklog-tests")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "2g")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.driver.extraJavaOptions", QUICK)
         .config("spark.driver.maxResultSize", "8m")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")

@@ -20,12 +20,8 @@ def session() -> Any:
     builder = SparkSession.builder.config("spark.ui.enabled", "false").config(
         "spark.driver.host", "127.0.0.1"
     )
-    if (
-        "spark.master" not in dict(getattr(builder, "_options", {}))
-        and "SUBMITTED" not in os.environ
-    ):
-        flags = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-        builder = builder.master("local[2]").config("spark.driver.extraJavaOptions", flags)
+    if "SUBMITTED" not in os.environ:
+        builder = builder.master("local[2]")
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark

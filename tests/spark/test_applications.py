@@ -15,23 +15,17 @@ import pytest
 
 import sparklog
 from sparklog.errors import SparklogError
+from tests.spark.conftest import QUICK, environment
 from tests.spark.driver import ROWS
 
 pytestmark = pytest.mark.spark
 
-ROOT = Path(__file__).parents[2]
 DRIVER = str(Path(__file__).with_name("driver.py"))
-
-
-def environment(**more: str) -> dict[str, str]:
-    python_path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    return {
-        **os.environ,
-        "PYTHONPATH": python_path.rstrip(os.pathsep),
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        **more,
-    }
+CLUSTER = [
+    "--master", "local-cluster[2,1,1024]",
+    "--conf", f"spark.executor.extraJavaOptions={QUICK}",
+    "--conf", "spark.ui.enabled=false",
+]  # fmt: skip
 
 
 def committed(path: Path) -> tuple[int, int]:
@@ -109,7 +103,7 @@ def test_spark_submit_on_a_cluster_beside_another_application(tmp_path: Path) ->
     thread.start()
     try:
         run = subprocess.run(
-            [str(submit), "--master", "local-cluster[2,1,1024]", DRIVER, "once", *where],
+            [str(submit), *CLUSTER, DRIVER, "once", *where],
             env=environment(SUBMITTED="yes"),
             capture_output=True,
             text=True,

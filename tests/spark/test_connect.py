@@ -1,6 +1,5 @@
 """Spark Connect: the sink works there with the options that stand in for the unknown query."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import sparklog
+from tests.spark.conftest import environment
 
 pytest.importorskip("grpc_status", reason="Spark Connect needs grpcio-status")
 pytestmark = pytest.mark.spark
 
-ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import sys, sparklog
 from pyspark.sql import SparkSession
@@ -50,10 +49,9 @@ spark.stop()
 def test_connect_without_writer(tmp_path: Path) -> None:
     """Connect hides the query's id: refused by the options to give; with them all goes well."""
     path = tmp_path / "log"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
     run = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(path), str(tmp_path / "checkpoint")],
-        env={**environment, "SPARK_LOCAL_IP": "127.0.0.1"},
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=400,

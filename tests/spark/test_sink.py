@@ -200,6 +200,29 @@ def test_outgrown_small_path(
     assert sizes == {n: 12_000 if n == 3 else 10 for n in range(last + 1)}
 
 
+def test_a_batch_that_spark_knows_to_be_large_is_not_collected(
+    spark: SparkSession,
+    path: str,
+    planned: Callable[[int], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # 100 MB by Spark's estimate; the offsets say nothing of it, and the batches before are tiny.
+    few = spark.range(10).selectExpr("cast(id as string) value")
+    many = spark.range(13_000_000).where("id % 1300000 = 0").selectExpr("cast(id as string) value")
+    collected: list[DataFrame] = []
+    collect = SegmentSink._collect
+
+    def noted(self: SegmentSink, df: DataFrame, plan: Any) -> Any:
+        collected.append(df)
+        return collect(self, df, plan)
+
+    monkeypatch.setattr(SegmentSink, "_collect", noted)
+    for batch, rows in enumerate([few, few, many]):
+        SegmentSink(path, "t", writerId="w", checkpointLocation=planned(batch))(rows, batch)
+    assert collected == [few]  # the second: nothing is known of a writer's first
+    assert [row["end"] - row["first"] for row in commits(path)] == [10, 10, 10]
+
+
 # case: the good rows' columns, one bad row's, options, words of the error
 BAD_ROWS: dict[str, tuple[list[str], list[str], dict[str, Any], str]] = {
     "partition out of range": (["1 partition"], ["3 partition"], {}, "no partition 3"),

@@ -101,8 +101,5 @@ def jobs_of(log: sparklog.Log, clock: Clock, topic: str = "t", p: int = 0) -> li
 def manifests(store: Store) -> list[Any]:
     """All (manifest, body) in a store."""
     names = [o.name for o in store.list() if o.name.endswith(".manifest")]
-    found = []
-    for name, raw in zip(names, store.get_many(names), strict=True):
-        assert isinstance(raw, bytes), raw
-        found.append(parse(raw, path=name))
-    return found
+    found = zip(names, store.get_many(names), strict=True)
+    return [parse(raw, path=name) for name, raw in found if isinstance(raw, bytes)]

@@ -15,8 +15,8 @@ from sparklog.tiered.remote import encoded
 from sparklog.tiered.retry import Retry
 from sparklog.tiered.target import open_store
 
-MODULE = importlib.import_module("fsspec.registry")  # the package has a table of that name
-REGISTRY = MODULE._registry
+# The package has a table of that name, too.
+REGISTRY = importlib.import_module("fsspec.registry")._registry
 QUICK = Retry(attempts=3, first_ms=0)
 
 
@@ -48,7 +48,7 @@ def test_urls_that_are_none(url, why):
 )
 def test_a_missing_package_is_named(monkeypatch, url, module, named):
     monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.setattr(MODULE, "_registry", {})
+    monkeypatch.delitem(REGISTRY, url.partition(":")[0], raising=False)
     with pytest.raises(InvalidRequestError, match=named):
         open_store(url)
 

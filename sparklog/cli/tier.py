@@ -1,0 +1,183 @@
+"""`sparklog tier`: what is remote, and back from there."""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.table import Table
+
+from sparklog.cli.output import EXIT_FAILED, EXIT_OK, console, print_json, size_text
+from sparklog.cli.storage import parse_storage_options, storage_option
+from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.options import RemoteOptions
+from sparklog.tiered.rebuilding import rebuild as rebuild_metadata
+from sparklog.tiered.restoring import restore as restore_log
+from sparklog.tiered.rotation import rotate as rotate_keys
+from sparklog.tiered.status import TierStatus, by_topic
+from sparklog.tiered.status import status as tier_status
+
+_json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+
+
+@click.group()
+def tier() -> None:
+    """Segments in object storage: where they are, and back."""
+
+
+@tier.command()
+@click.argument("path")
+@_json
+def status(path: str, as_json: bool) -> int:
+    """Show per topic what is local, remote, pending and lagging, and what it costs.
+
+    Asks the log at PATH only, not the store.
+    """
+    found = tier_status(path)
+    if as_json:
+        topics = [dict(row) for row in by_topic(found.partitions)]
+        partitions = [row.to_dict() for row in found.partitions]
+        print_json({"url": found.url, "topics": topics, "partitions": partitions})
+    else:
+        _print_status(found)
+    return EXIT_OK
+
+
+def _print_status(found: TierStatus) -> None:
+    out = console()
+    out.print(f"remote storage: {found.url or 'none'}", markup=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    names = ("topic", "partitions", "local", "remote", "pending", "lag", "unfinished", "puts")
+    for name in names:
+        table.add_column(name, justify="left" if name == "topic" else "right")
+    for row in by_topic(found.partitions):
+        table.add_row(
+            row["topic"] if row["enabled"] else f"{row['topic']} (off)",
+            str(row["partitions"]),
+            f"{row['local_segments']}, {size_text(row['local_bytes'])}",
+            f"{row['remote_segments']}, {size_text(row['remote_bytes'])}",
+            f"{row['pending_segments']}, {size_text(row['pending_bytes'])}",
+            f"{row['lag_ms'] / 1000:.0f} s",
+            str(row["unfinished"]),
+            str(row["puts"]),
+        )
+    out.print(table)
+
+
+@tier.command()
+@click.argument("url")
+@click.argument("path")
+@click.option("--topic", "topics", multiple=True, help="A topic; may be given several times. All.")
+@click.option("--start", help='An ISO time (2013-07-03T14:00Z), or offsets as JSON: {"0": 5}.')
+@click.option("--end", help="The same; the end is exclusive, rounded up to a record batch.")
+@click.option("--keyring", help="File with the keys of encrypted segments.")
+@click.option(
+    "--threads", default=4, show_default=True, type=click.IntRange(1, 64),
+    help="Segments that come at once.",
+)  # fmt: skip
+@storage_option
+@_json
+def restore(
+    url: str,
+    path: str,
+    topics: Sequence[str],
+    start: str | None,
+    end: str | None,
+    keyring: str | None,
+    threads: int,
+    storage_options: str,
+    as_json: bool,
+) -> int:
+    """Make the log dir PATH out of the archive at URL; a broker loads it as well.
+
+    Run again, it goes on where it was broken off.
+    """
+    with _bar("restoring", shown=not as_json) as progress:
+        done = restore_log(
+            url,
+            path,
+            topics=topics or None,
+            start=_position(start, "--start") or "earliest",
+            end=_position(end, "--end") or "latest",
+            storage_options=parse_storage_options(storage_options),
+            options=RemoteOptions(remote_keyring=keyring or ""),
+            threads=threads,
+            progress=progress,
+        )
+    if as_json:
+        print_json({"offsets": done.offsets, "segments": done.segments, "bytes": done.bytes})
+        return EXIT_OK
+    for topic, spans in done.offsets.items():
+        for partition, (first, last) in spans.items():
+            click.echo(f"{topic}-{partition}: offsets [{first}, {last})")
+    click.echo(f"{done.segments} segments, {size_text(done.bytes)} in {path}")
+    return EXIT_OK
+
+
+@tier.command()
+@click.argument("path")
+@storage_option
+@_json
+def rebuild(path: str, storage_options: str, as_json: bool) -> int:
+    """Make what the log at PATH knows of its copies anew, from its bucket.
+
+    For a log whose __remote_log_metadata was lost or damaged. Stop its service before.
+    """
+    found = rebuild_metadata(path, storage_options=parse_storage_options(storage_options))
+    if as_json:
+        print_json({"copies": len(found.manifests), "damaged": found.damaged})
+    else:
+        click.echo(f"{len(found.manifests)} copies found")
+        for name, what in found.damaged.items():
+            click.echo(f"damaged: {name}: {what}")
+    return EXIT_FAILED if found.damaged else EXIT_OK
+
+
+@tier.command()
+@click.argument("url")
+@click.option("--keyring", required=True, help="File with the old keys and the new, current one.")
+@storage_option
+@_json
+def rotate(url: str, keyring: str, storage_options: str, as_json: bool) -> int:
+    """Wrap the keys of all copies at URL under the key ring's current key.
+
+    Logs and indexes are not written anew. The old key may go once this has run.
+    """
+    ring = Keyring.load(keyring)
+    done = rotate_keys(url, ring, storage_options=parse_storage_options(storage_options))
+    if as_json:
+        print_json({"changed": done.changed, "unchanged": done.unchanged, "key": ring.current})
+    else:
+        click.echo(
+            f"{done.changed} copies under key {ring.current} now, {done.unchanged} as before"
+        )
+    return EXIT_OK
+
+
+def _position(text: str | None, name: str) -> Any:
+    if text is None:
+        return None
+    try:
+        if text.lstrip().startswith("{"):
+            return {int(p): int(offset) for p, offset in json.loads(text).items()}
+        when = datetime.fromisoformat(text)
+    except (ValueError, AttributeError, TypeError):
+        raise click.BadParameter(f"{text!r}: want an ISO time or JSON", param_hint=name) from None
+    return when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+
+
+@contextlib.contextmanager
+def _bar(what: str, *, shown: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on stderr where a person looks at it."""
+    err = console(err=True)
+    if not shown or not err.is_terminal:
+        yield None
+        return
+    columns = (TextColumn(what), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

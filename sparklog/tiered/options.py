@@ -1,0 +1,60 @@
+"""Options of reading remote segments: the caches, and the key ring."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Self
+
+from sparklog.configdef import Key, keys_of, option, read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteOptions:
+    """How a process reads remote segments. Fields are the keys in snake case."""
+
+    remote_cache_memory_bytes: int = option(
+        "remote.cache.memory.bytes",
+        64 << 20,
+        long=True,
+        doc="Own option: memory (bytes) for blocks of remote segments.",
+    )
+    remote_cache_directory: str = option(
+        "remote.cache.directory",
+        "",
+        doc="Own option: directory for blocks and indexes of remote segments that stay over a "
+        "restart; several processes may share it. Empty: memory only.",
+    )
+    remote_cache_disk_bytes: int = option(
+        "remote.cache.disk.bytes",
+        1 << 30,
+        long=True,
+        also=["remote.log.index.file.cache.total.size.bytes"],
+        doc="Own option: what that directory may hold (bytes).",
+    )
+    remote_fetch_threads: int = option(
+        "remote.fetch.threads",
+        4,
+        low=1,
+        also=["remote.log.reader.threads"],
+        doc="Own option: requests that go ahead of sequential readers at the same time.",
+    )
+    remote_refresh_ms: int = option(
+        "remote.refresh.ms",
+        30_000,
+        long=True,
+        doc="Own option: how old (ms) an archive's listing may be when nothing asks for news.",
+    )
+    remote_keyring: str = option(
+        "remote.keyring",
+        "",
+        doc="Own option: file with the keys of encrypted segments, see `sparklog.tiered`.",
+    )
+
+    @classmethod
+    def parse(cls, values: Mapping[str, object]) -> tuple[Self, dict[str, object]]:
+        """Read these keys; returns the rest. Raises InvalidRequestError for a bad value."""
+        found, rest = read(REMOTE_KEYS.values(), values)
+        return cls(**found), rest
+
+
+REMOTE_KEYS: Final[dict[str, Key]] = keys_of(RemoteOptions)
+"""Key -> its description."""

@@ -1,0 +1,302 @@
+"""From an archive back to a log dir: all of it, some topics, or a range of offsets or time.
+
+The directory is made beside its place, as a broker would have closed it, taken over like any
+broker's directory (a new leader epoch: its history ends where the restored range does), and
+renamed when it is whole. A restore that was broken off goes on where it stopped.
+"""
+
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+import crc32c
+
+from sparklog.clock import Clock, system_clock
+from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
+from sparklog.format.checkpoint import (
+    CLEAN_SHUTDOWN,
+    CLEAN_SHUTDOWN_CONTENT,
+    format_epochs,
+    format_partition_metadata,
+    parse_epochs,
+)
+from sparklog.format.names import (
+    EPOCH_CHECKPOINT,
+    INDEX,
+    LOG,
+    PARTITION_METADATA,
+    SNAPSHOT,
+    TIMEINDEX,
+    TXNINDEX,
+    partition_dir,
+    snapshot_name,
+)
+from sparklog.fs import LOCAL, FileSystem, write_durably
+from sparklog.log.checkpoints import HIGH_WATERMARK, LOG_START, RECOVERY_POINT, write_offsets
+from sparklog.log.epochs import clipped
+from sparklog.log.ledger import ledger_path
+from sparklog.log.log import Log
+from sparklog.log.positions import Position, resolve
+from sparklog.log.view import View
+from sparklog.log.walk import joined, walk
+from sparklog.tiered.archive import ArchiveFileSystem
+from sparklog.tiered.opened import RemoteObjects
+from sparklog.tiered.opening import Path, reading
+from sparklog.tiered.options import RemoteOptions
+from sparklog.tiered.segments import RemoteSegment
+
+Progress = Callable[[int, int], None]
+"""Is told (bytes of log that are there, bytes in all)."""
+Key = tuple[str, int]
+
+_PIECE_BYTES: Final = 8 << 20
+_NOT_RESTORED: Final = ("remote.", "local.retention.", "retention.")
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a restore brought: {topic: {partition: (log start offset, end)}}, segments, bytes."""
+
+    offsets: dict[str, dict[int, tuple[int, int]]]
+    segments: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A partition's share: its segments, and the offsets [start, end) to bring."""
+
+    key: Key
+    topic_id: str
+    start: int
+    end: int
+    segments: list[RemoteSegment]
+
+
+def restore(
+    url: str,
+    path: Path,
+    *,
+    topics: Collection[str] | None = None,
+    start: Position = "earliest",
+    end: Position = "latest",
+    storage_options: Mapping[str, Any] | None = None,
+    options: RemoteOptions | None = None,
+    threads: int = 4,
+    progress: Progress | None = None,
+    fs: FileSystem = LOCAL,
+    clock: Clock = system_clock,
+) -> Restored:
+    """Make the log dir `path` out of the archive at `url`.
+
+    Args:
+        topics: all by default. start, end: as in `Log.read`; offsets by partition for one topic
+            only. `end` is rounded up to the end of its record batch.
+    The topics have the archive's configs, but are not tiered, and keep their records until
+    retention.* is set: else the next round might delete what was just restored.
+    Raises: InvalidRequestError: `path` is there and not empty, an unknown topic, a bad range;
+        OffsetOutOfRangeError; StorageUnavailableError: the store, or too little room;
+        DataCorruptionError: an object isn't what its manifest says. Call again to go on.
+    """
+    reads = reading(url, options=options, storage_options=storage_options, fs=fs)
+    if not isinstance(reads, ArchiveFileSystem):
+        raise InvalidRequestError(f"{url} is no archive: give the URL that segments were copied to")
+    target = os.path.abspath(path)
+    if fs.is_dir(target) and fs.listdir(target):
+        raise InvalidRequestError(f"{target} is not empty: restore to a directory of its own")
+    view = View(reads, [reads.url])
+    parts = _plan(reads, view, topics, start, end)
+    work = target + ".restoring"
+    if not fs.is_dir(work):
+        fs.mkdir(work)
+    total = sum(segment.size for part in parts for segment in part.segments)
+    if fs.free_bytes(work) < total:
+        raise StorageUnavailableError(
+            f"{work}: {total} bytes are to come, {fs.free_bytes(work)} are free; restore less, or "
+            "to another disk"
+        )
+    if not fs.is_dir(ledger_path(work)):
+        _fill(fs, work, reads.objects, parts, _Counter(total, progress), threads)
+    offsets = _take_over(fs, clock, work, view, {part.key[0] for part in parts})
+    if fs.is_dir(target):
+        fs.rmdir(target)
+    fs.rename(work, target)
+    fs.sync_dir(os.path.dirname(target))
+    return Restored(offsets, sum(len(part.segments) for part in parts), total)
+
+
+def _plan(
+    reads: ArchiveFileSystem,
+    view: View,
+    topics: Collection[str] | None,
+    start: Position,
+    end: Position,
+) -> list[_Part]:
+    held = view.topics()
+    wanted = sorted(held if topics is None else topics)
+    unknown = [name for name in wanted if name not in held]
+    if unknown or not wanted:
+        known = ", ".join(sorted(held)) or "none"
+        raise InvalidRequestError(f"{reads.url} has no topic {', '.join(unknown)}; it has: {known}")
+    if len(wanted) > 1 and any(isinstance(at, Mapping) for at in (start, end)):
+        raise InvalidRequestError("offsets are of one topic: name it, or give a time")
+    parts = []
+    for topic in wanted:
+        numbers = view.partitions(topic)
+        spans = view.spans([(topic, p) for p in numbers])
+        ends = [
+            resolve(view, topic, numbers, at, spans, name=name, isolation="read_uncommitted")
+            for name, at in (("start", start), ("end", end))
+        ]
+        for p in numbers:
+            first, last = ends[0][p], max(ends[0][p], ends[1][p])
+            segments = [s for s in reads.segments(topic, p) if s.end > first and s.base < last]
+            parts.append(_Part((topic, p), held[topic].id, first, last, segments))
+    return parts
+
+
+class _Counter:
+    """Adds up what came, for whoever watches."""
+
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self._done, self._total, self._progress = 0, total, progress
+
+    def add(self, size: int) -> None:
+        self._done += size
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+
+def _fill(
+    fs: FileSystem,
+    work: str,
+    objects: RemoteObjects,
+    parts: list[_Part],
+    counter: _Counter,
+    threads: int,
+) -> None:
+    """Write the partitions and Kafka's checkpoint files, all durable."""
+    jobs: list[tuple[_Part, RemoteSegment]] = []
+    for part in parts:
+        directory = joined(work, partition_dir(*part.key))
+        if not fs.is_dir(directory):
+            fs.mkdir(directory)
+        metadata = format_partition_metadata(part.topic_id)
+        write_durably(fs, joined(directory, PARTITION_METADATA), metadata, sync_dir=False)
+        jobs += [(part, segment) for segment in part.segments]
+    with ThreadPoolExecutor(max(1, threads), "sparklog-restore") as pool:
+        futures = [pool.submit(_bring, fs, work, objects, *job, counter) for job in jobs]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    ends: dict[Key, int] = {}
+    for part in parts:
+        ends[part.key] = _close(fs, work, objects, part)
+    write_offsets(fs, work, LOG_START, {part.key: part.start for part in parts})
+    write_offsets(fs, work, RECOVERY_POINT, ends)
+    write_offsets(fs, work, HIGH_WATERMARK, ends)
+    write_durably(fs, joined(work, CLEAN_SHUTDOWN), CLEAN_SHUTDOWN_CONTENT)
+
+
+def _bring(
+    fs: FileSystem,
+    work: str,
+    objects: RemoteObjects,
+    part: _Part,
+    segment: RemoteSegment,
+    counter: _Counter,
+) -> None:
+    """Write a segment's files, the log last, unless they are there already."""
+    directory = joined(work, partition_dir(*part.key))
+    log = joined(directory, f"{segment.base:020d}{LOG}")
+    if fs.exists(log):
+        counter.add(segment.size)
+        return
+    opened = objects.open(segment)
+    whole = segment.end <= part.end
+    if whole:
+        for suffix in (INDEX, TIMEINDEX, TXNINDEX):
+            data = opened.part(suffix)
+            if data is not None:
+                path = joined(directory, f"{segment.base:020d}{suffix}")
+                write_durably(fs, path, data, sync_dir=False)
+        snapshot = opened.part(SNAPSHOT)
+        if snapshot is not None:
+            path = joined(directory, snapshot_name(segment.end))
+            write_durably(fs, path, snapshot, sync_dir=False)
+    ranges, crc, at = objects.ranges(segment), 0, 0
+    with fs.open(log + ".restoring", create=True) as file:
+        file.truncate(0)
+        for at in range(0, ranges.size, _PIECE_BYTES):
+            data = ranges.get(at, min(at + _PIECE_BYTES, ranges.size))
+            crc = crc32c.crc32c(data, crc)
+            file.pwrite(data, at)
+            counter.add(len(data))
+        if crc != opened.manifest.crc32c:
+            raise DataCorruptionError(
+                f"its CRC-32C is {crc}, its manifest says {opened.manifest.crc32c}; restore the "
+                "object from a copy of the bucket, or restore the other ranges",
+                path=f"{objects.store.url}/{ranges.name}",
+                first=segment.base,
+                end=segment.end,
+            )
+        if not whole:  # its indexes are then made anew, by who takes the directory over
+            file.truncate(_cut(file, part.end))
+        file.sync()
+    fs.rename(log + ".restoring", log)
+
+
+def _cut(file: Any, end: int) -> int:
+    """Where the batches begin that hold nothing below offset `end`."""
+    for window in walk(file, check_crc=False):
+        table = window.batches.table
+        behind = table[table["base_offset"] >= end]
+        if len(behind):
+            return int(behind["position"][0])
+    size: int = file.size()
+    return size
+
+
+def _close(fs: FileSystem, work: str, objects: RemoteObjects, part: _Part) -> int:
+    """Write the partition's leader epochs; return its end."""
+    directory = joined(work, partition_dir(*part.key))
+    end = part.end
+    if part.segments:
+        last = part.segments[-1]
+        end = last.end
+        if last.end > part.end:
+            end = last.base
+            with fs.open(joined(directory, f"{last.base:020d}{LOG}")) as file:
+                for window in walk(file, check_crc=False):
+                    if len(window.batches):
+                        end = int(window.batches.table["last_offset"][-1]) + 1
+        raw = objects.open(last).part(EPOCH_CHECKPOINT) or b"0\n0\n"
+        known = [entry for entry in parse_epochs(raw, EPOCH_CHECKPOINT) if entry[1] < end]
+        epochs = format_epochs(clipped(known, part.start))
+        write_durably(fs, joined(directory, EPOCH_CHECKPOINT), epochs, sync_dir=False)
+    fs.sync_dir(directory)
+    return end
+
+
+def _take_over(
+    fs: FileSystem, clock: Clock, work: str, view: View, names: Collection[str]
+) -> dict[str, dict[int, tuple[int, int]]]:
+    """Open the directory as a broker's, which checks it and makes its ledger; set the configs."""
+    held = view.topics()
+    with Log(work, mode="rw", fs=fs, clock=clock) as log:
+        for name in sorted(names):
+            config = dict(_kept(held[name].config.to_dict()))
+            if config:
+                log.alter_topic(name, config=config)
+        return {name: log.offsets(name) for name in sorted(names)}
+
+
+def _kept(config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for key, value in config.items():
+        if not key.startswith(_NOT_RESTORED):
+            yield key, value

@@ -1,0 +1,162 @@
+"""What lies where: per partition what is local, remote, on its way and behind. Reads only."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from sparklog.clock import Clock, system_clock
+from sparklog.fs import LOCAL, FileSystem
+from sparklog.log.epochs import read_epochs
+from sparklog.log.log import split_path
+from sparklog.log.lookup import StaleReadError
+from sparklog.log.retention import Held, largest_of, segments_of
+from sparklog.log.topics import TopicInfo
+from sparklog.log.view import View
+from sparklog.tiered.metadata import MetadataFollower
+from sparklog.tiered.objects import PART_BYTES
+from sparklog.tiered.opening import Path
+from sparklog.tiered.plan import standing, to_copy
+from sparklog.tiered.segments import RemoteSegment, SegmentState
+from sparklog.tiered.settings import read_settings
+
+_SMALL_REQUESTS: Final = 2  # log and manifest, each by one put
+_MULTIPART_REQUESTS: Final = 3  # begin, complete, and the manifest's put
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionTier:
+    """Where a partition's records lie. Sizes in bytes of log; offsets are [first, end).
+
+    `pending`: closed segments that wait to be copied; `lag_ms` is how old the oldest record among
+    them is. `unfinished`: copies or deletions that were begun. `puts`: requests that copying what
+    is remote took, `stored_bytes` what the store keeps of it (without manifests).
+    """
+
+    topic: str
+    partition: int
+    enabled: bool
+    log_start: int
+    local_start: int
+    end: int
+    local_segments: int
+    local_bytes: int
+    remote_start: int | None
+    remote_end: int | None
+    remote_segments: int
+    remote_bytes: int
+    pending_segments: int
+    pending_bytes: int
+    lag_ms: int
+    unfinished: int
+    puts: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class TierStatus:
+    """A log's tier: its URL (None: no remote storage), and its partitions."""
+
+    url: str | None
+    partitions: list[PartitionTier]
+
+
+def status(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) -> TierStatus:
+    """Return what is local, remote, pending and lagging; asks no object store.
+
+    Topics without remote storage are left out unless something of them is remote.
+    Raises: InvalidRequestError if there is no log; DataCorruptionError.
+    Cost: a listing of each partition, and the metadata topic.
+    """
+    directories = split_path(path)
+    settings = read_settings(fs, directories[0])
+    view = View(fs, directories)
+    catalog = MetadataFollower(View(fs, directories), clock).catch_up()
+    found = []
+    for info in view.topics().values():
+        for partition in sorted(info.dirs):
+            known = catalog.all((info.id, partition))
+            if known or info.config.remote_storage_enable:
+                readable = catalog.readable((info.id, partition))
+                found.append(_partition(fs, view, clock, info, partition, known, readable))
+    return TierStatus(None if settings is None else settings.url, found)
+
+
+def _partition(
+    fs: FileSystem,
+    view: View,
+    clock: Clock,
+    info: TopicInfo,
+    partition: int,
+    known: list[RemoteSegment],
+    readable: list[RemoteSegment],
+) -> PartitionTier:
+    key = info.name, partition
+    log_start, end = view.spans([key])[key]
+    path = info.dirs[partition]
+    local = segments_of(fs, path)
+    copies = standing(readable, read_epochs(fs, path), end=end)
+    live = [copy for copy in copies if copy.end > log_start]
+    begun = [s for s in known if s.state is SegmentState.COPY_STARTED]
+    stable = _stable(view, key, end)
+    waiting = to_copy(local, copies, info.config, log_start=log_start, stable=stable)
+    return PartitionTier(
+        topic=info.name,
+        partition=partition,
+        enabled=info.config.remote_storage_enable,
+        log_start=log_start,
+        local_start=max(log_start, local[0].base) if local else end,
+        end=end,
+        local_segments=len(local),
+        local_bytes=sum(held.size for held in local),
+        remote_start=max(log_start, live[0].base) if live else None,
+        remote_end=live[-1].end if live else None,
+        remote_segments=len(live),
+        remote_bytes=sum(copy.size for copy in live),
+        pending_segments=len(waiting),
+        pending_bytes=sum(segment.size for segment in waiting),
+        lag_ms=_lag(fs, clock, path, local, waiting[0].base if waiting else None, end),
+        unfinished=len(begun) + sum(s.state is SegmentState.DELETE_STARTED for s in known),
+        puts=sum(_puts(copy.size) for copy in live),
+    )
+
+
+def _stable(view: View, key: tuple[str, int], end: int) -> int:
+    try:
+        return view.reader(*key).last_stable_offset(end)
+    except StaleReadError:
+        return end
+
+
+def _lag(
+    fs: FileSystem, clock: Clock, path: str, local: list[Held], base: int | None, end: int
+) -> int:
+    """How long ago (ms) the segment before the oldest pending one's end was written."""
+    if base is None or not any(held.base == base for held in local):
+        return 0
+    return max(0, clock() - largest_of(fs, path, end)(base))
+
+
+def _puts(size: int) -> int:
+    parts = -(-size // PART_BYTES)
+    return _SMALL_REQUESTS if parts <= 1 else parts + _MULTIPART_REQUESTS
+
+
+def by_topic(rows: list[PartitionTier]) -> Iterator[Mapping[str, Any]]:
+    """Yield one row a topic: sums, and the greatest lag."""
+    names = sorted({row.topic for row in rows})
+    sums = (
+        "local_segments", "local_bytes", "remote_segments", "remote_bytes",
+        "pending_segments", "pending_bytes", "unfinished", "puts",
+    )  # fmt: skip
+    for name in names:
+        mine = [row for row in rows if row.topic == name]
+        yield {
+            "topic": name,
+            "enabled": mine[0].enabled,
+            "partitions": len(mine),
+            **{field: sum(getattr(row, field) for row in mine) for field in sums},
+            "lag_ms": max(row.lag_ms for row in mine),
+        }

@@ -1,0 +1,93 @@
+"""Spark on an archive: executors read the store themselves, in pieces by size; tiers by format."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import sparklog
+from sparklog.clock import system_clock
+from sparklog.fs import LOCAL
+from sparklog.log.walk import segment_bases
+from sparklog.tiered.metadata import ensure, publish
+from sparklog.tiered.settings import RemoteSettings, write_settings
+from sparklog.tiered.target import open_store
+from tests.log.partitions import T0
+from tests.service.logs import SMALL, fill
+from tests.tiered.buckets import DictStore, copy_partition
+from tests.tiered.s3 import S3Server, Unavailable
+
+pytestmark = [pytest.mark.spark, pytest.mark.s3]
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    try:
+        server = S3Server(tmp_path_factory.mktemp("s3"))
+    except Unavailable as reason:
+        pytest.skip(f"S3: {reason}")
+    server.start()
+    yield server
+    server.kill()
+
+
+def tier(s3: S3Server, path: Path) -> tuple[str, dict[int, int]]:
+    """Write a log and copy its closed segments: (URL, {partition: end of what is remote})."""
+    store = DictStore()
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("t", partitions=2, config={**SMALL, "remote.storage.enable": True})
+        fill(log, "t", 0, 30)
+        fill(log, "t", 1, 17)
+    copied = [s for p in (0, 1) for s in copy_partition(path / f"t-{p}", store)]
+    url = s3.bucket() + "/logs"
+    bucket = open_store(url, s3.options())
+    for name, data in store.objects.items():
+        bucket.put(name, data)
+    with sparklog.open(path, "rw") as log:
+        ensure(log.session)
+        publish(log.session, system_clock, copied, found=True)
+        write_settings(LOCAL, str(path), RemoteSettings(url))
+    return url, {p: max(s.end for s in copied if s.partition == p) for p in (0, 1)}
+
+
+def test_an_archive_in_batches_and_streams(
+    spark: SparkSession, s3: S3Server, tmp_path: Path
+) -> None:
+    url, ends = tier(s3, tmp_path / "log")
+    options = {"path": url, "subscribe": "t", "storage_options": json.dumps(s3.options())}
+    whole = spark.read.format("sparklog").options(**options).load()
+    rows = whole.select("partition", "offset", "value").collect()
+    assert sorted((r.partition, r.offset) for r in rows) == [
+        (p, offset) for p in (0, 1) for offset in range(ends[p])
+    ]
+    split = spark.read.format("sparklog").options(**options, maxBytesPerPartition=800).load()
+    assert split.rdd.getNumPartitions() > 4
+    assert split.count() == sum(ends.values())
+    timed = spark.read.format("sparklog").options(**options, startingTimestamp=T0 + 5000).load()
+    assert timed.count() == sum(end - 10 for end in ends.values())
+    stream = spark.readStream.format("sparklog").options(**options, startingOffsets="earliest")
+    query = (
+        stream.load().writeStream.format("memory").queryName("archived")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True).start()
+    )  # fmt: skip
+    query.awaitTermination(60)
+    assert spark.sql("select * from archived").count() == sum(ends.values())
+
+
+def test_a_query_does_not_care_where_segments_lie(
+    spark: SparkSession, s3: S3Server, tmp_path: Path
+) -> None:
+    path = tmp_path / "log"
+    tier(s3, path)
+    options = {"path": str(path), "subscribe": "t", "storage_options": json.dumps(s3.options())}
+    reader = spark.read.format("sparklog").options(**options)
+    before = sorted((r.partition, r.offset) for r in reader.load().collect())
+    for p in (0, 1):
+        directory = path / f"t-{p}"
+        for base in segment_bases(LOCAL, str(directory))[:-2]:
+            for file in directory.glob(f"{base:020d}.*"):
+                file.unlink()
+    assert sorted((r.partition, r.offset) for r in reader.load().collect()) == before
