@@ -20,10 +20,9 @@ from sparklog.service import Service, verify
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import SimulatedKill
 from sparklog.testing.faultstore import SOME_FAULTS, Bucket, FaultStore
-from sparklog.tiered.manifest import log_object, manifest_object
 from sparklog.tiered.sweep import UPLOAD_MS
 from tests.tiered.logs import TIERED, grow, rows, value
-from tests.tiered.reading import copies_of, readable
+from tests.tiered.reading import objects_wanted, readable
 
 ROOT = "/log"
 OPTIONS = {
@@ -191,9 +190,7 @@ class Life:
             ).run_once()  # fmt: skip
             assert not report.errors, report.errors
         self.check()
-        copies = copies_of(self.log, self.clock)
-        expected = {n for s in copies for n in (manifest_object(s), log_object(s))}
-        assert set(self.bucket.names()) == expected
+        assert set(self.bucket.names()) == objects_wanted(self.log, self.clock)
         assert not self.bucket.uploads
         grow(self.log, self.clock, 1)
         self.log.close()
