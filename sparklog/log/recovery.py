@@ -29,7 +29,7 @@ from sparklog.format.names import (
 from sparklog.format.snapshot import format_snapshot
 from sparklog.fs import FileSystem
 from sparklog.log.epochs import assigned, clipped, read_epochs
-from sparklog.log.files import finish_swaps, remove_orphans
+from sparklog.log.files import finish_swaps, remove_orphans, remove_segment
 from sparklog.log.index import hint, plausible_offsets, read_entries
 from sparklog.log.producers import EXPIRATION_MS, ProducerState
 from sparklog.log.rebuild import Scanned, cut_log, scan_segment, write_indexes
@@ -119,6 +119,7 @@ def recover(
     if producers is not None and live and end > first:
         plan.snapshots[end] = format_snapshot(producers.entries())
     report.start = log_start if live else end
+    _remove_retired(fs, path, live)
     _remove_past(fs, path, end, report)
     _write(fs, path, plan, report)
     _write_epochs(fs, path, epochs or [], plan, end=end, log_start=log_start, from_base=from_base)
@@ -212,6 +213,17 @@ def _checked(
         )
     producers.end = limit
     return found
+
+
+def _remove_retired(fs: FileSystem, path: str, live: list[int]) -> None:
+    """Remove the segments below those that are wanted, as the next retention would.
+
+    A power cut may have kept some of its renames to `.deleted` only: logs without their indexes
+    are left then, and holes between them.
+    """
+    for base in segment_bases(fs, path):
+        if live and base < live[0]:
+            remove_segment(fs, path, base, "all below the log start")
 
 
 def _remove_past(fs: FileSystem, path: str, end: int, report: RecoveryReport) -> None:

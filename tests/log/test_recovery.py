@@ -4,6 +4,7 @@ import logging
 import os
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,22 @@ def test_a_whole_log_is_left_as_it_is(tmp_path: Path) -> None:
     before = files(log.path)
     run(log, 20)
     assert files(log.path) == before
+
+
+@pytest.mark.parametrize("lost", [index_name, timeindex_name])
+def test_what_a_power_cut_left_of_a_retired_segment_goes(
+    tmp_path: Path, lost: Callable[[int], str], oracle: Oracle
+) -> None:
+    """It kept some of the renames to `.deleted`: below the log start half a segment is left."""
+    log = filled(tmp_path / "t-0")
+    _, second, third, *_ = segment_bases(LOCAL, log.path)
+    os.unlink(f"{log.path}/{lost(second)}")
+    run(log, 20, point=20, start=third)
+    assert segment_bases(LOCAL, log.path)[0] == third
+    reopen(log, end=20).close()
+    opened = oracle.open(log.path, clean=True, config=OPTIONS, log_start=third)
+    assert not {*opened.created, *opened.changed} & {index_name(second), timeindex_name(second)}
+    assert (opened.start, opened.end) == (third, 20)
 
 
 @pytest.mark.parametrize("end", range(21))
