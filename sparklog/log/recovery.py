@@ -87,9 +87,8 @@ def recover(
     watch = stopwatch()
     report = RecoveryReport(log_start, end)
     finish_swaps(fs, path)
-    bases = segment_bases(fs, path)
     needed = max(log_start, local_start)
-    live = _wanted(bases, needed, end)
+    live = _wanted(segment_bases(fs, path), needed, end)
     _check_listing(path, live, needed, end)
     first = max(log_start, live[0]) if live else log_start
     epochs = _known_epochs(fs, path)

@@ -39,6 +39,26 @@ class Partition:
     standing: tuple[RemoteSegment, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Stood:
+    """Which of a partition's copies stood, for the catalog's list of them at that time."""
+
+    readable: list[RemoteSegment]
+    place: Place
+    epoch: int
+    standing: list[RemoteSegment]
+
+    def is_still_true(self, readable: list[RemoteSegment], place: Place, epoch: int) -> bool:
+        before = self.place
+        return (
+            readable is self.readable  # the catalog makes another list when anything changes
+            and epoch == self.epoch
+            and place.directory == before.directory
+            and place.log_start == before.log_start
+            and place.end >= before.end
+        )
+
+
 def is_tiered(topic: TopicState) -> bool:
     """Tell whether a topic's closed segments get copies, without reading all of its config."""
     return topic.config.get("remote.storage.enable") == "true"  # as TopicConfig.to_dict writes it
@@ -53,6 +73,7 @@ class Remote:
         self._follower = MetadataFollower(view, clock)
         self._mutex = threading.RLock()
         self._listed: dict[Key, tuple[str, int, list[Held]]] = {}
+        self._stood: dict[tuple[str, int], _Stood] = {}
 
     @property
     def fs(self) -> FileSystem:
@@ -85,12 +106,20 @@ class Remote:
                     self.session, only=lambda topic: is_tiered(topic) or topic.id in with_copies
                 )
                 ids = {name: self.session.state.topics[name].id for name, _ in known}
+            self._forget(set(known), {(ids[topic], p) for topic, p in known})
             return {
                 (topic, p): Partition(
                     ids[topic], place, tuple(self._standing(catalog, (ids[topic], p), place))
                 )
                 for (topic, p), place in known.items()
             }
+
+    def _forget(self, keys: set[Key], ids: set[tuple[str, int]]) -> None:
+        """Drop what was seen of partitions that are gone."""
+        for key in self._listed.keys() - keys:
+            self._listed.pop(key, None)
+        for key in self._stood.keys() - ids:
+            self._stood.pop(key, None)
 
     def terms(
         self, catalog: Catalog | None, known: Mapping[Key, Place], floors: Mapping[Key, int]
@@ -116,11 +145,17 @@ class Remote:
         readable = catalog.readable(key)
         if not readable:
             return []
+        epoch = self.session.state.epoch
+        seen = self._stood.get(key)
+        if seen is not None and seen.is_still_true(readable, place, epoch):
+            return seen.standing
         try:
             lineage = read_epochs(self.fs, place.directory)
         except SparklogError:  # damaged; the next open makes it anew
             lineage = []
-        return plan.standing(readable, lineage, end=place.end)
+        found = plan.standing(readable, lineage, end=place.end)
+        self._stood[key] = _Stood(readable, place, epoch, found)
+        return found
 
     def segments(self, key: Key, place: Place) -> list[Held]:
         """List a partition's segments; the last one's size may be that of an earlier look.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from sparklog.clock import Clock
-from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.errors import DataCorruptionError, InvalidRequestError, SparklogError
 from sparklog.log.cleaning.options import RateLimit, Throttle, unthrottled
 from sparklog.log.log import Log
 from sparklog.service.expiring import Expiring
@@ -28,7 +28,7 @@ from sparklog.tiered.sweep import is_lost
 from sparklog.tiered.target import open_store
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
-_BATCH: Final = 4
+_BATCH: Final = 16
 """Segments a thread that one commit begins."""
 
 OpenStore = Callable[[str, Mapping[str, Any] | None], Store]
@@ -119,14 +119,16 @@ class Tiering:
                 for w in uploads.plan(known, report)
             ]  # fmt: skip
         else:
-            uploads.resume(known, report)
-            known = self.remote.partitions()
-            uploads.run(uploads.plan(known, report), report)
-            known = self.remote.partitions()
+            if uploads.resume(known, report):
+                known = self.remote.partitions()
+            wanted = uploads.plan(known, report)
+            if wanted:
+                uploads.run(wanted, report)
+                known = self.remote.partitions()
         session = self.remote.session
         with session.locked():
-            wanted = floors(session, now_ms=report.time_ms)
-        expiring.expire(known, wanted, report)
+            held = floors(session, now_ms=report.time_ms)
+        expiring.expire(known, held, report)
         expiring.bury(report)
 
     def _sweep(self, expiring: Expiring, report: Report) -> None:
@@ -158,7 +160,7 @@ class Tiering:
     def _prepare(self, *, dry_run: bool) -> Store:
         """Open the store, keep the URL with the log, make the metadata topic."""
         session = self.remote.session
-        settings = read_settings(session.fs, session.home)
+        settings = self._kept()
         url = self._url or (settings.url if settings is not None else None)
         assert url is not None
         if self._store is None:
@@ -173,6 +175,16 @@ class Tiering:
         ensure(session)
         self._prepared = True
         return self._store
+
+    def _kept(self) -> RemoteSettings | None:
+        """What the log says; nothing if it is damaged and the URL was given anew."""
+        session = self.remote.session
+        try:
+            return read_settings(session.fs, session.home)
+        except DataCorruptionError:
+            if self._url is None:
+                raise
+            return None
 
     def _check_moved(self, store: Store, before: str) -> None:
         """Refuse another URL unless the copies are there already."""

@@ -9,19 +9,20 @@ Source: RemoteLogManager.RLMCopyTask (Kafka 4.1), which copies one segment after
 """
 
 import contextlib
+import itertools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from sparklog.errors import DataCorruptionError
-from sparklog.format.names import txnindex_name
+from sparklog.format.names import log_name, txnindex_name
 from sparklog.log.epochs import read_epochs
-from sparklog.log.retention import Held, largest_of, segments_of
-from sparklog.log.retiring import Key, places
-from sparklog.log.walk import joined
+from sparklog.log.retention import largest_of
+from sparklog.log.retiring import Key, Place, places
+from sparklog.log.walk import joined, segment_bases
 from sparklog.service.lease import StoodBack
-from sparklog.service.remote import Partition, Remote
+from sparklog.service.remote import Partition, Remote, is_tiered
 from sparklog.service.report import Report, Uploaded
 from sparklog.tiered.copying import Copied, Copier, CopyJob, SourceChangedError
 from sparklog.tiered.expiry import delete_copies
@@ -103,23 +104,10 @@ class Uploads:
 
         A roll within a commit that is under way looks like a closed segment (PROTOCOL, H5).
         """
-        session, sure = self._remote.session, []
+        session = self._remote.session
         with session.locked():
-            known = places(session)
-            listed: dict[Key, dict[int, Held]] = {}
-            for one in wanted:
-                place = known.get(one.key)
-                topic = session.state.topics.get(one.key[0])
-                if place is None or topic is None or topic.id != one.partition.topic_id:
-                    continue
-                if one.key not in listed:
-                    held = segments_of(session.fs, place.directory)
-                    listed[one.key] = {s.base: s for s in held}
-                found = listed[one.key]
-                candidate = one.candidate
-                same = found.get(candidate.base) == Held(candidate.base, candidate.size)
-                if same and candidate.end in found and candidate.end <= place.end:
-                    sure.append(one)
+            known = places(session, only=is_tiered)
+            sure = [one for one in wanted if self._is_still_there(one, known.get(one.key))]
         jobs = []
         for one in sure:
             try:
@@ -129,6 +117,23 @@ class Uploads:
             except DataCorruptionError as error:
                 self._leave_alone(one.key, error, report)
         return jobs
+
+    def _is_still_there(self, one: _Wanted, place: Place | None) -> bool:
+        """Tell whether a segment is as it was chosen, and the next one behind it. Under the lock.
+
+        Cost: a listing.
+        """
+        session, candidate = self._remote.session, one.candidate
+        if place is None or session.state.topics[one.key[0]].id != one.partition.topic_id:
+            return False
+        try:
+            bases = segment_bases(session.fs, place.directory)
+            size = session.fs.size(joined(place.directory, log_name(candidate.base)))
+        except FileNotFoundError:
+            return False
+        pair = (candidate.base, candidate.end)
+        same = size == candidate.size and pair in itertools.pairwise(bases)
+        return same and candidate.end <= place.end
 
     def _job(self, one: _Wanted) -> CopyJob:
         (topic, p), place, candidate = one.key, one.partition.place, one.candidate
@@ -167,8 +172,11 @@ class Uploads:
 
     # --- what an earlier life left ----------------------------------------------------------------
 
-    def resume(self, known: dict[Key, Partition], report: Report) -> None:
-        """Go on with copies that were begun; those that can't go on are removed."""
+    def resume(self, known: dict[Key, Partition], report: Report) -> bool:
+        """Go on with copies that were begun; those that can't go on are removed.
+
+        Returns: whether there were any.
+        """
         by_id = {(one.topic_id, key[1]): one for key, one in known.items()}
         jobs, failed = [], []
         with self._remote.steady() as catalog:
@@ -182,6 +190,7 @@ class Uploads:
                             failed.append(segment)
         self._remove(failed)
         self._carry_out(jobs, report)
+        return bool(jobs or failed)
 
     def _can_go_on(self, segment: RemoteSegment, one: Partition) -> bool:
         place = one.place

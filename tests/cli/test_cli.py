@@ -180,8 +180,19 @@ class FakeService:
     calls: ClassVar[list[Any]] = []
     failure: ClassVar[Exception | None] = None
 
-    def __init__(self, path: str, *, options: Mapping[str, str] = {}, map: Any = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        remote: str | None = None,
+        storage_options: Mapping[str, str] = {},
+        keyring: Any = None,
+        options: Mapping[str, str] = {},
+        map: Any = None,
+    ) -> None:
         self.calls.append((path, dict(options)))
+        if remote is not None:
+            self.calls.append((remote, dict(storage_options)))
 
     def run_once(self, now: int | None = None, dry_run: bool = False) -> FakeReport:
         self.calls.append(("run_once", dry_run))
@@ -233,6 +244,30 @@ def test_a_real_round(tmp_path: Path, capsys: Capture) -> None:
     with sparklog.open(path) as log:
         assert log.offsets("t") == {0: (5, 5)}
     assert run(["serve", f"{path}-not-there"]) == 2
+
+
+def test_remote_storage(service: type[FakeService], capsys: Capture) -> None:
+    options = ["--remote", "s3://b/p", "--storage-options", '{"endpoint_url": "http://h:1"}']
+    assert run(["serve", "p", *options, "--once"]) == 0
+    assert service.calls[1] == ("s3://b/p", {"endpoint_url": "http://h:1"})
+    assert run(["serve", "p", "--storage-options", "endpoint_url"]) == 2
+    assert "--storage-options" in capsys.readouterr().err
+
+
+def test_a_real_round_with_remote_storage(tmp_path: Path, capsys: Capture) -> None:
+    path, bucket = str(tmp_path / "log"), tmp_path / "bucket"
+    with sparklog.open(path, "rw") as log:
+        log.create_topic(
+            "t", config={"internal.segment.bytes": "200", "remote.storage.enable": True}
+        )
+        for _ in range(5):
+            log.append("t", pa.table({"value": [b"x" * 100]}))
+    assert run(["serve", path, "--remote", f"file://{bucket}", "--once", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert len(report["uploaded"]) == 4
+    assert len(list(bucket.rglob("*.manifest"))) == 4
+    assert run(["serve", path, "--once"]) == 0  # it is kept with the log
+    assert "nothing to do" in capsys.readouterr().out
 
 
 def test_a_preview_as_json(service: type[FakeService], capsys: Capture) -> None:

@@ -15,6 +15,7 @@ from sparklog.clock import ManualClock
 from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
 from sparklog.fs import LOCAL
 from sparklog.log.admin import drop_topic
+from sparklog.log.cleaning.swap import retire
 from sparklog.log.log import Log
 from sparklog.log.topics import REMOTE_METADATA
 from sparklog.service import Service, verify
@@ -357,6 +358,51 @@ def test_a_damaged_segment_stays_here(path: str, clock: ManualClock, store: Faul
         assert not [n for n in store.bucket.names() if f"/{second:020d}" in n]
 
 
+def test_a_segment_that_goes_while_it_is_copied_leaves_no_copy(
+    path: str, clock: ManualClock, store: FaultStore
+) -> None:
+    with filled(path, clock, 12) as log:
+        put, directory = store.put_stream, f"{path}/t-0"
+        first = bases(path)[0]
+
+        def gone(name: str, pieces: Any, size: int) -> None:
+            put(name, pieces, size)
+            if f"{first:020d}" in name:
+                log.delete_records("t", {0: bases(path)[1]})
+                retire(LOCAL, directory, first)
+
+        store.put_stream = gone  # type: ignore[method-assign]
+        report = once(path, clock, store)
+        assert not report.errors
+        assert first not in [s.base for s in copies(log, clock)]
+        assert not [n for n in store.bucket.names() if f"/{first:020d}" in n]
+        check(path, log, clock, store)
+
+
+def test_what_was_never_synced_is_made_durable_before_it_is_copied(
+    path: str, clock: ManualClock, store: FaultStore
+) -> None:
+    """flush=none: a power cut takes commits back, and other records may get their offsets."""
+    with (
+        filled(path, clock, 2),
+        sparklog.open(path, "rw", clock=clock, options={"flush": "none"}) as log,
+    ):
+        grow(log, clock, 12)
+        with log.session.locked():
+            assert log.session.state.unsynced
+        put, looked = store.put_stream, []
+
+        def look(name: str, pieces: Any, size: int) -> None:
+            with log.session.locked():
+                looked.append(set(log.session.state.unsynced))
+            put(name, pieces, size)
+
+        store.put_stream = look  # type: ignore[method-assign]
+        assert once(path, clock, store).uploaded
+        assert looked == [set()] * len(looked)
+        check(path, log, clock, store)
+
+
 def test_leftovers_go_once_they_are_old(path: str, clock: ManualClock, store: FaultStore) -> None:
     with filled(path, clock, 12) as log:
         once(path, clock, store)
@@ -443,6 +489,17 @@ def test_another_url_needs_the_copies(path: str, clock: ManualClock, store: Faul
         other.bucket.objects.update(store.bucket.objects)
         assert not once(path, clock, other, remote=moved).errors
         assert read_settings(LOCAL, path).url == moved  # type: ignore[union-attr]
+
+
+def test_damaged_settings(path: str, clock: ManualClock, store: FaultStore) -> None:
+    with filled(path, clock, 12) as log:
+        once(path, clock, store)
+        Path(path, "sparklog.remote").write_text("{}")
+        with pytest.raises(DataCorruptionError, match="give the URL anew"):
+            once(path, clock, store, remote=None)
+        assert not once(path, clock, store).errors
+        assert read_settings(LOCAL, path).url == URL  # type: ignore[union-attr]
+        check(path, log, clock, store)
 
 
 def test_a_bad_url_or_package_is_told_at_once(path: str, clock: ManualClock) -> None:
