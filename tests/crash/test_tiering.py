@@ -21,11 +21,10 @@ from sparklog.clock import ManualClock
 from sparklog.service import Service, verify
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faultstore import Bucket, FaultStore
-from sparklog.tiered.manifest import log_object, manifest_object
 from sparklog.tiered.sweep import UPLOAD_MS
 from tests.crash.explore import digest
 from tests.tiered.logs import filled, grow
-from tests.tiered.reading import Records, copies_of, readable
+from tests.tiered.reading import Records, objects_wanted, readable
 
 ROOT = "/log"
 OPTIONS = {
@@ -107,9 +106,7 @@ def judge(image: Image, whole: dict[tuple[str, int], Records]) -> None:
             assert not report.errors, report.errors
         with machine.open() as log:
             check(readable(log, machine.clock, machine.store()), whole)
-            copies = copies_of(log, machine.clock)
-            expected = {n for s in copies for n in (manifest_object(s), log_object(s))}
-            assert set(machine.bucket.names()) == expected
+            assert set(machine.bucket.names()) == objects_wanted(log, machine.clock)
             assert not machine.bucket.uploads
         assert verify(ROOT, fs=machine.fs, clock=machine.clock).ok
     except BaseException as error:

@@ -20,10 +20,9 @@ from sparklog.service import Service, verify
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import SimulatedKill
 from sparklog.testing.faultstore import SOME_FAULTS, Bucket, Faults, FaultStore
-from sparklog.tiered.manifest import log_object, manifest_object
 from sparklog.tiered.sweep import UPLOAD_MS
 from tests.tiered.logs import TIERED, grow, rows, value
-from tests.tiered.reading import archived, copies_of, readable, through_tiers
+from tests.tiered.reading import archived, copies_of, objects_wanted, readable, through_tiers
 
 ROOT = "/log"
 OPTIONS = {
@@ -202,9 +201,7 @@ class Life:
             ).run_once()  # fmt: skip
             assert not report.errors, report.errors
         self.check()
-        copies = copies_of(self.log, self.clock)
-        expected = {n for s in copies for n in (manifest_object(s), log_object(s))}
-        assert {n for n in self.bucket.names() if not n.endswith(".log-start")} == expected
+        assert set(self.bucket.names()) == objects_wanted(self.log, self.clock)
         assert not self.bucket.uploads
         self.check_archive(good)
         bad = FaultStore(self.bucket, self.clock, seed=self.rng.randrange(2**30), faults=NOISE)

@@ -14,7 +14,8 @@ from sparklog.tiered.archive import ArchiveFileSystem
 from sparklog.tiered.cache import BlockCache
 from sparklog.tiered.catalog import Catalog
 from sparklog.tiered.copies import LogCopies
-from sparklog.tiered.manifest import log_object, manifest_object, parse
+from sparklog.tiered.layout import log_start_name
+from sparklog.tiered.manifest import directory_of, log_object, manifest_object, parse
 from sparklog.tiered.metadata import MetadataFollower
 from sparklog.tiered.opened import RemoteObjects
 from sparklog.tiered.overlay import TieredFileSystem
@@ -43,6 +44,19 @@ def copies_of(log: sparklog.Log, clock: Clock) -> list[RemoteSegment]:
     catalog = catalog_of(log, clock)
     keys = catalog.keys()
     return [s for key in keys for s in catalog.all(key)]
+
+
+def objects_wanted(log: sparklog.Log, clock: Clock) -> set[str]:
+    """What must be in the bucket, and nothing else: two objects a copy, and log starts within."""
+    catalog, wanted = catalog_of(log, clock), set()
+    for segment in copies_of(log, clock):
+        wanted |= {manifest_object(segment), log_object(segment)}
+    for name, topic in log.topics().items():
+        for p, (start, _) in log.offsets(name).items():
+            copies = catalog.readable((topic.id, p))
+            if any(copy.base < start < copy.end for copy in copies):
+                wanted.add(directory_of(copies[0]).prefix + log_start_name(start))
+    return wanted
 
 
 def readable(log: sparklog.Log, clock: Clock, store: Store) -> dict[tuple[str, int], Records]:

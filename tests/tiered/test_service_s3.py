@@ -1,0 +1,119 @@
+"""The service against a real S3 server: a whole life, and services that are killed at work."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import sparklog
+from sparklog.clock import ManualClock, system_clock
+from sparklog.service import Service, verify
+from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.manifest import log_object, manifest_object
+from sparklog.tiered.segments import SegmentState
+from sparklog.tiered.target import open_store
+from tests.tiered.logs import TIERED, grow
+from tests.tiered.reading import copies_of, readable
+from tests.tiered.s3 import S3Server
+
+pytestmark = pytest.mark.s3
+MIB = 1 << 20
+
+
+@pytest.fixture
+def url(s3: S3Server) -> str:
+    return f"{s3.bucket()}/tier"
+
+
+def check(log: sparklog.Log, url: str, s3: S3Server) -> None:
+    store = open_store(url, s3.options())
+    readable(log, system_clock, store)
+    expected = {
+        n for s in copies_of(log, system_clock) for n in (manifest_object(s), log_object(s))
+    }
+    assert {o.name for o in store.list()} == expected
+
+
+def test_a_whole_life(tmp_path: Path, s3: S3Server, url: str) -> None:
+    path, clock = str(tmp_path / "log"), ManualClock(system_clock())
+    given: dict[str, Any] = {"storage_options": s3.options(), "clock": clock}
+    config = TIERED | {"local.retention.bytes": "400", "retention.bytes": "2000"}
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t", 2, config=config)
+        with Service(path, remote=url, **given) as service:
+            for _ in range(3):
+                grow(log, clock, 20)
+                report = service.run_once()
+                assert not report.errors
+        check(log, url, s3)
+        assert log.offsets("t")[0][0] > 0
+        assert "s3://" in (tmp_path / "log" / "sparklog.remote").read_text()
+        assert "secret" not in (tmp_path / "log" / "sparklog.remote").read_text()
+        log.delete_topic("t")
+        assert not Service(path, **given).run_once().errors
+        assert not open_store(url, s3.options()).list()
+    assert verify(path).ok
+
+
+def test_encrypted(tmp_path: Path, s3: S3Server, url: str) -> None:
+    path, clock = str(tmp_path / "log"), ManualClock(system_clock())
+    ring = Keyring({"k": bytes(range(32))}, "k")
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t", config=TIERED)
+        grow(log, clock, 12)
+        options = s3.options()
+        service = Service(path, remote=url, storage_options=options, keyring=ring, clock=clock)
+        assert not service.run_once().errors
+        store = open_store(url, options)
+        for segment in copies_of(log, clock):
+            assert b"0000" not in store.get(log_object(segment))
+
+
+SERVE = """
+import json, sys, time
+from sparklog.service import Service
+path, url, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+slow = {
+    "log.initial.task.delay.ms": "0",
+    "remote.log.manager.copy.max.bytes.per.second": str(16 << 20),
+}
+with Service(path, remote=url, storage_options=options, options=slow):
+    time.sleep(60)
+"""
+
+
+def test_services_that_are_killed_at_work(tmp_path: Path, s3: S3Server, url: str) -> None:
+    """kill -9, again and again: the last one finishes what they began, and nothing is left over."""
+    path, options = str(tmp_path / "log"), json.dumps(s3.options())
+    with sparklog.open(path, "rw") as log:
+        config = {"remote.storage.enable": True, "segment.bytes": 1 * MIB}
+        log.create_topic("t", 3, config=config | {"local.retention.bytes": 2 * MIB})
+        block = pa.table({"value": [bytes(1000)] * 3000})
+        for n in range(12):
+            log.append("t", block, partition=n % 3)
+        store = open_store(url, s3.options())
+        for objects in (1, 10, 22, 40):
+            process = subprocess.Popen([sys.executable, "-c", SERVE, path, url, options])
+            until = time.monotonic() + 60
+            while len(store.list()) < objects:
+                assert time.monotonic() < until
+                time.sleep(0.02)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            readable(log, system_clock, store)
+        begun = [s.state for s in copies_of(log, system_clock)]
+        assert SegmentState.COPY_STARTED in begun
+        for _ in range(2):
+            report = Service(path, remote=url, storage_options=s3.options()).run_once()
+            assert not report.errors
+        assert len(copies_of(log, system_clock)) >= 30
+        check(log, url, s3)
+    assert verify(path).ok
