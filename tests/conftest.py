@@ -24,7 +24,7 @@ FIRST = (
 )  # fmt: skip
 SPREAD = (
     "tests/spark/test_applications.py", "tests/crash/test_every_cut.py",
-    "tests/crash/test_seeds.py",
+    "tests/crash/test_tiering_seeds.py", "tests/crash/test_seeds.py",
 )  # fmt: skip
 ONE_SESSION = "tests/spark/"  # a Spark session and its warm JVM for all that isn't spread
 

@@ -11,7 +11,7 @@ import gc
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from unittest.mock import patch
 
 import pytest
@@ -174,13 +174,15 @@ def no_collector() -> Iterator[None]:
         gc.unfreeze()
 
 
-def run_seeds(seeds: range) -> None:
+def run_seeds(seeds: range, forget: Callable[[], None]) -> None:
+    """Run histories; `forget` what the one before has logged: tracebacks hold its disks."""
     tally: Counter[str] = Counter()
     started = time.process_time()
     with no_collector():
         for seed in seeds:
             run_seed(seed, tally)
-            gc.collect()  # what a crash left: disks, held by the frames of its traceback
+            forget()
+            gc.collect()  # what a crash left
     seconds = time.process_time() - started
     print(f"seeds {seeds.start}..{seeds.stop - 1} in {seconds:.0f} CPU s: {dict(tally)}")
 
@@ -197,19 +199,19 @@ def run_seed(seed: int, tally: Counter[str]) -> None:
             raise
 
 
-def test_one_seed(crash_seed: int | None) -> None:
+def test_one_seed(crash_seed: int | None, caplog: pytest.LogCaptureFixture) -> None:
     """The seed that was asked for, or the first."""
-    run_seeds(range(crash_seed or 0, (crash_seed or 0) + 1))
+    run_seeds(range(crash_seed or 0, (crash_seed or 0) + 1), caplog.clear)
 
 
 @pytest.mark.parametrize("first", range(1, SEEDS + 1, 25))
-def test_seeds(first: int, crash_seed: int | None) -> None:
+def test_seeds(first: int, crash_seed: int | None, caplog: pytest.LogCaptureFixture) -> None:
     if crash_seed is not None:
         pytest.skip("one seed was asked for")
-    run_seeds(range(first, first + 25))
+    run_seeds(range(first, first + 25), caplog.clear)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(SEEDS + 1, 10_001, 500))
-def test_many_seeds(first: int) -> None:
-    run_seeds(range(first, first + 500))
+def test_many_seeds(first: int, caplog: pytest.LogCaptureFixture) -> None:
+    run_seeds(range(first, first + 500), caplog.clear)

@@ -19,10 +19,10 @@ from sparklog.errors import StorageUnavailableError
 from sparklog.service import Service, verify
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import SimulatedKill
-from sparklog.testing.faultstore import SOME_FAULTS, Bucket, FaultStore
+from sparklog.testing.faultstore import SOME_FAULTS, Bucket, Faults, FaultStore
 from sparklog.tiered.sweep import UPLOAD_MS
 from tests.tiered.logs import TIERED, grow, rows, value
-from tests.tiered.reading import objects_wanted, readable
+from tests.tiered.reading import archived, copies_of, objects_wanted, readable, through_tiers
 
 ROOT = "/log"
 OPTIONS = {
@@ -31,6 +31,7 @@ OPTIONS = {
     "lock.timeout.ms": "2000",
 }
 HOUR = 3_600_000
+NOISE = Faults(reset=0.1, busy=0.1, short=0.1)  # what readers get over
 CONFIGS: list[dict[str, str]] = [
     {"local.retention.bytes": "400"},
     {"local.retention.bytes": "0", "retention.bytes": "1500"},
@@ -178,6 +179,16 @@ class Life:
             self.starts[key] = start
             assert found == {n: wrote[n - base] for n in range(start, end)}
 
+    def check_archive(self, store: FaultStore) -> None:
+        """The bucket alone holds what was written, from the log start to the last copy's end."""
+        ids = {name: info.id for name, info in self.log.topics().items()}
+        for (topic, p), found in archived(store).items():
+            key = ids[topic], p
+            base, start = self.bases[key], self.starts[key]
+            ends = [s.end for s in copies_of(self.log, self.clock) if s.key == key]
+            expected = range(start, max([start, *ends]))
+            assert found == {n: self.wrote[key][n - base] for n in expected}, (topic, p)
+
     def finish(self) -> None:
         """A good network, and time: nothing is left over, and the log closes clean."""
         self.history.append("finish")
@@ -192,6 +203,9 @@ class Life:
         self.check()
         assert set(self.bucket.names()) == objects_wanted(self.log, self.clock)
         assert not self.bucket.uploads
+        self.check_archive(good)
+        bad = FaultStore(self.bucket, self.clock, seed=self.rng.randrange(2**30), faults=NOISE)
+        assert through_tiers(self.log, self.clock, bad) == through_tiers(self.log, self.clock, good)
         grow(self.log, self.clock, 1)
         self.log.close()
         assert verify(ROOT, fs=self.fs, clock=self.clock).ok

@@ -7,11 +7,18 @@ from sparklog.clock import Clock
 from sparklog.format.records import Decoder
 from sparklog.format.scan import scan
 from sparklog.fs import read_bytes
+from sparklog.log.reading import read_partition, schema_of
+from sparklog.log.view import View
 from sparklog.log.walk import joined, segment_bases
+from sparklog.tiered.archive import ArchiveFileSystem
+from sparklog.tiered.cache import BlockCache
 from sparklog.tiered.catalog import Catalog
+from sparklog.tiered.copies import LogCopies
 from sparklog.tiered.layout import log_start_name
 from sparklog.tiered.manifest import directory_of, log_object, manifest_object, parse
 from sparklog.tiered.metadata import MetadataFollower
+from sparklog.tiered.opened import RemoteObjects
+from sparklog.tiered.overlay import TieredFileSystem
 from sparklog.tiered.segments import RemoteSegment
 from sparklog.tiered.store import Store
 
@@ -77,6 +84,36 @@ def readable(log: sparklog.Log, clock: Clock, store: Store) -> dict[tuple[str, i
                 local_start = log.session.state.local_start(name, p)
             assert set(range(local_start, end)) <= local.keys()
             found[name, p] = {offset: whole[offset] for offset in range(start, end)}
+    assert through_tiers(log, clock, store) == found
+    return found
+
+
+def through_tiers(log: sparklog.Log, clock: Clock, store: Store) -> dict[tuple[str, int], Records]:
+    """Return what readers of the log dir get, wherever its segments lie; each record once."""
+    fs, directories = log.session.fs, log.session.directories
+    objects = RemoteObjects(lambda: store, BlockCache(1 << 20))
+    tiers = TieredFileSystem(fs, objects, LogCopies(fs, directories, clock))
+    return _read(View(tiers, directories))
+
+
+def archived(store: Store) -> dict[tuple[str, int], Records]:
+    """Return what readers of the bucket alone get; each record once."""
+    objects = RemoteObjects(lambda: store, BlockCache(1 << 20))
+    return _read(View(ArchiveFileSystem(store.url, objects), [store.url]))
+
+
+def _read(view: View) -> dict[tuple[str, int], Records]:
+    found: dict[tuple[str, int], Records] = {}
+    schema = schema_of(["offset", "value"])
+    for name, topic in view.topics().items():
+        for (_, p), (start, end) in view.spans([(name, p) for p in topic.dirs]).items():
+            held: Records = {}
+            for rows in read_partition(view, name, p, start, end, schema=schema):
+                pairs = zip(*(rows.column(at).to_pylist() for at in (0, 1)), strict=True)
+                for offset, value in pairs:
+                    assert offset not in held
+                    held[offset] = value
+            found[name, p] = held
     return found
 
 
