@@ -41,10 +41,10 @@ lint: $(VENV)/.test ## ruff, mypy --strict, import-linter
 	$(BIN)/lint-imports --no-cache
 
 test: lint ## the checks and the whole suite, but for the slow part
-	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder --durations 25 $(PYTEST_ARGS)
+	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python -m pytest -n 2 --dist loadgroup --durations 25 $(PYTEST_ARGS)
 
 test-slow: $(VENV)/.test ## the long runs: thousands of crash seeds, 50 rounds of kill -9
-	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python -m pytest -m slow -n 2 --dist loadgroup --no-loadscope-reorder --timeout 0 $(PYTEST_ARGS)
+	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python -m pytest -m slow -n 2 --dist loadgroup --timeout 0 $(PYTEST_ARGS)
 
 bench: $(VENV)/.bench ## the benchmarks, as one table with ratios
 	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python -m tests.benchmarks $(BENCH_ARGS)

@@ -1,6 +1,7 @@
 """Fixtures that several parts of the suite share."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,7 +21,7 @@ settings.load_profile("default")
 # come first; what can be dealt out test by test comes last, so that no worker idles at the end.
 FIRST = (
     "tests/spark/test_applications.py", "tests/spark/test_connect.py", "tests/spark/",
-    "tests/kafka/", "tests/service/", "tests/oracle/",
+    "tests/kafka/", "tests/service/", "tests/oracle/", "tests/tiered/",
 )  # fmt: skip
 SPREAD = (
     "tests/spark/test_applications.py", "tests/crash/test_every_cut.py",
@@ -30,20 +31,37 @@ ONE_SESSION = "tests/spark/"  # a Spark session and its warm JVM for all that is
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order the tests; those that share a Spark session, a broker or a JVM stay together."""
-
     def rank(item: pytest.Item) -> int:
         for place, prefix in enumerate(FIRST):
             if item.nodeid.startswith(prefix):
                 return place
         return len(FIRST) + item.nodeid.startswith(SPREAD)
 
-    for item in items:
-        file = item.nodeid.partition("::")[0]
-        if file not in SPREAD and item.get_closest_marker("xdist_group") is None:
-            shared = ONE_SESSION if "spark" in getattr(item, "fixturenames", ()) else file
-            item.add_marker(pytest.mark.xdist_group(shared))
     items.sort(key=rank)
+
+
+@pytest.hookimpl(optionalhook=True)  # there may be no xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Deal out tests by `group`. xdist's own groups have no effect under pytest 9.2: it marks the
+    tests by an attribute that is gone."""
+    if config.getoption("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group(nodeid)
+
+    config.option.loadscopereorder = False  # it would put the long tests last
+    return Groups(config, log)
+
+
+def group(nodeid: str) -> str:
+    """What stays together, for it shares a Spark session, a broker, a server or a JVM."""
+    file = nodeid.partition("::")[0]
+    if file in SPREAD:
+        return nodeid
+    return ONE_SESSION if nodeid.startswith(ONE_SESSION) else file
 
 
 @pytest.fixture(scope="session")

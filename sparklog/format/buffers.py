@@ -22,13 +22,17 @@ class _Buffer:
         self._buffer: Any = None
         self.array: NDArray[Any] = np.empty(0, self._dtype)
 
-    def reserve(self, items: int, used: int) -> None:
-        if items > len(self.array):
-            self._buffer = pa.allocate_buffer(items * self._dtype.itemsize)
-            array = np.frombuffer(self._buffer, self._dtype)
-            used = min(used, len(self.array))
-            array[:used] = self.array[:used]
-            self.array = array
+    def reserve(self, items: int, used: int) -> bool:
+        """Make room for so many items in all; tells whether it grew."""
+        if items <= len(self.array):
+            return False
+        items = max(items, 2 * len(self.array))
+        self._buffer = pa.allocate_buffer(items * self._dtype.itemsize)
+        array = np.frombuffer(self._buffer, self._dtype)
+        used = min(used, len(self.array))
+        array[:used] = self.array[:used]
+        self.array = array
+        return True
 
     def grow_for(self, more: int, used: int) -> bool:
         """Grow if `more` items may not fit: at least to the double. Tells whether it grew."""
@@ -58,10 +62,10 @@ class _Binary:
             _Buffer(np.uint8),
         )
 
-    def reserve_rows(self, rows: int, used: int) -> None:
-        self.offsets.reserve(rows + 1, used + 1)
+    def reserve_rows(self, rows: int, used: int) -> bool:
+        grew = self.offsets.reserve(rows + 1, used + 1)
         self.offsets.array[0] = 0
-        self.valid.reserve(rows, used)
+        return self.valid.reserve(rows, used) or grew
 
     @property
     def views(self) -> tuple[memoryview, memoryview, memoryview]:
@@ -140,13 +144,16 @@ class RecordBuffers:
             self._name.data.grow_for(payload, parser.name_bytes)
             self._content.data.grow_for(payload, parser.content_bytes)
         self._size(parser.rows + rows, 0, 0)
+        self._show()
 
     def _size(self, rows: int, key_bytes: int, value_bytes: int) -> None:
-        """Bring every buffer to these sizes at least, and show them to the parser."""
+        """Bring every buffer to these sizes at least; show them to the parser if one grew."""
+        grew = self._bare
         if self._bare:
             self._make()
         parser, names = self.parser, self._names
         if rows > self._rows_room or not self._rows_room:
+            grew = True
             self._rows_room = max(rows, 2 * self._rows_room, _ROWS_MIN)
             used = parser.rows
             for column in (self._offsets, self._stamps, self._kinds):
@@ -159,12 +166,17 @@ class RecordBuffers:
                 self._lists.reserve(self._rows_room + 1, used + 1)
                 self._lists.array[0] = 0
         if "key" in names:
-            self._key.data.reserve(key_bytes, parser.key_bytes)
+            grew |= self._key.data.reserve(key_bytes, parser.key_bytes)
         if "value" in names:
-            self._value.data.reserve(value_bytes, parser.value_bytes)
+            grew |= self._value.data.reserve(value_bytes, parser.value_bytes)
         if "headers" in names:
             for pair in (self._name, self._content):
-                pair.reserve_rows(self._headers_room, parser.headers)
+                grew |= pair.reserve_rows(self._headers_room, parser.headers)
+        if grew:
+            self._show()
+
+    def _show(self) -> None:
+        parser = self.parser
         parser.set_rows(self._offsets.array.data, self._stamps.array.data, self._kinds.array.data)
         parser.set_key(*self._key.views)
         parser.set_value(*self._value.views)
