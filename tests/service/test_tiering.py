@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -667,15 +668,16 @@ def test_a_service_that_lost_its_lease_touches_nothing(path: str, clock: ManualC
 
 
 def test_it_runs_in_its_own_thread(path: str, clock: ManualClock, store: FaultStore) -> None:
-    import time
-
     with filled(path, clock, 12, local_retention_bytes="0") as log:
+        closed = len(bases(path)) - 1
         options = {"log.initial.task.delay.ms": "0"}
         with service(path, clock, store, options=options):
-            for _ in range(200):
-                if len(copies(log, clock)) >= len(bases(path)) - 1 and copies(log, clock):
+            for _ in range(600):
+                done = [s for s in copies(log, clock) if s.state is SegmentState.COPY_FINISHED]
+                if len(done) == closed:
                     break
                 time.sleep(0.05)
+        assert len(done) == closed
         check(path, log, clock, store)
 
 
