@@ -1,5 +1,6 @@
 """Fixtures that several parts of the suite share."""
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -88,3 +89,14 @@ def kafka_connector_jars() -> list[str]:
 def clock() -> ManualClock:
     """A clock that the test turns."""
     return ManualClock()
+
+
+@pytest.fixture(autouse=True)
+def same_logging() -> Iterator[None]:
+    """A command sets up logging for its process; this one has other tests to run."""
+    loggers = logging.getLogger(), logging.getLogger("sparklog")
+    before = [(logger.level, logger.handlers[:]) for logger in loggers]
+    yield
+    for logger, (level, handlers) in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+        logger.handlers[:] = handlers

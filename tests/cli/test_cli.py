@@ -1,7 +1,6 @@
 """The command line as users and scripts meet it: output, exit codes, signals, missing libraries."""
 
 import json
-import logging
 import os
 import shutil
 import signal
@@ -9,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -151,17 +150,6 @@ def test_without_the_extra(tmp_path: Path) -> None:
 
 
 # -- serve -----------------------------------------------------------------------------------------
-
-
-@pytest.fixture(autouse=True)
-def same_logging() -> Iterator[None]:
-    """A command sets up logging for its process; this one has other tests to run."""
-    loggers = logging.getLogger(), logging.getLogger("sparklog")
-    before = [(logger.level, logger.handlers[:]) for logger in loggers]
-    yield
-    for logger, (level, handlers) in zip(loggers, before, strict=True):
-        logger.setLevel(level)
-        logger.handlers[:] = handlers
 
 
 class FakeReport:
