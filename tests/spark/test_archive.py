@@ -17,7 +17,7 @@ from sparklog.tiered.target import open_store
 from tests.log.partitions import T0
 from tests.service.logs import SMALL, fill
 from tests.tiered.buckets import DictStore, copy_partition
-from tests.tiered.s3 import S3Server, Unavailable
+from tests.tiered.s3 import S3Server, Unavailable, started
 
 pytestmark = [pytest.mark.spark, pytest.mark.s3]
 
@@ -25,10 +25,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.s3]
 @pytest.fixture(scope="module")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     try:
-        server = S3Server(tmp_path_factory.mktemp("s3"))
+        server = started(tmp_path_factory.mktemp("s3"))
     except Unavailable as reason:
         pytest.skip(f"S3: {reason}")
-    server.start()
     yield server
     server.kill()
 

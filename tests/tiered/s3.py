@@ -20,7 +20,8 @@ from typing import Any
 
 from tests.docker import container_class
 
-START_SECONDS_MAX = 60
+START_SECONDS_MAX = 120
+STARTS = 3
 MINIO_IMAGE = "minio/minio:RELEASE.2025-04-22T22-12-26Z"
 KEY, SECRET = "sparklog-test-key", "sparklog-test-secret"
 
@@ -48,6 +49,23 @@ def free_ports(number: int) -> list[int]:
         for one in sockets:
             one.bind(("127.0.0.1", 0))
         return [one.getsockname()[1] for one in sockets]
+
+
+def started(home: Path) -> "S3Server":
+    """Return a running server. Its ports were free a moment ago; if one isn't any more, others.
+
+    Raises: Unavailable; RuntimeError with the server's own words.
+    """
+    for attempt in range(STARTS):
+        server = S3Server(home / str(attempt))
+        try:
+            server.start()
+            break
+        except (RuntimeError, OSError):
+            server.kill()
+            if attempt + 1 == STARTS:
+                raise
+    return server
 
 
 class S3Server:
@@ -132,9 +150,12 @@ class S3Server:
                 fs.pipe_file(f"{url}/ready", b"x" * 4096)
                 return
             except OSError:
-                if time.monotonic() > until:
+                if time.monotonic() > until or self._ended():
                     raise RuntimeError(self.log()) from None
                 time.sleep(0.1)
+
+    def _ended(self) -> bool:
+        return self._process is not None and self._process.poll() is not None
 
     def kill(self) -> None:
         """End it at once."""
