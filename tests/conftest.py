@@ -1,5 +1,6 @@
 """Fixtures that several parts of the suite share."""
 
+import gc
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -39,6 +40,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return len(FIRST) + item.nodeid.startswith(SPREAD)
 
     items.sort(key=rank)
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays; the collector needn't look through it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 @pytest.hookimpl(optionalhook=True)  # there may be no xdist

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.disk import DirNode, FileNode, Node
 from sparklog.testing.faults import Call
-from tests.crash.harness import Planned, World, judge, look, open_log
+from tests.crash.harness import Planned, World, judge, look, open_log, quick
 
 
 @dataclass(slots=True)
@@ -87,6 +87,7 @@ def crashes(fs: CrashFS, call: Call | None, rng: random.Random, seeds: int) -> I
         yield Image(how, make())
 
 
+@quick()
 def explore(
     world: World,
     planned: Planned,

@@ -6,13 +6,10 @@ Rules as RocksDB's db_crashtest: what was acknowledged is there, nothing else is
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
 from unittest.mock import patch
 
 import pytest
@@ -22,7 +19,7 @@ from sparklog.errors import StorageUnavailableError
 from sparklog.log.ledger import SEGMENT_BYTES, Ledger
 from sparklog.testing.disk import Mode
 from sparklog.testing.faults import Fault, SimulatedKill
-from tests.crash.harness import TOPIC, Planned, World, check, look, open_log, view_of
+from tests.crash.harness import TOPIC, Planned, World, check, look, open_log, quick, view_of
 
 STEPS = 200
 SEEDS = 1000  # of the default suite
@@ -162,26 +159,10 @@ class History:
         look(self.world.fs, self.world, [self.world.model.view()])
 
 
-@contextlib.contextmanager
-def at_full_speed() -> Iterator[None]:
-    """No logs, whose tracebacks cost a quarter (a seed that failed is run again for them), and no
-    search for garbage in cycles, which histories hardly make."""
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(logging.NOTSET)
-        gc.enable()
-        gc.unfreeze()
-
-
 def run_seeds(seeds: range) -> None:
     tally: Counter[str] = Counter()
     started = time.process_time()
-    with at_full_speed():
+    with quick():
         for seed in seeds:
             run_seed(seed, tally)
             gc.collect()  # what a crash left: disks, held by the frames of its traceback
