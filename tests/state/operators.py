@@ -40,7 +40,7 @@ def windows(spark: SparkSession) -> tuple[DataFrame, str]:
 
 
 def session_windows(spark: SparkSession) -> tuple[DataFrame, str]:
-    rows = source(spark).where("k = 3 or value % 400 < 100")
+    rows = source(spark).where("k = int(value / 20) % 10")  # a key a batch: its session ends
     counted = rows.groupBy(F.session_window("timestamp", "6 seconds"), "k").count()
     return counted.select("session_window.start", "session_window.end", "k", "count"), "append"
 
