@@ -23,7 +23,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
   private var liveBytes = 0L
   private var nextOffset = 0L
   private var lastBatch = (0L, 0) // position and bytes
-  private var epoch = 0
+  private var epoch = Partition.FirstEpoch
 
   /** The live files, key and entry, as they are now. */
   def entries(): Seq[(String, Entry)] = synchronized {
@@ -94,7 +94,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     if (segments.isEmpty || segments.last.end >= settings().segmentBytes) roll()
     val segment = segments.last
     val batch = RecordBatch.encode(
-      nextOffset, epoch, System.currentTimeMillis(), key.getBytes(UTF_8), value, length)
+      nextOffset, epoch.number, System.currentTimeMillis(), key.getBytes(UTF_8), value, length)
     try {
       segment.append(batch)
       settings().flush.written(segment.writer)
@@ -130,7 +130,9 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
       forget() // another process undid a write whose fsync failed
       openAll()
     }
-    for (damage <- scan()) {
+    val damaged = scan()
+    nextOffset = math.max(nextOffset, epoch.start)
+    for (damage <- damaged) {
       if (locked) {
         val torn = damage.short && (damage.segment eq segments.last) && !damage.isFollowed
         if (!torn) throw damage.error("it is no whole batch")
@@ -195,6 +197,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
       forget()
       openAll()
       scan()
+      nextOffset = math.max(nextOffset, epoch.start)
     }
   }
 
@@ -230,13 +233,19 @@ object Partition {
 
   def cleanedOf(segment: Path): Path = segment.resolveSibling(s"${segment.getFileName}.cleaned")
 
-  /** The last epoch in the partition's leader-epoch-checkpoint; 0 without one. */
-  def epochOf(directory: Path): Int = {
+  /** A leader epoch and the offset it begins at: a fork's new one may leave a gap before it. */
+  final case class Epoch(number: Int, start: Long)
+
+  val FirstEpoch: Epoch = Epoch(0, 0)
+
+  /** The last entry of the partition's leader-epoch-checkpoint. */
+  def epochOf(directory: Path): Epoch = {
     val file = directory.resolve(EpochFile)
-    if (!Files.exists(file)) 0
+    val lines = if (Files.exists(file)) Files.readAllLines(file).size else 0
+    if (lines < 3) FirstEpoch
     else {
-      val lines = Files.readAllLines(file)
-      if (lines.size < 3) 0 else lines.get(lines.size - 1).trim.split(" ")(0).toInt
+      val fields = Files.readAllLines(file).get(lines - 1).trim.split(" ")
+      Epoch(fields(0).toInt, fields(1).toLong)
     }
   }
 }
