@@ -1,4 +1,7 @@
-"""Changes of topics: made, altered, deleted, cut at the start. Each is one step with one record."""
+"""Changes of topics: made, altered, deleted, cut at the start; writers set back.
+
+Each is one step with one record.
+"""
 
 import os
 from collections.abc import Collection, Mapping
@@ -6,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError, UnknownTopicError
+from sparklog.log.batches import find_commit
 from sparklog.log.commit import snapshot_if_due
 from sparklog.log.effects import is_empty, remove_tree
 from sparklog.log.partition import PartitionLog
-from sparklog.log.state import Record, TopicState
+from sparklog.log.state import Last, Record, TopicState, is_writer_of
 from sparklog.log.topics import INTERNAL, check_new, new_topic_id, partition_path
 
 if TYPE_CHECKING:
@@ -210,9 +214,32 @@ def delete_records(session: "Session", topic: str, offsets: Mapping[int, int]) -
         return starts
 
 
-def reset_writer(session: "Session", writer: str, batch: int) -> None:
-    """Record that `writer` may commit again from `batch` on."""
+def reset_writers(session: "Session", writer: str, batch: int) -> list[str]:
+    """Record that `writer`, or all writers of that query, may commit again after `batch`.
+
+    Returns the writers that had gone further; where there is none, nothing is written.
+    """
+    if batch < -1:
+        raise InvalidRequestError(f"batch={batch}: want the last one that stays, -1 for none")
     with session.locked():
-        snapshot_if_due(session)
-        with session.step() as step:
-            step.record = {"kind": "reset", "writer": writer, "batch": batch}
+        known = session.state.writers
+        ahead = sorted(w for w in known if is_writer_of(w, writer) and known[w].batch > batch)
+        if ahead:
+            snapshot_if_due(session, destructive=True)
+            lasts = {w: _last(session, w, batch) for w in ahead}
+            with session.step() as step:
+                step.record = {
+                    "kind": "reset", "writer": writer, "batch": batch, "writers": lasts,
+                }  # fmt: skip
+        return ahead
+
+
+def _last(session: "Session", writer: str, batch: int) -> list[object] | None:
+    """What the state is to say of a writer that goes back to `batch`."""
+    if batch < 0:
+        return None
+    found = find_commit(session.fs, session.home, session.ledger.end, {writer}, batch)
+    if found is None:  # it expired, or there was none of that number
+        return Last(batch, "", session.clock()).to_json()
+    _, record = found
+    return [batch, record["fp"], record["time"], record["ends"]]

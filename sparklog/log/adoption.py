@@ -12,10 +12,12 @@ from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.checkpoint import parse_partition_metadata
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.checkpoints import (
+    CLEANED,
     HIGH_WATERMARK,
     LOG_START,
     RECOVERY_POINT,
     Offsets,
+    raise_offsets,
     read_offsets,
 )
 from sparklog.log.load import LoadReport, load
@@ -85,6 +87,9 @@ def adopt(session: Session, found: dict[tuple[str, int], int], *, clean: bool) -
             local_start=0 if same is None else state.local_start(*key),
         )
         _refuse_open_transactions(key, loaded[key])
+        if not clean and fresh.parsed().compact:  # its cleaner may have died before its checkpoint
+            end = loaded[key].end
+            raise_offsets(fs, session.directories[number], CLEANED, {key: end})
     adopted = LogState(
         topics=topics,
         ends={key: report.end for key, report in loaded.items()},

@@ -2,9 +2,11 @@
 
 import logging
 import os
+from collections.abc import Sequence
 from typing import Final
 
 from sparklog.format.names import snapshot_name
+from sparklog.fs import FileSystem
 from sparklog.log.checkpoints import (
     HIGH_WATERMARK,
     LOG_START,
@@ -13,9 +15,7 @@ from sparklog.log.checkpoints import (
 )
 from sparklog.log.commit import write_snapshot
 from sparklog.log.effects import publish_all
-from sparklog.log.guard import (
-    lower_guard,
-)
+from sparklog.log.guard import lower_guard
 from sparklog.log.ledger import LEDGER, ledger_bases
 from sparklog.log.session import Session
 from sparklog.log.snapshots import is_whole
@@ -67,16 +67,23 @@ def _leave_clean(session: Session) -> None:
             session.writer(topic, partition).close()
     session.ledger.log.delete_records(ledger_bases(fs, session.home)[0])  # older ones expired
     session.ledger.log.close()
-    for number, directory in enumerate(session.directories):
+    mark_clean(fs, session.directories, state, session.ledger.end)
+    publish_all(session)
+    lower_guard(fs, session.directories)
+
+
+def mark_clean(
+    fs: FileSystem, directories: Sequence[str], state: LogState, ledger_end: int
+) -> None:
+    """Write Kafka's checkpoint files of all log dirs as a clean stop leaves them."""
+    for number, directory in enumerate(directories):
         mine = {key: end for key, end in state.ends.items() if _dir_of(state, key) == number}
-        if directory == session.home:
-            mine[LEDGER] = session.ledger.end
+        if not number:
+            mine[LEDGER] = ledger_end
         starts = {key: state.starts[key] for key in mine.keys() & state.starts.keys()}
         write_offsets(fs, directory, RECOVERY_POINT, mine)
         write_offsets(fs, directory, LOG_START, starts)
         write_offsets(fs, directory, HIGH_WATERMARK, mine)
-    publish_all(session)
-    lower_guard(fs, session.directories)
 
 
 def _dir_of(state: LogState, key: tuple[str, int]) -> int:

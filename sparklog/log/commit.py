@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparklog.errors import BatchConflictError, InvalidRequestError, StorageUnavailableError
 from sparklog.fs import FileSystem
+from sparklog.log.batches import find_commit
 from sparklog.log.checkpoints import RECOVERY_POINT, read_offsets, write_offsets
-from sparklog.log.ledger import ledger_bases, replay
 from sparklog.log.partition import PartitionLog
 from sparklog.log.space import check_space
 from sparklog.log.state import Record
@@ -145,7 +145,10 @@ def committed(session: "Session", identity: Identity) -> CommitResult | None:
         return None
     fingerprint, time_ms, ends = last.fingerprint, last.time_ms, last.ends
     if identity.batch < last.batch or ends is None:
-        found = _find(session, identity)
+        hit = find_commit(
+            session.fs, session.home, session.ledger.end, {identity.writer}, identity.batch
+        )
+        found = hit[1] if hit else None
         fingerprint = found["fp"] if found else fingerprint if identity.batch == last.batch else ""
         time_ms = found["time"] if found else time_ms
         spans = found["ends"] if found else {}
@@ -158,25 +161,15 @@ def committed(session: "Session", identity: Identity) -> CommitResult | None:
             f"what batch {identity.batch} was is not in the ledger any more, so a replay can't be "
             "told from new rows; nothing was written. Its checkpoint was restored or rewound: "
             "restore a newer one, give the restarted query another sink name (option `name` or "
-            "`writerId`), or reset the writer in the log to this batch"
+            "`writerId`), or reset the writer in the log to the batch before (Log.reset)"
         )
     raise BatchConflictError(
         f"writer {identity.writer} committed batch {identity.batch} of {session.home} at "
         f"{time_ms} ms with other source offsets (last batch {last.batch}); nothing was written. "
         "Its checkpoint was lost, copied or rewound: give the restarted query another sink name "
         "(option `name` or `writerId`) to append its rows anew, restore the checkpoint that "
-        "belongs to this log, or reset the writer in the log to this batch"
+        "belongs to this log, or reset the writer in the log to the batch before (Log.reset)"
     )
-
-
-def _find(session: "Session", identity: Identity) -> Record | None:
-    """Return the newest record of a writer's batch, from the ledger's kept segments."""
-    first = ledger_bases(session.fs, session.home)[0]
-    found = None
-    for _, record in replay(session.fs, session.home, first, session.ledger.end):
-        if (record.get("writer"), record.get("batch")) == (identity.writer, identity.batch):
-            found = record if record["kind"] == "commit" else None
-    return found
 
 
 def _check(session: "Session", chunks: Sequence[Chunk]) -> None:

@@ -28,29 +28,34 @@ SCHEMA: Final = pa.schema(
 
 
 def commits_table(view: View, writer: str | None) -> pa.Table:
-    """Return the commits and appends that the ledger still holds, oldest first."""
+    """Return the commits, appends and resets that the ledger still holds, oldest first."""
     rows: list[dict[str, Any]] = []
     for offset, record in _records(view):
-        if record["kind"] not in ("commit", "append"):
-            continue
-        if writer is not None and record.get("writer") != writer:
-            continue
-        common = {
-            "offset": offset,
-            "time": record["time"],
-            "kind": record["kind"],
-            "writer": record.get("writer"),
-            "batch": record.get("batch"),
-            "fingerprint": record.get("fp"),
-        }
-        spans: list[tuple[str | None, int | None, int | None, int | None]] = [
-            (topic, int(p), first, last)
-            for topic, by_partition in record["ends"].items()
-            for p, (first, last) in by_partition.items()
-        ]
-        for topic, p, first, last in spans or [(None, None, None, None)]:
-            rows.append({**common, "topic": topic, "partition": p, "first": first, "end": last})
+        common = {"offset": offset, "time": record["time"], "kind": record["kind"]}
+        if record["kind"] == "reset":
+            rows += [{**common, **reset} for reset in _resets(record, writer)]
+        elif record["kind"] in ("commit", "append") and writer in (None, record.get("writer")):
+            common |= {name: record.get(name) for name in ("writer", "batch")}
+            rows += [{**common, "fingerprint": record.get("fp"), **span} for span in _spans(record)]
     return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def _spans(record: Record) -> list[dict[str, Any]]:
+    """A row for each partition; one without any for a commit of nothing."""
+    return [
+        {"topic": topic, "partition": int(p), "first": first, "end": last}
+        for topic, by_partition in record["ends"].items()
+        for p, (first, last) in by_partition.items()
+    ] or [{}]
+
+
+def _resets(record: Record, writer: str | None) -> list[dict[str, Any]]:
+    """A row for each writer, with the last batch that stays."""
+    if "writers" in record:
+        lasts = {w: -1 if last is None else last[0] for w, last in record["writers"].items()}
+    else:
+        lasts = {record["writer"]: record["batch"] - 1}
+    return [{"writer": w, "batch": last} for w, last in lasts.items() if writer in (None, w)]
 
 
 def _records(view: View) -> Iterator[tuple[int, Record]]:

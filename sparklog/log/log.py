@@ -207,9 +207,14 @@ class Log:
         """Return a Stager on this log's file system and clock."""
         return Stager(self._fs, self._clock, framing, label=label)
 
-    def reset_writer(self, writer: str, batch: int) -> None:
-        """Let `writer` commit again from `batch` on; what it committed before stays."""
-        admin.reset_writer(self._writing(), writer, batch)
+    def reset(self, writer: str, batch: int) -> list[str]:
+        """Let a writer commit again what came after `batch`; -1: from its first batch on.
+
+        `writer` is one writer, or a query's id for all of its sinks ("id/name"). What they had
+        committed stays where it is; the batches that come again are appended anew, and are dropped
+        as replays only from then on. Idempotent. Returns the writers that had gone further.
+        """
+        return admin.reset_writers(self._writing(), writer, batch)
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -332,7 +337,8 @@ class Log:
         """Return the ledger: which commit wrote which offsets, when, for whom.
 
         Columns: offset, time, kind, writer, batch, fingerprint, topic, partition, first, end;
-        one row for each partition that a commit touched. `writer` keeps only that writer's.
+        one row for each partition that a commit touched. `writer` keeps only that writer's. A row
+        of kind reset takes back the commits of its writer, above it, with a higher batch.
         """
         return commits_table(self._view, writer)
 

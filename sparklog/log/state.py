@@ -9,7 +9,9 @@ the same state. Record kinds (JSON, field `kind`; all carry `v`, `time`, `epoch`
     drop      a topic was deleted: topic, id
     start     log start offsets were raised: starts {topic: {partition: offset}}; `local`, in the
               same form, where only local segments go: their copies in remote storage stay
-    reset     a writer may commit again from a batch: writer, batch
+    reset     writers (`writer`: a query's id, or one writer) may commit again what came after
+              `batch`: writers {writer: its last batch now, as in a snapshot, or null}. Without
+              `writers`: this one `writer` may commit again from `batch` on
     adopt     a broker's directory was taken over: topics, ends, starts
     snapshot  the whole state; the first record of every ledger segment
 """
@@ -82,6 +84,21 @@ class Last:
     fingerprint: str
     time_ms: int
     ends: Spans | None = None  # None: look it up in the ledger
+
+    @classmethod
+    def from_json(cls, values: list[Any]) -> Self:
+        """Rebuild it from what `to_json` gave."""
+        batch, fingerprint, time_ms, ends = values
+        return cls(batch, fingerprint, time_ms, None if ends is None else _spans(ends))
+
+    def to_json(self) -> list[Any]:
+        """Return the form that records carry."""
+        return [self.batch, self.fingerprint, self.time_ms, _spans_json(self.ends)]
+
+
+def is_writer_of(writer: str, name: str) -> bool:
+    """Tell whether `writer` is `name`, or one of the sinks of the query with that id."""
+    return writer == name or writer.startswith(f"{name}/")
 
 
 @dataclass(slots=True)
@@ -167,6 +184,12 @@ class LogState:
         return self.local_starts.get(key, self.starts.get(key, 0))
 
     def _reset(self, record: Record) -> None:
+        if "writers" in record:
+            for writer, last in record["writers"].items():
+                self.writers.pop(writer, None)
+                if last is not None:
+                    self.writers[writer] = Last.from_json(last)
+            return
         last = self.writers.get(record["writer"])
         if last is not None and last.batch >= record["batch"]:
             self.writers[record["writer"]] = Last(record["batch"] - 1, "", record["time"])
@@ -192,10 +215,7 @@ class LogState:
             name: {int(p): end for p, end in ends.items()}
             for name, ends in record["dropped"].items()
         }
-        self.writers = {
-            w: Last(batch, fp, time_ms, None if ends is None else _spans(ends))
-            for w, (batch, fp, time_ms, ends) in record["writers"].items()
-        }
+        self.writers = {w: Last.from_json(last) for w, last in record["writers"].items()}
         self.idempotent = {(t, p) for t, p in record.get("idempotent", ())}
 
     def snapshot(self) -> Record:
@@ -207,10 +227,7 @@ class LogState:
                 name: {str(p): end for p, end in ends.items()}
                 for name, ends in self.dropped.items()
             },
-            "writers": {
-                w: [last.batch, last.fingerprint, last.time_ms, _spans_json(last.ends)]
-                for w, last in self.writers.items()
-            },
+            "writers": {w: last.to_json() for w, last in self.writers.items()},
             "idempotent": sorted(self.idempotent),
         }
 

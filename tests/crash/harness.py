@@ -21,7 +21,7 @@ import pyarrow as pa
 
 import sparklog
 from sparklog.clock import ManualClock
-from sparklog.errors import OffsetOutOfRangeError
+from sparklog.errors import BatchConflictError, OffsetOutOfRangeError
 from sparklog.format.batch import encode_one
 from sparklog.log import retiring
 from sparklog.log.commit import Chunk, Identity
@@ -109,6 +109,8 @@ class Planned:
     act: Callable[[], object]
     identity: Identity | None = None
     chunks: list[Chunk] = field(default_factory=list)
+    values: dict[tuple[str, int], list[bytes]] = field(default_factory=dict)
+    """With these it is a reset, after which `identity` commits them in `chunks`."""
 
 
 class World:
@@ -131,6 +133,7 @@ class World:
         self.log: sparklog.Log | None = None
         self.history: list[str] = []
         self.views: list[View] = []  # everything that was ever committed, oldest first
+        self.prints: dict[tuple[str, int], str] = {}  # (writer, batch) -> its newest fingerprint
         self.others: list[sparklog.Log] = []  # sessions of other processes, left open
         self._serial = itertools.count()
 
@@ -185,6 +188,7 @@ class World:
         values = {key: self.values(count) for key, count in counts.items()}
         after = self.model.with_values(values)
         after.writers[writer] = (batch, identity.fingerprint)
+        self.prints[writer, batch] = identity.fingerprint
         chunks = [chunk(*key, some, self.clock()) for key, some in values.items()]
 
         def act() -> object:
@@ -207,6 +211,25 @@ class World:
             return result
 
         return Planned(f"replay {writer}/{batch}", self.model.copy(), act, identity, chunks)
+
+    def plan_reset(self, writer: str = "w") -> Planned:
+        """Take the writer's last batch back; it then comes again, planned anew."""
+        batch, _ = self.model.writers[writer]
+        identity = Identity(writer=writer, batch=batch, fingerprint=f"fp{next(self._serial)}")
+        after = self.model.copy()
+        del after.writers[writer]
+        if batch:
+            after.writers[writer] = (batch - 1, self.prints[writer, batch - 1])
+        values = {(TOPIC, 0): self.values(2)}
+        chunks = [chunk(*key, some, self.clock()) for key, some in values.items()]
+        return Planned(
+            f"reset {writer} to {batch - 1}",
+            after,
+            lambda: self.opened.reset(writer, batch - 1),
+            identity,
+            chunks,
+            values,
+        )
 
     def plan_truncate(self, key: tuple[str, int], start: int) -> Planned:
         after = self.model.with_start(key, start)
@@ -342,7 +365,9 @@ def check(
             f"calls:\n{format_trace(world.fs.calls)}"
         )
     model = matches[0]
-    if planned is not None and planned.identity is not None:
+    if planned is not None and planned.values:
+        model = _check_reset(log, planned, finished=finished)
+    elif planned is not None and planned.identity is not None:
         model = _check_identity(log, before, planned, model)
     elif planned is not None and before.view() == planned.after.view():
         model = planned.after
@@ -366,6 +391,23 @@ def _check_identity(log: sparklog.Log, before: Model, planned: Planned, found: M
     result = log.commit(planned.chunks, identity=identity, app="test")
     assert result.replayed == (is_in or was_in)
     return found if was_in else planned.after
+
+
+def _check_reset(log: sparklog.Log, planned: Planned, *, finished: bool) -> Model:
+    """The batch that was taken back is new, once; before the reset it is another's number."""
+    identity = planned.identity
+    assert identity is not None
+    try:
+        result = log.commit(planned.chunks, identity=identity, app="test")
+    except BatchConflictError:
+        assert not finished, "the reset is gone"
+        assert log.reset(identity.writer, identity.batch - 1) == [identity.writer]
+        result = log.commit(planned.chunks, identity=identity, app="test")
+    assert not result.replayed
+    assert log.commit(planned.chunks, identity=identity, app="test").replayed
+    after = planned.after.with_values(planned.values)
+    after.writers[identity.writer] = (identity.batch, identity.fingerprint)
+    return after
 
 
 def _check_writable(log: sparklog.Log, world: World, model: Model) -> Model:

@@ -15,7 +15,8 @@ from tests.crash.harness import TOPIC, Planned, World
 
 ONE, TWO = (TOPIC, 0), (TOPIC, 1)
 OPERATIONS = (
-    "append", "roll", "commit", "adopt", "replay", "truncate", "create", "drop", "close", "open",
+    "append", "roll", "commit", "adopt", "replay", "reset", "truncate", "create", "drop", "close",
+    "open",
 )  # fmt: skip
 CORE = ("append", "roll", "commit", "truncate", "close", "open")
 
@@ -30,8 +31,10 @@ def plan(world: World, name: str) -> Planned | None:
         return world.plan_append(ONE, 1, size=250)
     if name in ("commit", "adopt"):
         return world.plan_commit({ONE: 2, TWO: 2}, stage=name == "adopt")
-    if name == "replay":
-        return world.plan_replay()
+    if name in ("replay", "reset"):
+        if "w" not in world.model.writers:  # reset to its beginning
+            return None
+        return world.plan_replay() if name == "replay" else world.plan_reset()
     if name == "truncate":
         part = world.model.parts[ONE]
         return world.plan_truncate(ONE, part.start + 3) if part.start + 3 <= part.end else None

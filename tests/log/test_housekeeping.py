@@ -111,15 +111,16 @@ class TestLedger:
     def test_after_a_reset_an_expired_batch_is_no_replay(
         self, log: Log, clock: ManualClock
     ) -> None:
-        """It may be committed from the reset batch on, and the one before can't be told."""
+        """What came after the reset batch is new; what came before it can't be told."""
         daily(log, clock, 10)
-        log.reset_writer("w", 4)
+        log.reset("w", 3)
         for n in range(20):
             clock.advance(DAY_MS)
             commit(log, n, writer="v")
         expire_ledger(log._writing(), retention_ms=DAY_MS, now_ms=clock())
         with pytest.raises(BatchConflictError):
-            commit(log, 3)
+            commit(log, 2)
+        assert commit(log, 3).replayed  # the reset has it, as long as it is the last
         assert not commit(log, 4).replayed
 
     def test_a_table_of_commits_begins_later(self, log: Log, clock: ManualClock) -> None:
@@ -276,7 +277,7 @@ class TestSweep:
         assert sweep(session, now_ms=clock()) == plan
         assert sum(s.size_bytes for s in plan) == 50
         assert [os.path.exists(path) for path in dead + alive] == [False] * 5 + [True] * 5
-        log.reset_writer("w", 7)
+        log.reset("w", 6)
         self.put(log, f"{chunk_label('w', 7)}-k", clock, hour)
         assert sweep(session, now_ms=clock()) == []  # it may come again
 

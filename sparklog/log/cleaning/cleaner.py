@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Final
 from sparklog.clock import monotonic_ms
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError
-from sparklog.log.checkpoints import CLEANER, Offsets, read_offsets, write_offsets
+from sparklog.log.checkpoints import (
+    CLEANED,
+    CLEANER,
+    Offsets,
+    raise_offsets,
+    read_offsets,
+    write_offsets,
+)
 from sparklog.log.cleaning.options import CleanerOptions, Throttle
 from sparklog.log.cleaning.plan import CleanJob, Dirt, Segment, find_dirt, list_segments
 from sparklog.log.cleaning.rewrite import Rewritten, rewrite
@@ -288,6 +295,8 @@ def _swap(session: "Session", job: CleanJob, made: Rewritten, report: CleanRepor
                 "%s: its segments changed while they were cleaned; left alone", job.directory
             )
         else:
+            looked = {(job.topic, job.partition): made.next_dirty}
+            raise_offsets(session.fs, os.path.dirname(job.directory), CLEANED, looked)
             with session.acting(swap=[job.topic, job.partition, swap]):
                 perform(session.fs, job.directory, swap)
             report.retired += retired_paths(session.fs, job.directory, swap)

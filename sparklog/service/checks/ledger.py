@@ -186,6 +186,15 @@ class _Story:
                 offset, f"writer {record['writer']} commits {record['batch']} after {last.batch}"
             )
 
+    def _check_reset(self, offset: int, record: Record) -> None:
+        for writer, last in record.get("writers", {}).items():
+            known = self.state.writers.get(writer)
+            if known is None or (last is not None and last[0] > known.batch):
+                at = "nothing" if known is None else f"batch {known.batch}"
+                self._fault(
+                    offset, f"writer {writer}, at {at}, goes back to {last[0] if last else 'none'}"
+                )
+
     def _check_start(self, offset: int, record: Record) -> None:
         local_starts = self.state.starts | self.state.local_starts
         for what, given, known in (

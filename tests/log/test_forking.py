@@ -1,0 +1,574 @@
+"""A fork is the log as it stood at a commit, in files that the two never both write to."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import sparklog
+from sparklog import (
+    BatchConflictError,
+    InvalidRequestError,
+    Log,
+    LogLockedError,
+    OffsetOutOfRangeError,
+)
+from sparklog.clock import ManualClock
+from sparklog.format.scan import scan
+from sparklog.fs import LOCAL
+from sparklog.log.checkpoints import CLEANED, CLEANER, read_offsets
+from sparklog.log.cleaning.cleaner import clean_partition
+from sparklog.log.commit import CommitResult, Identity
+from sparklog.log.epochs import read_epochs
+from sparklog.log.forking import Forked, fork
+from sparklog.log.forkplace import WAITING_NAME
+from sparklog.log.ledger import Ledger
+from sparklog.log.lock import LOCK_NAME
+from sparklog.log.producers import ProducerState
+from sparklog.log.rebuild import scan_segment, write_indexes
+from sparklog.log.retention import NO_TERMS
+from sparklog.log.retiring import delete_due, roll
+from sparklog.log.staging import Framing
+from sparklog.service import verify
+from tests.oracle import Oracle
+
+CONFIG: dict[str, object] = {
+    "internal.segment.bytes": 700,
+    "index.interval.bytes": 100,
+    "retention.ms": "-1",
+}
+Rows = dict[tuple[str, int], list[tuple[int, bytes | None]]]
+
+
+def commit(log: Log, writer: str, batch: int, *, count: int = 3, keys: int = 0) -> CommitResult:
+    """A micro-batch of `count` records for each partition of topics t and u."""
+    chunks = []
+    for topic in log.topics():
+        values = [f"{writer} {batch} {n}".ljust(40) for n in range(count)]
+        for p in log.topic(topic).dirs:
+            columns: dict[str, Any] = {"value": values, "partition": pa.array([p] * count, "int32")}
+            if keys:
+                columns["key"] = [f"{(batch * count + n) % keys}" for n in range(count)]
+            stager = log.stager(Framing())
+            stager.add(log.topic(topic), pa.table(columns).to_batches()[0])
+            chunks += stager.finish()
+    identity = Identity(writer=writer, batch=batch, fingerprint=f"{writer}{batch}")
+    return log.commit(chunks, identity=identity)
+
+
+def held(log: Log) -> Rows:
+    """All records of all topics, whose offsets must be dense unless a topic is compacted."""
+    found: Rows = {}
+    for topic in log.topics():
+        for p, (start, end) in log.offsets(topic).items():
+            rows = log.read(topic, [p], columns=["offset", "value"]).read_all().to_pylist()
+            offsets = [row["offset"] for row in rows]
+            if not log.topic(topic).config.compact:
+                assert offsets == list(range(start, end))
+            found[topic, p] = [(row["offset"], row["value"]) for row in rows]
+    return found
+
+
+@pytest.fixture
+def log(tmp_path: Path, clock: ManualClock) -> Iterator[Log]:
+    with sparklog.open(tmp_path / "log", "rw", clock=clock) as log:
+        log.create_topic("t", partitions=2, config=CONFIG)
+        yield log
+
+
+def filled(log: Log, clock: ManualClock, batches: int = 9) -> dict[int, Rows]:
+    """Two writers take turns; what the log held after each batch of q."""
+    after = {}
+    for batch in range(batches):
+        clock.advance(1000)
+        commit(log, "q", batch)
+        after[batch] = held(log)
+        commit(log, "other", batch, count=2)
+    return after
+
+
+def check(path: str | Path, wanted: Rows) -> None:
+    """It holds just that, nothing is wrong with it, and it goes on where that ends."""
+    with sparklog.open(path) as reader:
+        assert held(reader) == wanted
+    report = verify(str(path))
+    assert not report.findings, report.findings
+    with sparklog.open(path, "rw") as writer:
+        ends = {t: {p: end for p, (_, end) in writer.offsets(t).items()} for t in writer.topics()}
+        for topic, by_partition in ends.items():
+            for p, end in by_partition.items():
+                one = pa.table({"key": ["k"], "value": ["more"]})
+                assert writer.append(topic, one, partition=p) == {topic: {p: (end, end + 1)}}
+                rows = wanted[topic, p] + [(end, b"more")]
+                read = writer.read(topic, [p], columns=["offset", "value"]).read_all().to_pylist()
+                assert [(row["offset"], row["value"]) for row in read] == rows
+    report = verify(str(path))
+    assert not report.findings, report.findings
+
+
+def files_of(path: str) -> dict[str, tuple[int, bytes]]:
+    """{name: (inode, contents)} of a partition's log files."""
+    found = {}
+    for name in sorted(os.listdir(path)):
+        if name.endswith((".log", ".index", ".timeindex")):
+            file = os.path.join(path, name)
+            found[name] = os.stat(file).st_ino, Path(file).read_bytes()
+    return found
+
+
+@pytest.mark.parametrize("batch", range(9))
+def test_it_is_the_log_as_of_that_batch(
+    log: Log, clock: ManualClock, tmp_path: Path, batch: int
+) -> None:
+    after = filled(log, clock)
+    before = {p: files_of(path) for p, path in log.topic("t").dirs.items()}
+    made = fork(log.path, tmp_path / "new", writer="q", batch=batch, clock=clock)
+    assert {p: files_of(path) for p, path in log.topic("t").dirs.items()} == before
+    assert made.offsets["t"] == {p: (0, len(after[batch]["t", p])) for p in (0, 1)}
+    assert made.writers == {"q": batch} | ({"other": batch - 1} if batch else {})
+    check(tmp_path / "new", after[batch])
+    assert {p: files_of(path) for p, path in log.topic("t").dirs.items()} == before
+    check(log.path, held(log))
+
+
+def test_closed_segments_are_linked_and_the_last_one_is_its_own(
+    log: Log, clock: ManualClock, tmp_path: Path
+) -> None:
+    filled(log, clock)
+    made = fork(log.path, tmp_path / "new", writer="q", batch=6, clock=clock)
+    assert made.linked_files > 12
+    assert 0 < made.copied_bytes < 2 * 700
+    for p, path in log.topic("t").dirs.items():
+        old, new = files_of(path), files_of(str(tmp_path / "new" / f"t-{p}"))
+        last = max(name for name in new if name.endswith(".log"))
+        for name, (inode, _) in new.items():
+            assert (inode == old[name][0]) == (name[:20] < last[:20]), name
+
+
+def test_a_fork_whose_end_falls_between_two_segments(
+    log: Log, clock: ManualClock, tmp_path: Path
+) -> None:
+    after = filled(log, clock)
+    with log.session.locked():
+        roll(log.session, [("t", 0), ("t", 1)])
+    commit(log, "q", 9)
+    after[9] = held(log)
+    with log.session.locked():
+        roll(log.session, [("t", 0)])
+    commit(log, "q", 10)
+    made = fork(log.path, tmp_path / "new", writer="q", batch=9, clock=clock)
+    check(tmp_path / "new", after[9])
+    old = {inode for inode, _ in files_of(log.topic("t").dirs[0]).values()}
+    new = files_of(str(tmp_path / "new" / "t-0"))
+    newest = [name for name in new if int(name[:20]) == made.offsets["t"][0][1]]
+    assert len(newest) == 3
+    assert not {new[name][0] for name in newest} & old
+
+
+def test_a_replay_is_dropped_and_what_follows_is_new(
+    log: Log, clock: ManualClock, tmp_path: Path
+) -> None:
+    filled(log, clock, 5)
+    fork(log.path, tmp_path / "new", writer="q", batch=3, clock=clock)
+    with sparklog.open(tmp_path / "new", "rw", clock=clock) as new:
+        was = commit(log, "q", 3)
+        assert was.replayed
+        assert commit(new, "q", 3).ends == was.ends
+        assert not commit(new, "q", 4).replayed
+        assert not commit(new, "other", 3).replayed
+        with pytest.raises(BatchConflictError):
+            commit(new, "q", 2)  # the fork's ledger begins with its snapshot
+        assert commit(log, "q", 4).replayed
+        assert new.commits().num_rows == 4
+
+
+def test_its_epoch_is_higher_and_its_topics_have_new_ids(
+    log: Log, clock: ManualClock, tmp_path: Path
+) -> None:
+    filled(log, clock, 4)
+    made = fork(log.path, tmp_path / "new", writer="q", batch=2, clock=clock)
+    assert made.epoch == log.session.state.epoch + 1
+    with sparklog.open(tmp_path / "new", "rw", clock=clock) as new:
+        assert new.topic("t").id != log.topic("t").id
+        assert new.topic("t").config == log.topic("t").config
+        end = new.offsets("t")[0][1]
+        commit(new, "q", 3)
+        assert read_epochs(LOCAL, new.topic("t").dirs[0]) == [(0, 0), (made.epoch, end)]
+        assert new.end_offset_for_epoch("t", 0, 0) == (0, end)
+    again = fork(tmp_path / "new", tmp_path / "third", writer="q", batch=3, clock=clock)
+    assert again.epoch == made.epoch + 1
+    with sparklog.open(tmp_path / "third") as third:
+        entries = read_epochs(LOCAL, third.topic("t").dirs[0])
+        assert entries == [(0, 0), (made.epoch, end)]
+
+
+def test_the_two_go_their_own_ways(log: Log, clock: ManualClock, tmp_path: Path) -> None:
+    """Appends, retention and the end of one log leave the other one alone."""
+    after = filled(log, clock)
+    fork(log.path, tmp_path / "new", writer="q", batch=5, clock=clock)
+    with sparklog.open(tmp_path / "new", "rw", clock=clock) as new:
+        new.alter_topic("t", config={"retention.bytes": 1, "file.delete.delay.ms": 0})
+        for batch in range(6, 9):
+            commit(new, "q", batch)
+        delete_due(new.session, {("t", 0): NO_TERMS}, now_ms=clock(), budget_ms=1000)
+        assert new.offsets("t")[0][0] > 0
+    now = held(log)
+    assert {key: rows[: len(after[8][key])] for key, rows in now.items()} == after[8]
+    log.delete_topic("t")
+    log.close()
+    with sparklog.open(tmp_path / "new") as reader:
+        end = reader.offsets("t")[1][1]
+        assert [offset for offset, _ in held(reader)["t", 1]] == list(range(end))
+    assert verify(str(tmp_path / "new")).ok
+
+
+def test_topics_and_configs_are_those_of_the_time(
+    log: Log, clock: ManualClock, tmp_path: Path
+) -> None:
+    commit(log, "q", 0)
+    log.create_topic("u")
+    commit(log, "q", 1)
+    after = held(log)
+    log.alter_topic("t", partitions=3, config={"retention.ms": "1000"})
+    log.create_topic("v")
+    commit(log, "q", 2)
+    fork(log.path, tmp_path / "zero", writer="q", batch=0, clock=clock)
+    fork(log.path, tmp_path / "one", writer="q", batch=1, clock=clock)
+    with sparklog.open(tmp_path / "zero") as zero, sparklog.open(tmp_path / "one") as one:
+        assert list(zero.topics()) == ["t"]
+        assert list(one.topics()) == ["t", "u"]
+        assert one.topic("t").partitions == 2
+        assert one.topic("t").config.retention_ms == -1
+    check(tmp_path / "one", after)
+    with sparklog.open(tmp_path / "zero", "rw") as zero:
+        assert zero.create_topic("u").partitions == 1
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_topic_that_was_deleted_since_is_gone(
+    log: Log, clock: ManualClock, tmp_path: Path, again: bool
+) -> None:
+    filled(log, clock, 2)
+    log.delete_topic("t")
+    if again:
+        log.create_topic("t", partitions=2)
+    with pytest.raises(InvalidRequestError, match="topic t was deleted since"):
+        fork(log.path, tmp_path / "new", writer="q", batch=1, clock=clock)
+    assert os.listdir(tmp_path) == ["log"]
+
+
+class TestPoints:
+    def test_by_time_and_by_offsets(self, log: Log, clock: ManualClock, tmp_path: Path) -> None:
+        began = clock()
+        after = filled(log, clock, 4)
+        three = fork(log.path, tmp_path / "a", time_ms=began + 3000, clock=clock)
+        assert three.writers == {"q": 2, "other": 2}
+        ends = {"t": {0: len(after[2]["t", 0]) + 1}}
+        two = fork(log.path, tmp_path / "b", offsets=ends, clock=clock)
+        assert two.writers == {"q": 2, "other": 1}
+        assert two.time_ms == began + 3000
+        check(tmp_path / "b", after[2])
+
+    def test_all_sinks_of_a_query(self, log: Log, clock: ManualClock, tmp_path: Path) -> None:
+        for batch in range(3):
+            commit(log, "q/a", batch)
+            commit(log, "q/b", batch)
+            rows = held(log)
+            commit(log, "q2", batch)
+            if batch == 1:
+                after = rows
+        made = fork(log.path, tmp_path / "new", writer="q", batch=1, clock=clock)
+        assert made.writers == {"q/a": 1, "q/b": 1, "q2": 0}
+        check(tmp_path / "new", after)
+
+    def test_sinks_that_never_stood_there_together(
+        self, log: Log, clock: ManualClock, tmp_path: Path
+    ) -> None:
+        commit(log, "q/a", 0)
+        commit(log, "q/a", 1)
+        commit(log, "q/b", 0)
+        with pytest.raises(InvalidRequestError, match=r"q/a had committed batch 1 before"):
+            fork(log.path, tmp_path / "new", writer="q", batch=0, clock=clock)
+
+    def test_a_batch_that_was_taken_back_and_came_again(
+        self, log: Log, clock: ManualClock, tmp_path: Path
+    ) -> None:
+        for batch in range(4):
+            commit(log, "q", batch)
+        log.reset("q", 1)
+        with pytest.raises(InvalidRequestError, match="taken back by a reset"):
+            fork(log.path, tmp_path / "new", writer="q", batch=2, clock=clock)
+        commit(log, "q", 2)
+        after = held(log)
+        commit(log, "q", 3)
+        fork(log.path, tmp_path / "new", writer="q", batch=2, clock=clock)
+        check(tmp_path / "new", after)
+
+    def test_from_any_segment_of_the_ledger(
+        self, log: Log, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(log.session.ledger, "_segment_bytes", 900)
+        monkeypatch.setattr(Ledger.__init__, "__kwdefaults__", {"segment_bytes": 900})
+        after = filled(log, clock)
+        for batch in range(0, 9, 2):
+            fork(log.path, tmp_path / f"{batch}", writer="q", batch=batch, clock=clock)
+            check(tmp_path / f"{batch}", after[batch])
+
+    @pytest.mark.parametrize(
+        ("how", "match"),
+        [
+            ({}, "say where to fork"),
+            ({"writer": "q", "batch": 1, "time_ms": 7}, "say where to fork"),
+            ({"writer": "q"}, "belong together"),
+            ({"time_ms": 7, "batch": 3}, "belong together"),
+            ({"writer": "w", "batch": 1}, "its writers: other, q"),
+            ({"writer": "q", "batch": 77}, "it is at batch 2, the oldest that .* holds is 0"),
+            ({"time_ms": 7}, "was written after 7 ms"),
+            ({"offsets": {"t": {0: -1}}}, "goes beyond"),
+            ({"offsets": {"x": {0: 1}}}, "no such topic"),
+        ],
+    )
+    def test_what_names_no_point(
+        self, log: Log, clock: ManualClock, tmp_path: Path, how: dict[str, Any], match: str
+    ) -> None:
+        filled(log, clock, 3)
+        with pytest.raises(InvalidRequestError, match=match):
+            fork(log.path, tmp_path / "new", clock=clock, **how)
+        assert os.listdir(tmp_path) == ["log"]
+
+
+class TestWhatIsGone:
+    def test_the_log_start_is_that_of_now(
+        self, log: Log, clock: ManualClock, tmp_path: Path
+    ) -> None:
+        after = filled(log, clock)
+        log.delete_records("t", {0: 7, 1: 20})
+        made = fork(log.path, tmp_path / "new", writer="q", batch=4, clock=clock)
+        assert made.offsets["t"] == {0: (7, 23), 1: (20, 23)}
+        wanted = {key: rows[made.offsets["t"][key[1]][0] :] for key, rows in after[4].items()}
+        check(tmp_path / "new", wanted)
+
+    def test_an_end_below_the_log_start(self, log: Log, clock: ManualClock, tmp_path: Path) -> None:
+        filled(log, clock)
+        log.delete_records("t", {1: 24})
+        with pytest.raises(OffsetOutOfRangeError, match="t-1: the records below offset 24") as e:
+            fork(log.path, tmp_path / "new", writer="q", batch=4, clock=clock)
+        assert (e.value.offset, e.value.start, e.value.end) == (23, 24, 45)
+        made = fork(log.path, tmp_path / "new", writer="other", batch=4, clock=clock)
+        assert made.offsets["t"][1] == (24, 25)
+
+    def test_a_partition_of_which_nothing_is_left(
+        self, log: Log, clock: ManualClock, tmp_path: Path
+    ) -> None:
+        after = filled(log, clock)
+        log.delete_records("t", {1: 23})
+        fork(log.path, tmp_path / "new", writer="q", batch=4, clock=clock)
+        check(tmp_path / "new", {**after[4], ("t", 1): []})
+
+
+class TestCompaction:
+    @pytest.fixture
+    def after(self, log: Log, clock: ManualClock) -> dict[int, Rows]:
+        log.alter_topic("t", config={"cleanup.policy": "compact"})
+        after = {}
+        for batch in range(12):
+            clock.advance(1000)
+            commit(log, "q", batch, keys=7)
+            after[batch] = held(log)
+        return after
+
+    def test_a_cleaned_part_below_the_end_is_taken_as_it_is(
+        self, log: Log, clock: ManualClock, tmp_path: Path, after: dict[int, Rows]
+    ) -> None:
+        cleaned = clean_partition(log.session, "t", 0).next_dirty
+        assert cleaned is not None
+        kept = {offset for offset, _ in held(log)["t", 0]}
+        assert len(kept) < 36
+        for batch in range(12):
+            end = 3 * batch + 3
+            if end < cleaned:
+                with pytest.raises(InvalidRequestError, match=r"t-0 was to end .* compacted"):
+                    fork(log.path, tmp_path / "no", writer="q", batch=batch, clock=clock)
+                continue
+            new = tmp_path / str(batch)
+            fork(log.path, new, writer="q", batch=batch, clock=clock)
+            rows = {key: list(rows) for key, rows in after[batch].items()}
+            rows["t", 0] = [row for row in rows["t", 0] if row[0] in kept]
+            check(new, rows)
+            assert read_offsets(LOCAL, str(new), CLEANER) == {("t", 0): cleaned}
+            assert read_offsets(LOCAL, str(new), CLEANED) == {("t", 0): cleaned}
+        assert end >= cleaned
+
+    def test_a_cleaning_that_removed_nothing_there_is_no_hindrance(
+        self, log: Log, clock: ManualClock, tmp_path: Path
+    ) -> None:
+        log.alter_topic("t", config={"cleanup.policy": "compact"})
+        for batch in range(12):
+            commit(log, "q", batch, keys=100)
+            if batch == 2:
+                after = held(log)
+        cleaned = clean_partition(log.session, "t", 0).next_dirty
+        assert cleaned is not None
+        assert cleaned > 9
+        fork(log.path, tmp_path / "new", writer="q", batch=2, clock=clock)
+        check(tmp_path / "new", after)
+        assert read_offsets(LOCAL, str(tmp_path / "new"), CLEANER) == {}
+
+    def test_a_cleaning_that_died_before_its_checkpoint(
+        self, log: Log, clock: ManualClock, tmp_path: Path, after: dict[int, Rows]
+    ) -> None:
+        clean_partition(log.session, "t", 0)
+        os.unlink(os.path.join(log.path, CLEANER))
+        with pytest.raises(InvalidRequestError, match=r"t-0 was to end .* compacted"):
+            fork(log.path, tmp_path / "new", writer="q", batch=1, clock=clock)
+
+    @pytest.mark.parametrize("rolled", [False, True])
+    def test_its_last_records_may_have_been_cleaned_away(
+        self, log: Log, clock: ManualClock, tmp_path: Path, rolled: bool
+    ) -> None:
+        """The end is where it was, though the batches below it end before."""
+        log.alter_topic("t", config={"cleanup.policy": "compact"})
+        commit(log, "q", 0, keys=99)
+        commit(log, "q", 1, keys=99)
+        rows = held(log)
+        if rolled:
+            with log.session.locked():
+                roll(log.session, [("t", 0)])
+        else:
+            commit(log, "q", 2, keys=99)
+        path = Path(log.topic("t").dirs[0]) / "00000000000000000000.log"
+        first, second, *rest = scan(path.read_bytes(), path=str(path)).table
+        data = path.read_bytes()
+        following = data[rest[0]["position"] :] if rest else b""
+        path.write_bytes(data[: first["size"]] + following)
+        whole = scan_segment(
+            LOCAL, str(path.parent), 0, producers=ProducerState(0), interval_bytes=100, gaps=True
+        )
+        write_indexes(LOCAL, str(path.parent), whole)
+        made = fork(log.path, tmp_path / "new", writer="q", batch=1, clock=clock)
+        assert made.offsets["t"] == {0: (0, 6), 1: (0, 6)}
+        rows["t", 0] = rows["t", 0][: second["base_offset"]]
+        check(tmp_path / "new", rows)
+
+
+class TestPlaces:
+    def test_several_log_dirs(self, tmp_path: Path, clock: ManualClock) -> None:
+        path = f"{tmp_path}/a,{tmp_path}/b"
+        with sparklog.open(path, "rw", clock=clock) as log:
+            log.create_topic("t", partitions=4, config=CONFIG)
+            after = filled(log, clock, 5)
+            fork(path, f"{tmp_path}/c,{tmp_path}/d", writer="q", batch=3, clock=clock)
+            fork(path, f"{tmp_path}/one", writer="q", batch=3, clock=clock)
+            with pytest.raises(InvalidRequestError, match="3 directories"):
+                fork(path, f"{tmp_path}/e,{tmp_path}/f,{tmp_path}/g", writer="q", batch=3)
+        check(f"{tmp_path}/c,{tmp_path}/d", after[3])
+        check(f"{tmp_path}/one", after[3])
+        assert sorted(os.listdir(tmp_path)) == ["a", "b", "c", "d", "one"]
+        assert len([n for n in os.listdir(tmp_path / "d") if n.startswith("t-")]) == 2
+        assert not os.path.exists(tmp_path / "d" / WAITING_NAME)
+
+    def test_another_file_system_gets_copies(
+        self, log: Log, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        after = filled(log, clock, 5)
+
+        def link(src: str, dst: str) -> None:
+            raise OSError(18, "Invalid cross-device link")
+
+        monkeypatch.setattr(os, "link", link)
+        made = fork(log.path, tmp_path / "new", writer="q", batch=3, clock=clock)
+        assert made.linked_files == 0
+        assert made.copied_bytes > 1000
+        check(tmp_path / "new", after[3])
+
+    def test_a_place_that_is_taken_or_in_the_way(
+        self, log: Log, clock: ManualClock, tmp_path: Path
+    ) -> None:
+        filled(log, clock, 1)
+        (tmp_path / "there").mkdir()
+        for where, match in {
+            "there": "exists",
+            "log": "lie in one another",
+            "log/in": "lie in one another",
+            ".": "lie in one another",
+            "no/parent": "does not exist",
+        }.items():
+            with pytest.raises(InvalidRequestError, match=match):
+                fork(log.path, tmp_path / where, writer="q", batch=0, clock=clock)
+        with pytest.raises(InvalidRequestError, match="no ledger"):
+            fork(tmp_path / "there", tmp_path / "new", writer="q", batch=0)
+        assert sorted(os.listdir(tmp_path)) == ["log", "there"]
+
+    def test_what_a_crash_left_goes_and_what_is_under_way_stays(
+        self, log: Log, clock: ManualClock, tmp_path: Path
+    ) -> None:
+        filled(log, clock, 1)
+        left = tmp_path / f".new.fork-{'0' * 32}"
+        (left / "t-0").mkdir(parents=True)
+        (left / "t-0" / "00000000000000000000.log").write_bytes(b"x")
+        with LOCAL.open_lock(str(left / LOCK_NAME)) as held_lock:
+            assert held_lock.try_lock(0, 1, exclusive=True)
+            with pytest.raises(LogLockedError, match="another process"):
+                fork(log.path, tmp_path / "new", writer="q", batch=0, clock=clock)
+        fork(log.path, tmp_path / "new", writer="q", batch=0, clock=clock)
+        assert sorted(os.listdir(tmp_path)) == ["log", "new"]
+
+    def test_a_log_that_is_closed_or_was_killed(
+        self, log: Log, clock: ManualClock, tmp_path: Path
+    ) -> None:
+        after = filled(log, clock, 4)
+        log.close()
+        fork(log.path, tmp_path / "closed", writer="q", batch=2, clock=clock)
+        check(tmp_path / "closed", after[2])
+        killed = sparklog.open(log.path, "rw", clock=clock)
+        commit(killed, "q", 4)
+        os.unlink(os.path.join(log.path, LOCK_NAME))
+        fork(log.path, tmp_path / "killed", writer="q", batch=2, clock=clock)
+        check(tmp_path / "killed", after[2])
+        del killed
+
+
+def test_unsynced_commits_are_made_durable_first(tmp_path: Path, clock: ManualClock) -> None:
+    options = {"flush": "none"}
+    with sparklog.open(tmp_path / "log", "rw", clock=clock, options=options) as log:
+        log.create_topic("t", partitions=2, config=CONFIG)
+        after = filled(log, clock, 5)
+        assert log.session.state.unsynced
+        fork(log.path, tmp_path / "new", writer="q", batch=3, clock=clock)
+        with log.session.locked():
+            assert not log.session.state.unsynced
+    check(tmp_path / "new", after[3])
+
+
+def test_idempotent_producers_go_on(log: Log, clock: ManualClock, tmp_path: Path) -> None:
+    """The fork knows of a producer what it had written by then."""
+    one = pa.table({"value": ["x" * 200]})
+    for sequence in range(12):
+        log.append("t", one, partition=0, producer=(7, 0, sequence))
+        commit(log, "q", sequence, count=1)
+    fork(log.path, tmp_path / "new", writer="q", batch=6, clock=clock)
+    with sparklog.open(tmp_path / "new", "rw", clock=clock) as new:
+        with pytest.raises(sparklog.OutOfOrderSequenceError):
+            new.append("t", one, partition=0, producer=(7, 0, 9))
+        assert new.append("t", one, partition=0, producer=(7, 0, 6)) == {"t": {0: (12, 13)}}
+        assert new.append("t", one, partition=0, producer=(7, 0, 7)) == {"t": {0: (14, 15)}}
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
+def test_kafka_loads_it_and_changes_nothing(
+    oracle: Oracle, log: Log, clock: ManualClock, tmp_path: Path, clean: bool
+) -> None:
+    after = filled(log, clock)
+    made: Forked = fork(log.path, tmp_path / "new", writer="q", batch=6, clock=clock)
+    for p in (0, 1):
+        opened = oracle.open(
+            tmp_path / "new" / f"t-{p}", clean=clean, records=True, config=CONFIG, now_ms=clock()
+        )
+        assert (opened.start, opened.end) == made.offsets["t"][p]
+        assert [(r.offset, r.value) for r in opened.records] == after[6]["t", p]
+        assert opened.untouched, (opened.changed, opened.created, opened.removed)
+    check(log.path, held(log))
