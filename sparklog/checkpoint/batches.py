@@ -72,8 +72,8 @@ class Batches:
                     return chain.missing
             for name, text in self.offsets(batch).sources.items():
                 log_offset = log_offset_of(text)
-                if log_offset is not None and name.isdecimal():
-                    missing = missing_entries(self.checkpoint, int(name), log_offset)
+                if log_offset is not None:
+                    missing = missing_entries(self.checkpoint, name, log_offset)
                     if missing is not None:
                         return missing
         except (DataCorruptionError, FileNotFoundError) as error:

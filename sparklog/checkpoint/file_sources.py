@@ -16,14 +16,14 @@ from sparklog.checkpoint.files import Checkpoint
 _ENTRY: Final = re.compile(r"([0-9]+)(\.compact)?")
 
 
-def entries_of(checkpoint: Checkpoint, source: int) -> dict[int, str]:
+def entries_of(checkpoint: Checkpoint, source: str) -> dict[int, str]:
     """{number of the entry: file name}."""
     names = checkpoint.names(f"sources/{source}")
     matches = {name: _ENTRY.fullmatch(name) for name in names}
     return {int(match[1]): name for name, match in matches.items() if match is not None}
 
 
-def missing_entries(checkpoint: Checkpoint, source: int, log_offset: int) -> str | None:
+def missing_entries(checkpoint: Checkpoint, source: str, log_offset: int) -> str | None:
     """Tell what keeps a source from going back to `log_offset`; None if nothing does."""
     entries = entries_of(checkpoint, source)
     at = log_offset
@@ -36,7 +36,7 @@ def missing_entries(checkpoint: Checkpoint, source: int, log_offset: int) -> str
     return f"sources/{source}/{at} is gone, the file source's list of what it has read"
 
 
-def entries_after(checkpoint: Checkpoint, source: int, log_offset: int) -> list[str]:
+def entries_after(checkpoint: Checkpoint, source: str, log_offset: int) -> list[str]:
     """The paths of the entries that a query which goes back to `log_offset` must not see."""
     entries = entries_of(checkpoint, source)
     return [f"sources/{source}/{name}" for n, name in entries.items() if n > log_offset]

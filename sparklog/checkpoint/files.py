@@ -190,6 +190,15 @@ def walk_files(fs: FileSystem, root: str, directory: str = "") -> Iterator[str]:
             yield path
 
 
+def walk_directories(fs: FileSystem, root: str, directory: str = "") -> Iterator[str]:
+    """Yield the relative paths of all directories below `root`, parents first; no log dir."""
+    for name in fs.listdir(os.path.join(root, directory) if directory else root):
+        path = f"{directory}/{name}" if directory else name
+        if path != LOGS and fs.is_dir(os.path.join(root, path)):
+            yield path
+            yield from walk_directories(fs, root, path)
+
+
 def local_path(url: str) -> str | None:
     """Return the local path of a Hadoop path, None if it is on another file system."""
     if match := re.match(r"file:(?://)?(?=/)", url):

@@ -25,6 +25,9 @@ RUNS: Final = "sparklog.runs"
 RESET: Final = "sparklog.reset"
 """File at a checkpoint's root: its log has yet to follow a reset; see reset.py."""
 
+BUILDING: Final = ".sparklog.building"
+"""File at the root of a checkpoint that is being made beside its final name; it is locked."""
+
 FILE_BYTES_MAX: Final = 32 << 20
 """What is larger stays a file."""
 

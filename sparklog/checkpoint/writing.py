@@ -150,6 +150,8 @@ def _append_some(partition: Partition, batches: Iterator[bytearray], segment_byt
         _roll(partition)
     segment = partition.segments[-1]
     at = segment.end
+    if not at:  # whoever made the file may have died before its name was durable
+        partition.fs.sync_dir(partition.directory)
     with partition.fs.open(partition.path(segment), write=True) as file:
         try:
             for batch in batches:

@@ -9,6 +9,7 @@ from typing import Final
 import click
 
 import sparklog
+from sparklog.cli.checkpoint import checkpoint
 from sparklog.cli.output import EXIT_FAILED, EXIT_MISUSED
 from sparklog.cli.serve import serve
 from sparklog.cli.tier import tier
@@ -35,6 +36,7 @@ def app(verbose: int) -> None:
 app.add_command(verify)
 app.add_command(serve)
 app.add_command(tier)
+app.add_command(checkpoint)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
