@@ -13,6 +13,7 @@ from sparklog.cli.checkpoint import checkpoint
 from sparklog.cli.fork import fork
 from sparklog.cli.output import EXIT_FAILED, EXIT_MISUSED
 from sparklog.cli.serve import serve
+from sparklog.cli.spark_conf import spark_conf
 from sparklog.cli.tier import tier
 from sparklog.cli.verify import verify
 from sparklog.errors import InvalidRequestError, SparklogError
@@ -39,6 +40,7 @@ app.add_command(serve)
 app.add_command(tier)
 app.add_command(checkpoint)
 app.add_command(fork)
+app.add_command(spark_conf)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

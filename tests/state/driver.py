@@ -11,10 +11,9 @@ import os
 import sys
 from pathlib import Path
 
+from sparklog.state.session import spark_conf
 from tests.spark.conftest import build_session
 from tests.state.operators import PROVIDERS, run
-
-from sparklog.state.session import spark_conf
 
 
 class Outputs(dict):  # type: ignore[type-arg]

@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import sparklog
+from sparklog.state.session import MANAGER
 from tests.spark.conftest import ROOT, environment
 from tests.state.operators import OPERATORS, Output, run, session, start
-from sparklog.state.session import MANAGER
 
 pytestmark = pytest.mark.spark
 

@@ -160,7 +160,8 @@ def test_damage_in_the_middle(managers: Managers, tmp_path: Path, loose: bool) -
     for n in range(3):
         manager.write(f"offsets/{n}", b"offsets")
     shutil.copytree(manager.root, tmp_path / "copy")
-    at = flip(tmp_path / "copy/sparklog/offsets-0", 8 + manager.segment("offsets-0").stat().st_size // 3)
+    third = manager.segment("offsets-0").stat().st_size // 3
+    at = flip(tmp_path / "copy/sparklog/offsets-0", third + 8)
     said = (tmp_path / "copy/sparklog/sparklog.lock").read_text().splitlines()
     (tmp_path / "copy/sparklog/sparklog.lock").write_text(f"another boot\n{said[1]}\n")
     if loose:
@@ -226,11 +227,10 @@ class Other(Manager):
     """A manager in a JVM of its own."""
 
     def __init__(self, root: Path) -> None:
+        import pyspark
         from py4j.java_gateway import JavaGateway
 
         from sparklog.state.jar import jar
-
-        import pyspark
 
         jars = os.path.join(os.path.dirname(pyspark.__file__), "jars", "*")
         java = os.path.join(os.environ["JAVA_HOME"], "bin", "java")
@@ -307,7 +307,7 @@ def limited(manager: Manager, path: str, content: bytes) -> None:
     pid = int(manager._jvm.java.lang.ProcessHandle.current().pid())
     old = resource.prlimit(pid, resource.RLIMIT_FSIZE, (64 << 10, resource.RLIM_INFINITY))
     try:
-        with pytest.raises(Py4JJavaError, match="wasn't written to .*offsets-0"):
+        with pytest.raises(Py4JJavaError, match=r"wasn't written to .*offsets-0"):
             manager.write(path, content)
     finally:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, old)

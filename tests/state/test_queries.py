@@ -1,4 +1,4 @@
-"""Stateful queries on checkpoints that are logs give what they give on Spark's own, restarts too."""
+"""Stateful queries on checkpoints that are logs give what they give on Spark's own managers."""
 
 from functools import cache
 from pathlib import Path
