@@ -10,6 +10,7 @@ import click
 
 import sparklog
 from sparklog.cli.checkpoint import checkpoint
+from sparklog.cli.fork import fork
 from sparklog.cli.output import EXIT_FAILED, EXIT_MISUSED
 from sparklog.cli.serve import serve
 from sparklog.cli.tier import tier
@@ -37,6 +38,7 @@ app.add_command(verify)
 app.add_command(serve)
 app.add_command(tier)
 app.add_command(checkpoint)
+app.add_command(fork)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -7,7 +7,6 @@ import logging
 import os
 from typing import Final
 
-from sparklog.config import TopicConfig
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.checkpoint import parse_partition_metadata
 from sparklog.fs import FileSystem, read_bytes
@@ -69,8 +68,7 @@ def adopt(session: Session, found: dict[tuple[str, int], int], *, clean: bool) -
         topic_id = _topic_id(fs, path)
         before = state.topics.get(topic)
         same = before if before is not None and before.id == topic_id else None
-        config, bases = (_KEEP, {}) if same is None else (same.config, same.bases)
-        fresh = TopicState(topic_id, dict(config), {}, adopted=True, bases=dict(bases))
+        fresh = _as_of(same, topic_id)
         topics.setdefault(topic, fresh).dirs[partition] = number
         key = topic, partition
         if same is not None and _is_short(session, key, path):
@@ -78,7 +76,7 @@ def adopt(session: Session, found: dict[tuple[str, int], int], *, clean: bool) -
         loaded[key] = load(
             fs,
             path,
-            TopicConfig.parse(config),
+            fresh.parsed(),
             session.clock,
             clean=clean,
             recovery_point=points.get(key, 0),
@@ -88,8 +86,7 @@ def adopt(session: Session, found: dict[tuple[str, int], int], *, clean: bool) -
         )
         _refuse_open_transactions(key, loaded[key])
         if not clean and fresh.parsed().compact:  # its cleaner may have died before its checkpoint
-            end = loaded[key].end
-            raise_offsets(fs, session.directories[number], CLEANED, {key: end})
+            raise_offsets(fs, os.path.dirname(path), CLEANED, {key: loaded[key].end})
     adopted = LogState(
         topics=topics,
         ends={key: report.end for key, report in loaded.items()},
@@ -126,6 +123,12 @@ def adopt(session: Session, found: dict[tuple[str, int], int], *, clean: bool) -
         len(found),
         epoch,
     )
+
+
+def _as_of(same: TopicState | None, topic_id: str) -> TopicState:
+    """A topic as it is taken over, without its partitions; `same`: as the ledger knew it."""
+    config, bases = (_KEEP, {}) if same is None else (same.config, same.bases)
+    return TopicState(topic_id, dict(config), {}, adopted=True, bases=dict(bases))
 
 
 def _is_short(session: Session, key: tuple[str, int], path: str) -> bool:

@@ -39,18 +39,22 @@ class Place:
     def __enter__(self) -> Self:
         for target in self._targets:
             self._sweep(target)
-        for target in self._targets:
-            if self._fs.exists(target):
-                raise InvalidRequestError(f"{target} exists: a fork wants a new directory")
+        self._check_free()
         try:
             for number, directory in enumerate(self.directories):
                 self._fs.mkdir(directory)
                 if not number:
                     self._lock = _locked(self._fs, directory)
+            self._check_free()  # another fork may have been done; now that we hold it, none will
         except BaseException:
             self._discard()
             raise
         return self
+
+    def _check_free(self) -> None:
+        for target in self._targets:
+            if self._fs.exists(target):
+                raise InvalidRequestError(f"{target} exists: a fork wants a new directory")
 
     def number(self, source: int) -> int:
         """The number of the log dir that takes what lies in number `source` of the old log."""

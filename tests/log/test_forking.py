@@ -19,6 +19,7 @@ from sparklog import (
 from sparklog.clock import ManualClock
 from sparklog.format.scan import scan
 from sparklog.fs import LOCAL
+from sparklog.fs.files import LocalFile
 from sparklog.log.checkpoints import CLEANED, CLEANER, read_offsets
 from sparklog.log.cleaning.cleaner import clean_partition
 from sparklog.log.commit import CommitResult, Identity
@@ -529,6 +530,38 @@ class TestPlaces:
         fork(log.path, tmp_path / "killed", writer="q", batch=2, clock=clock)
         check(tmp_path / "killed", after[2])
         del killed
+
+
+def test_ten_gigabytes_take_no_second_and_are_not_read(
+    log: Log, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closed segments of 1 GiB each, sparse behind their records."""
+    after = filled(log, clock)
+    sizes = {}
+    for path in log.topic("t").dirs.values():
+        for file in sorted(Path(path).glob("*.log"))[:5]:
+            sizes[str(file)] = file.stat().st_size
+            os.truncate(file, 1 << 30)
+    counts = [0]
+    pread = LocalFile.pread
+
+    def counted(file: LocalFile, size: int, at: int) -> bytes:
+        data = pread(file, size, at)
+        counts[0] += len(data)
+        return data
+
+    monkeypatch.setattr(LocalFile, "pread", counted)
+    made = fork(log.path, tmp_path / "new", writer="q", batch=8, clock=clock)
+    assert made.linked_bytes > 10 << 30
+    assert made.copied_bytes < 10_000
+    assert counts[0] < 200_000
+    assert made.took_ms < 1000
+    counts[0] = 0
+    sparklog.open(tmp_path / "new", "rw", clock=clock).close()
+    assert counts[0] < 200_000
+    for path, size in sizes.items():
+        os.truncate(path, size)
+    check(tmp_path / "new", after[8])
 
 
 def test_unsynced_commits_are_made_durable_first(tmp_path: Path, clock: ManualClock) -> None:
