@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from sparklog.checkpoint.layout import LOGS, RESET, RUNS, path_of, place_of
+from sparklog.checkpoint.layout import LOGS, RESET, RUNS, path_of
 from sparklog.checkpoint.partition import Entry, Partition, partition_dirs
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem, read_bytes
@@ -151,31 +151,6 @@ class Checkpoint:
     def real(self, path: str) -> str:
         """Return the path that a file has outside of the log dir."""
         return os.path.join(self.path, path)
-
-    def sync(self, path: str) -> None:
-        """Make what a path holds durable, with its name. Raises: FileNotFoundError."""
-        real, _ = self.locate(path)
-        with self.fs.open(real) as file:
-            file.sync()
-        self.fs.sync_dir(os.path.dirname(real))
-
-    def find(self, path: str) -> bool:
-        """Look at one path again, without listing all; tell whether it exists."""
-        name, key = place_of(path)
-        directory = os.path.join(self.logs, name)
-        if name not in self.partitions and self.fs.is_dir(directory):
-            self.partitions[name] = Partition(self.fs, directory)
-        partition = self.partitions.get(name)
-        self._records.pop(path, None)
-        self._files.discard(path)
-        if partition is not None:
-            partition.refresh()
-            entry = partition.entries.get(key)
-            if entry is not None and entry.value_bytes >= 0:
-                self._records[path] = partition, key, entry
-        if self.fs.exists(self.real(path)):
-            self._files.add(path)
-        return self.exists(path)
 
 
 def walk_files(fs: FileSystem, root: str, directory: str = "") -> Iterator[str]:
