@@ -24,6 +24,7 @@ _DIRECTORIES, _RUNNING, _FIRST_PARTITION = 0, 1, 16
 _TEXT_BYTES: Final = 256
 _LOOSE: Final = "flush=loose"
 _TIMEOUT_MS: Final = 30_000
+_STOPPING_MS: Final = 2_000  # the driver looks every 200 ms whether its query still runs
 
 
 class CheckpointLock:
@@ -43,15 +44,20 @@ class CheckpointLock:
         self.close()
 
     def take_running(self, what: str) -> None:
-        """Keep queries from starting, until `close`.
+        """Keep queries from starting, until `close`; waits 2 s for one that has just stopped.
 
         Raises: LogLockedError: one runs, or somebody else resets or converts the checkpoint.
         """
-        if not self._file.try_lock(_RUNNING, 1, exclusive=True) or not self._file.is_current():
+        for _ in attempts(_STOPPING_MS):
+            if self._file.try_lock(_RUNNING, 1, exclusive=True):
+                break
+        else:
             raise LogLockedError(
                 f"{self._file.path}: a query runs with this checkpoint, or it is being reset or "
                 f"converted: stop the query, then {what}; or fork it, which works meanwhile"
             )
+        if not self._file.is_current():
+            raise LogLockedError(f"{self._file.path} was just replaced: try again")
 
     @contextlib.contextmanager
     def directories(self) -> Iterator[None]:
