@@ -104,13 +104,10 @@ def recover(
         limit = live[at + 1] if at + 1 < len(live) else end
         if producers is None:
             producers = load_producers(
-                fs,
-                path,
-                base,
+                fs, path, base,
                 log_start=floor_of(log_start, live),
-                now=clock(),
-                expiration_ms=producer_id_expiration_ms,
-            )
+                now=clock(), expiration_ms=producer_id_expiration_ms,
+            )  # fmt: skip
         if base > first:
             plan.snapshots[base] = format_snapshot(producers.entries())
         plan.scanned.append(

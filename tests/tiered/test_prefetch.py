@@ -79,9 +79,7 @@ def log(
         yield opened
 
 
-def test_over_the_segments_end(
-    log: Log, made: tuple[Path, Watched, list[RemoteSegment]]
-) -> None:
+def test_over_the_segments_end(log: Log, made: tuple[Path, Watched, list[RemoteSegment]]) -> None:
     """The next segment's first block is asked for before the one at hand is used up."""
     _, store, copied = made
     store.ranges.clear()
@@ -100,7 +98,7 @@ def test_over_the_segments_end(
     for segment in copied:
         got = sorted(store.ranges.pop(log_object(segment)))
         assert got[0][0] == 0 and got[-1][1] == segment.size
-        assert all(end == start for (_, end), (start, _) in zip(got, got[1:], strict=False)), got
+        assert all(end == start for (_, end), (start, _) in itertools.pairwise(got)), got
         assert len(got) <= -(-segment.size // RUN_BYTES) + 1, got
         assert all(start % BLOCK_BYTES == 0 for start, _ in got)
         store.ranges.pop(manifest_object(segment), None)
