@@ -23,8 +23,10 @@ LOCK_NAME: Final = "sparklog.lock"
 _DIRECTORIES, _RUNNING, _FIRST_PARTITION = 0, 1, 16
 _TEXT_BYTES: Final = 256
 _LOOSE: Final = "flush=loose"
+RELEASE_MS: Final = 2_000
+"""How long to wait for the lock of a query that was just stopped: its driver looks every 200 ms."""
+
 _TIMEOUT_MS: Final = 30_000
-_STOPPING_MS: Final = 2_000  # the driver looks every 200 ms whether its query still runs
 
 
 class CheckpointLock:
@@ -44,11 +46,11 @@ class CheckpointLock:
         self.close()
 
     def take_running(self, what: str) -> None:
-        """Keep queries from starting, until `close`; waits 2 s for one that has just stopped.
+        """Keep queries from starting, until `close`.
 
         Raises: LogLockedError: one runs, or somebody else resets or converts the checkpoint.
         """
-        for _ in attempts(_STOPPING_MS):
+        for _ in attempts(RELEASE_MS):
             if self._file.try_lock(_RUNNING, 1, exclusive=True):
                 break
         else:
@@ -57,7 +59,9 @@ class CheckpointLock:
                 f"converted: stop the query, then {what}; or fork it, which works meanwhile"
             )
         if not self._file.is_current():
-            raise LogLockedError(f"{self._file.path} was just replaced: try again")
+            raise LogLockedError(
+                f"{self._file.path}: it was reset or converted just now: try again"
+            )
 
     @contextlib.contextmanager
     def directories(self) -> Iterator[None]:
