@@ -51,8 +51,10 @@ __all__ = [
     "TopicReplacedError",
     "UnknownTopicError",
     "UnsupportedVersionError",
+    "enable",
     "open",
     "register",
+    "spark_conf",
 ]
 
 
@@ -104,3 +106,24 @@ def register(spark: "SparkSession") -> None:
     from sparklog.datasource import SparklogDataSource
 
     spark.dataSource.register(SparklogDataSource)
+
+
+def enable(spark: "SparkSession") -> None:
+    """Make `format("sparklog")` known, and keep the checkpoints of new queries as logs.
+
+    For a session that runs; `spark_conf` gives a session that is to be built more than that. See
+    sparklog.state.session.enable for what it sets and raises.
+    """
+    from sparklog.state import session
+
+    session.enable(spark)
+
+
+def spark_conf(conf: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the settings of a session to be built: log-backed checkpoints, quick Python workers.
+
+    `conf` is what the session is to have besides. See sparklog.state.session.spark_conf.
+    """
+    from sparklog.state import session
+
+    return session.spark_conf(conf)

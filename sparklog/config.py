@@ -272,30 +272,41 @@ class LogOptions:
     """
 
     flush: str = option(
-        "flush", "commit", choices=("commit", "none"),
+        "flush",
+        "commit",
+        choices=("commit", "none"),
         doc="commit: data and ledger are fsynced before a commit returns, so it survives a power "
         "cut. none: faster; a power cut may take the last commits, whole ones only.",
     )
     producer_id_expiration_ms: int = option(
-        "producer.id.expiration.ms", 24 * _HOUR_MS, low=1,
+        "producer.id.expiration.ms",
+        24 * _HOUR_MS,
+        low=1,
         doc="Time (ms) after which an idle idempotent producer is forgotten.",
     )
     recovery_threads: int = option(
-        "num.recovery.threads.per.data.dir", 2, low=1,
+        "num.recovery.threads.per.data.dir",
+        2,
+        low=1,
         doc="Threads that recover partitions after an unclean stop.",
     )
     lock_timeout_ms: int = option(
-        "lock.timeout.ms", 60_000,
+        "lock.timeout.ms",
+        60_000,
         doc="Time (ms) to wait for another process's commit before LogLockedError.",
     )
     min_free_bytes: int = option(
-        "log.min.free.bytes", 0, long=True,
+        "log.min.free.bytes",
+        0,
+        long=True,
         doc="Own: bytes that commits leave free on each disk of the log; one that would go below "
         "is refused before it is begun, and the service runs retention at once. 0: only what a "
         "commit itself needs, and 4 MiB, for nobody else's use of the disk is known here.",
     )
     offsets_retention_minutes: int = option(
-        "offsets.retention.minutes", 7 * 24 * 60, low=1,
+        "offsets.retention.minutes",
+        7 * 24 * 60,
+        low=1,
         doc="Time after which a registered reader that commits no more is forgotten, and no longer "
         "holds retention back.",
     )

@@ -9,6 +9,7 @@ from typing import Final
 import click
 
 import sparklog
+from sparklog.cli.checkpoint import checkpoint
 from sparklog.cli.fork import fork
 from sparklog.cli.output import EXIT_FAILED, EXIT_MISUSED
 from sparklog.cli.serve import serve
@@ -36,6 +37,7 @@ def app(verbose: int) -> None:
 app.add_command(verify)
 app.add_command(serve)
 app.add_command(tier)
+app.add_command(checkpoint)
 app.add_command(fork)
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any, Final
 
 import click
@@ -45,8 +46,7 @@ def print_report(report: Verification) -> None:
         f"{report.segments} segments, {size_text(report.bytes)} in {report.took_ms / 1000:.1f} s",
         markup=False,
     )
-    if report.findings:
-        out.print(_table(report))
+    print_findings(report.findings, report.directories)
     for line in report.done:
         out.print(f"done: {line}", markup=False)
     if report.refused is not None:
@@ -55,29 +55,32 @@ def print_report(report: Verification) -> None:
     out.print(f"{verdict}: {counts or 'nothing found'}", style="green" if report.ok else "red")
 
 
-def _table(report: Verification) -> Table:
+def print_findings(findings: Sequence[Finding], directories: Sequence[str]) -> None:
+    """Print findings, a row each; files by their place below the `directories`."""
+    if not findings:
+        return
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("severity", "file", "where", "what", "repair"):
         # The names of segments stay whole as long as there is room.
         table.add_column(name, overflow="fold", no_wrap=name in ("severity", "file"))
-    for finding in report.findings:
+    for finding in findings:
         repair = "done" if finding.repaired else finding.repair or "-"
         table.add_row(
             Text(str(finding.severity), style=_STYLES[finding.severity]),
-            Text(_file(report, finding)),
+            Text(_file(directories, finding)),
             Text(_where(finding)),
             Text(finding.what),
             Text(repair),
         )
-    return table
+    console().print(table)
 
 
-def _file(report: Verification, finding: Finding) -> str:
+def _file(directories: Sequence[str], finding: Finding) -> str:
     """The path below its log dir; of several dirs, the dir's name first."""
-    for directory in report.directories:
+    for directory in directories:
         if finding.file.startswith(directory + os.sep):
             name = os.path.relpath(finding.file, directory)
-            several = len(report.directories) > 1
+            several = len(directories) > 1
             return os.path.join(os.path.basename(directory), name) if several else name
     return finding.file
 

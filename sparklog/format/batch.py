@@ -248,7 +248,7 @@ def encode_empty(header: BatchHeader) -> bytes:
     return bytes(batch)
 
 
-def encode_one(key: bytes | None, value: bytes, *, timestamp: int) -> bytearray:
+def encode_one(key: bytes | None, value: bytes | None, *, timestamp: int) -> bytearray:
     """One record in a batch of its own, with offset 0 and leader epoch 0: what `encode` would give.
 
     Without Arrow, for who writes a record now and then. `timestamp` in ms.

@@ -1,11 +1,20 @@
 """The machine's own file system."""
 
+import ctypes
+import errno
+import functools
 import mmap
 import os
 import resource
+from collections.abc import Callable
+from typing import Final
 
 from sparklog.fs.files import LocalFile, Pool, door
 from sparklog.fs.locks import LocalLockFile
+
+_AT_FDCWD: Final = -100
+_RENAME_EXCHANGE: Final = 2  # linux/fs.h
+_UNKNOWN: Final = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 class LocalMapping:
@@ -91,6 +100,10 @@ class LocalFileSystem:
         with door("rename", src):
             os.rename(src, dst)
 
+    def exchange(self, one: str, other: str) -> bool:
+        with door("exchange", one):
+            return _exchange(one, other)
+
     def link(self, src: str, dst: str) -> None:
         with door("link", src):
             os.link(src, dst)
@@ -125,3 +138,24 @@ class LocalFileSystem:
                 if real.startswith(mount) and len(mount) >= len(best):
                     best, kind = mount, right.split()[0]
         return kind
+
+
+@functools.cache
+def _renameat2() -> Callable[..., int] | None:
+    """The C library's function, which Python lacks. Source: renameat2(2), glibc 2.28, musl 1.1."""
+    found: Callable[..., int] | None
+    found = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    return found
+
+
+def _exchange(one: str, other: str) -> bool:
+    call = _renameat2()
+    if call is None:
+        return False
+    names = os.fsencode(one), os.fsencode(other)
+    if call(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _UNKNOWN:
+        return False
+    raise OSError(number, os.strerror(number), one, None, other)

@@ -1,8 +1,8 @@
 """What the engine asks of a file system, and two helpers for small files.
 
 - `pwrite` writes all bytes or raises; nothing is durable before `File.sync`.
-- A name made or removed by `open(create)`, `rename`, `link` or `unlink` is durable only after
-  `sync_dir` of its directory. `rename` over an existing name is atomic.
+- A name made or removed by `open(create)`, `rename`, `exchange`, `link` or `unlink` is durable
+  only after `sync_dir` of its directory. `rename` over an existing name is atomic.
 - FileNotFoundError and FileExistsError pass through, for they steer control flow; every other
   OSError becomes StorageUnavailableError with the path and the operation.
 """
@@ -114,6 +114,9 @@ class FileSystem(Protocol):
     def unlink(self, path: str) -> None: ...
 
     def rename(self, src: str, dst: str) -> None: ...
+
+    def exchange(self, one: str, other: str) -> bool:
+        """Let two names change places in one step; False where the file system can't."""
 
     def link(self, src: str, dst: str) -> None:
         """Give a file a second name (hard link)."""

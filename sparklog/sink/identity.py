@@ -2,18 +2,21 @@
 
 The number alone doesn't tell a replay: Spark never syncs its checkpoint, so after a power cut, or
 with a copied or deleted checkpoint, the same number may come with other rows. The fingerprint is
-the SHA-256 of the checkpoint's `offsets/N`, which Spark writes before the batch runs: equal on a
-replay, different when the batch was planned anew. Source: PROTOCOL, "Identity", C1.
+the SHA-256 of the checkpoint's `offsets/N`, a file or a record, which Spark writes before the
+batch runs: equal on a replay, different when the batch was planned anew. Source: PROTOCOL,
+"Identity", C1.
 """
 
 import hashlib
 import json
-import os
-import re
 from dataclasses import dataclass
+from typing import Final
 
+from sparklog.checkpoint.files import local_path
+from sparklog.checkpoint.lookup import Lookup
+from sparklog.checkpoint.pending import complete
 from sparklog.errors import InvalidRequestError
-from sparklog.fs import LOCAL, FileSystem, read_bytes
+from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.commit import Identity
 from sparklog.sink.options import SinkOptions
 from sparklog.sink.query import Query
@@ -22,6 +25,8 @@ _CONNECT = (
     "foreachBatch can't see its query here (Spark Connect, or no query at all): give the options "
     "writerId (any name that is this query's alone) and checkpointLocation (the query's own)"
 )
+_LOOKUPS_MAX: Final = 64
+_lookups: dict[str, Lookup] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,33 +88,31 @@ def _planned(who: str, name: str, batch: int, offsets: bytes) -> Planned:
 
 
 def _local(checkpoint: str, batch: int, fs: FileSystem) -> bytes | None:
-    """Read `offsets/<batch>` and make it durable, with its name; None if it isn't a local file."""
-    root = _local_path(checkpoint)
+    """Read `offsets/<batch>` and make it durable, with its name; None if it isn't a local file.
+
+    A reset of this checkpoint that was cut off before the log followed is completed first.
+    """
+    root = local_path(checkpoint)
     if root is None:
         return None
-    path = os.path.join(root, "offsets", str(batch))
-    try:
-        with fs.open(path) as file:
-            file.sync()
-        fs.sync_dir(os.path.dirname(path))
-        return read_bytes(fs, path)
-    except FileNotFoundError:
-        return None
+    complete(root, fs=fs)
+    return _lookup(root, fs).read(f"offsets/{batch}", durable=True)
 
 
 def _query_id(checkpoint: str, fs: FileSystem) -> str | None:
-    root = _local_path(checkpoint)
-    if root is None:
-        return None
+    root = local_path(checkpoint)
+    data = None if root is None else _lookup(root, fs).read("metadata")
     try:
-        document = json.loads(read_bytes(fs, os.path.join(root, "metadata")))
-    except (FileNotFoundError, ValueError):
+        return None if data is None else str(json.loads(data)["id"])
+    except (ValueError, KeyError):
         return None
-    return str(document["id"])
 
 
-def _local_path(url: str) -> str | None:
-    """Return the local path of a Hadoop path, None if it is on another file system."""
-    if match := re.match(r"file:(?://)?(?=/)", url):
-        return url[match.end() :]
-    return None if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", url) else os.path.abspath(url)
+def _lookup(root: str, fs: FileSystem) -> Lookup:
+    """The checkpoint's lookup: a query asks it for every micro-batch."""
+    found = _lookups.get(root) if fs is LOCAL else Lookup(root, fs)
+    if found is None:
+        if len(_lookups) >= _LOOKUPS_MAX:
+            _lookups.clear()
+        found = _lookups[root] = Lookup(root, fs)
+    return found

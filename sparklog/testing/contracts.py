@@ -146,6 +146,16 @@ class FileSystemContract:
         fs.rename(f"{root}/d", f"{root}/e")
         assert fs.listdir(f"{root}/e") == ["x"]
 
+    def test_two_names_change_places(self, fs: FileSystem, root: str) -> None:
+        for name in "ab":
+            fs.mkdir(f"{root}/{name}")
+            fs.open(f"{root}/{name}/in-{name}", create=True).close()
+        assert fs.exchange(f"{root}/a", f"{root}/b")
+        assert fs.listdir(f"{root}/a") == ["in-b"]
+        assert fs.listdir(f"{root}/b") == ["in-a"]
+        with pytest.raises(FileNotFoundError):
+            fs.exchange(f"{root}/a", f"{root}/c")
+
     def test_hard_links_share_their_bytes(self, fs: FileSystem, root: str) -> None:
         with fs.open(f"{root}/a", create=True) as file:
             fs.link(f"{root}/a", f"{root}/b")

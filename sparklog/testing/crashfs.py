@@ -268,6 +268,19 @@ class CrashFS:
         if isinstance(old, DirNode) and old.entries:
             raise refuse(errno.ENOTEMPTY, "rename", src)
 
+    def exchange(self, one: str, other: str) -> bool:
+        with self.mutex:
+            parent, name = self._parent(one, "exchange")
+            target, new_name = self._parent(other, "exchange")
+            node, old = self._existing(one), self._existing(other)
+            if not self.disk.exchanges:
+                return False
+            self._count("exchange", "exchange", one, other)
+            came = target.change(new_name, node)
+            came.needs = parent.change(name, old, needs=came)  # both or none
+            self.disk.places.clear()
+            return True
+
     def link(self, src: str, dst: str) -> None:
         with self.mutex:
             node = self.file_node(src, "link")

@@ -9,7 +9,8 @@ too, with the changes in between. A power cut keeps what was synced and, of the 
   operations, whatever became of the data; where data are missing the file reads zeros;
 - a truncate that was lost may still have zeroed the rest of its sector;
 - each name holds what some prefix of its own changes left there. A rename is atomic in that a
-  file is never lost by it: the old name goes only if the new one came.
+  file is never lost by it: the old name goes only if the new one came. Of an exchange both
+  names change or none.
 
 Real journalling file systems order more than that, so what survives here survives there.
 A failed fdatasync leaves its writes in limbo: visible, marked clean, never written by a later
@@ -174,11 +175,12 @@ class DirNode:
         if last not in self.ops:
             return
         settled = [op for op in self.ops[: self.ops.index(last) + 1] if op.name == last.name]
+        for op in settled:  # first of all: the halves of an exchange need each other
+            self.ops.remove(op)
         for op in settled:
             if op.needs is not None:
                 op.needs.directory._settle_to(op.needs)
             _apply_name(self.durable, op)
-            self.ops.remove(op)
 
 
 Node = FileNode | DirNode
@@ -203,6 +205,7 @@ class Disk:
         self.places: dict[str, DirNode] = {}  # paths of directories, as they were found last
         self.free_bytes = 1 << 40
         self.kind = "ext4"
+        self.exchanges = True  # whether two names can change places
 
     @property
     def boot_id(self) -> str:
@@ -287,6 +290,7 @@ class Disk:
         other = Disk(self.clock, boot=boot)
         other.dev, other.next_ino = self.dev, self.next_ino
         other.free_bytes, other.kind = self.free_bytes, self.kind
+        other.exchanges = self.exchanges
         return other
 
     def _kept_names(self, rng: random.Random, mode: Mode, keep: float) -> set[NameOp]:

@@ -27,7 +27,15 @@ class Fault(Enum):
 GROWING: Final = frozenset({"create", "pwrite", "mkdir", "link"})
 """Operations that a full disk refuses (a rename is done in place)."""
 
-MUTATING: Final = GROWING | {"truncate", "sync", "rmdir", "unlink", "rename", "sync_dir"}
+MUTATING: Final = GROWING | {
+    "truncate",
+    "sync",
+    "rmdir",
+    "unlink",
+    "rename",
+    "exchange",
+    "sync_dir",
+}
 """Operations that are counted: before and after each of them the disk may differ."""
 
 

@@ -36,6 +36,9 @@ class ReadOnlyFileSystem:
     def rename(self, src: str, dst: str) -> None:
         refuse(src)
 
+    def exchange(self, one: str, other: str) -> bool:
+        refuse(one)
+
     def link(self, src: str, dst: str) -> None:
         refuse(src)
 

@@ -6,7 +6,7 @@ What begins with a dash, and its values, goes to the benchmarks: `BENCH_ARGS="sp
 import importlib
 import sys
 
-NAMES = ("codec", "engine", "batch", "clean", "service", "store", "tier", "spark")
+NAMES = ("codec", "engine", "batch", "clean", "service", "store", "tier", "spark", "state")
 
 given = sys.argv[1:]
 options = next((n for n, word in enumerate(given) if word.startswith("-")), len(given))

@@ -10,6 +10,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from sparklog.state.jar import jar
+
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a JVM that lives for a minute
 ROOT = Path(__file__).parents[2]
 
@@ -44,6 +46,7 @@ def build_session(master: str = "local[2]", **conf: str) -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.python.filterPushdown.enabled", "true")
         .config("spark.sql.streaming.stopTimeout", "30s")
+        .config("spark.jars", jar())  # the checkpoint manager; a test that wants it sets its class
     )
     for key, value in conf.items():
         builder = builder.config(key, value)

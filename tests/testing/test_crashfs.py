@@ -341,3 +341,30 @@ def test_the_bounds_hold_for_random_histories(seed: int) -> None:
             assert read_bytes(after, f"/{name}") in seen[f"/{name}"]
         again = fs.kill_clone().crash_clone(random.Random(step), "all")
         assert read_bytes(again, path) == data
+
+
+def test_an_exchange_survives_whole_or_not_at_all(fs: CrashFS) -> None:
+    for name in "ab":
+        durable(fs, f"/d/{name}", name.encode())
+    fs.exchange("/d/a", "/d/b")
+
+    def look(after: CrashFS) -> tuple[bytes | None, ...]:
+        return content("/d/a")(after), content("/d/b")(after)  # type: ignore[return-value]
+
+    assert outcomes(fs, look) == {(b"a", b"b"), (b"b", b"a")}
+    fs.sync_dir("/d")
+    assert outcomes(fs, look) == {(b"b", b"a")}
+
+
+def test_an_exchange_between_directories(fs: CrashFS) -> None:
+    fs.mkdir("/e")
+    fs.sync_dir("/")
+    durable(fs, "/d/a", b"a")
+    put(fs, "/e/b", b"b", sync=True)
+    fs.sync_dir("/e")
+    fs.exchange("/d/a", "/e/b")
+    after = fs.kill_clone()
+    for machine in (fs, after):
+        machine.sync_dir("/e")
+        cut = machine.crash_clone(mode="strict")
+        assert (content("/d/a")(cut), content("/e/b")(cut)) == (b"b", b"a")

@@ -88,7 +88,7 @@ class Finding:
         return {**fields, "severity": str(self.severity), "repair": self.repair}
 
 
-_SCHEMA: Final = pa.schema(
+FINDINGS_SCHEMA: Final = pa.schema(
     [
         ("severity", pa.string()),
         ("topic", pa.string()),
@@ -146,7 +146,7 @@ class Verification:
 
     def to_table(self) -> pa.Table:
         """Return the findings, a row each."""
-        return pa.Table.from_pylist([f.to_dict() for f in self.findings], schema=_SCHEMA)
+        return pa.Table.from_pylist([f.to_dict() for f in self.findings], schema=FINDINGS_SCHEMA)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the whole report as JSON takes it."""

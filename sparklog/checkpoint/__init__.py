@@ -1,0 +1,39 @@
+"""A streaming query's checkpoint as data: what is in it, is it whole, back to a batch of it.
+
+    from sparklog import checkpoint
+    checkpoint.history("/data/checkpoint").table()                 # a row for each batch
+    checkpoint.fork("/data/checkpoint", "/data/try", to=120)       # a query that goes on from there
+    checkpoint.reset("/data/checkpoint", to=120, log="/data/log")  # the same, in place
+
+For checkpoints of Spark's own manager (files) and of sparklog's (records of a log dir). Without
+Spark: nothing here starts it.
+
+layout      which record is which file            partition   records read, writing: appended
+files       both kinds as one                     locking     who writes, and whether a query runs
+offsets, commits, stores, state_files, file_sources, checksums     what Spark writes
+batches     which batch can be gone back to       history, verify
+selection, cut, building, place, pending, running                  of fork and reset
+convert     import_ and export
+"""
+
+from sparklog.checkpoint.convert import Converted, export, import_
+from sparklog.checkpoint.fork import Forked, fork
+from sparklog.checkpoint.history import BatchRow, History, history
+from sparklog.checkpoint.report import CheckpointReport
+from sparklog.checkpoint.reset import Reset, reset
+from sparklog.checkpoint.verify import verify
+
+__all__ = [
+    "BatchRow",
+    "CheckpointReport",
+    "Converted",
+    "Forked",
+    "History",
+    "Reset",
+    "export",
+    "fork",
+    "history",
+    "import_",
+    "reset",
+    "verify",
+]

@@ -1,0 +1,175 @@
+"""`import_`: an ordinary checkpoint's files become records, in place; `export`: back.
+
+Neither changes, at any moment, what the checkpoint holds: a live record wins over a file, so
+records are written and synced before the files go; on the way back files are written and synced
+before the log dir goes, in one rename. A crash leaves some of both kinds, which is a checkpoint,
+too; the same call again does the rest.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sparklog.checkpoint.batches import Batches
+from sparklog.checkpoint.checksums import hadoop_name
+from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.layout import FILE_BYTES_MAX, place_of, stays_file
+from sparklog.checkpoint.locking import CheckpointLock
+from sparklog.checkpoint.partition import Partition
+from sparklog.checkpoint.pending import complete
+from sparklog.checkpoint.place import retire
+from sparklog.checkpoint.running import check_quiet, stopped
+from sparklog.checkpoint.writing import Output, Record, append, create
+from sparklog.clock import Clock, system_clock
+from sparklog.fs import LOCAL, FileSystem, read_bytes
+
+Path = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Converted:
+    """What was done: how many files became records, or records files; and their bytes."""
+
+    path: str
+    files: int
+    bytes: int
+    partitions: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON takes them."""
+        return asdict(self)
+
+
+def import_(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) -> Converted:
+    """Take the files of the checkpoint at `path` over into its log dir, made if it isn't there.
+
+    RocksDB's zips, what lies under SSTs and logs, and files over 32 MiB stay as they are. The
+    query must be stopped; it goes on with sparklog's checkpoint manager only (`export` is the way
+    back). Hadoop's checksum files of what is taken over go.
+
+    Raises: InvalidRequestError: no checkpoint is there; LogLockedError: the query runs;
+        DataCorruptionError; StorageUnavailableError. Call it again then: nothing is lost.
+    Cost: reads and writes every file once, in memory a partition at a time.
+    """
+    checkpoint = Checkpoint.open(path, fs)
+    complete(checkpoint.path, fs=fs, clock=clock)
+    with contextlib.ExitStack() as stack:
+        if not fs.is_dir(checkpoint.logs):
+            check_quiet(Batches(checkpoint), clock())
+            fs.mkdir(checkpoint.logs)
+        lock = stack.enter_context(CheckpointLock(fs, checkpoint.logs, create=True))
+        fs.sync_dir(checkpoint.logs)
+        fs.sync_dir(checkpoint.path)
+        lock.take_running("import it")
+        checkpoint.refresh()
+        by_partition: dict[str, list[str]] = {}
+        for file in checkpoint.paths():
+            real = checkpoint.real(file)
+            is_file = file in checkpoint.files() and not stays_file(file)
+            if is_file and fs.size(real) <= FILE_BYTES_MAX:
+                by_partition.setdefault(place_of(file).partition, []).append(file)
+        size = 0
+        for name, files in by_partition.items():
+            size += _take_over(checkpoint, lock, name, files)
+        _remove(checkpoint, [file for files in by_partition.values() for file in files])
+    return Converted(
+        path=checkpoint.path,
+        files=sum(map(len, by_partition.values())),
+        bytes=size,
+        partitions=len(by_partition),
+    )
+
+
+def _take_over(checkpoint: Checkpoint, lock: CheckpointLock, name: str, files: list[str]) -> int:
+    """Write files of one partition as records, durably, in the order of their age."""
+    fs, directory = checkpoint.fs, os.path.join(checkpoint.logs, name)
+    with lock.directories():
+        create(fs, directory)
+    size = 0
+    with lock.partition(name):
+        partition = Partition(fs, directory)
+        known = {key for key, _ in partition.live()}  # the record is newer: the file goes as it is
+        new = [file for file in files if place_of(file).key not in known]
+        new.sort(key=lambda file: (fs.mtime_ms(checkpoint.real(file)), file))
+
+        def records() -> Iterator[Record]:
+            nonlocal size
+            for file in new:
+                real = checkpoint.real(file)
+                data = read_bytes(fs, real)
+                size += len(data)
+                yield Record(place_of(file).key, data, fs.mtime_ms(real))
+
+        append(partition, records())
+        # Those that a call before this one wrote are no less to be durable.
+        for segment in partition.segments:
+            with fs.open(partition.path(segment)) as log:
+                log.sync()
+        fs.sync_dir(directory)
+    return size
+
+
+def _remove(checkpoint: Checkpoint, files: list[str]) -> None:
+    """Remove files that are records, and Hadoop's checksums of them first."""
+    fs, names = checkpoint.fs, checkpoint.files()
+    for file in files:
+        for path in (hadoop_name(file), file):
+            if path in names:
+                fs.unlink(checkpoint.real(path))
+    for directory in sorted({os.path.dirname(checkpoint.real(file)) for file in files}):
+        fs.sync_dir(directory)
+
+
+def export(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) -> Converted:
+    """Write the records of the checkpoint at `path` back as files, and remove its log dir.
+
+    Spark's own checkpoint manager then goes on with it. The query must be stopped.
+
+    Raises: InvalidRequestError: no checkpoint is there; LogLockedError: the query runs;
+        DataCorruptionError: a record is damaged; StorageUnavailableError. Call it again then.
+    Cost: reads and writes, with a sync, every live record once.
+    """
+    checkpoint = Checkpoint.open(path, fs)
+    complete(checkpoint.path, fs=fs, clock=clock)
+    files = size = 0
+    if not checkpoint.is_log_backed:
+        return Converted(path=checkpoint.path, files=0, bytes=0, partitions=0)
+    with stopped(checkpoint, "export it"):
+        checkpoint = Checkpoint.open(path, fs)
+        records = [file for file in checkpoint.paths() if checkpoint.stat(file).is_record]
+        for file in records:
+            size += _write_back(checkpoint, file)
+        for directory in sorted({os.path.dirname(checkpoint.real(file)) for file in records}):
+            fs.sync_dir(directory)
+        files, partitions = len(records), len(checkpoint.partitions)
+        retire(fs, checkpoint.path, checkpoint.logs)
+    return Converted(path=checkpoint.path, files=files, bytes=size, partitions=partitions)
+
+
+def _write_back(checkpoint: Checkpoint, file: str) -> int:
+    """Write a record as the file that it stands for; its name isn't durable yet."""
+    fs, real = checkpoint.fs, checkpoint.real(file)
+    data, stat = checkpoint.read(file), checkpoint.stat(file)
+    _make_directories(fs, checkpoint.path, os.path.dirname(file))
+    stale = hadoop_name(file)
+    if stale in checkpoint.files():
+        fs.unlink(checkpoint.real(stale))
+    directory, name = os.path.split(real)
+    hidden = os.path.join(directory, f".{name}.tmp")
+    output = Output(fs, hidden)
+    output.write(data)
+    output.close()
+    fs.set_mtime_ms(hidden, stat.mtime_ms)
+    fs.rename(hidden, real)
+    return len(data)
+
+
+def _make_directories(fs: FileSystem, root: str, directory: str) -> None:
+    made = root
+    for name in filter(None, directory.split("/")):
+        parent, made = made, os.path.join(made, name)
+        if not fs.is_dir(made):
+            fs.mkdir(made)
+            fs.sync_dir(parent)

@@ -1,0 +1,185 @@
+"""A checkpoint's files, whichever way it keeps them: as files, as records of its log dir, or both.
+
+A path exists if it has a live record or, without one, a file: so a checkpoint that Spark's own
+manager made is continued as it is. A live record wins.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.checkpoint.layout import LOGS, RESET, RUNS, path_of
+from sparklog.checkpoint.partition import Entry, Partition, partition_dirs
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.fs import LOCAL, FileSystem, read_bytes
+
+_OURS: Final = frozenset({RUNS, RESET})
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """Of a path: size in bytes, time of the last change in ms, whether it is a record."""
+
+    size: int
+    mtime_ms: int
+    is_record: bool
+
+
+class Checkpoint:
+    """One view of a checkpoint's files, as it was when it was opened or last refreshed.
+
+    Paths are relative to the checkpoint, with "/". Takes no lock and changes nothing.
+    """
+
+    def __init__(self, path: str, fs: FileSystem = LOCAL) -> None:
+        self.path, self.fs = path, fs
+        self.logs = os.path.join(path, LOGS)
+        self.partitions: dict[str, Partition] = {}
+        self.damage: dict[str, DataCorruptionError] = {}
+        self._records: dict[str, tuple[Partition, str, Entry]] = {}
+        self._files: set[str] = set()
+        self.refresh()
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], fs: FileSystem = LOCAL) -> "Checkpoint":
+        """Open the checkpoint at a local path or file: URL. Cost: lists it, reads its log dir.
+
+        Raises: InvalidRequestError: no checkpoint is there; DataCorruptionError: its log dir is
+            damaged (file and position).
+        """
+        found = cls.inspect(path, fs)
+        for damage in found.damage.values():
+            raise damage
+        return found
+
+    @classmethod
+    def inspect(cls, path: str | os.PathLike[str], fs: FileSystem = LOCAL) -> "Checkpoint":
+        """As `open`, but damaged partitions are left out and told by `damage`."""
+        local = local_path(os.fspath(path))
+        if local is None:
+            raise InvalidRequestError(f"{path}: want a checkpoint on this machine's own disk")
+        if not any(fs.exists(os.path.join(local, name)) for name in ("metadata", "offsets", LOGS)):
+            raise InvalidRequestError(
+                f"{local} is no checkpoint of a streaming query: give what the query has as "
+                "checkpointLocation"
+            )
+        return cls(local, fs)
+
+    @property
+    def is_log_backed(self) -> bool:
+        """Whether there is a log dir."""
+        return self.fs.is_dir(self.logs)
+
+    def refresh(self) -> None:
+        """Take in what was written since; damage raises only if it is new."""
+        self._files = set(walk_files(self.fs, self.path))
+        self.damage = {}
+        for name in partition_dirs(self.fs, self.logs):
+            try:
+                if name in self.partitions:
+                    self.partitions[name].refresh()
+                else:
+                    self.partitions[name] = Partition(self.fs, os.path.join(self.logs, name))
+                path_of(name, "")
+            except DataCorruptionError as error:
+                self.damage[name] = error
+                self.partitions.pop(name, None)
+            except InvalidRequestError as error:
+                directory = os.path.join(self.logs, name)
+                self.damage[name] = DataCorruptionError(str(error), path=directory)
+                self.partitions.pop(name, None)
+        self._records = {
+            path_of(name, key): (partition, key, entry)
+            for name, partition in self.partitions.items()
+            for key, entry in partition.live()
+        }
+
+    def paths(self, directory: str = "") -> list[str]:
+        """Return the files below a directory, at any depth, sorted; not hidden ones."""
+        prefix = f"{directory}/" if directory else ""
+        found = {path for path in self._files if not _is_hidden(path)} | self._records.keys()
+        return sorted(path for path in found if path.startswith(prefix) and path not in _OURS)
+
+    def names(self, directory: str) -> list[str]:
+        """Return the names of the files in a directory itself."""
+        skip = len(directory) + 1
+        return [path[skip:] for path in self.paths(directory) if "/" not in path[skip:]]
+
+    def files(self) -> set[str]:
+        """Return what lies there as files, hidden ones too, log dir left out."""
+        return set(self._files)
+
+    def exists(self, path: str) -> bool:
+        """Tell whether there is such a file."""
+        return path in self._records or path in self._files
+
+    def stat(self, path: str) -> Stat:
+        """Raises: FileNotFoundError."""
+        if path in self._records:
+            _, _, entry = self._records[path]
+            return Stat(entry.value_bytes, entry.timestamp, is_record=True)
+        real = self.real(path)
+        return Stat(self.fs.size(real), self.fs.mtime_ms(real), is_record=False)
+
+    def read(self, path: str) -> bytes:
+        """Return a file's content. Raises: FileNotFoundError; DataCorruptionError."""
+        if path in self._records:
+            partition, key, _ = self._records[path]
+            data = partition.read(key)
+            if data is not None:
+                return data
+        return read_bytes(self.fs, self.real(path))
+
+    def locate(self, path: str) -> tuple[str, int | None]:
+        """Return where a path's bytes are: a file, and the record's position in it (or None)."""
+        if path not in self._records:
+            return self.real(path), None
+        partition, _, entry = self._records[path]
+        segment = next(s for s in partition.segments if s.base == entry.base)
+        return partition.path(segment), entry.position
+
+    def value_at(self, path: str) -> tuple[str, int]:
+        """Return the file that holds a path's bytes, and the position of the first of them."""
+        where, position = self.locate(path)
+        if position is None:
+            return where, 0
+        entry = self._records[path][2]
+        return where, position + entry.size - 1 - entry.value_bytes  # behind it: no headers
+
+    def real(self, path: str) -> str:
+        """Return the path that a file has outside of the log dir."""
+        return os.path.join(self.path, path)
+
+
+def walk_files(fs: FileSystem, root: str, directory: str = "") -> Iterator[str]:
+    """Yield the relative paths of all files below `root`, the log dir left out."""
+    for name in fs.listdir(os.path.join(root, directory) if directory else root):
+        path = f"{directory}/{name}" if directory else name
+        if path == LOGS:
+            continue
+        if fs.is_dir(os.path.join(root, path)):
+            yield from walk_files(fs, root, path)
+        else:
+            yield path
+
+
+def walk_directories(fs: FileSystem, root: str, directory: str = "") -> Iterator[str]:
+    """Yield the relative paths of all directories below `root`, parents first; no log dir."""
+    for name in fs.listdir(os.path.join(root, directory) if directory else root):
+        path = f"{directory}/{name}" if directory else name
+        if path != LOGS and fs.is_dir(os.path.join(root, path)):
+            yield path
+            yield from walk_directories(fs, root, path)
+
+
+def local_path(url: str) -> str | None:
+    """Return the local path of a Hadoop path, None if it is on another file system."""
+    if match := re.match(r"file:(?://)?(?=/)", url):
+        return url[match.end() :]
+    return None if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", url) else os.path.abspath(url)
+
+
+def _is_hidden(path: str) -> bool:
+    return path.rpartition("/")[2].startswith(".")

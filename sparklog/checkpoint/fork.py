@@ -1,0 +1,128 @@
+"""`fork`: a new checkpoint whose query continues behind a batch of an old one."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sparklog.checkpoint.batches import Batches
+from sparklog.checkpoint.building import build
+from sparklog.checkpoint.cut import plan_cut
+from sparklog.checkpoint.files import Checkpoint, local_path
+from sparklog.checkpoint.history import query_id
+from sparklog.checkpoint.pending import check_log, complete
+from sparklog.checkpoint.place import Place
+from sparklog.checkpoint.selection import Target, check_sources, select
+from sparklog.clock import Clock, stopwatch, system_clock
+from sparklog.errors import InvalidRequestError, LogLockedError
+from sparklog.fs import LOCAL, FileSystem
+from sparklog.log.forking import fork as fork_log
+
+Path = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forked:
+    """A fork that was made. `log`: the path of the forked log, None without one."""
+
+    path: str
+    new_path: str
+    batch: int
+    log: str | None
+    linked_files: int
+    linked_bytes: int
+    copied_bytes: int
+    took_ms: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON takes them."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        log = "" if self.log is None else f", its log in {self.log}"
+        return (
+            f"{self.new_path} continues behind batch {self.batch} of {self.path}{log}: "
+            f"{self.linked_files} files linked, {self.copied_bytes} bytes copied, {self.took_ms} ms"
+        )
+
+
+def fork(
+    path: Path,
+    new_path: Path,
+    *,
+    to: Target,
+    log: Path | None = None,
+    new_log: Path | None = None,
+    writer: str | None = None,
+    sources: Mapping[str, str] | None = None,
+    fs: FileSystem = LOCAL,
+    clock: Clock = system_clock,
+) -> Forked:
+    """Make a checkpoint at `new_path`; a query started with it computes batch N + 1 and on anew.
+
+    The original stays as it is, and its query may run meanwhile. The new one has the same query
+    id (as a copy would), so that sinks know the batches; within one Spark application only one
+    of the two queries can be active.
+
+    Args:
+        to: the batch N, or what tells it: a datetime (the last batch planned by then), or
+            {"offsets": {"topic": {"0": 123}}} (the last one that reads past none of them).
+        log, new_log: the sink's log, to be forked to the same batch, under a higher leader epoch.
+        writer: by which the log knows the query; by default the query's id, for all its sinks.
+        sources: {source: path}: logs that the query reads; a batch that their retention has
+            passed is refused. A source is named as in the offsets: by its number, if not a name.
+    Raises: InvalidRequestError: the batch can't be gone back to (the earliest that can is named),
+        or `new_path` exists; DataCorruptionError; LogLockedError; StorageUnavailableError.
+        Nothing is left then, but a forked log where the checkpoint failed after it.
+    Cost: files are linked, where links work; the last segment of each partition is copied.
+    """
+    watch = stopwatch()
+    if (log is None) != (new_log is None):
+        raise InvalidRequestError("give both log and new_log, or none of them")
+    target = local_path(os.fspath(new_path))
+    if target is None:
+        raise InvalidRequestError(f"{new_path}: want a path on this machine's own disk")
+    checkpoint = Checkpoint.open(path, fs)
+    _check_apart(fs, checkpoint.path, target)
+    complete(checkpoint.path, fs=fs, clock=clock)
+    batches = Batches(checkpoint)
+    batch = select(batches, to)
+    batches.check_reachable(batch)
+    check_sources(batches, batch, sources or {}, fs=fs)
+    if log is not None:
+        check_log(log, fs)
+    with Place(fs, target, "fork") as place:
+        cut = plan_cut(batches, batch, target, is_reset=False)
+        built = build(checkpoint, cut, place.directory, clock=clock)
+        check_built(place.directory, batch, fs)
+        if log is not None and new_log is not None:
+            who = writer or query_id(checkpoint)
+            fork_log(log, new_log, writer=who, batch=batch, fs=fs, clock=clock)
+        place.publish()
+    return Forked(
+        path=checkpoint.path,
+        new_path=target,
+        batch=batch,
+        log=None if new_log is None else os.fspath(new_log),
+        linked_files=built.linked_files,
+        linked_bytes=built.linked_bytes,
+        copied_bytes=built.copied_bytes,
+        took_ms=watch(),
+    )
+
+
+def check_built(directory: str, batch: int, fs: FileSystem) -> None:
+    """Raises: LogLockedError: what the batch needs was cleaned up while it was being taken."""
+    obstacle = Batches(Checkpoint.open(directory, fs)).obstacle(batch)
+    if obstacle is not None:
+        raise LogLockedError(
+            f"the query cleaned up what batch {batch} needs meanwhile ({obstacle}): try again, or "
+            "go back to a later batch"
+        )
+
+
+def _check_apart(fs: FileSystem, path: str, target: str) -> None:
+    if os.path.commonpath([path, target]) in (path, target):
+        raise InvalidRequestError(f"{target} and {path} lie in one another: choose another place")
+    if fs.exists(target):
+        raise InvalidRequestError(f"{target} exists: a fork wants a new directory")

@@ -1,0 +1,169 @@
+"""What a query did: a row for each batch that its checkpoint still knows."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+
+from sparklog.checkpoint.batches import Batches
+from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.offsets import document_of, rows_between
+from sparklog.errors import DataCorruptionError
+from sparklog.fs import LOCAL, FileSystem
+
+_SCHEMA: Final = pa.schema(
+    [
+        ("batch", pa.int64()),
+        ("planned", pa.timestamp("ms", "UTC")),
+        ("committed", pa.timestamp("ms", "UTC")),
+        ("watermark", pa.timestamp("ms", "UTC")),
+        ("sources", pa.map_(pa.string(), pa.string())),
+        ("rows", pa.map_(pa.string(), pa.int64())),
+        ("state_version", pa.int64()),
+        ("can_go_back", pa.bool_()),
+        ("obstacle", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRow:
+    """One batch.
+
+    `planned_ms`: when its offsets were written down; `committed_ms`: None if it isn't done.
+    `sources`: source -> the offset it reads up to, as its JSON says (None: nothing yet). `rows`:
+    source -> number of rows, where the offsets tell; for topics it counts offsets. `watermark_ms`:
+    0 without one. `state_version`: what the batch leaves in every state store, None without state.
+    `obstacle`: why a fork or reset can't go back to just behind it; None: it can.
+    """
+
+    batch: int
+    planned_ms: int | None
+    committed_ms: int | None
+    watermark_ms: int
+    sources: Mapping[str, Any]
+    rows: Mapping[str, int | None]
+    state_version: int | None
+    obstacle: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON takes them."""
+        return {
+            "batch": self.batch,
+            "planned": _text(self.planned_ms),
+            "committed": _text(self.committed_ms),
+            "watermark": _text(self.watermark_ms or None),
+            "sources": dict(self.sources),
+            "rows": dict(self.rows),
+            "state_version": self.state_version,
+            "can_go_back": self.obstacle is None,
+            "obstacle": self.obstacle,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """The batches that a checkpoint knows, in order."""
+
+    path: str
+    query_id: str | None
+    is_log_backed: bool
+    batches: list[BatchRow] = field(default_factory=list)
+
+    def table(self) -> pa.Table:
+        """The batches, a row each; offsets as JSON text."""
+        rows = [
+            {
+                **row.to_dict(),
+                "planned": row.planned_ms,
+                "committed": row.committed_ms,
+                "watermark": row.watermark_ms or None,
+                "sources": [(name, json.dumps(value)) for name, value in row.sources.items()],
+                "rows": list(row.rows.items()),
+            }
+            for row in self.batches
+        ]
+        return pa.Table.from_pylist(rows, schema=_SCHEMA)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole as JSON takes it."""
+        return {
+            "path": self.path,
+            "query_id": self.query_id,
+            "log_backed": self.is_log_backed,
+            "batches": [row.to_dict() for row in self.batches],
+        }
+
+
+def history(path: str | os.PathLike[str], *, fs: FileSystem = LOCAL) -> History:
+    """List the batches of the checkpoint at `path`, of a running query as well.
+
+    Returns: a row for each batch with offsets or a commit, oldest first: times, source offsets,
+        row counts where offsets tell them, state version, and whether a fork or a reset can go
+        back to it. `.table()` is the same as Arrow.
+    Raises: InvalidRequestError: no checkpoint is there; DataCorruptionError: its log dir, or the
+        offsets or commit of a batch, is damaged: see `verify`.
+    Cost: reads offsets and commits; for RocksDB a zip, in format 2 also a changelog, each once.
+    """
+    checkpoint = Checkpoint.open(path, fs)
+    batches = Batches(checkpoint)
+    return History(
+        path=checkpoint.path,
+        query_id=query_id(checkpoint),
+        is_log_backed=checkpoint.is_log_backed,
+        batches=[_row(batches, n) for n in sorted({*batches.planned, *batches.committed})],
+    )
+
+
+def query_id(checkpoint: Checkpoint) -> str | None:
+    """The id of the query that a checkpoint belongs to; None if it never wrote one.
+
+    Raises: DataCorruptionError: `metadata` isn't what Spark writes.
+    """
+    try:
+        data = checkpoint.read("metadata")
+    except FileNotFoundError:
+        return None
+    try:
+        return str(json.loads(data)["id"])
+    except (ValueError, KeyError, TypeError) as error:
+        where, position = checkpoint.locate("metadata")
+        raise DataCorruptionError(
+            f"it should be {{'id': ...}}: {error}", path=where, position=position
+        ) from error
+
+
+def _row(batches: Batches, batch: int) -> BatchRow:
+    planned = batches.offsets(batch) if batch in batches.planned else None
+    before = batches.offsets(batch - 1) if batch - 1 in batches.planned else None
+    sources = {} if planned is None else planned.sources
+    rows = {
+        name: _rows(before.sources.get(name) if before is not None else None, text)
+        for name, text in sources.items()
+    }
+    committed = batch in batches.committed
+    stat = batches.checkpoint.stat(f"commits/{batch}") if committed else None
+    return BatchRow(
+        batch=batch,
+        planned_ms=None if planned is None else planned.timestamp_ms,
+        committed_ms=None if stat is None else stat.mtime_ms,
+        watermark_ms=0 if planned is None else planned.watermark_ms,
+        sources={name: document_of(text) for name, text in sources.items()},
+        rows=rows,
+        state_version=batch + 1 if committed and batches.stores else None,
+        obstacle=batches.obstacle(batch),
+    )
+
+
+def _rows(start: str | None, end: str | None) -> int | None:
+    return 0 if start == end and end is not None else rows_between(start, end)
+
+
+def _text(when_ms: int | None) -> str | None:
+    if when_ms is None:
+        return None
+    return datetime.fromtimestamp(when_ms / 1000, UTC).isoformat(timespec="milliseconds")

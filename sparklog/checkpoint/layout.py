@@ -1,0 +1,90 @@
+"""Where a file of a checkpoint lies in its log dir, and back: relative path <-> partition and key.
+
+    offsets/<x>                       offsets-0                       <x>
+    commits/<x>                       commits-0                       <x>
+    state/<op>/<part>/<file>          state.<op>.default-<part>       <file>
+    state/<op>/<part>/<store>/<file>  state.<op>.<store>-<part>       <file>
+    everything else                   metadata-0                      the whole path
+
+The log dir is `<checkpoint>/sparklog`. Files that Spark reads past its checkpoint manager stay
+where they are. Source: sparklog/state/scala/Layout.scala, which does the same.
+"""
+
+import re
+from typing import Final, NamedTuple
+
+from sparklog.errors import InvalidRequestError
+
+LOGS: Final = "sparklog"
+"""The log dir's name within a checkpoint."""
+
+METADATA: Final = "metadata-0"
+RUNS: Final = "sparklog.runs"
+"""Key in `metadata-0` of the checkpoint manager's own file: the runs of the query, newest first."""
+
+RESET: Final = "sparklog.reset"
+"""File at a checkpoint's root: its log has yet to follow a reset; see reset.py."""
+
+BUILDING: Final = ".sparklog.building"
+"""File at the root of a checkpoint that is being made beside its final name; it is locked."""
+
+FILE_BYTES_MAX: Final = 32 << 20
+"""What is larger stays a file."""
+
+_STORE: Final = r"[a-zA-Z0-9][a-zA-Z0-9._-]*"
+_BATCH: Final = re.compile(r"(offsets|commits)/([^/]+)")
+_DEFAULT: Final = re.compile(r"state/([0-9]+)/([0-9]+)/([^/]+)")
+_NAMED: Final = re.compile(rf"state/([0-9]+)/([0-9]+)/({_STORE})/([^/]+)")
+_PARTITION: Final = re.compile(rf"state\.([0-9]+)\.({_STORE})-([0-9]+)")
+
+
+class Place(NamedTuple):
+    """A partition's directory below the log dir, and the key of the file's records there."""
+
+    partition: str
+    key: str
+
+
+def place_of(path: str) -> Place:
+    """Return where the records of a file are; `path` is relative to the checkpoint."""
+    if match := _BATCH.fullmatch(path):
+        return Place(f"{match[1]}-0", match[2])
+    if match := _DEFAULT.fullmatch(path):
+        return Place(f"state.{match[1]}.default-{match[2]}", match[3])
+    match = _NAMED.fullmatch(path)
+    if match is not None and match[3] != "default":  # that name is the store's without a directory
+        return Place(f"state.{match[1]}.{match[3]}-{match[2]}", match[4])
+    return Place(METADATA, path)
+
+
+def path_of(partition: str, key: str) -> str:
+    """Return the relative path of the file whose records have this key.
+
+    Raises: InvalidRequestError: no checkpoint has such a partition.
+    """
+    if partition == METADATA:
+        return key
+    if partition in ("offsets-0", "commits-0"):
+        return f"{partition[:-2]}/{key}"
+    match = _PARTITION.fullmatch(partition)
+    if match is None:
+        raise InvalidRequestError(
+            f"{partition} is no partition of a checkpoint's log dir: move it away"
+        )
+    directory = f"state/{match[1]}/{match[3]}"
+    return f"{directory}/{key}" if match[2] == "default" else f"{directory}/{match[2]}/{key}"
+
+
+def stays_file(path: str) -> bool:
+    """Tell whether Spark reads or writes the file past its checkpoint manager, or it's no one's.
+
+    RocksDB's snapshots with the SST and log files beside them (RocksDBFileManager), and hidden
+    files: Hadoop's checksums of local files, and what is being written.
+    """
+    *directories, name = path.removesuffix(".crc").split("/")
+    return (
+        name.startswith(".")
+        or name.endswith(".zip")
+        or any(directory in ("SSTs", "logs") for directory in directories)
+        or path == RESET
+    )

@@ -1,0 +1,87 @@
+"""`sparklog.lock` of a checkpoint's log dir: who writes, and whether the query runs.
+
+    byte 0          making and removing partitions' directories, and recovery after a power cut
+    byte 1          a query runs with this checkpoint: its driver holds it; so does a reset
+    byte 16 + hash  writing one partition; hash = CRC-32C of its directory's name, 30 bits
+
+The driver's JVM locks the same bytes (FileChannel.lock). The file's text, written by the JVM, is
+the boot id of its last user, and how far it flushes. Source: sparklog/state/scala/Locks.scala.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Final
+
+from crc32c import crc32c
+
+from sparklog.clock import attempts
+from sparklog.errors import LogLockedError
+from sparklog.fs import FileSystem, LockFile
+
+LOCK_NAME: Final = "sparklog.lock"
+_DIRECTORIES, _RUNNING, _FIRST_PARTITION = 0, 1, 16
+_TEXT_BYTES: Final = 256
+_LOOSE: Final = "flush=loose"
+_TIMEOUT_MS: Final = 30_000
+
+
+class CheckpointLock:
+    """One handle on the lock file of the log dir `logs`; a context manager that gives all back."""
+
+    def __init__(self, fs: FileSystem, logs: str, *, create: bool = False) -> None:
+        self._file: LockFile = fs.open_lock(os.path.join(logs, LOCK_NAME), create=create)
+
+    def close(self) -> None:
+        """Give all locks back."""
+        self._file.close()
+
+    def __enter__(self) -> "CheckpointLock":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def take_running(self, what: str) -> None:
+        """Keep queries from starting, until `close`.
+
+        Raises: LogLockedError: one runs, or somebody else resets or converts the checkpoint.
+        """
+        if not self._file.try_lock(_RUNNING, 1, exclusive=True) or not self._file.is_current():
+            raise LogLockedError(
+                f"{self._file.path}: a query runs with this checkpoint, or it is being reset or "
+                f"converted: stop the query, then {what}; or fork it, which works meanwhile"
+            )
+
+    @contextlib.contextmanager
+    def directories(self) -> Iterator[None]:
+        """Make or remove partitions' directories. Raises LogLockedError after 30 s."""
+        with self._held(_DIRECTORIES, "the list of partitions"):
+            yield
+
+    @contextlib.contextmanager
+    def partition(self, name: str) -> Iterator[None]:
+        """Write the partition whose directory has this name. Raises LogLockedError after 30 s."""
+        place = _FIRST_PARTITION + (crc32c(name.encode()) & 0x3FFFFFFF)
+        with self._held(place, name):
+            yield
+
+    def tells_power_cut(self, boot_id: str) -> tuple[bool, bool]:
+        """(the machine started again since the last user, more than the last write may be lost)."""
+        lines = self._file.pread(_TEXT_BYTES, 0).rstrip(b"\0").decode(errors="replace").splitlines()
+        return lines[:1] != [boot_id], any(line.strip() == _LOOSE for line in lines)
+
+    @contextlib.contextmanager
+    def _held(self, place: int, what: str) -> Iterator[None]:
+        for _ in attempts(_TIMEOUT_MS):
+            if self._file.try_lock(place, 1, exclusive=True):
+                break
+        else:
+            raise LogLockedError(
+                f"{self._file.path}: another process has been writing {what} for "
+                f"{_TIMEOUT_MS // 1000} s; find it by: fuser {self._file.path}"
+            )
+        try:
+            yield
+        finally:
+            self._file.unlock(place, 1)

@@ -1,0 +1,285 @@
+"""A partition of a checkpoint's log dir, read: which record is the newest of each key.
+
+One file is one record, one record one batch, so that batches are found by walking headers; there
+are no indexes. A file exists if its newest record has a value. Whoever reads takes no lock: what
+isn't whole at the end of the last segment is a write under way, or cut off, and is left out.
+Source: sparklog/state/scala/Partition.scala, Segment.scala.
+"""
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from sparklog.errors import DataCorruptionError
+from sparklog.format.batch import CRC_START, HEADER_SIZE, LOG_OVERHEAD, MAGIC
+from sparklog.format.decoder import Decoder
+from sparklog.format.names import log_name
+from sparklog.format.scan import Table, scan
+from sparklog.fs import File, FileSystem
+from sparklog.log.epochs import read_epochs
+from sparklog.log.walk import joined, segment_bases, walk
+
+SEGMENT_BYTES: Final = 1 << 30
+_OVERHEAD: Final = struct.Struct(">qi")
+_TRIES: Final = 3
+_COLUMNS: Final = ["key", "value"]
+
+
+class Entry(NamedTuple):
+    """The newest record of a key: where its batch lies, and what the value is."""
+
+    base: int  # of the segment
+    position: int
+    size: int  # bytes of the batch
+    offset: int
+    timestamp: int  # ms
+    value_bytes: int  # -1: the file was deleted
+
+
+@dataclass(slots=True)
+class Segment:
+    """A segment file as it was read: whole batches up to `end`, offsets up to `next_offset`."""
+
+    base: int
+    identity: tuple[int, int]
+    end: int = 0
+    size: int = 0
+    next_offset: int = 0
+    torn: bool = False  # bytes lie behind `end` that are no whole batch
+    short: bool = False  # and the file ends before that batch does
+    tables: list[Table] = field(default_factory=list)
+    keys: list[pa.Array] = field(default_factory=list)
+
+
+class Partition:
+    """What a partition directory holds now; `refresh` takes in what was written since.
+
+    `entries` has the newest record of every key, deleted ones too, in the order of their offsets.
+    Not thread-safe. Raises DataCorruptionError (file, position) for damage: a batch that isn't
+    whole though whole ones follow.
+    """
+
+    def __init__(self, fs: FileSystem, directory: str) -> None:
+        self.directory = directory
+        self.fs = fs
+        self.segments: list[Segment] = []
+        self.entries: dict[str, Entry] = {}
+        self.refresh()
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of the next record; at least where the last leader epoch begins."""
+        epochs = read_epochs(self.fs, self.directory)
+        start = epochs[-1][1] if epochs else 0
+        return max(start, self.segments[-1].next_offset if self.segments else 0)
+
+    @property
+    def epoch(self) -> int:
+        """The leader epoch of the next record."""
+        epochs = read_epochs(self.fs, self.directory)
+        return epochs[-1][0] if epochs else 0
+
+    def path(self, segment: Segment) -> str:
+        """The path of a segment's file."""
+        return joined(self.directory, log_name(segment.base))
+
+    def refresh(self) -> None:
+        """Read what is new; everything, if a segment was rewritten. Cost: a stat a segment."""
+        bases = segment_bases(self.fs, self.directory) if self.fs.exists(self.directory) else []
+        known = [segment.base for segment in self.segments]
+        if known != bases[: len(known)] or not all(map(self._is_same, self.segments)):
+            self.segments, self.entries = [], {}
+        for base in bases[len(self.segments) :]:
+            path = joined(self.directory, log_name(base))
+            identity = self.fs.identity(path)
+            self.segments.append(Segment(base, identity, next_offset=base))
+        first = max((n for n, s in enumerate(self.segments) if s.end), default=0)
+        for segment in self.segments[first:]:
+            self._read_on(segment)
+
+    def read(self, key: str) -> bytes | None:
+        """Return a live file's content, None if there is none. The batch's CRC is checked.
+
+        Raises: DataCorruptionError: the batch isn't any more what it was.
+        """
+        entry = self.entries.get(key)
+        for _ in range(_TRIES):  # its segment may be rewritten under our hands
+            if entry is None or entry.value_bytes < 0:
+                return None
+            found = self._read_value(entry)
+            if found is not None:
+                return found
+            self.refresh()
+            entry = self.entries.get(key)
+        assert entry is not None
+        raise self._damage(entry, "the record isn't there any more")
+
+    def _read_value(self, entry: Entry) -> bytes | None:
+        segment = next(s for s in self.segments if s.base == entry.base)
+        path = self.path(segment)
+        try:
+            with self.fs.open(path) as file:
+                if self.fs.identity(path) != segment.identity:
+                    return None
+                raw = file.pread(entry.size, entry.position)
+        except FileNotFoundError:
+            return None
+        batches = scan(raw, path=path, position=entry.position)
+        if not len(batches):
+            raise batches.error or self._damage(entry, "the file is shorter than it was")
+        decoder = Decoder(["value"])
+        decoder.add_many(raw, batches.table, path=path, position=entry.position)
+        value: bytes | None = decoder.finish().column("value")[0].as_py()
+        return value
+
+    def _damage(self, entry: Entry, reason: str) -> DataCorruptionError:
+        path = joined(self.directory, log_name(entry.base))
+        return DataCorruptionError(
+            reason, path=path, position=entry.position, first=entry.offset, end=entry.offset + 1
+        )
+
+    def _is_same(self, segment: Segment) -> bool:
+        """Whether it only grew. A rewritten one may have got an inode that was free again, but its
+        last batch that we know doesn't lie where it did."""
+        path = self.path(segment)
+        try:
+            if self.fs.identity(path) != segment.identity:
+                return False
+            if not segment.tables:
+                return True
+            last = segment.tables[-1][-1]
+            with self.fs.open(path) as file:
+                found = file.pread(LOG_OVERHEAD, int(last["position"]))
+        except FileNotFoundError:
+            return False
+        return found == _OVERHEAD.pack(last["base_offset"], last["size"] - LOG_OVERHEAD)
+
+    def _read_on(self, segment: Segment) -> None:
+        """Read the batches behind those that are known."""
+        is_last = segment is self.segments[-1]
+        with self.fs.open(self.path(segment)) as file:
+            segment.size = file.size()
+            for window in walk(file, start=segment.end, limit=segment.size):
+                table = window.batches.table
+                if len(table):
+                    self._take(segment, file.path, window.data, window.position, table)
+                segment.end = window.batches.end
+            segment.torn = segment.end < segment.size
+            if segment.torn:
+                rest = Remains.of(file, segment)
+                segment.short = rest.short
+                if not is_last or rest.followed:
+                    raise DataCorruptionError(
+                        "here is no whole batch, though whole ones follow; restore the checkpoint "
+                        "from a copy, or reset it to a batch that needs nothing from there",
+                        path=file.path,
+                        position=segment.end,
+                        first=segment.next_offset,
+                    )
+
+    def _take(self, segment: Segment, path: str, data: bytes, position: int, table: Table) -> None:
+        """Note the newest record of each key of some batches."""
+        odd = np.flatnonzero((table["count"] != 1) | (table["magic"] != MAGIC))
+        if len(odd):
+            raise DataCorruptionError(
+                f"a batch of {table['count'][odd[0]]} records: a checkpoint's hold one each; "
+                "something else wrote here",
+                path=path,
+                position=int(table["position"][odd[0]]),
+            )
+        keys, lengths = _fields(data, position, table, path)
+        segment.tables.append(table)
+        segment.keys.append(keys)
+        rows = zip(
+            table["position"].tolist(),
+            table["size"].tolist(),
+            table["base_offset"].tolist(),
+            table["max_timestamp"].tolist(),
+            lengths.tolist(),
+            strict=True,
+        )
+        entries = self.entries
+        for key, (at, size, offset, timestamp, length) in zip(keys.to_pylist(), rows, strict=True):
+            entries.pop(key, None)  # so that the order is that of the offsets
+            entries[key] = Entry(segment.base, at, size, offset, timestamp, length)
+        segment.next_offset = int(table["last_offset"][-1]) + 1
+
+    def live(self) -> Iterator[tuple[str, Entry]]:
+        """Yield the files that exist."""
+        return ((key, entry) for key, entry in self.entries.items() if entry.value_bytes >= 0)
+
+
+def _fields(
+    data: bytes, position: int, table: Table, path: str
+) -> tuple[pa.Array, NDArray[np.int64]]:
+    """The keys of batches as strings, and the lengths of their values (-1: null)."""
+    decoder = Decoder(_COLUMNS)
+    keys: list[pa.Array] = []
+    lengths: list[pa.Array] = []
+    done = 0
+    while done < len(table):
+        done += decoder.add_many(data, table[done:], path=path, position=position)
+        batch = decoder.finish()
+        keys.append(batch.column("key"))
+        lengths.append(pc.fill_null(pc.binary_length(batch.column("value")), -1))
+    key = pa.concat_arrays(keys)
+    if key.null_count:
+        raise DataCorruptionError(
+            "a record without a key: something else wrote here", path=path, position=position
+        )
+    try:
+        text = key.cast(pa.string())
+    except pa.ArrowInvalid as error:
+        raise DataCorruptionError(f"a key is no text: {error}", path=path) from error
+    return text, pa.concat_arrays(lengths).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What lies behind the last whole batch. A write that was cut off is followed by nothing."""
+
+    short: bool  # the file ends before the batch does
+    followed: bool  # a whole batch begins further on
+
+    @classmethod
+    def of(cls, file: File, segment: Segment) -> "Remains":
+        """Look at the bytes behind `segment.end`. Cost: reads them all; a CRC for each likeness."""
+        raw = file.pread(segment.size - segment.end, segment.end)
+        length = int.from_bytes(raw[8:LOG_OVERHEAD], "big", signed=True)
+        short = len(raw) < HEADER_SIZE or length + LOG_OVERHEAD > len(raw)
+        return cls(short, any(_is_whole(raw, at) for at in _likely(raw)))
+
+
+def _likely(raw: bytes) -> list[int]:
+    """Places after the first byte where the fields that a batch begins with could be right."""
+    bytes_ = np.frombuffer(raw, np.uint8)
+    last = len(raw) - HEADER_SIZE
+    if last < 1:
+        return []
+    at = np.flatnonzero(bytes_[17 : last + 17] == MAGIC) + 1
+    length = np.zeros(len(at), np.int64)
+    for place in range(4):
+        length = length << 8 | bytes_[at + 8 + place]
+    fits = (length >= HEADER_SIZE - LOG_OVERHEAD) & (at + LOG_OVERHEAD + length <= len(raw))
+    likely: list[int] = at[fits].tolist()
+    return likely
+
+
+def _is_whole(raw: bytes, at: int) -> bool:
+    size = LOG_OVERHEAD + int.from_bytes(raw[at + 8 : at + LOG_OVERHEAD], "big")
+    crc = int.from_bytes(raw[at + CRC_START - 4 : at + CRC_START], "big")
+    return crc32c(memoryview(raw)[at + CRC_START : at + size]) == crc
+
+
+def partition_dirs(fs: FileSystem, logs: str) -> list[str]:
+    """Return the names of the partition directories of a log dir."""
+    names = fs.listdir(logs) if fs.is_dir(logs) else []
+    return [n for n in names if not n.startswith(".") and fs.is_dir(os.path.join(logs, n))]

@@ -1,0 +1,162 @@
+"""`reset`: a checkpoint, in place, as it was behind one of its batches; its log follows.
+
+The cut checkpoint is made beside the old one and synced; then both change places in one step
+(renameat2, RENAME_EXCHANGE), which is the commit point. The log's `reset` record follows; until
+then the new checkpoint has a note of it (pending.py). The old one is removed last. A crash leaves
+the old checkpoint or the new one, and what lies beside goes with the next reset.
+"""
+
+import contextlib
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sparklog.checkpoint.batches import Batches
+from sparklog.checkpoint.building import build
+from sparklog.checkpoint.cut import Cut, plan_cut
+from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.fork import check_built
+from sparklog.checkpoint.history import query_id
+from sparklog.checkpoint.layout import LOGS
+from sparklog.checkpoint.locking import CheckpointLock
+from sparklog.checkpoint.pending import check_log, complete, note
+from sparklog.checkpoint.place import Place
+from sparklog.checkpoint.running import check_quiet, stopped
+from sparklog.checkpoint.selection import Target, check_sources, select
+from sparklog.clock import Clock, system_clock
+from sparklog.errors import InvalidRequestError, LogLockedError
+from sparklog.fs import LOCAL, FileSystem
+from sparklog.log.log import split_path
+
+Path = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reset:
+    """A reset that was done, or (`dry_run`) would be.
+
+    `batches`: that go, and will be computed anew; `files`: how many files and records go;
+    `log`: which gets a `reset` record for `writer`.
+    """
+
+    path: str
+    batch: int
+    batches: list[int]
+    files: int
+    log: str | None
+    writer: str | None
+    dry_run: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON takes them."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        verb = "would go back" if self.dry_run else "went back"
+        span = f"{self.batches[0]}..{self.batches[-1]}" if self.batches else "none"
+        log = "" if self.log is None else f"; {self.log} takes {self.writer}'s batches anew"
+        return (
+            f"{self.path} {verb} to batch {self.batch}: drops batches {span}, {self.files} files"
+            f"{log}"
+        )
+
+
+def reset(
+    path: Path,
+    *,
+    to: Target,
+    log: Path | None = None,
+    writer: str | None = None,
+    sources: Mapping[str, str] | None = None,
+    dry_run: bool = False,
+    fs: FileSystem = LOCAL,
+    clock: Clock = system_clock,
+) -> Reset:
+    """Cut the checkpoint back to just behind a batch; its query computes what came after anew.
+
+    A running query is seen by the lock it holds where the checkpoint is log-backed. An ordinary
+    checkpoint has no lock: refused if its newest batch is under way, as far as that can be seen
+    (it isn't committed and began less than 10 s ago, or something changes meanwhile). A query that
+    waits for its next trigger can't be seen: stop it first.
+
+    Sinks other than sparklog's keep what later batches wrote: those that know batches (Spark's
+    file sink) drop them when they come again.
+
+    Args:
+        to, sources: as for `fork`.
+        log: the sink's log; the batches that come again are appended to it, not dropped as
+            replays. What they wrote before stays there.
+        writer: by which the log knows the query; by default the query's id, for all its sinks.
+        dry_run: only tell.
+    Raises: InvalidRequestError: the batch can't be gone back to (the earliest that can is named),
+        or the file system can't exchange directories (fork instead); LogLockedError: the query
+        runs; DataCorruptionError; StorageUnavailableError. The checkpoint is as it was then; if
+        only the log failed, it is reset, and the log follows with the next call of `reset` or
+        batch of the sink.
+    """
+    checkpoint = Checkpoint.open(path, fs)
+    if not dry_run:
+        complete(checkpoint.path, fs=fs, clock=clock)
+    with contextlib.ExitStack() as stack:
+        if not dry_run:
+            stack.enter_context(stopped(checkpoint, "reset it"))
+            checkpoint = Checkpoint.open(path, fs)
+        batches = Batches(checkpoint)
+        batch = select(batches, to)
+        batches.check_reachable(batch)
+        check_sources(batches, batch, sources or {}, fs=fs)
+        check_quiet(batches, clock())
+        cut = plan_cut(batches, batch, checkpoint.path, is_reset=True)
+        done = _describe(batches, cut, log, writer, dry_run=dry_run)
+        if not dry_run:
+            _carry_out(batches, cut, done, fs, clock)
+    return done
+
+
+def _describe(
+    batches: Batches, cut: Cut, log: Path | None, writer: str | None, *, dry_run: bool
+) -> Reset:
+    checkpoint = batches.checkpoint
+    who = None if log is None else writer or query_id(checkpoint)
+    if log is not None:
+        check_log(log, checkpoint.fs)
+    if log is not None and who is None:
+        raise InvalidRequestError(f"{checkpoint.path} has no query id: give writer=")
+    known = {*batches.planned, *batches.committed}
+    return Reset(
+        path=checkpoint.path,
+        batch=cut.batch,
+        batches=sorted(b for b in known if b > cut.batch),
+        files=len(cut.dropped.intersection(checkpoint.paths())),
+        log=None if log is None else ",".join(split_path(log)),
+        writer=who,
+        dry_run=dry_run,
+    )
+
+
+def _carry_out(batches: Batches, cut: Cut, wanted: Reset, fs: FileSystem, clock: Clock) -> None:
+    checkpoint = batches.checkpoint
+    before = _plans(checkpoint)
+    with Place(fs, checkpoint.path, "reset") as place, contextlib.ExitStack() as stack:
+        build(checkpoint, cut, place.directory, clock=clock)
+        check_built(place.directory, cut.batch, fs)
+        if wanted.log is not None and wanted.writer is not None:
+            note(fs, place.directory, wanted.log, wanted.writer, cut.batch, clock())
+        if checkpoint.is_log_backed:  # no query may start with it before its log has followed
+            lock = stack.enter_context(CheckpointLock(fs, os.path.join(place.directory, LOGS)))
+            lock.take_running("reset it")
+        checkpoint.refresh()
+        if _plans(checkpoint) != before:
+            raise LogLockedError(f"{checkpoint.path}: its query runs: stop it, then reset it")
+        if not place.exchange():
+            raise InvalidRequestError(
+                f"{checkpoint.path} lies on {fs.kind(checkpoint.path)}, which can't exchange two "
+                "directories: use sparklog.checkpoint.fork instead, and start the query with that"
+            )
+        complete(checkpoint.path, fs=fs, clock=clock)
+
+
+def _plans(checkpoint: Checkpoint) -> list[tuple[str, int]]:
+    paths = checkpoint.paths("offsets") + checkpoint.paths("commits")
+    return [(path, checkpoint.stat(path).mtime_ms) for path in paths]

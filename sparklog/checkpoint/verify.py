@@ -1,0 +1,239 @@
+"""Is a checkpoint whole? Every retained batch has its plan, commit and state, every file is sound.
+
+How far it looks: records by their CRCs; HDFS deltas, snapshots and RocksDB changelogs through
+their codec to the end mark; RocksDB's zips by their CRCs, and that the SST and log files they name
+are there, of the right size, with an SST's end. Contents of SSTs only by the checksums that Hadoop
+or Spark left beside them. Files compressed by lzf can't be read here: a warning says so.
+"""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from sparklog.checkpoint.batches import Batches
+from sparklog.checkpoint.checksums import check_hadoop, check_spark, hadoop_name, spark_name
+from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.history import query_id
+from sparklog.checkpoint.layout import RESET
+from sparklog.checkpoint.locking import LOCK_NAME, CheckpointLock
+from sparklog.checkpoint.partition import Partition, Segment
+from sparklog.checkpoint.report import CheckpointReport
+from sparklog.checkpoint.state_files import plain, read_changes, read_zip
+from sparklog.checkpoint.stores import Store
+from sparklog.clock import monotonic_ms
+from sparklog.errors import DataCorruptionError, StorageUnavailableError
+from sparklog.format.names import CLEANED
+from sparklog.fs import LOCAL, FileSystem
+from sparklog.log.epochs import read_epochs
+from sparklog.service.checks.report import Findings, Severity, ordered
+
+_SST_MAGICS: Final = (0x88E241B785F4CFF7, 0xDB4775248B80FB57)  # block-based, and its old form
+_UNDECODED: Final = "its codec can't be read here, so that its entries weren't checked"
+
+
+def verify(path: str | os.PathLike[str], *, fs: FileSystem = LOCAL) -> CheckpointReport:
+    """Check the checkpoint at `path`; changes nothing, takes no lock, works while the query runs.
+
+    Returns: findings, the worst first, each with file and byte position. `ok` is False for damage
+        (something that can't be derived is gone or wrong). Old batches whose state was cleaned up
+        by Spark are a warning.
+    Raises: InvalidRequestError: no checkpoint is there.
+    Cost: reads everything once; entries of state files are walked, about a second a million.
+    """
+    began = monotonic_ms()
+    verifier = _Verifier(Checkpoint.inspect(path, fs))
+    report = verifier.run()
+    report.took_ms = monotonic_ms() - began
+    return report
+
+
+class _Verifier:
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint, self._fs = checkpoint, checkpoint.fs
+        self._batches = Batches(checkpoint)
+        self._out = Findings()
+        self._report = CheckpointReport(
+            path=checkpoint.path, is_log_backed=checkpoint.is_log_backed
+        )
+
+    def run(self) -> CheckpointReport:
+        checkpoint, report = self._checkpoint, self._report
+        for damage in checkpoint.damage.values():
+            self._damage(damage)
+        for partition in checkpoint.partitions.values():
+            self._check_partition(partition)
+        self._check_leftovers()
+        self._try("metadata", lambda: query_id(checkpoint))
+        for path in checkpoint.paths():
+            self._check_file(path)
+        for store in self._batches.stores:
+            for name in [*store.snapshots.values(), *store.changes.values()]:
+                self._check_state(store, name)
+        self._check_batches()
+        report.stores = len(self._batches.stores)
+        report.findings = ordered(self._out.found)
+        return report
+
+    # -- the log dir ---------------------------------------------------------------------------
+
+    def _check_partition(self, partition: Partition) -> None:
+        try:
+            read_epochs(self._fs, partition.directory)
+        except DataCorruptionError as error:
+            self._damage(error)
+        for name in self._fs.listdir(partition.directory):
+            if name.endswith(CLEANED):
+                where = os.path.join(partition.directory, name)
+                self._out.add(Severity.LEFTOVER, where, "of a cleaning that was cut off")
+        for segment in partition.segments:
+            if segment.torn:
+                self._note_torn(partition, segment)
+
+    def _note_torn(self, partition: Partition, segment: Segment) -> None:
+        """A write that was cut off, or is under way; wrong bytes come from a power cut only."""
+        restarted = True
+        if self._fs.exists(os.path.join(self._checkpoint.logs, LOCK_NAME)):
+            with CheckpointLock(self._fs, self._checkpoint.logs) as lock:
+                restarted, _ = lock.tells_power_cut(self._fs.boot_id())
+        harmless = segment.short or restarted
+        self._out.add(
+            Severity.LEFTOVER if harmless else Severity.DAMAGE,
+            partition.path(segment),
+            "a write that was cut off, or is under way"
+            if harmless
+            else "the last batch is damaged, and the machine has run since it was written",
+            position=segment.end,
+            first=segment.next_offset,
+        )
+
+    def _check_leftovers(self) -> None:
+        checkpoint = self._checkpoint
+        if RESET in checkpoint.files():
+            self._out.add(
+                Severity.LEFTOVER,
+                checkpoint.real(RESET),
+                "a reset whose log has yet to follow; the query's sink does it, or another reset",
+            )
+        for path in sorted(checkpoint.files()):
+            if path.endswith(".tmp"):
+                self._out.add(
+                    Severity.LEFTOVER, checkpoint.real(path), "a file that is being written, or was"
+                )
+
+    # -- files ---------------------------------------------------------------------------------
+
+    def _check_file(self, path: str) -> None:
+        """A file can be read, and is what the checksums beside it say."""
+        checkpoint = self._checkpoint
+        stat = checkpoint.stat(path)
+        self._report.files += 1
+        self._report.bytes += stat.size
+        hadoop, spark = hadoop_name(path), spark_name(path)
+        names = checkpoint.files()
+
+        def check() -> None:
+            data = checkpoint.read(path)
+            where = checkpoint.locate(path)[0]
+            if not stat.is_record and hadoop in names:
+                check_hadoop(data, checkpoint.read(hadoop), where, checkpoint.real(hadoop))
+            if checkpoint.exists(spark):
+                check_spark(data, checkpoint.read(spark), where, checkpoint.locate(spark)[0])
+            if path.endswith(".sst") and not _ends_as_sst(data):
+                raise DataCorruptionError(
+                    "it doesn't end as an SST file", path=where, position=max(0, len(data) - 8)
+                )
+
+        self._try(path, check)
+
+    def _check_state(self, store: Store, name: str) -> None:
+        path = store.path(name)
+        where = self._checkpoint.locate(path)[0]
+
+        def check() -> None:
+            data = self._checkpoint.read(path)
+            if name.endswith(".zip"):
+                read_zip(data, where, check=True)
+                return
+            found = plain(data, where)
+            if found is None:
+                self._out.add(Severity.WARNING, where, _UNDECODED)
+            else:
+                read_changes(found, where)
+
+        self._try(path, check)
+
+    # -- batches -------------------------------------------------------------------------------
+
+    def _check_batches(self) -> None:
+        batches, report = self._batches, self._report
+        known = sorted({*batches.planned, *batches.committed})
+        report.batches = known
+        for batch in batches.planned:
+            self._try(f"offsets/{batch}", partial(batches.offsets, batch))
+        for batch in batches.committed:
+            self._try(f"commits/{batch}", partial(batches.commit, batch))
+        if not known:
+            return
+        for batch in range(known[0], known[-1] + 1):
+            # Spark removes the oldest ones of both, plans and commits, at its leisure.
+            if batch not in batches.planned and batch > min(batches.planned, default=-1):
+                self._lost(f"offsets/{batch}")
+            between = min(batches.committed, default=batch) < batch < known[-1]
+            if batch not in batches.committed and between:
+                self._lost(f"commits/{batch}")
+        self._check_states()
+
+    def _check_states(self) -> None:
+        """State is there for every commit from the first that has it on, and for the last."""
+        batches = self._batches
+        seen = False
+        for batch in batches.committed:
+            obstacle = batches.obstacle(batch)
+            if obstacle is None:
+                seen, self._report.latest = True, batch
+                continue
+            lost = seen or batch == batches.committed[-1]
+            if not lost and batch and batch - 1 not in batches.planned:
+                continue  # so it is with the oldest one, always
+            self._out.add(
+                Severity.DAMAGE if lost else Severity.WARNING,
+                self._checkpoint.locate(f"commits/{batch}")[0],
+                f"no fork or reset can go back to batch {batch}: {obstacle}",
+            )
+
+    # -- findings ------------------------------------------------------------------------------
+
+    def _lost(self, path: str) -> None:
+        self._out.add(Severity.DAMAGE, self._checkpoint.real(path), "it is missing")
+
+    def _damage(self, error: DataCorruptionError, shift: int = 0) -> None:
+        position = None if error.position is None else error.position + shift
+        if not any(f.file == error.path and f.what == error.reason for f in self._out.found):
+            self._out.add(
+                Severity.DAMAGE,
+                error.path,
+                error.reason,
+                position=position,
+                first=error.first,
+                end=error.end,
+            )
+
+    def _try(self, path: str, check: Callable[[], object]) -> None:
+        """Run a check of one file; what it finds within a record is told by the segment's bytes."""
+        try:
+            check()
+        except DataCorruptionError as error:
+            where, begin = self._checkpoint.value_at(path)
+            inside = error.path == where and error.first is None
+            self._damage(error, begin if inside else 0)
+        except FileNotFoundError:
+            # Spark removes files while we look; what a batch needs is missed by the batch.
+            if path == "metadata":
+                self._lost(path)
+        except StorageUnavailableError as error:
+            self._out.add(Severity.DAMAGE, self._checkpoint.real(path), str(error))
+
+
+def _ends_as_sst(data: bytes) -> bool:
+    return int.from_bytes(data[-8:], "little") in _SST_MAGICS

@@ -1,0 +1,241 @@
+"""`sparklog checkpoint`: what is in a query's checkpoint, is it whole, back to a batch of it."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from sparklog.checkpoint import CheckpointReport, Converted, History
+from sparklog.checkpoint import export as export_checkpoint
+from sparklog.checkpoint import fork as fork_checkpoint
+from sparklog.checkpoint import history as read_history
+from sparklog.checkpoint import import_ as import_checkpoint
+from sparklog.checkpoint import reset as reset_checkpoint
+from sparklog.checkpoint import verify as verify_checkpoint
+from sparklog.checkpoint.selection import Target
+from sparklog.cli.output import (
+    EXIT_FAILED,
+    EXIT_OK,
+    console,
+    print_findings,
+    print_json,
+    size_text,
+)
+
+_json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+_to = click.option(
+    "--to", "wanted", required=True, metavar="BATCH|TIME|OFFSETS",
+    help="A batch's number; an ISO time (2013-07-03T14:00Z): the last batch planned by then; or "
+    'offsets as JSON, {"topic": {"0": 123}}: the last batch that reads past none of them.',
+)  # fmt: skip
+_source = click.option(
+    "--source", "sources", multiple=True, metavar="NAME=PATH",
+    help="A log that the query reads, by the source's number: 0=/data/in. A batch that its "
+    "retention has passed is refused. May be given several times.",
+)  # fmt: skip
+_writer = click.option(
+    "--writer", help="By which the log knows the query, if not by the query's id."
+)
+
+
+@click.group()
+def checkpoint() -> None:
+    """A streaming query's checkpoint, Spark's own or a log-backed one."""
+
+
+@checkpoint.command()
+@click.argument("path")
+@_json
+def history(path: str, as_json: bool) -> int:
+    """List the batches that the checkpoint at PATH knows, and which can be gone back to."""
+    found = read_history(path)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        _print_history(found)
+    return EXIT_OK
+
+
+def _print_history(found: History) -> None:
+    out = console()
+    kind = "log-backed" if found.is_log_backed else "files"
+    out.print(f"{found.path} ({kind}), query {found.query_id or 'unknown'}", markup=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("batch", "planned", "committed", "rows", "offsets", "state", "can go back"):
+        table.add_column(name, justify="right" if name in ("batch", "rows", "state") else "left")
+    for row in found.batches:
+        known = [rows for rows in row.rows.values() if rows is not None]
+        fields = row.to_dict()
+        table.add_row(
+            str(row.batch),
+            (fields["planned"] or "-")[:19],
+            (fields["committed"] or "-")[:19],
+            str(sum(known)) if len(known) == len(row.rows) else "?",
+            Text(" ".join(json.dumps(value) for value in row.sources.values())),
+            "-" if row.state_version is None else str(row.state_version),
+            Text(f"no: {row.obstacle}" if row.obstacle else "yes"),
+        )
+    out.print(table)
+
+
+@checkpoint.command()
+@click.argument("path")
+@_json
+def verify(path: str, as_json: bool) -> int:
+    """Check that every batch has its offsets, commit and state, and every file is sound.
+
+    Changes nothing; works while the query runs.
+    """
+    report = verify_checkpoint(path)
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        _print_report(report)
+    return EXIT_OK if report.ok else EXIT_FAILED
+
+
+def _print_report(report: CheckpointReport) -> None:
+    out = console()
+    span = f"{report.batches[0]}..{report.batches[-1]}" if report.batches else "none"
+    out.print(
+        f"{report.path}: batches {span}, {report.stores} state stores, {report.files} files, "
+        f"{size_text(report.bytes)} in {report.took_ms / 1000:.1f} s",
+        markup=False,
+    )
+    counts = ", ".join(f"{n} {name}" for name, n in report.counts().items() if n)
+    print_findings(report.findings, [report.path])
+    verdict = "ok" if report.ok else "NOT OK"
+    out.print(f"{verdict}: {counts or 'nothing found'}", style="green" if report.ok else "red")
+
+
+@checkpoint.command()
+@click.argument("path")
+@click.argument("new_path")
+@_to
+@click.option("--log", help="The sink's log, to be forked to the same batch.")
+@click.option("--new-log", help="Where the forked log goes.")
+@_writer
+@_source
+@_json
+def fork(
+    path: str,
+    new_path: str,
+    wanted: str,
+    log: str | None,
+    new_log: str | None,
+    writer: str | None,
+    sources: Sequence[str],
+    as_json: bool,
+) -> int:
+    """Make a checkpoint at NEW_PATH whose query continues behind a batch of the one at PATH.
+
+    The original stays as it is, and may be in use.
+    """
+    done = fork_checkpoint(
+        path,
+        new_path,
+        to=_target(wanted),
+        log=log,
+        new_log=new_log,
+        writer=writer,
+        sources=_sources(sources),
+    )
+    if as_json:
+        print_json(done.to_dict())
+    else:
+        click.echo(str(done))
+    return EXIT_OK
+
+
+@checkpoint.command()
+@click.argument("path")
+@_to
+@click.option("--log", help="The sink's log: it takes the batches that come again anew.")
+@_writer
+@_source
+@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@_json
+def reset(
+    path: str,
+    wanted: str,
+    log: str | None,
+    writer: str | None,
+    sources: Sequence[str],
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Cut the checkpoint at PATH back to a batch, in place; the query must be stopped."""
+    done = reset_checkpoint(
+        path,
+        to=_target(wanted),
+        log=log,
+        writer=writer,
+        sources=_sources(sources),
+        dry_run=dry_run,
+    )
+    if as_json:
+        print_json(done.to_dict())
+    else:
+        click.echo(str(done))
+    return EXIT_OK
+
+
+@checkpoint.command(name="import")
+@click.argument("path")
+@_json
+def import_(path: str, as_json: bool) -> int:
+    """Make records of the files of the checkpoint at PATH, in place; the query must be stopped.
+
+    Broken off, it goes on where it was when it is run again.
+    """
+    return _converted(import_checkpoint(path), "files became records", as_json=as_json)
+
+
+@checkpoint.command()
+@click.argument("path")
+@_json
+def export(path: str, as_json: bool) -> int:
+    """Make files of the records of the checkpoint at PATH again, for Spark's own manager."""
+    return _converted(export_checkpoint(path), "records became files", as_json=as_json)
+
+
+def _converted(done: Converted, what: str, *, as_json: bool) -> int:
+    if as_json:
+        print_json(done.to_dict())
+    else:
+        click.echo(
+            f"{done.path}: {done.files} {what}, {size_text(done.bytes)}, "
+            f"{done.partitions} partitions"
+        )
+    return EXIT_OK
+
+
+def _target(text: str) -> Target:
+    if text.strip().isdecimal():
+        return int(text)
+    if text.lstrip().startswith("{"):
+        try:
+            return {"offsets": json.loads(text)}
+        except ValueError as error:
+            raise click.BadParameter(f"{text!r} is no JSON: {error}", param_hint="--to") from None
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r}: want a batch, an ISO time or JSON", param_hint="--to"
+        ) from None
+    return when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+
+
+def _sources(given: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for each in given:
+        name, equals, path = each.partition("=")
+        if not equals or not name or not path:
+            raise click.BadParameter(f"{each!r}: want NAME=PATH", param_hint="--source")
+        found[name] = path
+    return found

@@ -1,0 +1,51 @@
+package sparklog.checkpoint
+
+/** Where a file of a checkpoint is kept: a partition of the checkpoint's log dir, and a key. */
+final case class Place(partition: String, key: String)
+
+object Layout {
+  /** The log dir within a checkpoint, and what marks it as one. */
+  val LogDirName = "sparklog"
+  val LockName = "sparklog.lock"
+
+  private val Metadata = "metadata-0"
+  private val Name = "[a-zA-Z0-9][a-zA-Z0-9._-]*"
+  private val BatchFile = "(offsets|commits)/([^/]+)".r
+  private val DefaultStore = "state/([0-9]+)/([0-9]+)/([^/]+)".r
+  private val NamedStore = s"state/([0-9]+)/([0-9]+)/($Name)/([^/]+)".r
+  private val StatePartition = s"state\\.([0-9]+)\\.($Name)-([0-9]+)".r
+
+  /** `path` is a file's, relative to the checkpoint, with "/" between its names. */
+  def place(path: String): Place = path match {
+    case BatchFile(log, file) => Place(s"$log-0", file)
+    case DefaultStore(op, part, file) => Place(s"state.$op.default-$part", file)
+    case NamedStore(op, part, store, file) if store != "default" =>
+      Place(s"state.$op.$store-$part", file)
+    case _ => Place(Metadata, path)
+  }
+
+  /** The directory whose files a partition holds, relative to the checkpoint; "" is its root. */
+  def directory(partition: String): String = partition match {
+    case "offsets-0" => "offsets"
+    case "commits-0" => "commits"
+    case StatePartition(op, "default", part) => s"state/$op/$part"
+    case StatePartition(op, store, part) => s"state/$op/$part/$store"
+    case _ => ""
+  }
+
+  /** Partitions that may hold files which lie in this very directory. */
+  def partitionsOf(directory: String): Seq[String] = {
+    val own = place(if (directory.isEmpty) "x" else s"$directory/x").partition
+    Seq(own, Metadata).distinct
+  }
+
+  /**
+   * Whether Spark reads or writes this file past its checkpoint manager, so that it must lie where
+   * Spark looks for it: RocksDB's snapshots, and the SST and log files beside them
+   * (RocksDBFileManager.copyFromLocalFile, Utils.unzipFilesFromFile).
+   */
+  def staysFile(path: String): Boolean = {
+    val names = path.stripSuffix(".crc").split('/')
+    names.last.endsWith(".zip") || names.dropRight(1).exists(n => n == "SSTs" || n == "logs")
+  }
+}

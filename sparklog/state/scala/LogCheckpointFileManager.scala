@@ -1,0 +1,114 @@
+package sparklog.checkpoint
+
+import java.io.FileNotFoundException
+import java.nio.file.{Files, Path => LocalPath}
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.{FileStatus, FSDataInputStream, Path, PathFilter, UnsupportedFileSystemException}
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.checkpointing.{CheckpointFileManager, FileContextBasedCheckpointFileManager, FileSystemBasedCheckpointFileManager}
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream
+
+/**
+ * Keeps the files of streaming queries' checkpoints as records of Kafka-format partitions, a few
+ * large files in place of many small ones, each write synced. It serves every state store provider,
+ * as they all reach their checkpoint through Spark's CheckpointFileManager; a provider of ours
+ * couldn't serve transformWithState, which takes none but Spark's.
+ *
+ * A checkpoint is one when its directory has the log dir `sparklog`; it is made when a query starts.
+ * Everything else, `_spark_metadata` of file sinks or checkpoints on other file systems, goes to
+ * Spark's own manager. A checkpoint that Spark's manager wrote is continued: what is a file stays one
+ * until it is written again.
+ */
+class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
+    extends CheckpointFileManager with Logging {
+
+  private val spark: CheckpointFileManager =
+    try new FileContextBasedCheckpointFileManager(path, hadoopConf)
+    catch {
+      case _: UnsupportedFileSystemException =>
+        new FileSystemBasedCheckpointFileManager(path, hadoopConf)
+    }
+  private val settings = Settings.of(hadoopConf)
+  @volatile private var found: Option[LogDir] = None
+
+  override def createAtomic(path: Path, overwrite: Boolean): CancellableFSDataOutputStream =
+    file(path).filterNot(f => Layout.staysFile(f.name)) match {
+      case Some(file) => new RecordOutput(file, spark, path, overwrite)
+      case None => spark.createAtomic(path, overwrite)
+    }
+
+  override def open(path: Path): FSDataInputStream = {
+    val content = file(path).flatMap(f => Uninterruptible(f.partition.read(f.key)))
+    content.map(c => new FSDataInputStream(new RecordInput(c))).getOrElse(spark.open(path))
+  }
+
+  override def list(path: Path, filter: PathFilter): Array[FileStatus] = file(path) match {
+    case None => spark.list(path, filter)
+    case Some(directory) =>
+      val records = Uninterruptible(directory.records)
+      if (records.isEmpty && !Files.exists(directory.local)) {
+        throw new FileNotFoundException(s"$path doesn't exist")
+      }
+      val files = if (Files.exists(directory.local)) spark.list(path, filter) else Array.empty[FileStatus]
+      val names = records.map(_._1).toSet
+      val ours = records.map { case (name, entry) =>
+        new FileStatus(entry.batch.valueLength, false, 1, 0, entry.batch.timestamp,
+          new Path(path, name))
+      }
+      ours.filter(s => filter.accept(s.getPath)).toArray ++
+        files.filterNot(s => names(s.getPath.getName) || directory.isLogDir(s.getPath.getName))
+  }
+
+  override def mkdirs(path: Path): Unit = file(path) match {
+    case Some(directory) => Files.createDirectories(directory.local)
+    case None => spark.mkdirs(path)
+  }
+
+  override def exists(path: Path): Boolean = file(path) match {
+    case Some(file) =>
+      Files.exists(file.local) || Uninterruptible(file.partition.get(file.key)).isDefined
+    case None => spark.exists(path)
+  }
+
+  override def delete(path: Path): Unit = file(path) match {
+    case Some(file) =>
+      Uninterruptible(file.deleteRecords())
+      if (Files.exists(file.local)) spark.delete(path)
+    case None => spark.delete(path)
+  }
+
+  override def isLocal: Boolean = spark.isLocal
+
+  override def createCheckpointDirectory(): Path = {
+    val qualified = spark.createCheckpointDirectory()
+    LogCheckpointFileManager.local(qualified) match {
+      case Some(local) => found = Some(Uninterruptible(LogDir.create(local, settings)))
+      case None => logWarning(
+        s"the checkpoint $qualified isn't on this host's own file system: Spark's own manager " +
+          "keeps it, as files. Logs need locks and fsync: use a local directory")
+    }
+    qualified
+  }
+
+  override def close(): Unit = spark.close()
+
+  /** The file or directory at `path` if a log dir has it. */
+  private def file(path: Path): Option[CheckpointFile] =
+    LogCheckpointFileManager.local(path).flatMap { local =>
+      if (!found.exists(d => d.isCurrent && local.startsWith(d.checkpoint))) {
+        found = Uninterruptible(LogDir.around(local, settings))
+      }
+      found.map(new CheckpointFile(_, local))
+    }
+}
+
+object LogCheckpointFileManager {
+  /** The path on this host's file system, without symbolic links' names resolved; None elsewhere. */
+  private def local(path: Path): Option[LocalPath] = {
+    val scheme = path.toUri.getScheme
+    if (scheme == null || scheme == "file") Some(LocalPath.of(path.toUri.getPath).toAbsolutePath)
+    else None
+  }
+}

@@ -1,0 +1,251 @@
+package sparklog.checkpoint
+
+import java.io.IOException
+import java.nio.ByteBuffer
+import java.nio.channels.FileChannel
+import java.nio.charset.StandardCharsets.UTF_8
+import java.nio.file.{Files, NoSuchFileException, Path, StandardOpenOption}
+import java.nio.file.attribute.BasicFileAttributes
+
+import scala.collection.mutable
+import scala.util.control.NonFatal
+
+import org.apache.hadoop.fs.FileAlreadyExistsException
+
+/** A live file of the checkpoint: where its last record lies. */
+final case class Entry(segment: Segment, position: Long, bytes: Int, batch: RecordBatch)
+
+/** Files of one directory of a checkpoint as a partition of its log dir, for all threads of a JVM. */
+final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
+  private val lock = Locks.ofPartition(directory.getFileName.toString)
+  private val segments = mutable.ArrayBuffer.empty[Segment]
+  private val live = mutable.LinkedHashMap.empty[String, Entry]
+  private var liveBytes = 0L
+  private var nextOffset = 0L
+  private var lastBatch = (0L, 0) // position and bytes
+  private var epoch = Partition.FirstEpoch
+
+  /** The live files, key and entry, as they are now. */
+  def entries(): Seq[(String, Entry)] = synchronized {
+    refresh()
+    live.toSeq
+  }
+
+  def get(key: String): Option[Entry] = synchronized {
+    refresh()
+    live.get(key)
+  }
+
+  /** The content of a file, if it exists. IOException naming segment and position if it is damaged. */
+  def read(key: String): Option[ByteBuffer] = synchronized {
+    get(key).map { entry =>
+      val buffer = entry.segment.read(entry.position, entry.bytes)
+      if (!RecordBatch.isSound(buffer, 0, entry.bytes)) {
+        throw Damage(entry.segment, entry.position, short = false).error("its CRC doesn't hold")
+      }
+      buffer.position(entry.batch.valueAt).limit(entry.batch.valueAt + entry.batch.valueLength)
+    }
+  }
+
+  /** Write a file whole. FileAlreadyExistsException if it exists and isn't to be overwritten. */
+  def put(key: String, value: Array[Byte], length: Int, overwrite: Boolean): Unit =
+    writing {
+      if (!overwrite && live.contains(key)) {
+        throw new FileAlreadyExistsException(s"$key exists in $directory")
+      }
+      append(key, value, length)
+      cleanIfWorthIt()
+    }
+
+  /** Delete files; those that don't exist are left out. */
+  def delete(keys: Iterable[String]): Unit = {
+    val known = synchronized { refresh(); keys.filter(live.contains) }
+    if (known.nonEmpty) writing {
+      known.filter(live.contains).foreach(append(_, Array.emptyByteArray, -1))
+      cleanIfWorthIt()
+    }
+  }
+
+  /** Cut what a power cut left half written; `lenient`: also where whole batches follow. */
+  def recover(lenient: Boolean): Unit = synchronized {
+    locks.hold(lock) {
+      forget()
+      openAll()
+      for (damage <- scan()) {
+        val later = segments.drop(segments.indexOf(damage.segment) + 1)
+        if (!lenient && (later.nonEmpty || damage.isFollowed)) {
+          throw damage.error("whole batches follow")
+        }
+        later.reverseIterator.foreach(s => Files.delete(s.path))
+        cut(damage)
+        forget()
+      }
+    }
+  }
+
+  private def writing[T](body: => T): T = synchronized {
+    locks.hold(lock) {
+      refresh(locked = true)
+      body
+    }
+  }
+
+  private def append(key: String, value: Array[Byte], length: Int): Unit = {
+    if (segments.isEmpty || segments.last.end >= settings().segmentBytes) roll()
+    val segment = segments.last
+    val batch = RecordBatch.encode(
+      nextOffset, epoch.number, System.currentTimeMillis(), key.getBytes(UTF_8), value, length)
+    try {
+      segment.append(batch)
+      settings().flush.written(segment.writer)
+    } catch {
+      case NonFatal(e) => // never a second fsync: what failed to be synced may be dropped already
+        try segment.writer.truncate(segment.end) catch { case NonFatal(t) => e.addSuppressed(t) }
+        forget()
+        throw new IOException(s"$key wasn't written to ${segment.path}: ${e.getMessage}", e)
+    }
+    seen(segment)(segment.end, batch, 0, batch.limit())
+    segment.end += batch.limit()
+  }
+
+  private def roll(): Unit = {
+    if (segments.isEmpty) Durable.createDirectory(directory)
+    val path = Segment.pathOf(directory, nextOffset)
+    Files.createFile(path)
+    segments += new Segment(path)
+    if (segments.length == 1) {
+      val epochs = directory.resolve(Partition.EpochFile)
+      if (!Files.exists(epochs)) Durable.write(epochs, "0\n1\n0 0\n".getBytes(UTF_8))
+    }
+    Durable.sync(directory)
+  }
+
+  /** Take in what was written since, by whomever. */
+  private def refresh(locked: Boolean = false): Unit = {
+    if (segments.isEmpty || isReplaced) {
+      forget()
+      openAll()
+    } else if (Files.exists(Segment.pathOf(directory, nextOffset))) openAll()
+    if (segments.nonEmpty && segments.last.channel.size < segments.last.end) {
+      forget() // another process undid a write whose fsync failed
+      openAll()
+    }
+    val damaged = scan()
+    nextOffset = math.max(nextOffset, epoch.start)
+    for (damage <- damaged) {
+      if (locked) {
+        val torn = damage.short && (damage.segment eq segments.last) && !damage.isFollowed
+        if (!torn) throw damage.error("it is no whole batch")
+        cut(damage)
+      } else if (!damage.short) {
+        // No writer leaves that behind, even for a moment; under the lock it must show again.
+        locks.hold(lock)(refresh(locked = true))
+      }
+    }
+  }
+
+  private def isReplaced: Boolean = try {
+    val now = Files.readAttributes(segments.last.path, classOf[BasicFileAttributes])
+    now.fileKey() != segments.last.inode
+  } catch {
+    case _: NoSuchFileException => true
+  }
+
+  private def forget(): Unit = {
+    segments.foreach(_.close())
+    segments.clear()
+    live.clear()
+    liveBytes = 0
+    nextOffset = 0
+  }
+
+  private def openAll(): Unit = if (Files.isDirectory(directory)) {
+    val known = segments.map(_.path).toSet
+    Segment.list(directory).filterNot(known).foreach(p => segments += new Segment(p))
+    epoch = Partition.epochOf(directory)
+  }
+
+  private def scan(): Option[Damage] = {
+    val from = segments.lastIndexWhere(_.end > 0).max(0)
+    segments.drop(from).iterator.map(s => s.walk(seen(s))).collectFirst { case Some(d) => d }
+  }
+
+  private def seen(segment: Segment)(position: Long, buffer: ByteBuffer, at: Int, bytes: Int): Unit = {
+    val batch = try RecordBatch.decode(buffer, at, bytes) catch {
+      case NonFatal(e) => throw Damage(segment, position, short = false).error(e.getMessage)
+    }
+    live.remove(batch.key).foreach(old => liveBytes -= old.bytes)
+    if (!batch.isDeletion) {
+      live.put(batch.key, Entry(segment, position, bytes, batch))
+      liveBytes += bytes
+    }
+    lastBatch = (position, bytes)
+    nextOffset = batch.offset + 1
+  }
+
+  private def cut(damage: Damage): Unit = {
+    damage.segment.writer.truncate(damage.position)
+    damage.segment.writer.force(true)
+  }
+
+  /** Rewrite the segments when more of them is dead than alive. */
+  private def cleanIfWorthIt(): Unit = {
+    val all = segments.map(_.end).sum
+    if (all - liveBytes > liveBytes + Partition.MinDeadBytes) {
+      // In order: a deletion may go only when what it deleted is gone before it.
+      segments.toSeq.foreach(clean)
+      forget()
+      openAll()
+      scan()
+      nextOffset = math.max(nextOffset, epoch.start)
+    }
+  }
+
+  /** Keep the live batches of a segment, byte for byte, and the last one, for its offset. */
+  private def clean(segment: Segment): Unit = {
+    val last = segment eq segments.last
+    val kept = live.valuesIterator.filter(_.segment eq segment).map(e => (e.position, e.bytes))
+    val spans = (kept.toSeq ++ (if (last) Some(lastBatch) else None)).distinct.sorted
+    if (spans.isEmpty) {
+      Files.delete(segment.path)
+      Durable.sync(directory)
+    } else if (spans.map(_._2.toLong).sum < segment.end) {
+      val cleaned = Partition.cleanedOf(segment.path)
+      val out = FileChannel.open(cleaned, StandardOpenOption.CREATE, StandardOpenOption.WRITE,
+        StandardOpenOption.TRUNCATE_EXISTING)
+      try {
+        for ((position, bytes) <- spans) {
+          var copied = 0L
+          while (copied < bytes) {
+            copied += segment.channel.transferTo(position + copied, bytes - copied, out)
+          }
+        }
+        out.force(true)
+      } finally out.close()
+      Durable.rename(cleaned, segment.path)
+    }
+  }
+}
+
+object Partition {
+  val EpochFile = "leader-epoch-checkpoint"
+  val MinDeadBytes: Long = 64 << 10
+
+  def cleanedOf(segment: Path): Path = segment.resolveSibling(s"${segment.getFileName}.cleaned")
+
+  /** A leader epoch and the offset it begins at: a fork's new one may leave a gap before it. */
+  final case class Epoch(number: Int, start: Long)
+
+  val FirstEpoch: Epoch = Epoch(0, 0)
+
+  /** The last entry of the partition's leader-epoch-checkpoint. */
+  def epochOf(directory: Path): Epoch = {
+    val file = directory.resolve(EpochFile)
+    val lines = if (Files.exists(file)) Files.readAllLines(file).size else 0
+    if (lines < 3) FirstEpoch
+    else {
+      val fields = Files.readAllLines(file).get(lines - 1).trim.split(" ")
+      Epoch(fields(0).toInt, fields(1).toLong)
+    }
+  }
+}

@@ -1,0 +1,109 @@
+package sparklog.checkpoint
+
+import java.io.IOException
+import java.nio.channels.FileLock
+import java.nio.charset.StandardCharsets.UTF_8
+import java.util.concurrent.{Executors, TimeUnit}
+
+import scala.util.control.NonFatal
+
+import org.apache.spark.TaskContext
+import org.apache.spark.sql.SparkSession
+
+/**
+ * Which run of the query owns a checkpoint. A run is what Spark calls runId, the job group of the
+ * query's thread and of its tasks. Each run is written down before its first batch; from then on
+ * drivers and tasks of the runs before it, which may have been paused or cut off, write no more.
+ */
+final class Runs(logDir: LogDir, locks: Locks) {
+  import Runs._
+
+  @volatile private var held: Option[(String, FileLock)] = None
+
+  /** Refuse a caller whose run another one has taken over from. */
+  def check(caller: Caller): Unit = caller.run.foreach { run =>
+    val known = written()
+    if (known.drop(1).contains(run)) throw new IOException(
+      s"run $run of the query with checkpoint ${logDir.checkpoint} has ended: run ${known.head} " +
+        "has taken over. This write is refused; nothing is lost, the task belongs to the old run")
+  }
+
+  /** A driver is about to plan a batch: the run is now the checkpoint's. */
+  def begin(caller: Caller): Unit = for (run <- caller.run; session <- caller.session) {
+    if (!held.exists(_._1 == run)) synchronized {
+      takeLock(run, session)
+      val known = written()
+      if (!known.headOption.contains(run)) {
+        val text = (run +: known.filterNot(_ == run)).take(Remembered).mkString("\n")
+        val bytes = text.getBytes(UTF_8)
+        logDir.partition(Metadata).put(Key, bytes, bytes.length, overwrite = true)
+      }
+    }
+  }
+
+  private def takeLock(run: String, session: SparkSession): Unit = {
+    val lock = held.map(_._2).orElse(locks.take(Locks.Running)).getOrElse(throw new IOException(
+      s"the query with checkpoint ${logDir.checkpoint} runs in another process (or a reset of it " +
+        "is under way): stop it first, or give this query a checkpoint of its own by " +
+        "sparklog.checkpoint.fork"))
+    held = Some(run -> lock)
+    watch { () =>
+      val ended = !held.exists(_._1 == run) || !isActive(session, run)
+      if (ended) release(run)
+      ended
+    }
+  }
+
+  private def release(run: String): Unit = synchronized {
+    held.filter(_._1 == run).foreach { case (_, lock) =>
+      held = None
+      lock.release()
+    }
+  }
+
+  private def written(): Seq[String] = logDir.partition(Metadata).read(Key) match {
+    case Some(text) => UTF_8.decode(text).toString.linesIterator.toSeq
+    case None => Nil
+  }
+}
+
+/** For whom a thread writes: the run of a query and, in the driver, the session it runs in. */
+final case class Caller(run: Option[String], session: Option[SparkSession])
+
+object Caller {
+  private val Group = "spark.jobGroup.id"
+  private val RunId = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+
+  /** The calling thread's; without a run outside of streaming queries. */
+  def current(): Caller = Option(TaskContext.get()) match {
+    case Some(task) => Caller(runOf(task.getLocalProperty(Group)), None)
+    case None =>
+      val session = SparkSession.getActiveSession
+      Caller(session.flatMap(s => runOf(s.sparkContext.getLocalProperty(Group))), session)
+  }
+
+  private def runOf(group: String): Option[String] = Option(group).filter(_.matches(RunId))
+}
+
+object Runs {
+  val Key = "sparklog.runs"
+  private val Metadata = "metadata-0"
+  private val Remembered = 32
+  private val EveryMs = 200L
+
+  private def isActive(session: SparkSession, run: String): Boolean =
+    !session.sparkContext.isStopped && session.streams.active.exists(_.runId.toString == run)
+
+  /** Call `ended` now and then until it says so. */
+  private def watch(ended: () => Boolean): Unit = {
+    val again: Runnable = () =>
+      if (!(try ended() catch { case NonFatal(_) => true })) watch(ended)
+    timer.schedule(again, EveryMs, TimeUnit.MILLISECONDS)
+  }
+
+  private lazy val timer = Executors.newSingleThreadScheduledExecutor { (task: Runnable) =>
+    val thread = new Thread(task, "sparklog-checkpoint-runs")
+    thread.setDaemon(true)
+    thread
+  }
+}

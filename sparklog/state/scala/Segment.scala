@@ -1,0 +1,110 @@
+package sparklog.checkpoint
+
+import java.io.IOException
+import java.nio.ByteBuffer
+import java.nio.channels.FileChannel
+import java.nio.file.{Files, Path, StandardOpenOption}
+import java.nio.file.attribute.BasicFileAttributes
+
+/** A segment file that is open. Its channel stays, so that its inode isn't given to another file. */
+final class Segment(val path: Path) {
+  val baseOffset: Long = path.getFileName.toString.stripSuffix(Segment.Suffix).toLong
+  val channel: FileChannel = FileChannel.open(path, StandardOpenOption.READ)
+  private var writing: Option[FileChannel] = None
+  val inode: AnyRef = Files.readAttributes(path, classOf[BasicFileAttributes]).fileKey()
+  /** Bytes that were read and found whole. */
+  var end: Long = 0
+
+  def read(position: Long, bytes: Int): ByteBuffer = {
+    val buffer = ByteBuffer.allocate(bytes)
+    while (buffer.hasRemaining) {
+      if (channel.read(buffer, position + buffer.position()) < 0) {
+        throw new IOException(s"$path ends at ${channel.size}, before ${position + bytes}")
+      }
+    }
+    buffer.flip()
+  }
+
+  /** The channel to change the file by; a reader may do without the right to. */
+  def writer: FileChannel = writing.getOrElse {
+    writing = Some(FileChannel.open(path, StandardOpenOption.WRITE))
+    writing.get
+  }
+
+  def append(batch: ByteBuffer): Unit = {
+    val bytes = batch.duplicate()
+    while (bytes.hasRemaining) writer.write(bytes, end + bytes.position())
+  }
+
+  def close(): Unit = (Some(channel) ++ writing).foreach(_.close())
+
+  /** Give each whole batch from `end` on to `seen(position, bytes, at, size)`; None if all are. */
+  def walk(seen: (Long, ByteBuffer, Int, Int) => Unit): Option[Damage] = {
+    var window = 1 << 16
+    var damage: Option[Damage] = None
+    val size = channel.size
+    while (damage.isEmpty && end < size) {
+      val buffer = read(end, math.min(window.toLong, size - end).toInt)
+      var at = 0
+      var more = false
+      while (!more && damage.isEmpty && at < buffer.limit()) {
+        val left = size - end
+        val known = buffer.limit() - at
+        if (left < RecordBatch.HeaderBytes) {
+          damage = Some(Damage(this, end, short = true))
+        } else if (known < RecordBatch.HeaderBytes) {
+          more = true
+        } else RecordBatch.sizeAt(buffer, at) match {
+          case None => damage = Some(Damage(this, end, short = false))
+          case Some(bytes) if bytes > left => damage = Some(Damage(this, end, short = true))
+          case Some(bytes) if bytes > known =>
+            window = math.max(window, bytes.toInt)
+            more = true
+          case Some(bytes) if !RecordBatch.isSound(buffer, at, bytes.toInt) =>
+            damage = Some(Damage(this, end, short = false))
+          case Some(bytes) =>
+            seen(end, buffer, at, bytes.toInt)
+            at += bytes.toInt
+            end += bytes
+        }
+      }
+      window = math.max(window, 1 << 22)
+    }
+    damage
+  }
+}
+
+object Segment {
+  val Suffix = ".log"
+
+  def pathOf(directory: Path, baseOffset: Long): Path =
+    directory.resolve(f"$baseOffset%020d$Suffix")
+
+  /** The segments' paths in `directory`, in order. */
+  def list(directory: Path): Seq[Path] = {
+    val entries = Files.newDirectoryStream(directory, "*" + Suffix)
+    try {
+      val found = Seq.newBuilder[Path]
+      entries.forEach(p => found += p)
+      found.result().sortBy(_.getFileName.toString)
+    } finally entries.close()
+  }
+}
+
+/** What isn't a whole batch at `position`; `short`: the file ends before the batch does. */
+final case class Damage(segment: Segment, position: Long, short: Boolean) {
+  /** Whether a whole batch begins anywhere after it: then it is no write that was cut off. */
+  def isFollowed: Boolean = {
+    val size = segment.channel.size
+    val bytes = segment.read(position, math.min(size - position, Int.MaxValue - 16L).toInt)
+    (1 to bytes.limit() - RecordBatch.HeaderBytes).exists { at =>
+      RecordBatch.sizeAt(bytes, at).exists { size =>
+        size <= bytes.limit() - at && RecordBatch.isSound(bytes, at, size.toInt)
+      }
+    }
+  }
+
+  def error(reason: String): IOException = new IOException(
+    s"${segment.path} is damaged at position $position: $reason. Copy the checkpoint's directory " +
+      "away, then see what can be restored by: sparklog checkpoint verify CHECKPOINT")
+}

@@ -1,0 +1,39 @@
+package sparklog.checkpoint
+
+import java.util.concurrent.{Callable, ExecutionException, Executors, Future}
+
+/**
+ * Runs file operations in threads that nobody interrupts. Spark interrupts the threads of queries
+ * and tasks it stops; the JVM then closes the channel that such a thread waits on, for all threads,
+ * and with the lock file's channel all locks of the process are gone.
+ */
+object Uninterruptible {
+  private val threads = Executors.newCachedThreadPool { (task: Runnable) =>
+    val thread = new Thread(task, "sparklog-checkpoint")
+    thread.setDaemon(true)
+    thread
+  }
+
+  /** Run `body` to its end and return what it gives, or throw what it throws. */
+  def apply[T](body: => T): T = {
+    val call: Callable[T] = () => body
+    val running = threads.submit(call)
+    var interrupted = false
+    try {
+      var result: Option[T] = None
+      while (result.isEmpty) {
+        try result = Some(get(running))
+        catch { case _: InterruptedException => interrupted = true }
+      }
+      result.get
+    } finally if (interrupted) Thread.currentThread().interrupt()
+  }
+
+  private def get[T](running: Future[T]): T =
+    try running.get()
+    catch {
+      case e: ExecutionException =>
+        e.getCause.addSuppressed(new Throwable("asked for by"))
+        throw e.getCause
+    }
+}

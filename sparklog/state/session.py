@@ -1,0 +1,65 @@
+"""Setting up Spark sessions: the checkpoint manager, and what makes micro-batches quick."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from sparklog.errors import InvalidRequestError
+from sparklog.state.jar import jar
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MANAGER_KEY = "spark.sql.streaming.checkpointFileManagerClass"
+MANAGER = "sparklog.checkpoint.LogCheckpointFileManager"
+_JARS_KEY = "spark.jars"
+_IN_SESSION = {
+    MANAGER_KEY: MANAGER,
+    # Each record has its CRC already; Spark's own would be a second file beside each.
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+}
+_AT_START = {
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.daemon.module": "sparklog.state.daemon",
+}
+
+
+def spark_conf(conf: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the settings for a session to be built, those of `conf` among them.
+
+    for key, value in sparklog.spark_conf().items():
+        builder = builder.config(key, value)
+
+    Checkpoints are then kept as logs, and Python workers start and answer faster (Unix sockets, a
+    daemon that has its imports). `spark.jars` of `conf` are kept beside sparklog's; other settings
+    of `conf` win. Compiles the checkpoint manager at first use (about 10 s, once a Spark version).
+
+    Raises: InvalidRequestError if the manager can't be compiled.
+    """
+    given = dict(conf or {})
+    jars = [name for name in given.pop(_JARS_KEY, "").split(",") if name]
+    return {**_AT_START, **_IN_SESSION, **given, _JARS_KEY: ",".join([*jars, jar()])}
+
+
+def enable(spark: "SparkSession") -> None:
+    """Make a running session know `format("sparklog")`, and keep its new queries' checkpoints as logs.
+
+    What only holds from a session's start on (`spark_conf`) is left as it is. Queries that run
+    already go on as they are; a checkpoint that Spark's own manager wrote is continued.
+
+    Raises: InvalidRequestError on Spark Connect, whose server has to be started with the settings of
+        `spark_conf`, and if the manager can't be compiled.
+    """
+    from sparklog.datasource import SparklogDataSource
+
+    if not hasattr(spark, "_jsparkSession"):
+        raise InvalidRequestError(
+            "a Spark Connect session can't bring classes of the server's own: start the server with "
+            "the settings that sparklog.spark_conf() gives (or: sparklog spark-conf), and call "
+            "sparklog.register(spark) here"
+        )
+    spark.dataSource.register(SparklogDataSource)
+    path = jar()
+    if path not in spark.sparkContext._jsc.sc().listJars().mkString(","):
+        spark.sql(f"ADD JAR '{path}'")
+    for key, value in _IN_SESSION.items():
+        spark.conf.set(key, value)

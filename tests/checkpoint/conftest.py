@@ -1,0 +1,31 @@
+"""Checkpoints that Spark made (tests/golden/checkpoints), a copy of each for every test."""
+
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "checkpoints"
+NAMES = sorted(path.name.removesuffix(".tar.xz") for path in GOLDEN.glob("*.tar.xz"))
+Golden = Callable[[str], Path]
+
+
+@pytest.fixture(scope="session")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("golden")
+    for name in NAMES:
+        with tarfile.open(GOLDEN / f"{name}.tar.xz") as tar:
+            tar.extractall(root, filter="data")
+    return root
+
+
+@pytest.fixture
+def golden(unpacked: Path, tmp_path: Path) -> Golden:
+    """A copy of a checkpoint by its name, to do with as one likes."""
+
+    def copy(name: str) -> Path:
+        return Path(shutil.copytree(unpacked / name, tmp_path / name))
+
+    return copy

@@ -1,0 +1,169 @@
+"""Files become records and come back, and nothing is lost on the way, wherever it is cut."""
+
+from pathlib import Path
+
+import pytest
+
+import sparklog
+from sparklog.checkpoint import export, history, import_, verify
+from sparklog.checkpoint.layout import path_of, stays_file
+from sparklog.checkpoint.locking import CheckpointLock
+from sparklog.checkpoint.partition import Partition
+from sparklog.checkpoint.writing import Record, append
+from sparklog.errors import DataCorruptionError, LogLockedError
+from sparklog.fs import LOCAL
+from sparklog.testing.crashfs import CrashFS
+from sparklog.testing.faults import Fault, SimulatedKill
+from tests.checkpoint.conftest import NAMES, Golden
+from tests.checkpoint.views import load, tree, view
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_there_and_back(golden: Golden, name: str) -> None:
+    path = golden(name)
+    before, said = view(path), history(path)
+    done = import_(path)
+    assert view(path) == before
+    assert done.files == sum(not stays_file(p) for p in before)
+    left = [p for p in tree(path) if not p.startswith("sparklog/") and not stays_file(p)]
+    assert left == []
+    there = history(path)
+    assert there.is_log_backed
+    assert there.batches == said.batches
+    report = verify(path)
+    assert report.findings == [], str(report)
+    export(path)
+    assert view(path) == before
+    assert not (path / "sparklog").exists()
+    assert history(path) == said
+    assert verify(path).findings == []
+    assert [p.name for p in path.parent.iterdir()] == [name]
+
+
+def test_few_files_are_left(golden: Golden) -> None:
+    path = golden("join")
+    import_(path)
+    stores = 8
+    assert len(tree(path)) == 1 + 2 * (3 + stores)  # the lock file; two a partition
+
+
+def test_kafka_format_readers_take_it(golden: Golden) -> None:
+    path = golden("hdfs")
+    before = view(path)
+    import_(path)
+    with sparklog.open(path / "sparklog", until="log-end") as log:
+        found = {}
+        for topic in log.topics():
+            for row in log.read(topic).read_all().to_pylist():
+                name = path_of(f"{topic}-{row['partition']}", row["key"].decode())
+                found[name] = row["value"]
+    assert found == before
+
+
+def test_a_record_wins_over_a_file_of_before(golden: Golden) -> None:
+    """So a checkpoint is continued: what was written since are records."""
+    path = golden("stateless")
+    import_(path)
+    (path / "offsets").mkdir(exist_ok=True)
+    (path / "offsets" / "12").write_text("stale")
+    before = view(path)
+    import_(path)
+    assert view(path) == before
+    assert not (path / "offsets" / "12").exists()
+
+
+def test_a_deleted_record_does_not_hide_a_file(golden: Golden) -> None:
+    path = golden("stateless")
+    import_(path)
+    append(Partition(LOCAL, str(path / "sparklog/offsets-0")), [Record("12", None, 1)])
+    assert "offsets/12" not in view(path)
+    (path / "offsets" / "12").write_text("new")
+    assert view(path)["offsets/12"] == b"new"
+
+
+def test_refused_while_the_query_runs(golden: Golden) -> None:
+    path = golden("hdfs")
+    import_(path)
+    with CheckpointLock(LOCAL, str(path / "sparklog")) as lock:
+        lock.take_running("run")
+        for call in (import_, export):
+            with pytest.raises(LogLockedError, match="a query runs"):
+                call(path)
+    export(path)
+
+
+def test_damage_is_not_exported(golden: Golden) -> None:
+    path = golden("hdfs")
+    import_(path)
+    log = path / "sparklog/state.0.default-0/00000000000000000000.log"
+    raw = bytearray(log.read_bytes())
+    raw[100] ^= 1
+    log.write_bytes(raw)
+    with pytest.raises(DataCorruptionError):
+        export(path)
+    assert log.read_bytes() == raw
+    (finding,) = [f for f in verify(path).findings if f.file == str(log)]
+    assert finding.position == 0
+
+
+def test_verify_names_the_place_within_a_record(golden: Golden) -> None:
+    path = golden("hdfs")
+    for checksum in path.rglob("*.crc"):
+        checksum.unlink()
+    delta = path / "state/0/0/12.delta"
+    raw = bytearray(delta.read_bytes())
+    raw[-21] ^= 1  # the end mark's magic
+    delta.write_bytes(raw)
+    import_(path)
+    finding = verify(path).findings[0]
+    segment = Path(finding.file).read_bytes()
+    assert finding.position is not None
+    assert segment[finding.position : finding.position + 21] == raw[-21:]
+
+
+def kill_everywhere(source: Path, call: object, before: dict[str, bytes]) -> int:
+    """Kill it at every call; the same call again does the rest. Returns the number of calls."""
+    number = 0
+    while True:
+        number += 1
+        fs = CrashFS()
+        load(fs, source, "/c")
+        fs.fail_at(number, Fault.KILL)
+        try:
+            call("/c", fs=fs)  # type: ignore[operator]
+        except SimulatedKill:
+            pass
+        else:
+            assert view("/c", fs) == before
+            return number
+        afters = [fs.kill_clone(), fs.crash_clone(mode="strict"), fs.crash_clone(mode="all")]
+        for after in afters:
+            assert view("/c", after) == before
+        for after in afters[: 1 + number % 2]:
+            call("/c", fs=after)  # type: ignore[operator]
+            assert view("/c", after.crash_clone(mode="strict")) == before
+
+
+def small(golden: Golden) -> Path:
+    """A checkpoint of few files: some of each kind."""
+    path = golden("changelog")
+    for file in sorted(path.rglob("*")):
+        name = str(file.relative_to(path))
+        keep = name in ("metadata", ".metadata.crc") or name.endswith(
+            ("/13", "/12", ".13.crc", "0/0/12.zip", "0/0/.12.zip.crc", "0/0/13.changelog")
+        )
+        if file.is_file() and not keep:
+            file.unlink()
+    return path
+
+
+def test_import_killed_at_every_call(golden: Golden) -> None:
+    path = small(golden)
+    assert kill_everywhere(path, import_, view(path)) > 30
+
+
+def test_export_killed_at_every_call(golden: Golden) -> None:
+    path = small(golden)
+    before = view(path)
+    import_(path)
+    assert kill_everywhere(path, export, before) > 30

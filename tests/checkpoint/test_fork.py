@@ -1,0 +1,234 @@
+"""Forks of checkpoints that Spark made: what is in them, and that the original stays."""
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import sparklog
+from sparklog.checkpoint import fork, history, import_, verify
+from sparklog.checkpoint.layout import stays_file
+from sparklog.checkpoint.partition import Partition
+from sparklog.checkpoint.writing import Record, append
+from sparklog.clock import ManualClock
+from sparklog.errors import InvalidRequestError
+from sparklog.fs import LOCAL
+from sparklog.log.epochs import read_epochs
+from tests.checkpoint.conftest import NAMES, Golden
+from tests.checkpoint.views import commit, read, tree, view
+
+
+def numbers(path: Path, directory: str) -> list[int]:
+    return sorted(int(p.rpartition("/")[2]) for p in view(path) if p.startswith(f"{directory}/"))
+
+
+BOTH = [(name, False) for name in NAMES] + [(name, True) for name in ("hdfs", "ids", "processed")]
+
+
+@pytest.mark.parametrize(("name", "backed"), BOTH)
+def test_a_fork_to_each_batch(golden: Golden, name: str, backed: bool) -> None:
+    path = golden(name)
+    if backed:
+        import_(path)
+    before, original = view(path), tree(path)
+    reachable = [row.batch for row in history(path).batches if row.obstacle is None]
+    for batch in (reachable[len(reachable) // 2], reachable[-1]):
+        new = path.with_name(f"fork-{batch}")
+        done = fork(path, new, to=batch)
+        assert (done.batch, done.new_path) == (batch, str(new))
+        after = view(new)
+        assert numbers(new, "offsets")[-1] == numbers(new, "commits")[-1] == batch
+        changed = {p for p in after if after[p] != before[p]}
+        assert changed == ({"state/0/_metadata/v2/0"} if name == "processed" else set())
+        versions = [row.state_version for row in history(new).batches]
+        if versions[-1] is not None:
+            assert versions[-1] == batch + 1
+            assert max(_versions(new)) == batch + 1
+        report = verify(new)
+        assert (report.findings, report.latest) == ([], batch), str(report)
+        assert [r.batch for r in history(new).batches if r.obstacle is None] == [
+            b for b in reachable if b <= batch
+        ]
+    assert tree(path) == original
+
+
+def _versions(path: Path) -> list[int]:
+    names = [p.rpartition("/")[2] for p in view(path) if p.startswith("state/")]
+    stems = [n.split(".")[0].split("_")[0] for n in names if n.count(".")]
+    return [int(stem) for stem in stems if stem.isdecimal()]
+
+
+def test_files_are_links_and_records_stay_bytes(golden: Golden) -> None:
+    path = golden("changelog")
+    fork(path, path.with_name("a"), to=11)
+    a = path.with_name("a")
+    for name in tree(a):
+        assert os.stat(a / name).st_ino == os.stat(path / name).st_ino, name
+    import_(path)
+    fork(path, path.with_name("b"), to=11)
+    source = Partition(LOCAL, str(path / "sparklog/offsets-0"))
+    copy = Partition(LOCAL, str(path.with_name("b") / "sparklog/offsets-0"))
+    assert copy.entries == {k: e for k, e in source.entries.items() if int(k) <= 11}
+    assert np.array_equal(copy.segments[0].tables[0], source.segments[0].tables[0][:4])
+    (first, second) = read_epochs(LOCAL, copy.directory)
+    assert (first, second) == ((0, 0), (1, copy.next_offset))
+    append(copy, [Record("12", b"other", 5)])
+    assert int(copy.segments[0].tables[-1]["leader_epoch"][-1]) == 1
+
+
+def test_whole_closed_segments_are_linked(tmp_path: Path, golden: Golden) -> None:
+    path = golden("hdfs")
+    import_(path)
+    big = Partition(LOCAL, str(path / "sparklog/state.0.default-0"))
+    for n in range(20):  # old versions' records are dead by now, but of no dropped file
+        append(big, [Record("1.delta", bytes(1000), n)], segment_bytes=5000)
+    done = fork(path, tmp_path / "new", to=13)
+    copy = Partition(LOCAL, str(tmp_path / "new/sparklog/state.0.default-0"))
+    closed = [s.base for s in big.segments[:-1]]
+    assert len(closed) > 3
+    assert [s.base for s in copy.segments] == [s.base for s in big.segments]
+    assert [s.identity for s in copy.segments[:-1]] == [s.identity for s in big.segments[:-1]]
+    assert copy.segments[-1].identity != big.segments[-1].identity
+    assert done.linked_bytes == sum(s.end for s in big.segments[:-1])
+    append(copy, [Record("x", b"y", 1)])
+    big.refresh()
+    assert "x" not in big.entries
+
+
+def test_schemas_are_found_at_the_new_place(golden: Golden) -> None:
+    path = golden("processed")
+    for backed in (False, True):
+        if backed:
+            import_(path)
+        new = path.with_name(f"new-{backed}")
+        fork(path, new, to=3)
+        document = json.loads(view(new)["state/0/_metadata/v2/0"].decode().partition("\n")[2])
+        (file,) = document["stateStoreInfo"][0]["stateSchemaFilePaths"]
+        assert file.startswith(f"file:{new}/state/0/_stateSchema/default/")
+        assert file.removeprefix(f"file:{new}/") in view(new)
+
+
+def test_a_file_source_sees_later_files_anew(golden: Golden) -> None:
+    path = golden("files")
+    new = path.with_name("new")
+    fork(path, new, to=7)
+    entries = {p.rpartition("/")[2] for p in view(new) if p.startswith("sources/0/")}
+    assert entries == set("01234567")
+
+
+def test_sst_files_of_dropped_snapshots_go(golden: Golden) -> None:
+    path = golden("changelog")
+    new = path.with_name("new")
+    fork(path, new, to=10)
+    assert len([p for p in tree(new) if p.endswith(".sst")]) == 4  # two partitions, up to 8.zip
+    assert all(stays_file(p) for p in tree(new) if "/SSTs/" in p)
+
+
+# -- what to go back to ----------------------------------------------------------------------------
+
+
+def test_by_time(golden: Golden) -> None:
+    path = golden("hdfs")
+    planned = {row.batch: row.planned_ms for row in history(path).batches}
+    at = datetime.fromtimestamp((planned[10] or 0) / 1000, UTC)
+    assert fork(path, path.with_name("a"), to=at).batch == 10
+    assert fork(path, path.with_name("b"), to=at - timedelta(milliseconds=1)).batch == 9
+    assert fork(path, path.with_name("c"), to=at + timedelta(days=1)).batch == 13
+    with pytest.raises(InvalidRequestError, match="no committed batch was planned by"):
+        fork(path, path.with_name("d"), to=at - timedelta(days=1))
+    with pytest.raises(InvalidRequestError, match="no time zone"):
+        fork(path, path.with_name("d"), to=datetime(2030, 1, 1))
+
+
+def with_topics(path: Path) -> Path:
+    """Let every batch read topic t: ten rows a partition."""
+    for file in (path / "offsets").glob("[0-9]*"):
+        lines = file.read_text().split("\n")
+        end = int(file.name) * 10
+        lines[2] = json.dumps({"t": {"0": end, "1": end + 5}})
+        file.write_text("\n".join(lines))
+    for checksum in (path / "offsets").glob(".*.crc"):
+        checksum.unlink()
+    return path
+
+
+def test_by_offsets(golden: Golden) -> None:
+    path = with_topics(golden("hdfs"))
+    assert fork(path, path.with_name("a"), to={"offsets": {"t": {"0": 100}}}).batch == 10
+    assert fork(path, path.with_name("b"), to={"offsets": {"t": {"0": 109, "1": 104}}}).batch == 9
+    for to in ({"offsets": {"t": {"0": 3}}}, {"offsets": {"u": {"0": 300}}}):
+        with pytest.raises(InvalidRequestError, match="reads past none"):
+            fork(path, path.with_name("c"), to=to)
+    for to in ({"offsets": {}}, {"offset": {"t": {"0": 3}}}, "9", True, {"offsets": 3}):
+        with pytest.raises(InvalidRequestError, match="want"):
+            fork(path, path.with_name("c"), to=to)  # type: ignore[arg-type]
+
+
+def test_retention_that_has_passed(golden: Golden, tmp_path: Path) -> None:
+    path = with_topics(golden("hdfs"))
+    with sparklog.open(tmp_path / "in", mode="rw") as log:
+        log.create_topic("t", partitions=2)
+        for partition in range(2):
+            log.append("t", pa.table({"value": [b"x"] * 200}), partition=partition)
+        log.delete_records("t", {0: 95})
+    sources = {"0": str(tmp_path / "in")}
+    before = tree(path)
+    with pytest.raises(InvalidRequestError, match=r"t-0 from offset 90 on.*begins at 95"):
+        fork(path, tmp_path / "a", to=9, sources=sources)
+    assert tree(path) == before
+    assert not (tmp_path / "a").exists()
+    fork(path, tmp_path / "a", to=10, sources=sources)
+    with pytest.raises(InvalidRequestError, match="no source '1'; it has 0"):
+        fork(path, tmp_path / "b", to=10, sources={"1": "x"})
+
+
+def test_refusals(golden: Golden, tmp_path: Path) -> None:
+    path = golden("hdfs")
+    new = tmp_path / "new"
+    with pytest.raises(InvalidRequestError, match=r"commits/3 is gone; the earliest .* is 8"):
+        fork(path, new, to=3)
+    with pytest.raises(InvalidRequestError, match="isn't committed"):
+        fork(path, new, to=14)
+    with pytest.raises(InvalidRequestError, match="both log and new_log"):
+        fork(path, new, to=9, log="x")
+    with pytest.raises(InvalidRequestError, match="in one another"):
+        fork(path, path / "new", to=9)
+    with pytest.raises(InvalidRequestError, match="no log that sparklog wrote"):
+        fork(path, new, to=9, log=tmp_path / "log", new_log=tmp_path / "log2")
+    with pytest.raises(InvalidRequestError, match="does not exist"):
+        fork(path, tmp_path / "no" / "where", to=9)
+    new.mkdir()
+    with pytest.raises(InvalidRequestError, match="exists"):
+        fork(path, new, to=9)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["hdfs", "new"]
+
+
+def test_the_log_is_forked_to_the_same_batch(golden: Golden, tmp_path: Path) -> None:
+    path = golden("stateless")
+    query = history(path).query_id
+    assert query is not None
+    with sparklog.open(tmp_path / "log", mode="rw") as log:
+        log.create_topic("t")
+        for batch in range(6, 12):
+            commit(log, f"{query}/one", batch)
+            commit(log, f"{query}/two", batch)
+    done = fork(path, tmp_path / "c2", to=9, log=tmp_path / "log", new_log=tmp_path / "log2")
+    assert done.log == str(tmp_path / "log2")
+    with sparklog.open(tmp_path / "log2") as log:
+        assert read(log) == [f"{b} {n}" for b in range(6, 10) for _ in "ab" for n in range(3)]
+    with sparklog.open(tmp_path / "log") as log:
+        assert len(read(log)) == 6 * 6
+
+
+def test_what_a_crash_left_goes_with_the_next_fork(golden: Golden, tmp_path: Path) -> None:
+    path = golden("stateless")
+    left = tmp_path / ".new.fork-0123"
+    (left / "offsets").mkdir(parents=True)
+    (left / ".sparklog.building").touch()
+    fork(path, tmp_path / "new", to=9, clock=ManualClock())
+    assert not left.exists()
+    assert not (tmp_path / "new" / ".sparklog.building").exists()

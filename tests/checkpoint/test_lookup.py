@@ -1,0 +1,94 @@
+"""One path at a time, and the sink that asks so for a micro-batch's plan."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+import sparklog
+from sparklog.checkpoint import history, import_, reset
+from sparklog.checkpoint.lookup import Lookup
+from sparklog.checkpoint.partition import Partition
+from sparklog.checkpoint.writing import Record, append
+from sparklog.errors import DataCorruptionError
+from sparklog.fs import LOCAL
+from sparklog.sink.identity import of_checkpoint
+from sparklog.sink.options import parse
+from sparklog.testing.crashfs import CrashFS
+from tests.checkpoint.conftest import Golden
+from tests.checkpoint.views import commit, load, view
+
+
+@pytest.mark.parametrize("backed", [False, True])
+def test_every_path(golden: Golden, backed: bool) -> None:
+    path = golden("changelog")
+    if backed:
+        import_(path)
+    lookup = Lookup(str(path))
+    for name, content in view(path).items():
+        assert lookup.read(name) == lookup.read(name, durable=True) == content
+    assert lookup.read("offsets/99") is None
+
+
+def test_it_sees_what_comes_and_what_took_its_place(golden: Golden) -> None:
+    path = golden("stateless")
+    import_(path)
+    lookup = Lookup(str(path))
+    assert lookup.read("offsets/13") is None
+    append(Partition(LOCAL, str(path / "sparklog/offsets-0")), [Record("13", b"x", 1)])
+    assert lookup.read("offsets/13") == b"x"
+    reset(path, to=9)
+    assert lookup.read("offsets/13") is None
+    assert lookup.read("offsets/9") is not None
+
+
+def test_what_it_reads_is_durable(golden: Golden) -> None:
+    path = golden("stateless")
+    import_(path)
+    fs = CrashFS()
+    load(fs, path, "/c")
+    with fs.open("/c/sparklog/offsets-0/00000000000000000000.log", write=True) as file:
+        file.pwrite(file.pread(file.size(), 0), 0)  # written, not synced
+    assert Lookup("/c", fs).read("offsets/12", durable=True) == view(path)["offsets/12"]
+    assert Lookup("/c", fs.crash_clone(mode="strict")).read("offsets/12") is not None
+
+
+@pytest.mark.parametrize("backed", [False, True])
+def test_the_sink_finds_plan_and_query(golden: Golden, tmp_path: Path, backed: bool) -> None:
+    path = golden("stateless")
+    query = history(path).query_id
+    plan = view(path)["offsets/12"]
+    if backed:
+        import_(path)
+    options = parse({"path": str(tmp_path), "checkpointLocation": f"file:{path}"})
+    found = of_checkpoint(options, 12)
+    assert (found.identity.writer, found.identity.batch) == (query, 12)
+    assert found.identity.fingerprint == hashlib.sha256(plan).hexdigest()
+
+
+def test_the_sink_completes_a_reset(golden: Golden, tmp_path: Path) -> None:
+    path, log = golden("stateless"), str(tmp_path / "log")
+    query = history(path).query_id or ""
+    with sparklog.open(log, mode="rw") as opened:
+        opened.create_topic("t")
+        for batch in range(9, 13):
+            commit(opened, query, batch)
+    note = {"log": log, "writer": query, "batch": 9, "time": 1}
+    (path / "sparklog.reset").write_text(json.dumps(note))
+    options = parse({"path": log, "checkpointLocation": str(path)})
+    identity = of_checkpoint(options, 10).identity
+    assert not (path / "sparklog.reset").exists()
+    with sparklog.open(log, mode="rw") as opened:
+        assert opened.committed(identity) is None
+
+
+def test_damage_is_told(golden: Golden) -> None:
+    path = golden("stateless")
+    import_(path)
+    log = path / "sparklog/offsets-0/00000000000000000000.log"
+    raw = bytearray(log.read_bytes())
+    raw[200] ^= 1
+    log.write_bytes(raw)
+    with pytest.raises(DataCorruptionError, match="no whole batch"):
+        Lookup(str(path)).read("offsets/12")

@@ -1,0 +1,258 @@
+"""Partitions of a checkpoint's log dir: read while others write, cut anywhere, damaged anywhere."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sparklog
+from sparklog.checkpoint.partition import Partition
+from sparklog.checkpoint.writing import Record, append, clean, create
+from sparklog.errors import DataCorruptionError, StorageUnavailableError
+from sparklog.fs import LOCAL, LocalFileSystem
+from sparklog.testing.crashfs import CrashFS
+from sparklog.testing.faults import Fault, SimulatedKill
+
+LOG = "00000000000000000000.log"
+Write = Callable[..., Partition]
+
+
+def contents(partition: Partition) -> dict[str, bytes | None]:
+    return {key: partition.read(key) for key, _ in partition.live()}
+
+
+def put(partition: Partition, *records: tuple[str, bytes | None], **options: int) -> None:
+    append(partition, [Record(k, v, 1_700_000_000_000) for k, v in records], **options)
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Partition:
+    directory = str(tmp_path / "offsets-0")
+    create(LOCAL, directory)
+    return Partition(LOCAL, directory)
+
+
+def test_the_last_record_of_a_key_is_the_file(partition: Partition) -> None:
+    put(partition, ("0", b"a"), ("1", b""), ("0", b"b" * 300), ("2", None), ("3", b"x"))
+    put(partition, ("3", None))
+    assert contents(partition) == {"0": b"b" * 300, "1": b""}
+    assert contents(Partition(LOCAL, partition.directory)) == contents(partition)
+    assert partition.read("3") is partition.read("never") is None
+    entry = partition.entries["0"]
+    assert (entry.offset, entry.value_bytes, entry.timestamp) == (2, 300, 1_700_000_000_000)
+
+
+def test_kafka_and_sparklog_read_it(partition: Partition) -> None:
+    put(partition, ("0", b"a"), ("1", b"b"), ("0", None))
+    with sparklog.open(Path(partition.directory).parent, until="log-end") as log:
+        rows = log.read("offsets").read_all().to_pylist()
+    assert [(row["offset"], row["key"], row["value"]) for row in rows] == [
+        (0, b"0", b"a"), (1, b"1", b"b"), (2, b"0", None),
+    ]  # fmt: skip
+
+
+def test_a_reader_sees_what_others_write(partition: Partition) -> None:
+    other = Partition(LocalFileSystem(), partition.directory)
+    put(partition, ("0", b"a"))
+    other.refresh()
+    assert contents(other) == {"0": b"a"}
+    put(other, ("0", b"b"), ("1", b"c"))
+    partition.refresh()
+    assert contents(partition) == {"0": b"b", "1": b"c"}
+
+
+def test_segments_roll(partition: Partition) -> None:
+    for number in range(20):
+        put(partition, (str(number % 7), b"x" * 100), segment_bytes=500)
+    assert len(partition.segments) > 3
+    assert partition.next_offset == 20
+    again = Partition(LOCAL, partition.directory)
+    assert {k: e.offset for k, e in again.live()} == {str(n % 7): n for n in range(13, 20)}
+
+
+def test_cleaning_keeps_the_live_ones_and_their_offsets(partition: Partition) -> None:
+    for number in range(60):
+        put(partition, (str(number), b"x" * 2000), segment_bytes=40_000)
+        if number >= 4:
+            put(partition, (str(number - 4), None), segment_bytes=40_000)
+    before, end = contents(partition), partition.next_offset
+    reader = Partition(LOCAL, partition.directory)
+    assert clean(partition)
+    assert not clean(partition)
+    size = sum(p.stat().st_size for p in Path(partition.directory).glob("*.log"))
+    assert size < 2 * sum(map(len, filter(None, before.values()))) + 4096
+    for view in (partition, reader, Partition(LOCAL, partition.directory)):
+        view.refresh()
+        assert contents(view) == before
+        assert view.next_offset == end
+    put(partition, ("new", b"1"))
+    assert partition.entries["new"].offset == end
+
+
+def test_a_read_survives_a_cleaning_in_between(partition: Partition) -> None:
+    for number in range(50):
+        put(partition, (str(number % 5), b"x" * 4000 + b"%d" % number))
+    reader = Partition(LOCAL, partition.directory)
+    assert clean(partition)
+    assert reader.read("3") == b"x" * 4000 + b"48"
+
+
+def test_a_rewritten_segment_on_the_old_inode_is_noticed(partition: Partition) -> None:
+    for number in range(50):
+        put(partition, (str(number % 5), b"x" * 4000 + b"%d" % number))
+    reader = Partition(LOCAL, partition.directory)
+    assert clean(partition)
+    raw = (Path(partition.directory) / LOG).read_bytes()
+    (Path(partition.directory) / LOG).write_bytes(raw)
+    reader.segments[0].identity = LOCAL.identity(f"{partition.directory}/{LOG}")
+    reader.refresh()
+    assert contents(reader) == contents(partition)
+
+
+# -- cuts and damage -------------------------------------------------------------------------------
+
+
+def written(directory: str) -> tuple[bytes, list[int]]:
+    """A partition of three records, the last of which replaces the first; where each ends."""
+    create(LOCAL, directory)
+    partition = Partition(LOCAL, directory)
+    ends = []
+    for record in (("0", b"first"), ("1", b"y" * 600), ("0", b"second" * 20)):
+        put(partition, record)
+        ends.append(partition.segments[0].end)
+    return (Path(directory) / LOG).read_bytes(), ends
+
+
+def test_cut_at_every_byte_of_a_write(tmp_path: Path) -> None:
+    """What was acknowledged before is there, and the next write goes well."""
+    directory = str(tmp_path / "offsets-0")
+    raw, ends = written(directory)
+    path = Path(directory) / LOG
+    for size in range(ends[1], ends[2]):
+        for padding in (b"", bytes(ends[2] - size)):  # cut, or the rest never reached the disk
+            if raw[:size] + padding == raw:  # it ends in a zero
+                continue
+            path.write_bytes(raw[:size] + padding)
+            partition = Partition(LOCAL, directory)
+            assert contents(partition) == {"0": b"first", "1": b"y" * 600}
+            assert partition.segments[0].torn == (size > ends[1] or bool(padding))
+    put(partition, ("0", b"again"))
+    assert contents(Partition(LOCAL, directory)) == {"0": b"again", "1": b"y" * 600}
+    assert path.stat().st_size == partition.segments[0].end
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+def test_a_flipped_bit_is_damage_unless_it_is_the_last_batch(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    directory = str(tmp_path_factory.mktemp("p") / "offsets-0")
+    raw, ends = written(directory)
+    place = data.draw(st.integers(0, ends[1] * 8 - 1))
+    bad = bytearray(raw)
+    bad[place // 8] ^= 1 << place % 8
+    (Path(directory) / LOG).write_bytes(bad)
+    start = max(end for end in [0, *ends] if end <= place // 8)
+    if 8 <= place // 8 - start < 12 or place // 8 - start >= 16:
+        with pytest.raises(DataCorruptionError) as caught:
+            Partition(LOCAL, directory)
+        assert (caught.value.path, caught.value.position) == (f"{directory}/{LOG}", start)
+    else:  # no CRC covers offset and leader epoch; they change no contents
+        found = contents(Partition(LOCAL, directory))
+        assert found == {"0": b"second" * 20, "1": b"y" * 600}
+
+
+def test_damage_in_a_segment_that_is_not_the_last(partition: Partition) -> None:
+    for number in range(6):
+        put(partition, (str(number), b"x" * 300), segment_bytes=700)
+    first = Path(partition.directory) / LOG
+    first.write_bytes(first.read_bytes()[:-1])
+    with pytest.raises(DataCorruptionError, match="no whole batch") as caught:
+        Partition(LOCAL, partition.directory)
+    assert caught.value.path == str(first)
+
+
+def test_a_damaged_record_found_when_it_is_read(partition: Partition) -> None:
+    put(partition, ("0", b"a" * 100), ("1", b"b"))
+    path = Path(partition.directory) / LOG
+    bad = bytearray(path.read_bytes())
+    bad[100] ^= 1
+    path.write_bytes(bad)
+    with pytest.raises(DataCorruptionError, match="crc"):
+        partition.read("0")
+
+
+def test_records_of_somebody_else(tmp_path: Path) -> None:
+    with sparklog.open(tmp_path / "log", mode="rw") as log:
+        log.create_topic("offsets")
+        import pyarrow as pa
+
+        log.append("offsets", pa.table({"key": ["a", "b"], "value": ["1", "2"]}))
+    with pytest.raises(DataCorruptionError, match="a checkpoint's hold one each"):
+        Partition(LOCAL, str(tmp_path / "log" / "offsets-0"))
+
+
+# -- crashes ---------------------------------------------------------------------------------------
+
+
+def small(fs: CrashFS) -> Partition:
+    fs.mkdir("/logs")
+    fs.sync_dir("/")
+    create(fs, "/logs/offsets-0")
+    fs.sync_dir("/logs")
+    return Partition(fs, "/logs/offsets-0")
+
+
+def test_a_failed_write_is_undone() -> None:
+    fs = CrashFS()
+    partition = small(fs)
+    put(partition, ("0", b"a" * 9000))
+    for fault in (Fault.NO_SPACE, Fault.IO_ERROR):
+        for ops in ({"pwrite"}, {"sync"}):
+            if (fault, ops) == (Fault.NO_SPACE, {"sync"}):
+                continue
+            fs.fail_at(1, fault, ops=ops)
+            with pytest.raises(StorageUnavailableError):
+                put(partition, ("1", b"b" * 9000))
+            fs.heal()
+            assert contents(Partition(fs, partition.directory)) == {"0": b"a" * 9000}
+    put(partition, ("1", b"c"))
+    assert contents(partition) == {"0": b"a" * 9000, "1": b"c"}
+
+
+@pytest.mark.parametrize("what", ["append", "clean"])
+def test_killed_at_every_call(what: str) -> None:
+    """After a kill, and after a power cut there, all that was acknowledged is to be read."""
+    number = 0
+    while True:
+        number += 1
+        fs = CrashFS()
+        partition = small(fs)
+        for n in range(30):
+            put(partition, (str(n % 4), b"x" * 5000 + b"%d" % n), segment_bytes=60_000)
+        put(partition, ("3", None), segment_bytes=60_000)
+        acked = contents(partition)
+        fs.fail_at(number, Fault.KILL)
+        try:
+            if what == "clean":
+                assert clean(partition)
+            else:
+                put(partition, ("0", b"new"), ("9", b"y" * 70_000), segment_bytes=60_000)
+        except SimulatedKill:
+            pass
+        else:
+            break
+        for after in (fs.kill_clone(), fs.crash_clone(mode="strict"), fs.crash_clone(mode="all")):
+            found = Partition(after, "/logs/offsets-0")
+            now = contents(found)
+            assert {key: now.get(key) for key in acked if key != "0"} == {
+                key: value for key, value in acked.items() if key != "0"
+            }
+            assert now["0"] in (acked["0"], b"new")
+            put(found, ("after", b"1"))
+            clean(found)
+            assert found.read("after") == b"1"
+            assert not [n for n in after.listdir(found.directory) if n.endswith(".cleaned")]
+    assert number > 3

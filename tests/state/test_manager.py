@@ -1,0 +1,313 @@
+"""The checkpoint manager: Spark's contract for it, the layout on disk, and what breaks."""
+
+import os
+import random
+import resource
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+import sparklog
+from tests.state.manager import Manager
+
+pytestmark = pytest.mark.spark
+
+Managers = Callable[..., Manager]
+
+
+def test_the_contract(manager: Manager) -> None:
+    """What Spark's CheckpointFileManagerTests ask of each manager, in its order."""
+    assert not manager.exists("dir/subdir")
+    manager.mkdirs("dir/subdir")
+    manager.mkdirs("dir/subdir")
+    assert manager.exists("dir/subdir")
+    assert manager.list("") == {"dir": -1}
+    assert not manager.exists("dir/subdir/file")
+    manager.begin("dir/subdir/file").cancel()
+    assert not manager.exists("dir/subdir/file")
+    manager.write("dir/subdir/file", b"two")
+    assert manager.exists("dir/subdir/file")
+    with pytest.raises(Py4JJavaError, match="FileAlreadyExistsException"):
+        manager.write("dir/subdir/file", b"three")
+    assert manager.read("dir/subdir/file") == b"two"
+    manager.write("dir/subdir/file", b"four", overwrite=True)
+    assert manager.read("dir/subdir/file") == b"four"
+    assert manager.list("dir/subdir") == {"file": 4}
+    manager.delete("dir/subdir/file")
+    assert not manager.exists("dir/subdir/file")
+    with pytest.raises(Py4JJavaError, match="FileNotFoundException"):
+        manager.read("dir/subdir/file")
+    manager.delete("dir/subdir/file")
+    with pytest.raises(Py4JJavaError, match="FileNotFoundException"):
+        manager.list("nowhere")
+
+
+PLACES = {
+    "metadata": ("metadata-0", "metadata"),
+    "offsets/12": ("offsets-0", "12"),
+    "commits/12": ("commits-0", "12"),
+    "sources/0/3": ("metadata-0", "sources/0/3"),
+    "state/0/_metadata/metadata": ("metadata-0", "state/0/_metadata/metadata"),
+    "state/1/0/_metadata/schema": ("metadata-0", "state/1/0/_metadata/schema"),
+    "state/1/7/3.delta": ("state.1.default-7", "3.delta"),
+    "state/1/7/left-keyToNumValues/3.changelog": ("state.1.left-keyToNumValues-7", "3.changelog"),
+}
+
+
+def test_the_layout(manager: Manager) -> None:
+    """Each file is one record of a partition that `sparklog.open` reads; two files a partition."""
+    for path in PLACES:
+        manager.write(path, path.encode())
+    logs = manager.root / "sparklog"
+    partitions = {p.name for p in logs.iterdir() if p.is_dir()}
+    assert partitions == {partition for partition, _ in PLACES.values()}
+    for partition in partitions:
+        names = {p.name for p in (logs / partition).iterdir()}
+        assert names == {"00000000000000000000.log", "leader-epoch-checkpoint"}
+    found = {}
+    with sparklog.open(logs) as log:
+        for topic in log.topics():
+            for row in log.read(topic).read_all().to_pylist():
+                found[f"{row['topic']}-{row['partition']}", row["key"].decode()] = row["value"]
+    assert found == {place: path.encode() for path, place in PLACES.items()}
+    assert manager.list("") == {"metadata": len("metadata")}
+    assert manager.list("state/1/7") == {"3.delta": len("state/1/7/3.delta")}
+
+
+@pytest.mark.parametrize("path", ["state/0/0/3.zip", "state/0/0/SSTs/1-a.sst", "big"])
+def test_some_files_stay_files(manager: Manager, path: str) -> None:
+    """Spark reads those past the manager, and what is large isn't kept in memory."""
+    content = bytes(33 << 20) if path == "big" else b"x"
+    manager.mkdirs(os.path.dirname(path))
+    manager.write(path, content)
+    assert (manager.root / path).stat().st_size == len(content)
+    assert manager.exists(path)
+    assert manager.list(os.path.dirname(path))[os.path.basename(path)] == len(content)
+    manager.delete(path)
+    assert not manager.exists(path)
+
+
+def test_a_file_checkpoint_is_continued(managers: Managers, tmp_path: Path) -> None:
+    """Files of Spark's own manager are read, replaced and deleted where they lie."""
+    offsets = tmp_path / "ckpt" / "offsets"
+    offsets.mkdir(parents=True)
+    for n in range(3):
+        (offsets / str(n)).write_bytes(b"file%d" % n)
+    manager = managers("ckpt")
+    manager.write("offsets/3", b"record3")
+    manager.write("offsets/1", b"newer", overwrite=True)
+    with pytest.raises(Py4JJavaError, match="FileAlreadyExistsException"):
+        manager.write("offsets/0", b"other")
+    manager.delete("offsets/2")
+    found = {name: manager.read(f"offsets/{name}") for name in sorted(manager.list("offsets"))}
+    assert found == {"0": b"file0", "1": b"newer", "3": b"record3"}
+
+
+def test_outside_of_checkpoints_files_are_files(spark: SparkSession, tmp_path: Path) -> None:
+    """A file sink's `_spark_metadata` is read by others, who look for files."""
+    (tmp_path / "out/_spark_metadata").mkdir(parents=True)
+    outside = Manager(spark, tmp_path / "out/_spark_metadata")
+    outside.write("0", b"v1")
+    assert (tmp_path / "out/_spark_metadata/0").read_bytes() == b"v1"
+
+
+def test_every_cut(managers: Managers, tmp_path: Path) -> None:
+    """A write that is cut off at any byte never was; what was acknowledged before it is there."""
+    manager = managers("ckpt")
+    manager.write("offsets/0", b"first")
+    whole = manager.segment("offsets-0").stat().st_size
+    manager.write("offsets/1", b"second", overwrite=True)
+    written = manager.segment("offsets-0").read_bytes()
+    for cut in range(whole, len(written) + 1):
+        shutil.copytree(manager.root, tmp_path / f"cut{cut}")
+        os.truncate(tmp_path / f"cut{cut}/sparklog/offsets-0/{0:020d}.log", cut)
+        again = managers(f"cut{cut}")
+        expected = {"0": 5, "1": 6} if cut == len(written) else {"0": 5}
+        assert again.list("offsets") == expected
+        again.write("offsets/2", b"third")
+        assert again.list("offsets") == {**expected, "2": 5}
+        assert again.read("offsets/0") == b"first"
+        with sparklog.open(again.root / "sparklog") as log:
+            rows = log.read("offsets").read_all()
+        assert rows["offset"].to_pylist() == list(range(len(expected) + 1))
+
+
+@pytest.mark.parametrize("keep_boot", [True, False], ids=["same boot", "power cut"])
+def test_a_wrong_last_batch(managers: Managers, tmp_path: Path, keep_boot: bool) -> None:
+    """All bytes there but wrong ones: only a power cut leaves that behind without damage."""
+    manager = managers("ckpt")
+    manager.write("offsets/0", b"first")
+    manager.write("offsets/1", b"second")
+    shutil.copytree(manager.root, tmp_path / "copy")
+    flip(tmp_path / "copy/sparklog/offsets-0", -3)
+    if not keep_boot:
+        (tmp_path / "copy/sparklog/sparklog.lock").write_text("another boot\nflush=commit\n")
+        assert managers("copy").list("offsets") == {"0": 5}
+    else:
+        with pytest.raises(Py4JJavaError, match="is damaged at position 7"):
+            managers("copy").list("offsets")
+
+
+@pytest.mark.parametrize("loose", [True, False])
+def test_damage_in_the_middle(managers: Managers, tmp_path: Path, loose: bool) -> None:
+    """Whole batches after it: an error with its position, unless writes weren't synced."""
+    manager = managers("ckpt", flush="none" if loose else "commit")
+    for n in range(3):
+        manager.write(f"offsets/{n}", b"offsets")
+    shutil.copytree(manager.root, tmp_path / "copy")
+    at = flip(tmp_path / "copy/sparklog/offsets-0", 8 + manager.segment("offsets-0").stat().st_size // 3)
+    said = (tmp_path / "copy/sparklog/sparklog.lock").read_text().splitlines()
+    (tmp_path / "copy/sparklog/sparklog.lock").write_text(f"another boot\n{said[1]}\n")
+    if loose:
+        assert managers("copy").list("offsets") == {"0": 7}
+    else:
+        with pytest.raises(Py4JJavaError, match="is damaged at position 7"):
+            managers("copy").list("offsets")
+        assert (tmp_path / "copy/sparklog/offsets-0" / f"{0:020d}.log").stat().st_size > at
+
+
+def flip(partition: Path, at: int) -> int:
+    (segment,) = partition.glob("*.log")
+    content = bytearray(segment.read_bytes())
+    content[at] ^= 0x55
+    segment.write_bytes(content)
+    return at
+
+
+@pytest.mark.parametrize("segment_bytes", [1 << 30, 20_000])
+def test_it_is_cleaned(managers: Managers, segment_bytes: int) -> None:
+    """However much is written and deleted, disk stays within twice what lives, and a margin."""
+    manager = managers("ckpt", segment_bytes=segment_bytes)
+    manager.write("state/0/0/_metadata/schema", b"kept")
+    for n in range(300):
+        manager.write(f"state/0/0/{n}.delta", bytes(2_000))
+        if n >= 10:
+            manager.delete(f"state/0/0/{n - 10}.delta")
+        size = sum(p.stat().st_size for p in manager.partition("state.0.default-0").glob("*"))
+        assert size < 2 * 11 * 2_100 + (70 << 10)
+    live = {f"{n}.delta": 2_000 for n in range(290, 300)}
+    assert {k: v for k, v in manager.list("state/0/0").items() if v >= 0} == live
+    with sparklog.open(manager.root / "sparklog") as log:
+        rows = log.read("state.0.default").read_all()
+    offsets = rows["offset"].to_pylist()
+    assert offsets == sorted(set(offsets))
+    assert offsets[-1] == 300 + 290 - 1  # none was given twice
+
+
+def test_others_see_what_is_written(managers: Managers, tmp_path: Path) -> None:
+    """Another process' manager, before and after cleaning, rolling and replacement."""
+    ours = managers("ckpt", segment_bytes=30_000)
+    theirs = Other(tmp_path / "ckpt")
+    ours.mkdirs("state/0/0")
+    rng = random.Random(7)
+    expected: dict[str, int] = {}
+    for step in range(400):
+        name, size = f"{rng.randrange(30)}.delta", rng.randrange(4_000)
+        writer = ours if step % 2 else theirs
+        if rng.random() < 0.3:
+            writer.delete(f"state/0/0/{name}")
+            expected.pop(name, None)
+        else:
+            writer.write(f"state/0/0/{name}", bytes(size), overwrite=True)
+            expected[name] = size
+        if step % 20 == 0:
+            assert ours.list("state/0/0") == expected
+            assert theirs.list("state/0/0") == expected
+    theirs.close()
+    assert ours.list("state/0/0") == expected
+
+
+class Other(Manager):
+    """A manager in a JVM of its own."""
+
+    def __init__(self, root: Path) -> None:
+        from py4j.java_gateway import JavaGateway
+
+        from sparklog.state.jar import jar
+
+        import pyspark
+
+        jars = os.path.join(os.path.dirname(pyspark.__file__), "jars", "*")
+        java = os.path.join(os.environ["JAVA_HOME"], "bin", "java")
+        gateway = JavaGateway.launch_gateway(
+            classpath=f"{jar()}:{jars}", die_on_exit=True, java_path=java,
+            jarpath=next(Path(os.path.dirname(jars)).glob("py4j-*.jar")).as_posix(),
+        )
+        self._gateway = gateway
+        super().__init__(_Session(gateway.jvm), root)  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        self._gateway.shutdown()
+
+
+class _Session:
+    def __init__(self, jvm: object) -> None:
+        self._jvm = jvm
+
+
+def test_threads_take_turns(managers: Managers) -> None:
+    """Writers of one partition, and an interrupt between them, leave each file once and whole."""
+    manager = managers("ckpt")
+
+    def write(first: int) -> None:
+        for n in range(first, first + 50):
+            manager.write(f"offsets/{n}", b"x" * n)
+
+    threads = [threading.Thread(target=write, args=(first,)) for first in range(0, 200, 50)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert manager.list("offsets") == {str(n): n for n in range(200)}
+
+
+def test_an_interrupt_closes_nothing(spark: SparkSession, manager: Manager) -> None:
+    """Spark interrupts what it stops; the JVM then closes channels that the thread waits on."""
+    thread = spark._jvm.java.lang.Thread  # type: ignore[attr-defined]
+    thread.currentThread().interrupt()
+    manager.write("offsets/0", b"whole")
+    assert thread.interrupted()  # it is told, later
+    assert manager.read("offsets/0") == b"whole"
+    manager.write("offsets/1", b"still locked and open")
+    assert manager.list("offsets") == {"0": 5, "1": 21}
+
+
+def test_a_deleted_checkpoint_is_new(manager: Manager) -> None:
+    """What is kept open and in memory belongs to the directory that was there."""
+    manager.write("offsets/0", b"old")
+    shutil.rmtree(manager.root)
+    manager.create()
+    assert manager.list("") == {}
+    manager.write("offsets/5", b"new")
+    assert manager.list("offsets") == {"5": 3}
+    manager.delete("")
+    assert not manager.root.exists()
+
+
+def test_an_unwritten_record(manager: Manager) -> None:
+    """Where the disk refuses, the error says what wasn't written, and the log is as it was."""
+    manager.write("offsets/0", b"first")
+    segment = manager.segment("offsets-0")
+    before = segment.read_bytes()
+    epochs = manager.partition("offsets-0") / "leader-epoch-checkpoint"
+    epochs.write_text("0\n2\n0 0\n3 1\n")  # as a fork leaves it
+    limited(manager, "offsets/1", bytes(1 << 20))
+    assert segment.read_bytes() == before
+    manager.write("offsets/1", b"second")
+    assert manager.list("offsets") == {"0": 5, "1": 6}
+
+
+def limited(manager: Manager, path: str, content: bytes) -> None:
+    """Write with the process' file size limited, as a full disk would."""
+    pid = int(manager._jvm.java.lang.ProcessHandle.current().pid())
+    old = resource.prlimit(pid, resource.RLIMIT_FSIZE, (64 << 10, resource.RLIM_INFINITY))
+    try:
+        with pytest.raises(Py4JJavaError, match="wasn't written to .*offsets-0"):
+            manager.write(path, content)
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, old)
