@@ -23,8 +23,9 @@ from sparklog.log.checkpoints import CLEANED, CLEANER, Offsets, read_offsets, wr
 from sparklog.log.closing import close_session, mark_clean
 from sparklog.log.commit import write_snapshot
 from sparklog.log.forkpart import Part, Tally, complete, plan_part, take
-from sparklog.log.forkplace import Place, remove_all
+from sparklog.log.forkplace import Place
 from sparklog.log.forkpoint import ForkPoint, Wanted, find_point
+from sparklog.log.guard import check_sound
 from sparklog.log.ledger import LEDGER, LEDGER_TOPIC, Ledger, ledger_config, ledger_path
 from sparklog.log.log import split_path
 from sparklog.log.opening import open_session
@@ -34,7 +35,7 @@ from sparklog.log.state import Record
 from sparklog.log.topics import new_topic_id, write_topics
 from sparklog.log.watermarks import publish
 
-TAILS: Final = "tails"
+_TAILS: Final = "tails"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +81,7 @@ def fork(
     time_ms: int | None = None,
     offsets: Wanted | None = None,
     leave_remote: bool = False,
+    waits_for: str | None = None,
     options: Mapping[str, object] | None = None,
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
@@ -95,6 +97,8 @@ def fork(
         time_ms: right after the last commit at or before this time.
         offsets: {topic: {partition: end}}: right after the last commit that goes past none.
         leave_remote: where offsets are in remote storage only, begin at the local log start.
+        waits_for: the path of what the fork belongs to, if that is made after it: the fork then
+            counts as left over as long as that isn't there, until `forkplace.arrived`.
         options: of the old log ("lock.timeout.ms").
     Raises: InvalidRequestError, OffsetOutOfRangeError: what is wanted is gone (retention,
         compaction, deleted topics, the ledger's own retention) or remote; LogLockedError: a
@@ -112,8 +116,12 @@ def fork(
         )
     if not fs.is_dir(ledger_path(sources[0])):
         raise InvalidRequestError(f"{sources[0]} holds no log of sparklog's: there is no ledger")
+    for target in targets:
+        _check_apart(target, sources)
+        check_sound(fs, os.path.dirname(target))
     tally = Tally()
-    with Place(fs, sources, targets) as place:
+    with Place(fs, targets, "fork", waits_for=waits_for) as place:
+        place.check_free()
         session = open_session(fs, clock, sources, LogOptions.parse(options or {}))
         try:
             with session.locked():
@@ -141,6 +149,14 @@ def fork(
     )
 
 
+def _check_apart(target: str, sources: list[str]) -> None:
+    for source in sources:
+        if os.path.commonpath([source, target]) in (source, target):
+            raise InvalidRequestError(
+                f"{target} and the old log's {source} lie in one another: choose a place beside it"
+            )
+
+
 def _take(
     session: Session, place: Place, point: ForkPoint, tally: Tally, *, leave_remote: bool
 ) -> _Plan:
@@ -160,8 +176,9 @@ def _take(
             )
             for key, end in sorted(state.ends.items())
         ]
-        for directory in place.directories:
-            fs.mkdir(os.path.join(directory, TAILS))
+        for number, directory in enumerate(place.directories):
+            fs.mkdir(directory)
+            fs.mkdir(place.beside(number, _TAILS))
         for part in parts:
             take(fs, part, *_paths(place, part), tally)
         return _Plan(
@@ -183,8 +200,14 @@ def _checkpoint(session: Session, name: str) -> Offsets:
 
 def _paths(place: Place, part: Part) -> tuple[str, str]:
     """Where a partition is made, and where the files of its tail wait."""
-    directory = place.directories[place.number(part.number)]
-    return os.path.join(directory, part.name), os.path.join(directory, TAILS, part.name)
+    number = _number(place, part)
+    tails = os.path.join(place.beside(number, _TAILS), part.name)
+    return os.path.join(place.directories[number], part.name), tails
+
+
+def _number(place: Place, part: Part) -> int:
+    """The number of the new log dir that takes a partition: that of the old one, or the only."""
+    return part.number if len(place.directories) > 1 else 0
 
 
 def _write(
@@ -196,11 +219,9 @@ def _write(
     for part in plan.parts:
         target, tails = _paths(place, part)
         complete(fs, clock, part, target, tails, ids[part.topic], tally)
-    for directory in place.directories:
-        remove_all(fs, os.path.join(directory, TAILS))
     for name in state.topics:
         mine = [part for part in plan.parts if part.topic == name]
-        dirs = {part.partition: place.number(part.number) for part in mine}
+        dirs = {part.partition: _number(place, part) for part in mine}
         state.topics[name] = replace(mine[0].state, id=ids[name], dirs=dirs)
     state.ends = {part.key: part.end for part in plan.parts}
     state.starts = {part.key: part.start for part in plan.parts if part.start}
@@ -217,7 +238,7 @@ def _write(
             kept = {
                 part.key: offsets[part.key]
                 for part in plan.parts
-                if place.number(part.number) == number and 0 < offsets.get(part.key, 0) <= part.end
+                if _number(place, part) == number and 0 < offsets.get(part.key, 0) <= part.end
             }
             if kept:
                 write_offsets(fs, directory, name, kept)

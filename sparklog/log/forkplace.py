@@ -1,8 +1,8 @@
-"""The directories of a fork: made beside their final names, renamed when they are whole.
+"""Directories that are made beside their final names, and renamed when they are whole.
 
-`.<name>.fork-<id>` beside `<name>`, held by the lock file in the first one: what a crash left is
-not held and goes with the next fork of that name. With several log dirs the first one is renamed
-last, for it has the ledger; the others say until then, in a file, that they wait for it.
+`.<name>.<kind>-<id>/new` beside `<name>`, held by a lock file beside `new`: what a crash left is
+not held, and goes with the next one of that name and kind. Of several directories the first is
+renamed last; the others say until then, in a file, for what they wait.
 """
 
 import contextlib
@@ -13,69 +13,75 @@ from types import TracebackType
 from typing import Final, Self
 
 from sparklog.errors import InvalidRequestError, LogLockedError, SparklogError
-from sparklog.fs import FileSystem, LockFile, write_durably
-from sparklog.log.guard import check_sound
-from sparklog.log.lock import LOCK_NAME
+from sparklog.fs import FileSystem, LockFile, read_bytes, write_durably
 
-WAITING_NAME: Final = "sparklog.forking"
+WAITING_NAME: Final = "sparklog.waiting"
+LOCK_NAME: Final = "lock"
 
 
 class Place:
-    """A context manager; what is not published when it ends is removed."""
+    """A context manager; what is not published when it ends is removed.
 
-    def __init__(self, fs: FileSystem, sources: Sequence[str], targets: Sequence[str]) -> None:
-        """Raises InvalidRequestError where a fork can't be."""
-        self._fs, self._targets = fs, list(targets)
-        self._id = uuid.uuid4().hex
-        self.directories = [_beside(target, self._id) for target in targets]
-        self._lock: LockFile | None = None
+    Args:
+        targets: the final names, whose parents must exist.
+        kind: one word for what is being made.
+        waits_for: the path that all of it waits for, once published: `arrived` ends that.
+    """
+
+    def __init__(
+        self, fs: FileSystem, targets: Sequence[str], kind: str, *, waits_for: str | None = None
+    ) -> None:
+        self._fs, self._targets, self._kind = fs, list(targets), kind
+        self._waits_for = waits_for
+        self._roots = [_beside(target, kind, uuid.uuid4().hex) for target in targets]
+        self._locks: list[LockFile] = []
         self._published = False
-        for target in targets:
-            _check_apart(target, sources)
-            if not fs.is_dir(os.path.dirname(target)):
-                raise InvalidRequestError(f"{os.path.dirname(target)} does not exist: make it")
-            check_sound(fs, os.path.dirname(target))
+
+    @property
+    def directories(self) -> list[str]:
+        """What becomes the targets; the maker makes them."""
+        return [os.path.join(root, "new") for root in self._roots]
+
+    def beside(self, number: int, name: str) -> str:
+        """A path for what is needed while directory `number` is made; it goes at the end."""
+        return os.path.join(self._roots[number], name)
 
     def __enter__(self) -> Self:
+        """Raises: InvalidRequestError: no parent; LogLockedError: somebody else makes the same."""
         for target in self._targets:
-            self._sweep(target)
-        self._check_free()
+            parent = os.path.dirname(target)
+            if not self._fs.is_dir(parent):
+                raise InvalidRequestError(f"{parent} does not exist: make it")
+        self._sweep()
         try:
-            for number, directory in enumerate(self.directories):
-                self._fs.mkdir(directory)
-                if not number:
-                    self._lock = _locked(self._fs, directory)
-            self._check_free()  # another fork may have been done; now that we hold it, none will
+            for root in self._roots:
+                self._fs.mkdir(root)
+                self._locks.append(_locked(self._fs, root))
         except BaseException:
-            self._discard()
+            self._end()
             raise
         return self
 
-    def _check_free(self) -> None:
+    def check_free(self) -> None:
+        """Raise InvalidRequestError unless the targets are free. Nobody else will take them."""
         for target in self._targets:
             if self._fs.exists(target):
-                raise InvalidRequestError(f"{target} exists: a fork wants a new directory")
-
-    def number(self, source: int) -> int:
-        """The number of the log dir that takes what lies in number `source` of the old log."""
-        return source if len(self.directories) > 1 else 0
+                raise InvalidRequestError(f"{target} exists: choose a new directory")
 
     def publish(self) -> None:
-        """Give all directories their names. Their contents must be durable."""
-        fs = self._fs
-        others = list(zip(self.directories, self._targets, strict=True))[1:]
-        for directory, target in others:
-            write_durably(fs, os.path.join(directory, WAITING_NAME), self._targets[0].encode())
+        """Give all directories their names, durably; their contents must be."""
+        fs, home = self._fs, self._targets[0]
+        pairs = list(zip(self.directories, self._targets, strict=True))
+        for directory, target in reversed(pairs):
+            awaited = self._waits_for if target == home else self._waits_for or home
+            if awaited is not None:
+                write_durably(fs, os.path.join(directory, WAITING_NAME), awaited.encode())
             fs.sync_dir(directory)
             fs.rename(directory, target)
             fs.sync_dir(os.path.dirname(target))
-        fs.sync_dir(self.directories[0])
-        fs.rename(self.directories[0], self._targets[0])
         self._published = True
-        fs.sync_dir(os.path.dirname(self._targets[0]))
-        for _, target in others:
-            fs.unlink(os.path.join(target, WAITING_NAME))
-            fs.sync_dir(target)
+        if self._waits_for is None:
+            arrived(fs, self._targets)
 
     def __exit__(
         self,
@@ -83,80 +89,80 @@ class Place:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if not self._published:
-            self._discard()
-        elif self._lock is not None:
-            self._lock.close()
+        self._end()
 
-    def _discard(self) -> None:
-        """Remove what was made so far; what can't go now goes with the next fork."""
+    def _end(self) -> None:
+        """Remove what is left; what can't go now goes with the next one."""
         with contextlib.suppress(SparklogError, OSError):
-            for target in self._targets[1:]:
-                self._remove_waiting(target)
-            for directory in self.directories:
-                remove_all(self._fs, directory)
-        if self._lock is not None:
-            self._lock.close()
+            if not self._published:
+                self._remove_waiting()
+            for root in self._roots:
+                _remove_root(self._fs, root)
+        for lock in self._locks:
+            lock.close()
 
-    def _sweep(self, target: str) -> None:
-        """Remove what a fork of this name left that was cut."""
-        fs, (parent, name) = self._fs, os.path.split(target)
-        for entry in fs.listdir(parent):
-            path = os.path.join(parent, entry)
-            if entry.startswith(f".{name}.fork-") and fs.is_dir(path):
-                home = _beside(self._targets[0], entry.rpartition("-")[2])
-                if _is_held(fs, home):
-                    raise LogLockedError(f"{path}: another process is making this fork")
-                remove_all(fs, path)
-        if target != self._targets[0]:
-            self._remove_waiting(target)
+    def _sweep(self) -> None:
+        fs = self._fs
+        for target in self._targets:
+            parent, name = os.path.split(target)
+            for entry in fs.listdir(parent):
+                path = os.path.join(parent, entry)
+                if entry.startswith(f".{name}.{self._kind}-") and fs.is_dir(path):
+                    with _locked(fs, path):
+                        _remove_root(fs, path)
+        self._remove_waiting()
 
-    def _remove_waiting(self, target: str) -> None:
-        waits = self._fs.exists(os.path.join(target, WAITING_NAME))
-        if waits and not self._fs.exists(self._targets[0]):
-            remove_all(self._fs, target)
+    def _remove_waiting(self) -> None:
+        for target in self._targets:
+            remove_waiting(self._fs, target)
 
 
-def _beside(target: str, name: str) -> str:
-    return os.path.join(os.path.dirname(target), f".{os.path.basename(target)}.fork-{name}")
-
-
-def _check_apart(target: str, sources: Sequence[str]) -> None:
-    for source in sources:
-        if os.path.commonpath([source, target]) in (source, target):
-            raise InvalidRequestError(
-                f"{target} and the old log's {source} lie in one another: choose a place beside it"
-            )
-
-
-def _locked(fs: FileSystem, directory: str) -> LockFile:
-    file = fs.open_lock(os.path.join(directory, LOCK_NAME))
-    if not file.try_lock(0, 1, exclusive=True) or not file.is_current():
-        file.close()
-        raise LogLockedError(f"{directory}: another process is removing it; fork again")
-    return file
-
-
-def _is_held(fs: FileSystem, directory: str) -> bool:
+def remove_waiting(fs: FileSystem, path: str) -> None:
+    """Remove a directory that was published and waits for one that never came."""
     try:
-        file = fs.open_lock(os.path.join(directory, LOCK_NAME), create=False)
+        awaited = read_bytes(fs, os.path.join(path, WAITING_NAME)).decode()
     except FileNotFoundError:
-        return False
-    try:
-        return not file.try_lock(0, 1, exclusive=True)
-    finally:
-        file.close()
+        return
+    if not fs.exists(awaited):
+        remove_all(fs, path)
+
+
+def arrived(fs: FileSystem, paths: Sequence[str]) -> None:
+    """Say that these directories wait for nothing any more. Idempotent."""
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            fs.unlink(os.path.join(path, WAITING_NAME))
+            fs.sync_dir(path)
 
 
 def remove_all(fs: FileSystem, path: str) -> None:
-    """Remove a directory and all that is below it, if it is there. Not durable by itself."""
+    """Remove a file, or a directory and all below it, if it is there. Not durable by itself."""
     if not fs.is_dir(path):
+        with contextlib.suppress(FileNotFoundError):
+            fs.unlink(path)
         return
     for name in fs.listdir(path):
-        below = os.path.join(path, name)
-        if fs.is_dir(below):
-            remove_all(fs, below)
-        else:
-            with contextlib.suppress(FileNotFoundError):
-                fs.unlink(below)
+        remove_all(fs, os.path.join(path, name))
     fs.rmdir(path)
+
+
+def _beside(target: str, kind: str, name: str) -> str:
+    return os.path.join(os.path.dirname(target), f".{os.path.basename(target)}.{kind}-{name}")
+
+
+def _locked(fs: FileSystem, root: str) -> LockFile:
+    """Take the lock of who makes something there, or removes it."""
+    file = fs.open_lock(os.path.join(root, LOCK_NAME))
+    if not file.try_lock(0, 1, exclusive=True) or not file.is_current():
+        file.close()
+        raise LogLockedError(f"{root}: another process is at work here; wait for it")
+    return file
+
+
+def _remove_root(fs: FileSystem, root: str) -> None:
+    """Remove a root, whose lock is held; the lock goes last."""
+    if fs.is_dir(root):
+        for name in fs.listdir(root):
+            if name != LOCK_NAME:
+                remove_all(fs, os.path.join(root, name))
+        remove_all(fs, root)

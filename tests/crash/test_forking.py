@@ -124,8 +124,6 @@ def test_a_call_that_fails_leaves_nothing(fault: Fault) -> None:
             fs.heal()
         if len(fs.calls) - before <= count:
             break
-        left = [name for name in fs.listdir("/") if name.startswith(".new")]
-        assert not left or failed, left
         check(fs, world, wanted, finished=not failed)
         count += 3
     assert count > 50
@@ -136,7 +134,7 @@ def test_two_of_one_name_at_a_time() -> None:
     """Whoever comes second is told, or finds it done; never a mixture."""
     world, wanted = prepared()
     outcomes = set()
-    for number in range(1, 200, 9):
+    for number in range(1, 300, 11):
         fs = world.fs.kill_clone()
         outcomes.add(_interrupted(fs, world, number))
         check(fs, world, wanted, finished=True)

@@ -20,6 +20,7 @@ from sparklog.clock import ManualClock
 from sparklog.format.scan import scan
 from sparklog.fs import LOCAL
 from sparklog.fs.files import LocalFile
+from sparklog.log import forkplace
 from sparklog.log.checkpoints import CLEANED, CLEANER, read_offsets
 from sparklog.log.cleaning.cleaner import clean_partition
 from sparklog.log.commit import CommitResult, Identity
@@ -508,9 +509,9 @@ class TestPlaces:
     ) -> None:
         filled(log, clock, 1)
         left = tmp_path / f".new.fork-{'0' * 32}"
-        (left / "t-0").mkdir(parents=True)
-        (left / "t-0" / "00000000000000000000.log").write_bytes(b"x")
-        with LOCAL.open_lock(str(left / LOCK_NAME)) as held_lock:
+        (left / "new" / "t-0").mkdir(parents=True)
+        (left / "new" / "t-0" / "00000000000000000000.log").write_bytes(b"x")
+        with LOCAL.open_lock(str(left / forkplace.LOCK_NAME)) as held_lock:
             assert held_lock.try_lock(0, 1, exclusive=True)
             with pytest.raises(LogLockedError, match="another process"):
                 fork(log.path, tmp_path / "new", writer="q", batch=0, clock=clock)
@@ -562,6 +563,23 @@ def test_ten_gigabytes_take_no_second_and_are_not_read(
     for path, size in sizes.items():
         os.truncate(path, size)
     check(tmp_path / "new", after[8])
+
+
+def test_a_fork_that_waits_for_what_it_belongs_to(
+    log: Log, clock: ManualClock, tmp_path: Path
+) -> None:
+    after = filled(log, clock, 4)
+    new, whole = tmp_path / "new", str(tmp_path / "whole")
+    fork(log.path, new, writer="q", batch=1, waits_for=whole, clock=clock)
+    fork(log.path, new, writer="q", batch=2, waits_for=whole, clock=clock)  # that never came
+    os.mkdir(whole)
+    with pytest.raises(InvalidRequestError, match="exists"):
+        fork(log.path, new, writer="q", batch=3, waits_for=whole, clock=clock)
+    forkplace.arrived(LOCAL, [str(new)])
+    os.rmdir(whole)
+    with pytest.raises(InvalidRequestError, match="exists"):
+        fork(log.path, new, writer="q", batch=3, clock=clock)
+    check(new, after[2])
 
 
 def test_unsynced_commits_are_made_durable_first(tmp_path: Path, clock: ManualClock) -> None:
