@@ -29,3 +29,17 @@ class LogCheckpointFileManagerSuite extends CheckpointFileManagerTestsOnLocalFs 
   override def createManager(path: Path): CheckpointFileManager =
     new SuiteManager(path, new Configuration())
 }
+
+package state {
+  import org.apache.hadoop.fs.FSDataInputStream
+
+  /**
+   * RocksDBSuite names this class of its own for all its stores. Ours comes first on the class path,
+   * and counts the streams that are left open as that one does.
+   */
+  class OpenStreamCountedTestFileManager(path: Path, conf: Configuration)
+      extends SuiteManager(path, conf) {
+    override def open(path: Path): FSDataInputStream =
+      new OpenNumCountedTestInputStream(super.open(path))
+  }
+}
