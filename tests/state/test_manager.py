@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
 import sparklog
@@ -221,6 +222,38 @@ def test_others_see_what_is_written(managers: Managers, tmp_path: Path) -> None:
             assert theirs.list("state/0/0") == expected
     theirs.close()
     assert ours.list("state/0/0") == expected
+
+
+@pytest.mark.parametrize("flush", ["interval", "none"])
+def test_other_ways_to_flush(managers: Managers, flush: str) -> None:
+    """They only promise less after a power cut, which the lock file says."""
+    manager = managers("ckpt", flush=flush, flush_ms=5)
+    manager.write("offsets/0", b"x")
+    assert manager.read("offsets/0") == b"x"
+    assert "flush=loose" in (manager.root / "sparklog/sparklog.lock").read_text()
+
+
+def test_an_unknown_way_to_flush(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(IllegalArgumentException, match="use commit"):
+        Manager(spark, tmp_path, flush="often")
+
+
+def test_runs_take_over_from_one_another(spark: SparkSession, manager: Manager) -> None:
+    """What an older run still writes, late, is refused; Spark's runId is the tasks' job group."""
+    context = spark.sparkContext
+    first, second = (f"0000000{n}-aaaa-bbbb-cccc-000000000000" for n in (1, 2))
+    try:
+        for batch, run in enumerate((first, second)):
+            context.setLocalProperty("spark.jobGroup.id", run)
+            manager.write(f"offsets/{batch}", b"planned")
+            manager.write(f"state/0/0/{batch}.delta", b"state")
+        context.setLocalProperty("spark.jobGroup.id", first)
+        with pytest.raises(Py4JJavaError, match=f"run {second} has taken over"):
+            manager.write("state/0/0/1.delta", b"late", overwrite=True)
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)
+    assert manager.read("state/0/0/1.delta") == b"state"
+    manager.write("state/0/0/2.delta", b"by nobody's run")
 
 
 class Other(Manager):

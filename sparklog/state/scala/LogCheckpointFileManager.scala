@@ -47,7 +47,11 @@ class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
   override def list(path: Path, filter: PathFilter): Array[FileStatus] = file(path) match {
     case None => spark.list(path, filter)
     case Some(directory) =>
-      val records = Uninterruptible(directory.records)
+      val caller = Caller.current()
+      val records = Uninterruptible {
+        directory.beginIfOwn(caller)
+        directory.records
+      }
       if (records.isEmpty && !Files.exists(directory.local)) {
         throw new FileNotFoundException(s"$path doesn't exist")
       }

@@ -28,7 +28,7 @@ final class Runs(logDir: LogDir, locks: Locks) {
         "has taken over. This write is refused; nothing is lost, the task belongs to the old run")
   }
 
-  /** A driver is about to plan a batch: the run is now the checkpoint's. */
+  /** A driver starts with the checkpoint, or plans a batch: the run is now the checkpoint's. */
   def begin(caller: Caller): Unit = caller.run.foreach { run =>
     if (!held.exists(_._1 == run)) synchronized {
       takeLock(run, caller.thread)
@@ -67,18 +67,21 @@ final class Runs(logDir: LogDir, locks: Locks) {
   }
 }
 
-/** Who writes: a thread, and the run of a query that it works for. */
-final case class Caller(run: Option[String], thread: Thread)
+/** Who calls: a thread, and the run of a query that it works for; in the driver that query's id. */
+final case class Caller(run: Option[String], query: Option[String], thread: Thread)
 
 object Caller {
   private val Group = "spark.jobGroup.id"
+  private val QueryId = "sql.streaming.queryId" // StreamExecution.QUERY_ID_KEY
   private val RunId = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
   /** The calling thread's; without a run outside of streaming queries. */
   def current(): Caller = {
-    val group = Option(TaskContext.get()).map(_.getLocalProperty(Group))
-      .orElse(SparkSession.getActiveSession.map(_.sparkContext.getLocalProperty(Group)))
-    Caller(group.filter(g => g != null && g.matches(RunId)), Thread.currentThread())
+    val task = Option(TaskContext.get())
+    val driver = if (task.isEmpty) SparkSession.getActiveSession.map(_.sparkContext) else None
+    val group = task.map(_.getLocalProperty(Group)).orElse(driver.map(_.getLocalProperty(Group)))
+    val query = driver.flatMap(c => Option(c.getLocalProperty(QueryId)))
+    Caller(group.filter(g => g != null && g.matches(RunId)), query, Thread.currentThread())
   }
 }
 
