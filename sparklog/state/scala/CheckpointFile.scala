@@ -23,6 +23,10 @@ final class CheckpointFile(logDir: LogDir, val local: Path) {
     if key != Runs.Key && parent(path) == name
   } yield path.substring(path.lastIndexOf('/') + 1) -> entry
 
+  /** A directory is about to be listed. */
+  def enter(caller: Caller): Unit =
+    if (Layout.place(s"$name/x").partition == CheckpointFile.Plans) logDir.runs.enter(caller)
+
   def write(content: Array[Byte], length: Int, overwrite: Boolean, caller: Caller): Unit = {
     if (place.partition == CheckpointFile.Plans) logDir.runs.begin(caller)
     logDir.runs.check(caller)

@@ -47,6 +47,8 @@ class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
   override def list(path: Path, filter: PathFilter): Array[FileStatus] = file(path) match {
     case None => spark.list(path, filter)
     case Some(directory) =>
+      val caller = Caller.current()
+      Uninterruptible(directory.enter(caller))
       val records = Uninterruptible(directory.records)
       if (records.isEmpty && !Files.exists(directory.local)) {
         throw new FileNotFoundException(s"$path doesn't exist")

@@ -3,6 +3,7 @@ package sparklog.checkpoint
 import java.io.IOException
 import java.nio.channels.FileLock
 import java.nio.charset.StandardCharsets.UTF_8
+import java.nio.file.Files
 import java.util.concurrent.{Executors, TimeUnit}
 
 import scala.util.control.NonFatal
@@ -18,6 +19,7 @@ import org.apache.spark.sql.SparkSession
 final class Runs(logDir: LogDir, locks: Locks) {
   import Runs._
 
+  @volatile private var begun: Option[String] = None
   @volatile private var held: Option[(String, FileLock)] = None
 
   /** Refuse a caller whose run another one has taken over from. */
@@ -28,10 +30,19 @@ final class Runs(logDir: LogDir, locks: Locks) {
         "has taken over. This write is refused; nothing is lost, the task belongs to the old run")
   }
 
+  /**
+   * A driver looks at the plans: if it is this checkpoint's own query that starts, nobody else may
+   * reset the checkpoint or run with it from now on, though the first batch may be long in coming.
+   */
+  def enter(caller: Caller): Unit = for (run <- caller.run if caller.query.exists(isOwn)) {
+    if (!held.exists(_._1 == run)) synchronized(takeLock(run, caller.thread))
+  }
+
   /** A driver is about to plan a batch: the run is now the checkpoint's. */
   def begin(caller: Caller): Unit = caller.run.foreach { run =>
-    if (!held.exists(_._1 == run)) synchronized {
-      takeLock(run, caller.thread)
+    if (!begun.contains(run)) synchronized {
+      if (!held.exists(_._1 == run)) takeLock(run, caller.thread)
+      begun = Some(run)
       val known = written()
       if (!known.headOption.contains(run)) {
         val text = (run +: known.filterNot(_ == run)).take(Remembered).mkString("\n")
@@ -39,6 +50,13 @@ final class Runs(logDir: LogDir, locks: Locks) {
         logDir.partition(Metadata).put(Key, bytes, bytes.length, overwrite = true)
       }
     }
+  }
+
+  private def isOwn(query: String): Boolean = {
+    val file = logDir.checkpoint.resolve(Query)
+    val text = logDir.partition(Metadata).read(Query).map(UTF_8.decode(_).toString)
+      .orElse(if (Files.exists(file)) Some(Files.readString(file)) else None)
+    text.exists(_.contains(s""""$query""""))
   }
 
   private def takeLock(run: String, thread: Thread): Unit = {
@@ -67,24 +85,29 @@ final class Runs(logDir: LogDir, locks: Locks) {
   }
 }
 
-/** Who writes: a thread, and the run of a query that it works for. */
-final case class Caller(run: Option[String], thread: Thread)
+/** Who calls: a thread, the run of a query that it works for, and in the driver the query's id. */
+final case class Caller(run: Option[String], query: Option[String], thread: Thread)
 
 object Caller {
   private val Group = "spark.jobGroup.id"
+  private val QueryId = "sql.streaming.queryId"
   private val RunId = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
   /** The calling thread's; without a run outside of streaming queries. */
   def current(): Caller = {
-    val group = Option(TaskContext.get()).map(_.getLocalProperty(Group))
-      .orElse(SparkSession.getActiveSession.map(_.sparkContext.getLocalProperty(Group)))
-    Caller(group.filter(g => g != null && g.matches(RunId)), Thread.currentThread())
+    def ofDriver(key: String) =
+      SparkSession.getActiveSession.map(_.sparkContext.getLocalProperty(key))
+    val task = Option(TaskContext.get())
+    val group = task.map(_.getLocalProperty(Group)).orElse(ofDriver(Group))
+    val query = if (task.isEmpty) ofDriver(QueryId).filter(_ != null) else None
+    Caller(group.filter(g => g != null && g.matches(RunId)), query, Thread.currentThread())
   }
 }
 
 object Runs {
   val Key = "sparklog.runs"
   private val Metadata = "metadata-0"
+  private val Query = "metadata" // Spark's file with the query's id
   private val Remembered = 32
   private val EveryMs = 200L
 
