@@ -4,6 +4,7 @@ A path exists if it has a live record or, without one, a file: so a checkpoint t
 manager made is continued as it is. A live record wins.
 """
 
+import bisect
 import os
 import re
 from collections.abc import Iterator
@@ -40,6 +41,7 @@ class Checkpoint:
         self.damage: dict[str, DataCorruptionError] = {}
         self._records: dict[str, tuple[Partition, str, Entry]] = {}
         self._files: set[str] = set()
+        self._paths: list[str] = []
         self.refresh()
 
     @classmethod
@@ -57,9 +59,7 @@ class Checkpoint:
     @classmethod
     def inspect(cls, path: str | os.PathLike[str], fs: FileSystem = LOCAL) -> "Checkpoint":
         """As `open`, but damaged partitions are left out and told by `damage`."""
-        local = local_path(os.fspath(path))
-        if local is None:
-            raise InvalidRequestError(f"{path}: want a checkpoint on this machine's own disk")
+        local = own_path(path)
         if not any(fs.exists(os.path.join(local, name)) for name in ("metadata", "offsets", LOGS)):
             raise InvalidRequestError(
                 f"{local} is no checkpoint of a streaming query: give what the query has as "
@@ -95,12 +95,16 @@ class Checkpoint:
             for name, partition in self.partitions.items()
             for key, entry in partition.live()
         }
+        seen = {path for path in self._files if not _is_hidden(path)} | self._records.keys()
+        self._paths = sorted(seen - _OURS)
 
     def paths(self, directory: str = "") -> list[str]:
         """Return the files below a directory, at any depth, sorted; not hidden ones."""
-        prefix = f"{directory}/" if directory else ""
-        found = {path for path in self._files if not _is_hidden(path)} | self._records.keys()
-        return sorted(path for path in found if path.startswith(prefix) and path not in _OURS)
+        if not directory:
+            return list(self._paths)
+        first = bisect.bisect_left(self._paths, f"{directory}/")
+        end = bisect.bisect_left(self._paths, f"{directory}0")  # "0" follows "/"
+        return self._paths[first:end]
 
     def names(self, directory: str) -> list[str]:
         """Return the names of the files in a directory itself."""
@@ -179,6 +183,17 @@ def local_path(url: str) -> str | None:
     if match := re.match(r"file:(?://)?(?=/)", url):
         return url[match.end() :]
     return None if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", url) else os.path.abspath(url)
+
+
+def own_path(path: str | os.PathLike[str]) -> str:
+    """Return a local path or file: URL as the path of the directory itself, links resolved.
+
+    Raises: InvalidRequestError: it is on another file system.
+    """
+    local = local_path(os.fspath(path))
+    if local is None:
+        raise InvalidRequestError(f"{path}: want a checkpoint on this machine's own disk")
+    return os.path.realpath(local)
 
 
 def _is_hidden(path: str) -> bool:

@@ -6,6 +6,7 @@ isn't whole at the end of the last segment is a write under way, or cut off, and
 Source: sparklog/state/scala/Partition.scala, Segment.scala.
 """
 
+import contextlib
 import os
 import struct
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ import pyarrow.compute as pc
 from crc32c import crc32c
 from numpy.typing import NDArray
 
-from sparklog.errors import DataCorruptionError
+from sparklog.errors import DataCorruptionError, LogLockedError
 from sparklog.format.batch import CRC_START, HEADER_SIZE, LOG_OVERHEAD, MAGIC
 from sparklog.format.decoder import Decoder
 from sparklog.format.names import log_name
@@ -92,7 +93,20 @@ class Partition:
         return joined(self.directory, log_name(segment.base))
 
     def refresh(self) -> None:
-        """Read what is new; everything, if a segment was rewritten. Cost: a stat a segment."""
+        """Read what is new; everything, if a segment was rewritten. Cost: a stat a segment.
+
+        Raises: LogLockedError: it is rewritten all the time.
+        """
+        for _ in range(_TRIES):
+            with contextlib.suppress(FileNotFoundError):  # a cleaning removed a segment
+                self._refresh()
+                # All segments must be of one time: a deletion goes only after what it deleted.
+                if all(self.fs.identity(self.path(s)) == s.identity for s in self.segments):
+                    return
+            self.segments, self.entries = [], {}
+        raise LogLockedError(f"{self.directory} is rewritten all the time: try again")
+
+    def _refresh(self) -> None:
         bases = segment_bases(self.fs, self.directory) if self.fs.exists(self.directory) else []
         known = [segment.base for segment in self.segments]
         if known != bases[: len(known)] or not all(map(self._is_same, self.segments)):

@@ -11,7 +11,9 @@ import sparklog
 from sparklog.checkpoint.partition import Partition
 from sparklog.checkpoint.writing import Record, append, clean, create
 from sparklog.errors import DataCorruptionError, StorageUnavailableError
+from sparklog.format.names import log_name
 from sparklog.fs import LOCAL, LocalFileSystem
+from sparklog.fs.files import LocalFile
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Fault, SimulatedKill
 
@@ -109,6 +111,35 @@ def test_a_rewritten_segment_on_the_old_inode_is_noticed(partition: Partition) -
     reader.segments[0].identity = LOCAL.identity(f"{partition.directory}/{LOG}")
     reader.refresh()
     assert contents(reader) == contents(partition)
+
+
+class MovingFS(LocalFileSystem):
+    """Calls `then` once, behind the first read of a segment of this name."""
+
+    def __init__(self, name: str, then: Callable[[], object]) -> None:
+        super().__init__()
+        self._name, self._then = name, then
+
+    def open(self, path: str, *, create: bool = False, write: bool = False) -> LocalFile:
+        file = super().open(path, create=create, write=write)
+        if path.endswith(self._name):
+            self._name = "done"
+            file.pread(1, 0)
+            data = super().open(path)
+            self._then()
+            return data
+        return file
+
+
+def test_a_cleaning_between_two_segments_brings_nothing_back(partition: Partition) -> None:
+    """The first segment read before it, the second after it: its deletion would be missing."""
+    put(partition, ("gone", b"x" * 100_000), segment_bytes=1000)
+    for number in range(3):
+        put(partition, ("gone", None), ("other", b"%d" % number), segment_bytes=1000)
+    assert len(partition.segments) == 2
+    moving = MovingFS(log_name(0), lambda: clean(partition))
+    reader = Partition(moving, partition.directory)
+    assert contents(reader) == {"other": b"2"}
 
 
 # -- cuts and damage -------------------------------------------------------------------------------
