@@ -40,7 +40,7 @@ class Checkpoint:
         self.partitions: dict[str, Partition] = {}
         self.damage: dict[str, DataCorruptionError] = {}
         self._records: dict[str, tuple[Partition, str, Entry]] = {}
-        self._files: set[str] = set()
+        self._files: frozenset[str] = frozenset()
         self._paths: list[str] = []
         self.refresh()
 
@@ -74,7 +74,7 @@ class Checkpoint:
 
     def refresh(self) -> None:
         """Take in what was written since; damage raises only if it is new."""
-        self._files = set(walk_files(self.fs, self.path))
+        self._files = frozenset(walk_files(self.fs, self.path))
         self.damage = {}
         for name in partition_dirs(self.fs, self.logs):
             try:
@@ -111,9 +111,9 @@ class Checkpoint:
         skip = len(directory) + 1
         return [path[skip:] for path in self.paths(directory) if "/" not in path[skip:]]
 
-    def files(self) -> set[str]:
+    def files(self) -> frozenset[str]:
         """Return what lies there as files, hidden ones too, log dir left out."""
-        return set(self._files)
+        return self._files
 
     def exists(self, path: str) -> bool:
         """Tell whether there is such a file."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -215,11 +216,28 @@ def test_a_damaged_record_found_when_it_is_read(partition: Partition) -> None:
         partition.read("0")
 
 
+def test_records_with_headers(tmp_path: Path) -> None:
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    headers = pa.array([[{"key": "h", "value": b"v"}]], kind)
+    with sparklog.open(tmp_path / "log", mode="rw") as log:
+        log.create_topic("offsets")
+        log.append("offsets", pa.table({"key": ["a"], "value": ["1"], "headers": headers}))
+    with pytest.raises(DataCorruptionError, match="a record with headers"):
+        Partition(LOCAL, str(tmp_path / "log" / "offsets-0"))
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 8191, 8192, 1 << 20, (1 << 20) + 1])
+def test_sizes_at_which_varints_grow(partition: Partition, size: int) -> None:
+    put(partition, ("k" * 64, b"v" * size), ("k", None), ("x", b"z" * max(0, size - 7)))
+    assert contents(Partition(LOCAL, partition.directory)) == {
+        "k" * 64: b"v" * size,
+        "x": b"z" * max(0, size - 7),
+    }
+
+
 def test_records_of_somebody_else(tmp_path: Path) -> None:
     with sparklog.open(tmp_path / "log", mode="rw") as log:
         log.create_topic("offsets")
-        import pyarrow as pa
-
         log.append("offsets", pa.table({"key": ["a", "b"], "value": ["1", "2"]}))
     with pytest.raises(DataCorruptionError, match="a checkpoint's hold one each"):
         Partition(LOCAL, str(tmp_path / "log" / "offsets-0"))
