@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
 
 import sparklog
 from sparklog.checkpoint import export, fork, history, import_, reset, verify
@@ -98,6 +99,35 @@ def test_a_running_query_is_forked_but_not_reset(spark: SparkSession, tmp_path: 
     for number in range(3):
         again = dict(output)
         run(own, "aggregation", tmp_path / f"fork-{number}", again, 5)
+
+
+def test_a_query_that_waits_for_data_runs_as_well(spark: SparkSession, tmp_path: Path) -> None:
+    """It has read where it is to go on, so that a reset now would be a gap in its plans."""
+    own = session(spark, "changelog", MANAGER)
+    files, path = tmp_path / "in", tmp_path / "ckpt"
+    files.mkdir()
+    for number in range(4):
+        (files / f"{number}.csv").write_text(f"{number}\n")
+
+    def begin() -> StreamingQuery:
+        rows = own.readStream.schema("v int").option("maxFilesPerTrigger", 1).csv(str(files))
+        writer = rows.groupBy("v").count().writeStream.format("noop").outputMode("update")
+        return writer.option("checkpointLocation", str(path)).start()
+
+    query = begin()
+    query.processAllAvailable()
+    query.stop()
+    query = begin()
+    try:
+        query.processAllAvailable()  # nothing, but it is past its start
+        with pytest.raises(LogLockedError, match="a query runs"):
+            reset(path, to=1)
+        (files / "9.csv").write_text("9\n")
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert [row.batch for row in history(path).batches] == [0, 1, 2, 3, 4]
+    assert reset(path, to=1).batches == [2, 3, 4]
 
 
 def test_import_and_export_of_a_query(spark: SparkSession, tmp_path: Path) -> None:
