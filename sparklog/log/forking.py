@@ -109,16 +109,7 @@ def fork(
     """
     watch = stopwatch()
     sources, targets = split_path(path), split_path(new_path)
-    if len(targets) not in (1, len(sources)):
-        raise InvalidRequestError(
-            f"{new_path} are {len(targets)} directories: give one, or as many as the old log has "
-            f"({len(sources)})"
-        )
-    if not fs.is_dir(ledger_path(sources[0])):
-        raise InvalidRequestError(f"{sources[0]} holds no log of sparklog's: there is no ledger")
-    for target in targets:
-        _check_apart(target, sources)
-        check_sound(fs, os.path.dirname(target))
+    _check_places(fs, sources, targets)
     tally = Tally()
     with Place(fs, targets, "fork", waits_for=waits_for) as place:
         place.check_free()
@@ -149,12 +140,23 @@ def fork(
     )
 
 
-def _check_apart(target: str, sources: list[str]) -> None:
-    for source in sources:
-        if os.path.commonpath([source, target]) in (source, target):
-            raise InvalidRequestError(
-                f"{target} and the old log's {source} lie in one another: choose a place beside it"
-            )
+def _check_places(fs: FileSystem, sources: list[str], targets: list[str]) -> None:
+    """Raise InvalidRequestError where there is no log, or a fork can't be."""
+    if len(targets) not in (1, len(sources)):
+        raise InvalidRequestError(
+            f"{', '.join(targets)} are {len(targets)} directories: give one, or as many as the old "
+            f"log has ({len(sources)})"
+        )
+    if not fs.is_dir(ledger_path(sources[0])):
+        raise InvalidRequestError(f"{sources[0]} holds no log of sparklog's: there is no ledger")
+    for target in targets:
+        for source in sources:
+            if os.path.commonpath([source, target]) in (source, target):
+                raise InvalidRequestError(
+                    f"{target} and the old log's {source} lie in one another: choose a place "
+                    "beside it"
+                )
+        check_sound(fs, os.path.dirname(target))
 
 
 def _take(
