@@ -11,6 +11,7 @@ Source: PROTOCOL, "Leader epoch" and "Fork".
 
 import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -83,6 +84,7 @@ def fork(
     leave_remote: bool = False,
     waits_for: str | None = None,
     options: Mapping[str, object] | None = None,
+    threads: int = 8,
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> Forked:
@@ -99,7 +101,8 @@ def fork(
         leave_remote: where offsets are in remote storage only, begin at the local log start.
         waits_for: the path of what the fork belongs to, if that is made after it: the fork then
             counts as left over as long as that isn't there, until `forkplace.arrived`.
-        options: of the old log ("lock.timeout.ms").
+        options: of the old log ("lock.timeout.ms"). threads: partitions that are completed at
+            once; mostly they wait for the disk.
     Raises: InvalidRequestError, OffsetOutOfRangeError: what is wanted is gone (retention,
         compaction, deleted topics, the ledger's own retention) or remote; LogLockedError: a
         broker runs on the old log, or another fork of this name is under way;
@@ -123,7 +126,8 @@ def fork(
             plan = _take(session, place, point, tally, leave_remote=leave_remote)
         finally:
             close_session(session)
-        _write(fs, clock, place, plan, tally, origin=os.fspath(path))
+        ids = _complete(fs, clock, place, plan, tally, threads)
+        _write(fs, clock, place, plan, ids, origin=os.fspath(path))
         place.publish()
     return Forked(
         path=os.fspath(new_path),
@@ -212,15 +216,35 @@ def _number(place: Place, part: Part) -> int:
     return part.number if len(place.directories) > 1 else 0
 
 
+def _complete(
+    fs: FileSystem, clock: Clock, place: Place, plan: _Plan, tally: Tally, threads: int
+) -> dict[str, str]:
+    """Make all partitions whole and durable; return the topics' ids."""
+    ids = {name: new_topic_id() for name in plan.point.state.topics}
+
+    def one(part: Part) -> None:
+        complete(fs, clock, part, *_paths(place, part), ids[part.topic], tally)
+
+    if threads <= 1:
+        for part in plan.parts:
+            one(part)
+        return ids
+    with ThreadPoolExecutor(threads, "sparklog-fork") as pool:
+        futures = [pool.submit(one, part) for part in plan.parts]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return ids
+
+
 def _write(
-    fs: FileSystem, clock: Clock, place: Place, plan: _Plan, tally: Tally, *, origin: str
+    fs: FileSystem, clock: Clock, place: Place, plan: _Plan, ids: dict[str, str], *, origin: str
 ) -> None:
-    """Make the fork whole and durable, as after a clean close."""
+    """Write what is of the whole log, as after a clean close."""
     state = plan.point.state
-    ids = {name: new_topic_id() for name in state.topics}
-    for part in plan.parts:
-        target, tails = _paths(place, part)
-        complete(fs, clock, part, target, tails, ids[part.topic], tally)
     for name in state.topics:
         mine = [part for part in plan.parts if part.topic == name]
         dirs = {part.partition: _number(place, part) for part in mine}
