@@ -9,6 +9,7 @@ from typing import Final
 import click
 
 import sparklog
+from sparklog.cli.archive import archive, points, prune, restore
 from sparklog.cli.checkpoint import checkpoint
 from sparklog.cli.fork import fork
 from sparklog.cli.output import EXIT_FAILED, EXIT_MISUSED
@@ -41,6 +42,8 @@ app.add_command(tier)
 app.add_command(checkpoint)
 app.add_command(fork)
 app.add_command(spark_conf)
+for command in (archive, restore, points, prune):
+    checkpoint.add_command(command)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -1,12 +1,12 @@
 """`sparklog fork`: a new log as an old one stood at one of its commits."""
 
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 import click
 
 from sparklog.cli.output import EXIT_OK, print_json, size_text
+from sparklog.cli.parsing import parse_time
 from sparklog.log.forking import Forked
 from sparklog.log.forking import fork as fork_log
 
@@ -46,7 +46,7 @@ def fork(
         new_path,
         writer=writer,
         batch=batch,
-        time_ms=_time(when),
+        time_ms=parse_time(when, "--time"),
         offsets=_offsets(offsets),
         leave_remote=leave_remote,
     )
@@ -80,16 +80,6 @@ def to_dict(made: Forked) -> dict[str, Any]:
         "locked_ms": made.locked_ms,
         "took_ms": made.took_ms,
     }
-
-
-def _time(text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
-        raise click.BadParameter(f"{text!r}: want an ISO time", param_hint="--time") from None
-    return int((when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def _offsets(text: str | None) -> dict[str, dict[int, int]] | None:

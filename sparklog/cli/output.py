@@ -1,14 +1,16 @@
 """What commands print: tables for people, one JSON document for scripts."""
 
+import contextlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import click
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -99,3 +101,16 @@ def size_text(count: int) -> str:
         size /= 1024
         units.pop(0)
     return f"{count} bytes" if units[0] == "bytes" else f"{size:.1f} {units[0]}"
+
+
+@contextlib.contextmanager
+def bytes_bar(what: str, *, shown: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on stderr where a person looks at it."""
+    err = console(err=True)
+    if not shown or not err.is_terminal:
+        yield None
+        return
+    columns = (TextColumn(what), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,17 +1,22 @@
 """`sparklog tier`: what is remote, and back from there."""
 
-import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 from rich.box import SIMPLE_HEAD
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
 
-from sparklog.cli.output import EXIT_FAILED, EXIT_OK, console, print_json, size_text
+from sparklog.cli.output import (
+    EXIT_FAILED,
+    EXIT_OK,
+    bytes_bar,
+    console,
+    print_json,
+    size_text,
+)
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.options import RemoteOptions
@@ -96,7 +101,7 @@ def restore(
 
     Run again, it goes on where it was broken off.
     """
-    with _bar("restoring", shown=not as_json) as progress:
+    with bytes_bar("restoring", shown=not as_json) as progress:
         done = restore_log(
             url,
             path,
@@ -168,16 +173,3 @@ def _position(text: str | None, name: str) -> Any:
     except (ValueError, AttributeError, TypeError):
         raise click.BadParameter(f"{text!r}: want an ISO time or JSON", param_hint=name) from None
     return when if when.tzinfo is not None else when.replace(tzinfo=UTC)
-
-
-@contextlib.contextmanager
-def _bar(what: str, *, shown: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on stderr where a person looks at it."""
-    err = console(err=True)
-    if not shown or not err.is_terminal:
-        yield None
-        return
-    columns = (TextColumn(what), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

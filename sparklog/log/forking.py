@@ -11,6 +11,7 @@ Source: PROTOCOL, "Leader epoch" and "Fork".
 
 import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -83,6 +84,7 @@ def fork(
     leave_remote: bool = False,
     waits_for: str | None = None,
     options: Mapping[str, object] | None = None,
+    threads: int = 8,
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> Forked:
@@ -99,7 +101,8 @@ def fork(
         leave_remote: where offsets are in remote storage only, begin at the local log start.
         waits_for: the path of what the fork belongs to, if that is made after it: the fork then
             counts as left over as long as that isn't there, until `forkplace.arrived`.
-        options: of the old log ("lock.timeout.ms").
+        options: of the old log ("lock.timeout.ms"). threads: partitions that are completed at
+            once; mostly they wait for the disk.
     Raises: InvalidRequestError, OffsetOutOfRangeError: what is wanted is gone (retention,
         compaction, deleted topics, the ledger's own retention) or remote; LogLockedError: a
         broker runs on the old log, or another fork of this name is under way;
@@ -109,16 +112,7 @@ def fork(
     """
     watch = stopwatch()
     sources, targets = split_path(path), split_path(new_path)
-    if len(targets) not in (1, len(sources)):
-        raise InvalidRequestError(
-            f"{new_path} are {len(targets)} directories: give one, or as many as the old log has "
-            f"({len(sources)})"
-        )
-    if not fs.is_dir(ledger_path(sources[0])):
-        raise InvalidRequestError(f"{sources[0]} holds no log of sparklog's: there is no ledger")
-    for target in targets:
-        _check_apart(target, sources)
-        check_sound(fs, os.path.dirname(target))
+    _check_places(fs, sources, targets)
     tally = Tally()
     with Place(fs, targets, "fork", waits_for=waits_for) as place:
         place.check_free()
@@ -132,7 +126,8 @@ def fork(
             plan = _take(session, place, point, tally, leave_remote=leave_remote)
         finally:
             close_session(session)
-        _write(fs, clock, place, plan, tally, origin=os.fspath(path))
+        ids = _complete(fs, clock, place, plan, tally, threads)
+        _write(fs, clock, place, plan, ids, origin=os.fspath(path))
         place.publish()
     return Forked(
         path=os.fspath(new_path),
@@ -149,12 +144,23 @@ def fork(
     )
 
 
-def _check_apart(target: str, sources: list[str]) -> None:
-    for source in sources:
-        if os.path.commonpath([source, target]) in (source, target):
-            raise InvalidRequestError(
-                f"{target} and the old log's {source} lie in one another: choose a place beside it"
-            )
+def _check_places(fs: FileSystem, sources: list[str], targets: list[str]) -> None:
+    """Raise InvalidRequestError where there is no log, or a fork can't be."""
+    if len(targets) not in (1, len(sources)):
+        raise InvalidRequestError(
+            f"{', '.join(targets)} are {len(targets)} directories: give one, or as many as the old "
+            f"log has ({len(sources)})"
+        )
+    if not fs.is_dir(ledger_path(sources[0])):
+        raise InvalidRequestError(f"{sources[0]} holds no log of sparklog's: there is no ledger")
+    for target in targets:
+        for source in sources:
+            if os.path.commonpath([source, target]) in (source, target):
+                raise InvalidRequestError(
+                    f"{target} and the old log's {source} lie in one another: choose a place "
+                    "beside it"
+                )
+        check_sound(fs, os.path.dirname(target))
 
 
 def _take(
@@ -210,15 +216,35 @@ def _number(place: Place, part: Part) -> int:
     return part.number if len(place.directories) > 1 else 0
 
 
+def _complete(
+    fs: FileSystem, clock: Clock, place: Place, plan: _Plan, tally: Tally, threads: int
+) -> dict[str, str]:
+    """Make all partitions whole and durable; return the topics' ids."""
+    ids = {name: new_topic_id() for name in plan.point.state.topics}
+
+    def one(part: Part) -> None:
+        complete(fs, clock, part, *_paths(place, part), ids[part.topic], tally)
+
+    if threads <= 1:
+        for part in plan.parts:
+            one(part)
+        return ids
+    with ThreadPoolExecutor(threads, "sparklog-fork") as pool:
+        futures = [pool.submit(one, part) for part in plan.parts]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return ids
+
+
 def _write(
-    fs: FileSystem, clock: Clock, place: Place, plan: _Plan, tally: Tally, *, origin: str
+    fs: FileSystem, clock: Clock, place: Place, plan: _Plan, ids: dict[str, str], *, origin: str
 ) -> None:
-    """Make the fork whole and durable, as after a clean close."""
+    """Write what is of the whole log, as after a clean close."""
     state = plan.point.state
-    ids = {name: new_topic_id() for name in state.topics}
-    for part in plan.parts:
-        target, tails = _paths(place, part)
-        complete(fs, clock, part, target, tails, ids[part.topic], tally)
     for name in state.topics:
         mine = [part for part in plan.parts if part.topic == name]
         dirs = {part.partition: _number(place, part) for part in mine}

@@ -5,6 +5,8 @@ the fork's own, an empty one if the end falls between two segments.
 """
 
 import errno
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -25,7 +27,7 @@ from sparklog.format.names import (
     timeindex_name,
     txnindex_name,
 )
-from sparklog.fs import File, FileSystem, read_bytes
+from sparklog.fs import File, FileSystem
 from sparklog.log.epochs import clipped, read_epochs
 from sparklog.log.index import hint, offset_entries, regular_times, txn_entries
 from sparklog.log.partition import PartitionLog
@@ -36,16 +38,28 @@ from sparklog.log.walk import joined, segment_bases, walk
 
 COPY_BYTES: Final = 8 << 20
 _NO_LINKS: Final = frozenset({errno.EXDEV, errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP})
-_HINTS: Final = (index_name, timeindex_name, txnindex_name)
+_SEGMENT: Final = (index_name, timeindex_name, txnindex_name, log_name)
 
 
 @dataclass(slots=True)
 class Tally:
-    """What a fork linked, and what it had to copy."""
+    """What a fork linked, and what it had to copy. Threads may share it."""
 
     linked_files: int = 0
     linked_bytes: int = 0
     copied_bytes: int = 0
+    _mutex: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def linked(self, size: int) -> None:
+        """Count a link to a file of `size` bytes."""
+        with self._mutex:
+            self.linked_files += 1
+            self.linked_bytes += size
+
+    def copied(self, size: int) -> None:
+        """Count `size` bytes."""
+        with self._mutex:
+            self.copied_bytes += size
 
 
 @dataclass(slots=True, kw_only=True)
@@ -153,55 +167,56 @@ def _choose(part: Part, bases: list[int], limit: int) -> None:
 
 
 def take(fs: FileSystem, part: Part, target: str, tails: str, tally: Tally) -> None:
-    """Make the new directory and give every file that is needed a name there; under the lock.
+    """Make the new directory and give every file that is needed a name; under the lock.
 
-    The files of the tail go to the directory `tails`: they are still written to.
+    The tail's go to the directory `tails`, for they are still written to. Producers' snapshots
+    are shared: whoever writes one anew writes the same, and a torn one is passed over.
     """
     fs.mkdir(target)
     for base in part.linked:
-        _bring(fs, part.source, target, base, tally)
-        _copy_snapshot(fs, part.source, target, base)
+        _bring(fs, part.source, target, base, (*_SEGMENT, snapshot_name), tally)
     if part.tail is not None:
         fs.mkdir(tails)
-        _bring(fs, part.source, tails, part.tail, tally)
-        _copy_snapshot(fs, part.source, target, part.tail)
+        _bring(fs, part.source, tails, part.tail, _SEGMENT, tally)
+        _bring(fs, part.source, target, part.tail, (snapshot_name,), tally)
 
 
-def _bring(fs: FileSystem, source: str, target: str, base: int, tally: Tally) -> None:
-    for name in (log_name(base), *(of(base) for of in _HINTS)):
-        path = joined(source, name)
-        if name != log_name(base) and not fs.exists(path):
+def _bring(
+    fs: FileSystem,
+    source: str,
+    target: str,
+    base: int,
+    names: Sequence[Callable[[int], str]],
+    tally: Tally,
+) -> None:
+    for name_of in names:
+        path, new = joined(source, name_of(base)), joined(target, name_of(base))
+        if name_of is not log_name and not fs.exists(path):
             continue
         try:
-            fs.link(path, joined(target, name))
-            tally.linked_files += 1
-            tally.linked_bytes += fs.size(path)
+            fs.link(path, new)
+            tally.linked(fs.size(new))
         except StorageUnavailableError as error:
             if getattr(error.__cause__, "errno", None) not in _NO_LINKS:
                 raise
             with fs.open(path) as file:
-                _copy(fs, file, joined(target, name), file.size(), tally)
+                _copy(fs, file, new, file.size(), tally, sync=True)
 
 
-def _copy_snapshot(fs: FileSystem, source: str, target: str, base: int) -> None:
-    """Producers' snapshots are small, and written in place: they are never shared."""
-    if fs.exists(joined(source, snapshot_name(base))):
-        data = read_bytes(fs, joined(source, snapshot_name(base)))
-        _write(fs, joined(target, snapshot_name(base)), data)
-
-
-def _copy(fs: FileSystem, file: File, target: str, size: int, tally: Tally) -> None:
+def _copy(fs: FileSystem, file: File, target: str, size: int, tally: Tally, *, sync: bool) -> None:
     with fs.open(target, create=True) as copy:
         for at in range(0, size, COPY_BYTES):
             copy.pwrite(file.pread(min(COPY_BYTES, size - at), at), at)
-        copy.sync()
-    tally.copied_bytes += size
+        if sync:
+            copy.sync()
+    tally.copied(size)
 
 
-def _write(fs: FileSystem, path: str, data: bytes) -> None:
+def _write(fs: FileSystem, path: str, data: bytes, *, sync: bool = True) -> None:
     with fs.open(path, create=True) as file:
         file.pwrite(data, 0)
-        file.sync()
+        if sync:
+            file.sync()
 
 
 def complete(
@@ -237,7 +252,10 @@ def complete(
 
 
 def _cut(fs: FileSystem, part: Part, target: str, tails: str, tally: Tally) -> int:
-    """Copy the tail's batches below the end, with their index entries; return where they end."""
+    """Copy the tail's batches below the end, with their index entries; return where they end.
+
+    What closes the segment syncs them.
+    """
     base, end = part.tail, part.end
     assert base is not None
     with fs.open(joined(tails, log_name(base))) as file:
@@ -247,11 +265,11 @@ def _cut(fs: FileSystem, part: Part, target: str, tails: str, tally: Tally) -> i
                 "the file ends too early; restore it from a copy, nothing was forked",
                 path=joined(part.source, log_name(base)), position=size, first=reached, end=end,
             )  # fmt: skip
-        _copy(fs, file, joined(target, log_name(base)), size, tally)
+        _copy(fs, file, joined(target, log_name(base)), size, tally, sync=False)
     offsets = offset_entries(fs, tails, base, size=size, end=end)
     times = regular_times(fs, tails, base, offsets)
-    _write(fs, joined(target, index_name(base)), offsets.tobytes())
-    _write(fs, joined(target, timeindex_name(base)), times.tobytes())
+    _write(fs, joined(target, index_name(base)), offsets.tobytes(), sync=False)
+    _write(fs, joined(target, timeindex_name(base)), times.tobytes(), sync=False)
     if fs.exists(joined(tails, txnindex_name(base))):
         aborted = txn_entries(fs, tails, base, end=end)
         if len(aborted):

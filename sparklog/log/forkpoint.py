@@ -71,6 +71,8 @@ def _of_batch(session: Session, writer: str, batch: int) -> int:
         )
     end = session.ledger.end
     found = find_commit(session.fs, session.home, end, names, batch)
+    if found is None and _begins_there(session, names, batch):
+        return 1
     if found is None:
         last = max(known[name].batch for name in names)
         first = _first_batch(session.fs, session.home, end, names)
@@ -80,6 +82,17 @@ def _of_batch(session: Session, writer: str, batch: int) -> int:
             f"that the ledger holds is {'none' if first is None else first}"
         )
     return found[0] + 1
+
+
+def _begins_there(session: Session, names: list[str], batch: int) -> bool:
+    """Tell whether this log is itself a fork to that batch, which was not taken back since."""
+    if ledger_bases(session.fs, session.home)[0] or batch > max(
+        session.state.writers[name].batch for name in names
+    ):
+        return False
+    ((_, first),) = replay(session.fs, session.home, 0, 1)
+    lasts = [first["writers"][name][0] for name in names if name in first["writers"]]
+    return "fork" in first and max(lasts, default=-1) == batch
 
 
 def _first_batch(fs: FileSystem, home: str, end: int, names: list[str]) -> int | None:

@@ -167,7 +167,7 @@ def new_data_key(ring: Keyring, segment_id: str, *, chunk_bytes: int = CHUNK_BYT
     if not 1 <= chunk_bytes <= 1 << 30:
         raise InvalidRequestError(f"chunk_bytes={chunk_bytes}: want 1 to 1 GiB")
     key = os.urandom(KEY_BYTES)
-    return DataKey(key, segment_id, _wrap(ring, key, segment_id, chunk_bytes))
+    return DataKey(key, segment_id, wrap_key(ring, key, segment_id, chunk_bytes))
 
 
 def open_data_key(ring: Keyring, segment_id: str, wrapped: Mapping[str, Any]) -> DataKey:
@@ -176,7 +176,7 @@ def open_data_key(ring: Keyring, segment_id: str, wrapped: Mapping[str, Any]) ->
     Raises: InvalidRequestError, with the key's id: the ring hasn't that master key, or another one
     under its id; a package is missing. UnsupportedVersionError: a newer sparklog sealed it.
     """
-    return DataKey(_unwrap(ring, segment_id, wrapped), segment_id, dict(wrapped))
+    return DataKey(unwrap_key(ring, segment_id, wrapped), segment_id, dict(wrapped))
 
 
 def rewrap(ring: Keyring, segment_id: str, wrapped: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,14 +184,17 @@ def rewrap(ring: Keyring, segment_id: str, wrapped: Mapping[str, Any]) -> dict[s
 
     Raises: as `open_data_key`.
     """
-    key = _unwrap(ring, segment_id, wrapped)
-    return _wrap(ring, key, segment_id, wrapped["chunk_bytes"])
+    key = unwrap_key(ring, segment_id, wrapped)
+    return wrap_key(ring, key, segment_id, wrapped["chunk_bytes"])
 
 
 _RESTORE: Final = "restore the object from a copy of the bucket"
 
 
-def _wrap(ring: Keyring, key: bytes, segment_id: str, chunk_bytes: int) -> dict[str, Any]:
+def wrap_key(
+    ring: Keyring, key: bytes, segment_id: str, chunk_bytes: int = CHUNK_BYTES
+) -> dict[str, Any]:
+    """Return a data key under the ring's current key, bound to what it is for."""
     nonce = os.urandom(_NONCE_BYTES)
     bound = _wrap_bound(segment_id, ring.current, chunk_bytes)
     sealed = nonce + _aes_gcm(ring.key(ring.current)).encrypt(nonce, key, bound)
@@ -203,7 +206,8 @@ def _wrap(ring: Keyring, key: bytes, segment_id: str, chunk_bytes: int) -> dict[
     }
 
 
-def _unwrap(ring: Keyring, segment_id: str, wrapped: Mapping[str, Any]) -> bytes:
+def unwrap_key(ring: Keyring, segment_id: str, wrapped: Mapping[str, Any]) -> bytes:
+    """Return the data key that `wrap_key` wrapped. Raises: as `open_data_key`."""
     if wrapped.get("scheme") != SCHEME:
         raise UnsupportedVersionError(
             f"segment {segment_id} is sealed by {wrapped.get('scheme')!r}, which this version "

@@ -200,6 +200,10 @@ def test_its_epoch_is_higher_and_its_topics_have_new_ids(
         commit(new, "q", 3)
         assert read_epochs(LOCAL, new.topic("t").dirs[0]) == [(0, 0), (made.epoch, end)]
         assert new.end_offset_for_epoch("t", 0, 0) == (0, end)
+    same = fork(tmp_path / "new", tmp_path / "same", writer="q", batch=2, clock=clock)
+    assert same.offsets == made.offsets
+    with pytest.raises(InvalidRequestError, match="no commit of batch 1"):
+        fork(tmp_path / "new", tmp_path / "none", writer="q", batch=1, clock=clock)
     again = fork(tmp_path / "new", tmp_path / "third", writer="q", batch=3, clock=clock)
     assert again.epoch == made.epoch + 1
     with sparklog.open(tmp_path / "third") as third:

@@ -1,0 +1,166 @@
+"""`archive`: a checkpoint, or checkpoint and log at one batch, to any fsspec URL, incrementally.
+
+What is sent is a fork, made of hard links beside the original: so query and log may go on
+meanwhile, and log, state and checkpoint are of one batch.
+"""
+
+import logging
+import os
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from sparklog.checkpoint import points
+from sparklog.checkpoint.batches import Batches
+from sparklog.checkpoint.files import Checkpoint, local_path
+from sparklog.checkpoint.fork import fork as fork_checkpoint
+from sparklog.checkpoint.history import query_id
+from sparklog.checkpoint.marks import RUNNING, Mark, check_no_pruning
+from sparklog.checkpoint.points import CHECKPOINT, LOG, Point, Trees
+from sparklog.checkpoint.sending import Progress, Sender
+from sparklog.checkpoint.vault import BLOCKS, Vault
+from sparklog.clock import Clock, stopwatch, system_clock
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.fs import LOCAL, FileSystem
+from sparklog.log.forking import fork as fork_log
+from sparklog.log.forkplace import Place
+from sparklog.log.log import split_path
+from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.target import open_store
+
+_LOGGER: Final = logging.getLogger(__name__)
+Path = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archived:
+    """A point that was made. `bytes` are those of its `files`, `new_bytes` those that went."""
+
+    url: str
+    point: str
+    batch: int | None
+    log: bool
+    files: int
+    bytes: int
+    read_bytes: int
+    new_blocks: int
+    new_bytes: int
+    took_ms: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON takes them."""
+        return asdict(self)
+
+
+def archive(
+    path: Path,
+    url: str,
+    *,
+    batch: int | None = None,
+    log: Path | None = None,
+    writer: str | None = None,
+    leave_remote: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    keyring: Keyring | str | None = None,
+    threads: int = 4,
+    progress: Progress | None = None,
+    fs: FileSystem = LOCAL,
+    clock: Clock = system_clock,
+) -> Archived:
+    """Archive the checkpoint at `path`, and its query's `log` with it, as a new point at `url`.
+
+    Args:
+        batch: the batch to go on behind; by default the newest that can be gone back to. A
+            directory that is no query's checkpoint is archived as it is, without a batch.
+        log, writer: the sink's log, as of that batch, and by which name it knows the query; by
+            default the query's id. leave_remote: see `sparklog.log.forking.fork`.
+        keyring: encrypts; one of `sparklog.tiered.keyring`, or its file.
+        threads: files that go at once, each with a block (16 MiB) in memory.
+    Raises: InvalidRequestError: the batch can't be had, a bad URL or key ring; LogLockedError:
+        the archive is being pruned, or the same is archived already; StorageUnavailableError;
+        DataCorruptionError. No point is made then; blocks that went stay for the next try.
+    Cost: closed segments and other large files that the newest point has are not read; of what is
+        read only blocks that the archive lacks are sent.
+    """
+    watch = stopwatch()
+    local = local_path(os.fspath(path))
+    if local is None or not fs.is_dir(local):
+        raise InvalidRequestError(f"{path}: want a directory on this machine's own disk")
+    if threads < 1:
+        raise InvalidRequestError(f"threads={threads}: want at least 1")
+    store = open_store(url, storage_options)
+    vault = Vault.writing(store, as_keyring(keyring))
+    homes = [local] if log is None else [local, split_path(log)[0]]
+    with Place(fs, homes, "archive") as place, Mark(store, RUNNING, clock) as mark:
+        check_no_pruning(mark, store.url)
+        chosen = _fork(fs, clock, place, local, batch)
+        roots = {CHECKPOINT: (local if chosen is None else place.directories[0], local)}
+        if log is not None:
+            name = _known_as(fs, local, writer, chosen)
+            fork_log(
+                log, place.directories[1], writer=name, batch=chosen, leave_remote=leave_remote,
+                fs=fs, clock=clock,
+            )  # fmt: skip
+            roots[LOG] = place.directories[1], os.fspath(log)
+        stored = {one.name: one.size for one in store.list(BLOCKS)}
+        held = points.points(store)[-1:]
+        sender = Sender(
+            fs, vault, stored, _trees(vault, held, as_keyring(keyring)), now_ms=mark.began_ms,
+            threads=threads, alive=mark.renew, progress=progress,
+        )  # fmt: skip
+        trees = sender.send(roots)
+        now_ms = max(clock(), *(point.time_ms + 1 for point in held), 0)  # the newest by name, too
+        point = Point.make(now_ms, chosen, uuid.uuid4().hex[:12], has_log=log is not None)
+        points.write(vault, point, trees)
+    return Archived(
+        url=store.url, point=point.name, batch=chosen, log=log is not None,
+        took_ms=watch(), **asdict(sender.sent),
+    )  # fmt: skip
+
+
+def as_keyring(given: Keyring | str | None) -> Keyring | None:
+    """Return a key ring, read from its file if it is a path."""
+    return Keyring.load(given) if isinstance(given, str) else given
+
+
+def _fork(fs: FileSystem, clock: Clock, place: Place, path: str, batch: int | None) -> int | None:
+    """Fork the checkpoint to its batch, which is returned; None where it is no query's."""
+    if not _is_checkpoint(fs, path):
+        if batch is not None:
+            raise InvalidRequestError(f"{path} is no checkpoint of a query: it has no batches")
+        return None
+    if batch is None:
+        batches = Batches(Checkpoint.open(path, fs))
+        reachable = (b for b in reversed(batches.committed) if batches.obstacle(b) is None)
+        batch = next(reachable, None)
+        if batch is None:
+            raise InvalidRequestError(
+                f"{path} has no batch that can be gone back to: let its query finish one"
+            )
+    fork_checkpoint(path, place.directories[0], to=batch, fs=fs, clock=clock)
+    return batch
+
+
+def _known_as(fs: FileSystem, path: str, writer: str | None, batch: int | None) -> str | None:
+    if batch is None:
+        raise InvalidRequestError(f"{path} is no checkpoint of a query: archive it without the log")
+    return writer or query_id(Checkpoint.open(path, fs))
+
+
+def _is_checkpoint(fs: FileSystem, path: str) -> bool:
+    try:
+        return query_id(Checkpoint.open(path, fs)) is not None
+    except InvalidRequestError:
+        return False
+
+
+def _trees(vault: Vault, held: list[Point], ring: Keyring | None) -> Trees:
+    """A point's files, if it is of the same key; one that can't be read saves nothing."""
+    try:
+        for point in held:
+            known, trees = points.read(vault.store, point, ring)
+            return trees if known.key_id == vault.key_id else {}
+    except (InvalidRequestError, DataCorruptionError) as error:
+        _LOGGER.warning("%s: all is read anew", error)
+    return {}

@@ -1,0 +1,186 @@
+"""`sparklog checkpoint archive`, `restore`, `points`, `prune`: to object storage and back."""
+
+from datetime import UTC, datetime
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from sparklog.checkpoint.archiving import archive as archive_checkpoint
+from sparklog.checkpoint.pruning import list_points
+from sparklog.checkpoint.pruning import prune as prune_archive
+from sparklog.checkpoint.restoring import restore as restore_checkpoint
+from sparklog.cli.output import EXIT_OK, bytes_bar, console, print_json, size_text
+from sparklog.cli.parsing import parse_time
+from sparklog.cli.storage import parse_storage_options, storage_option
+
+_json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+_keyring = click.option("--keyring", help="File with the keys; the archive is encrypted by it.")
+_threads = click.option(
+    "--threads", default=4, show_default=True, type=click.IntRange(1, 64),
+    help="Files that go at once.",
+)  # fmt: skip
+
+
+@click.command()
+@click.argument("path")
+@click.argument("url")
+@click.option("--batch", type=int, help="The batch to go on behind; the newest that can be.")
+@click.option("--log", help="The sink's log, to be archived as of the same batch.")
+@click.option("--writer", help="By which name the log knows the query; its id.")
+@click.option(
+    "--leave-remote", is_flag=True,
+    help="Leave out what the log has in remote storage only.",
+)  # fmt: skip
+@_keyring
+@_threads
+@storage_option
+@_json
+def archive(
+    path: str,
+    url: str,
+    batch: int | None,
+    log: str | None,
+    writer: str | None,
+    leave_remote: bool,
+    keyring: str | None,
+    threads: int,
+    storage_options: str,
+    as_json: bool,
+) -> int:
+    """Archive the checkpoint at PATH as a new point of the archive at URL.
+
+    The query may run meanwhile. What the archive has already isn't sent again.
+    """
+    with bytes_bar("archiving", shown=not as_json) as progress:
+        made = archive_checkpoint(
+            path,
+            url,
+            batch=batch,
+            log=log,
+            writer=writer,
+            leave_remote=leave_remote,
+            storage_options=parse_storage_options(storage_options),
+            keyring=keyring,
+            threads=threads,
+            progress=progress,
+        )
+    if as_json:
+        print_json(made.to_dict())
+        return EXIT_OK
+    of = "" if made.batch is None else f" of batch {made.batch}"
+    click.echo(
+        f"{made.point}{of}: {made.files} files, {size_text(made.bytes)}, of which "
+        f"{size_text(made.new_bytes)} were new, in {made.took_ms / 1000:.1f} s"
+    )
+    return EXIT_OK
+
+
+@click.command()
+@click.argument("url")
+@click.argument("path")
+@click.option("--batch", type=int, help="The newest point of this batch; else the newest.")
+@click.option("--point", help="The point of this name (sparklog checkpoint points).")
+@click.option("--log", help="Where the log is to be, if the point has one.")
+@click.option("--keyring", help="File with the keys of an encrypted archive.")
+@_threads
+@storage_option
+@_json
+def restore(
+    url: str,
+    path: str,
+    batch: int | None,
+    point: str | None,
+    log: str | None,
+    keyring: str | None,
+    threads: int,
+    storage_options: str,
+    as_json: bool,
+) -> int:
+    """Make the checkpoint PATH out of a point of the archive at URL; every byte is checked.
+
+    A query that is started with it goes on behind the point's batch.
+    """
+    with bytes_bar("restoring", shown=not as_json) as progress:
+        done = restore_checkpoint(
+            url,
+            path,
+            batch=batch,
+            point=point,
+            log=log,
+            storage_options=parse_storage_options(storage_options),
+            keyring=keyring,
+            threads=threads,
+            progress=progress,
+        )
+    if as_json:
+        print_json(done.to_dict())
+        return EXIT_OK
+    of = "" if done.batch is None else f" of batch {done.batch}"
+    where = done.path if done.log is None else f"{done.path} and {done.log}"
+    click.echo(
+        f"{done.point}{of}: {done.files} files, {size_text(done.bytes)} in {where}, "
+        f"{done.took_ms / 1000:.1f} s"
+    )
+    return EXIT_OK
+
+
+@click.command()
+@click.argument("url")
+@storage_option
+@_json
+def points(url: str, storage_options: str, as_json: bool) -> int:
+    """List the points of the archive at URL, oldest first."""
+    found = list_points(url, storage_options=parse_storage_options(storage_options))
+    if as_json:
+        print_json([point.to_dict() for point in found])
+        return EXIT_OK
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("point", "time", "batch", "log"):
+        table.add_column(name, justify="right" if name == "batch" else "left", no_wrap=True)
+    for point in found:
+        when = datetime.fromtimestamp(point.time_ms / 1000, UTC).isoformat(" ", "seconds")
+        batch = "-" if point.batch is None else str(point.batch)
+        table.add_row(point.name, when, batch, "yes" if point.has_log else "no")
+    console().print(table)
+    return EXIT_OK
+
+
+@click.command()
+@click.argument("url")
+@click.option("--keep", type=click.IntRange(1), help="So many of the newest points stay.")
+@click.option("--before", help="Only points before this ISO time go.")
+@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@click.option("--keyring", help="File with the keys of an encrypted archive.")
+@storage_option
+@_json
+def prune(
+    url: str,
+    keep: int | None,
+    before: str | None,
+    dry_run: bool,
+    keyring: str | None,
+    storage_options: str,
+    as_json: bool,
+) -> int:
+    """Delete old points of the archive at URL, and what only they have. The newest stays."""
+    done = prune_archive(
+        url,
+        keep=keep,
+        before_ms=parse_time(before, "--before"),
+        dry_run=dry_run,
+        storage_options=parse_storage_options(storage_options),
+        keyring=keyring,
+    )
+    if as_json:
+        print_json(done.to_dict())
+        return EXIT_OK
+    verb = "would go" if dry_run else "gone"
+    for name in done.points:
+        click.echo(f"{verb}: {name}")
+    later = "; blocks stay as long as somebody archives" if done.postponed else ""
+    click.echo(
+        f"{len(done.points)} points, {done.blocks} blocks of {size_text(done.bytes)} {verb}, "
+        f"{done.kept} points stay{later}"
+    )
+    return EXIT_OK
