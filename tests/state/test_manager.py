@@ -14,6 +14,8 @@ from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
 import sparklog
+from sparklog.checkpoint.locking import CheckpointLock
+from sparklog.fs import LOCAL
 from tests.state.manager import Manager
 
 pytestmark = pytest.mark.spark
@@ -254,6 +256,32 @@ def test_runs_take_over_from_one_another(spark: SparkSession, manager: Manager) 
         context.setLocalProperty("spark.jobGroup.id", None)
     assert manager.read("state/0/0/1.delta") == b"state"
     manager.write("state/0/0/2.delta", b"by nobody's run")
+
+
+def test_a_replaced_checkpoint_is_another(managers: Managers, tmp_path: Path) -> None:
+    """A reset puts another directory there: an old run's last maintenance must not write to it."""
+    old = managers("ckpt")
+    old.write("state/0/0/1.delta", b"state")
+    shutil.copytree(old.root, tmp_path / "reset")
+    (tmp_path / "ckpt").rename(tmp_path / "before")
+    (tmp_path / "reset").rename(tmp_path / "ckpt")
+    for path in ("state/0/0/2.delta", "state/0/0/2.zip"):
+        with pytest.raises(Py4JJavaError, match=r"was replaced \(reset or restored\)"):
+            old.write(path, b"stale")
+    new = managers("ckpt")
+    new.write("state/0/0/2.delta", b"new")
+    assert new.list("state/0/0") == {"1.delta": 5, "2.delta": 3}
+
+
+def test_a_lock_held_for_long(managers: Managers) -> None:
+    """Somebody who stands still holds a task up for a while, not for ever."""
+    manager = managers("ckpt", lock_timeout_ms=200)
+    manager.write("offsets/0", b"x")
+    with CheckpointLock(LOCAL, str(manager.root / "sparklog")) as lock, lock.partition("offsets-0"):
+        with pytest.raises(Py4JJavaError, match="another process has held the lock"):
+            manager.write("offsets/1", b"y")
+        assert manager.read("offsets/0") == b"x"
+    manager.write("offsets/1", b"y")
 
 
 class Other(Manager):
