@@ -4,6 +4,7 @@
     checkpoint.history("/data/checkpoint").table()                 # a row for each batch
     checkpoint.fork("/data/checkpoint", "/data/try", to=120)       # a query that goes on from there
     checkpoint.reset("/data/checkpoint", to=120, log="/data/log")  # the same, in place
+    checkpoint.changes("/data/checkpoint", operator=0).read_all()  # what each batch did to state
 
 For checkpoints of Spark's own manager (files) and of sparklog's (records of a log dir). Without
 Spark: nothing here starts it.
@@ -14,8 +15,10 @@ offsets, commits, stores, state_files, file_sources, checksums     what Spark wr
 batches     which batch can be gone back to       history, verify
 selection, cut, building, place, pending, running                  of fork and reset
 convert     import_ and export
+changes     state as a topic: changelog, state_schema, unsafe_row, state_rows
 """
 
+from sparklog.checkpoint.changes import changes
 from sparklog.checkpoint.convert import Converted, export, import_
 from sparklog.checkpoint.fork import Forked, fork
 from sparklog.checkpoint.history import BatchRow, History, history
@@ -30,6 +33,7 @@ __all__ = [
     "Forked",
     "History",
     "Reset",
+    "changes",
     "export",
     "fork",
     "history",

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from sparklog.checkpoint.layout import LOGS, RESET, RUNS, path_of, place_of
+from sparklog.checkpoint.layout import LOGS, METADATA, RESET, RUNS, path_of, place_of
 from sparklog.checkpoint.partition import Entry, Partition, partition_dirs
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem, read_bytes
@@ -107,6 +107,21 @@ class Checkpoint:
         skip = len(directory) + 1
         return [path[skip:] for path in self.paths(directory) if "/" not in path[skip:]]
 
+    def names_now(self, directory: str) -> list[str]:
+        """As `names`, looked up anew: of what is there now, while the rest stays as it was seen.
+
+        Cost: lists that one directory, or reads its partition's tail.
+        """
+        name, _ = place_of(f"{directory}/0")
+        real = self.real(directory)
+        found = set(self.fs.listdir(real)) if self.fs.is_dir(real) else set()
+        if name != METADATA and self.fs.is_dir(os.path.join(self.logs, name)):
+            partition = self._partition(name)
+            partition.refresh()
+            found = {n for n in found if n not in partition.entries}
+            found |= {key for key, _ in partition.live()}
+        return sorted(n for n in found if not _is_hidden(n))
+
     def files(self) -> set[str]:
         """Return what lies there as files, hidden ones too, log dir left out."""
         return set(self._files)
@@ -162,10 +177,9 @@ class Checkpoint:
     def find(self, path: str) -> bool:
         """Look at one path again, without listing all; tell whether it exists."""
         name, key = place_of(path)
-        directory = os.path.join(self.logs, name)
-        if name not in self.partitions and self.fs.is_dir(directory):
-            self.partitions[name] = Partition(self.fs, directory)
-        partition = self.partitions.get(name)
+        partition = None
+        if self.fs.is_dir(os.path.join(self.logs, name)):
+            partition = self._partition(name)
         self._records.pop(path, None)
         self._files.discard(path)
         if partition is not None:
@@ -176,6 +190,11 @@ class Checkpoint:
         if self.fs.exists(self.real(path)):
             self._files.add(path)
         return self.exists(path)
+
+    def _partition(self, name: str) -> Partition:
+        if name not in self.partitions:
+            self.partitions[name] = Partition(self.fs, os.path.join(self.logs, name))
+        return self.partitions[name]
 
 
 def walk_files(fs: FileSystem, root: str, directory: str = "") -> Iterator[str]:

@@ -15,8 +15,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from sparklog.checkpoint.changelog import read_lineage
 from sparklog.checkpoint.files import Checkpoint
-from sparklog.checkpoint.state_files import Immutable, plain, read_lineage, read_zip
+from sparklog.checkpoint.state_files import Immutable, plain, read_zip
 from sparklog.errors import DataCorruptionError
 
 _NAME: Final = re.compile(r"([0-9]+)(?:_([^.]+))?\.(delta|snapshot|changelog|zip)")
@@ -33,6 +34,19 @@ class StateName(NamedTuple):
     version: int
     id: str | None
     kind: str
+
+
+class StoreInfo(NamedTuple):
+    """One store of an operator, by the operator's metadata.
+
+    `prefix_columns`: how many columns of the key make its prefix. `schemas`: paths of its schema
+    files, where the checkpoint was when they were written; none before schema v3.
+    """
+
+    name: str
+    partitions: int
+    prefix_columns: int
+    schemas: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,21 +197,36 @@ def operators_of(checkpoint: Checkpoint) -> list[int]:
 def expected_stores(checkpoint: Checkpoint, operator: int, batch: int) -> Iterator[tuple[str, int]]:
     """Yield (store, partition) of all that an operator's metadata name at a batch; none without.
 
+    Raises: DataCorruptionError: they can't be read.
+    """
+    for info in stores_info(checkpoint, operator, batch):
+        yield from ((info.name, partition) for partition in range(info.partitions))
+
+
+def stores_info(checkpoint: Checkpoint, operator: int, batch: int | None = None) -> list[StoreInfo]:
+    """What an operator's metadata say of its stores, at a batch or (None) now; none without.
+
     Raises: DataCorruptionError: they can't be read. Source: OperatorStateMetadata.
     """
     directory = f"state/{operator}/_metadata"
     path = f"{directory}/metadata"
     batches = sorted(int(name) for name in checkpoint.names(f"{directory}/v2") if name.isdecimal())
     if batches:
-        at = max((b for b in batches if b <= batch), default=batches[0])
-        path = f"{directory}/v2/{at}"
+        at = max((b for b in batches if batch is not None and b <= batch), default=batches[0])
+        path = f"{directory}/v2/{batches[-1] if batch is None else at}"
     elif not checkpoint.exists(path):
-        return
+        return []
     where = checkpoint.locate(path)[0]
     try:
         document = json.loads(checkpoint.read(path).decode().partition("\n")[2])
-        stores = [(s["storeName"], int(s["numPartitions"])) for s in document["stateStoreInfo"]]
-    except (ValueError, KeyError, TypeError) as error:
+        return [
+            StoreInfo(
+                str(store["storeName"]),
+                int(store["numPartitions"]),
+                int(store.get("numColsPrefixKey", 0)),
+                tuple(map(str, store.get("stateSchemaFilePaths", ()))),
+            )
+            for store in document["stateStoreInfo"]
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataCorruptionError(f"it can't be read: {error}", path=where) from error
-    for name, partitions in stores:
-        yield from ((name, partition) for partition in range(partitions))
