@@ -33,14 +33,15 @@ class Checkpoint:
     Paths are relative to the checkpoint, with "/". Takes no lock and changes nothing.
     """
 
-    def __init__(self, path: str, fs: FileSystem = LOCAL) -> None:
+    def __init__(self, path: str, fs: FileSystem = LOCAL, *, listed: bool = True) -> None:
         self.path, self.fs = path, fs
         self.logs = os.path.join(path, LOGS)
         self.partitions: dict[str, Partition] = {}
         self.damage: dict[str, DataCorruptionError] = {}
         self._records: dict[str, tuple[Partition, str, Entry]] = {}
         self._files: set[str] = set()
-        self.refresh()
+        if listed:
+            self.refresh()
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], fs: FileSystem = LOCAL) -> "Checkpoint":
@@ -66,6 +67,11 @@ class Checkpoint:
                 "checkpointLocation"
             )
         return cls(local, fs)
+
+    @classmethod
+    def unlisted(cls, path: str, fs: FileSystem = LOCAL) -> "Checkpoint":
+        """A view that knows nothing yet, for `find`: its cost is that of the paths asked for."""
+        return cls(path, fs, listed=False)
 
     @property
     def is_log_backed(self) -> bool:

@@ -101,6 +101,7 @@ REFUSED: Final[dict[str, str]] = {
     "kafka.compression.type": "use compression.type",
     "kafka.key.serializer": "key is string or binary; cast it in the query",
     "kafka.value.serializer": "value is string or binary; cast it in the query",
+    "stateOperator": "a checkpoint's state is written by its query alone; it can be read",
 }
 """Options of the Kafka sink that mean nothing here, and what to do instead."""
 
