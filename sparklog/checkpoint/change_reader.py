@@ -119,10 +119,11 @@ class ChangeReader:
             kept = ~nothing
         if file.is_rocksdb and pa.types.is_struct(self._families[0].value):
             index, values = unlisted(data, values, path)
-            repeated = np.zeros(len(index), np.bool_)
-            repeated[1:] = index[1:] == index[:-1]
-            kinds = np.where(repeated, MERGE, kinds[index])
-            keys, rest, ids, kept = _take(keys, index), _take(rest, index), ids[index], kept[index]
+            if len(index) > len(kinds):
+                repeated = np.append(False, index[1:] == index[:-1])
+                kinds = np.where(repeated, MERGE, kinds[index])
+                keys, rest = _take(keys, index), _take(rest, index)
+                ids, kept = ids[index], kept[index]
         ends = rest.only(kinds == DELETE_RANGE)
         if names:
             keys, ends = keys.skip(2), ends.skip(2)

@@ -77,11 +77,12 @@ def unlisted(data: Bytes, values: Spans, path: str) -> tuple[Ints, Spans]:
     if empty.any():
         raise DataCorruptionError("a value has no bytes", path=path)
     lists = ~values.null & (load(data, values.at, values.null, "u1") != 0)
+    if not lists.any():
+        return np.arange(len(lists)), values
     plain = np.flatnonzero(~lists)
     rows, at, size = [plain], [values.at[plain]], [values.size[plain]]
     left, place = np.flatnonzero(lists), values.at[lists]
     while len(left):
-        known = np.zeros(len(left), np.bool_)
         short = place + 4 > end[left]
         count = load(data, place, short, "<i4").astype(np.int64)
         if (short | (count < 1) | (place + 4 + count > end[left])).any():
@@ -95,9 +96,9 @@ def unlisted(data: Bytes, values: Spans, path: str) -> tuple[Ints, Spans]:
         size.append(count)
         place = place + 4 + count
         more = place < end[left]
-        left, place, known = left[more], place[more], known[more]
+        left, place = left[more], place[more]
         # A comma is no multiple of 8 and one, which a size always is.
-        place = place + (load(data, place, known, "u1") % 8 != 1)
+        place = place + (load(data, place, np.zeros(len(left), np.bool_), "u1") % 8 != 1)
     order = np.argsort(np.concatenate(rows), kind="stable")
     index = np.concatenate(rows)[order]
     spans = Spans(np.concatenate(at)[order], np.concatenate(size)[order], values.null[index])

@@ -140,7 +140,7 @@ def _canonical(key: str) -> str:
         if form in _KNOWN:
             return _KNOWN[form]
     for name, why in REFUSED.items():
-        if name == lowered:
+        if name.lower() == lowered:
             raise InvalidRequestError(f"option {name} has no meaning for sparklog: {why}")
     if lowered.startswith("kafka."):
         raise InvalidRequestError(
