@@ -96,10 +96,15 @@ class ChangeReader:
             except FileNotFoundError:
                 continue
             known.update(read_families(snapshot, self._checkpoint.locate(path)[0]))
-        unknown = ids - {n for n, name in known.items() if name in self._schema.families}
-        if unknown:
+        if not ids <= known.keys():
             raise DataCorruptionError(
-                f"no snapshot and schema tell of its column families {sorted(unknown)}", path=where
+                f"no snapshot names its column families {sorted(ids - known.keys())}", path=where
+            )
+        new = {known[n] for n in ids} - self._schema.families.keys()
+        if new:
+            raise InvalidRequestError(
+                f"{where} has column families that the state's schema had not when this read "
+                f"began: {', '.join(sorted(new))}; start it again"
             )
         return known
 

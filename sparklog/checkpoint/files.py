@@ -124,7 +124,6 @@ class Checkpoint:
         if name != METADATA and self.fs.is_dir(os.path.join(self.logs, name)):
             partition = self._partition(name)
             partition.refresh()
-            found = {n for n in found if n not in partition.entries}
             found |= {key for key, _ in partition.live()}
         return sorted(n for n in found if not _is_hidden(n))
 

@@ -1,5 +1,6 @@
 """UnsafeRows of random types and values, written one by one as UnsafeRowWriter does, come back."""
 
+import contextlib
 import struct
 from decimal import Decimal
 from typing import Any
@@ -145,12 +146,8 @@ def test_any_bytes_are_read_or_refused(raw: bytes, fields: list[int]) -> None:
     types = [kind for kind, _ in LEAVES if kind != pa.string()]  # its bytes are taken on trust
     chosen = [[*types, *nested][n % (len(types) + 3)] for n in fields]
     spans = Spans(np.zeros(1, np.int64), np.array([len(raw)]), np.zeros(1, np.bool_))
-    try:
-        found = read_rows(chosen, np.frombuffer(raw, np.uint8), spans, "path")
-    except DataCorruptionError as error:
-        assert error.path == "path"
-    else:
-        for column in found:
+    with contextlib.suppress(DataCorruptionError):
+        for column in read_rows(chosen, np.frombuffer(raw, np.uint8), spans, "path"):
             column.validate()
 
 

@@ -144,5 +144,5 @@ def test_what_can_not_be_read(spark: SparkSession, golden: Golden) -> None:
 
 def test_the_sink_refuses(spark: SparkSession, tmp_path: Path) -> None:
     writer = spark.range(1).selectExpr("cast(id as string) as value").write.format("sparklog")
-    with pytest.raises(PySparkException, match="stateOperator has no meaning.*it can be read"):
+    with pytest.raises(PySparkException, match=r"stateOperator has no meaning.*it can be read"):
         writer.mode("append").option("stateOperator", 0).save(str(tmp_path / "log"))
