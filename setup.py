@@ -2,7 +2,7 @@
 
 from setuptools import setup
 
-KERNEL = ("kernel", "framer", "parser", "keymap", "sifter")
+KERNEL = ("kernel", "framer", "parser", "keymap", "sifter", "entries")
 
 try:
     from Cython.Build import cythonize

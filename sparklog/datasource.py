@@ -18,6 +18,8 @@ from sparklog.errors import InvalidRequestError
 class SparklogDataSource(DataSource):
     """Reads with the options and columns of Spark's Kafka source, writes with those of its sink.
 
+    With option stateOperator it reads the state of a query's checkpoint instead.
+
     Its imports are late, for Spark loads every `pyspark_*` module to learn the format's name.
     """
 
@@ -27,7 +29,13 @@ class SparklogDataSource(DataSource):
         return "sparklog"
 
     def schema(self) -> StructType:
-        """Return the Kafka source's columns."""
+        """Return the Kafka source's columns, or those of a checkpoint's state."""
+        from sparklog.source import state_options
+
+        if state_options.chosen(self.options):
+            from sparklog.source.state import state_schema
+
+            return state_schema(state_options.parse(self._given()))
         from sparklog.source.schema import full_schema
 
         headers = str(self.options.get("includeHeaders", "false")).strip().lower()
@@ -35,6 +43,12 @@ class SparklogDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Make the reader of `spark.read`."""
+        from sparklog.source import state_options
+
+        if state_options.chosen(self.options):
+            from sparklog.source.state import StateBatchReader
+
+            return StateBatchReader(state_options.parse(self._given(), streaming=False), schema)
         from sparklog.source.batch import BatchReader, FilteringBatchReader
         from sparklog.source.options import parse
 
@@ -43,6 +57,12 @@ class SparklogDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Make the reader of `spark.readStream`."""
+        from sparklog.source import state_options
+
+        if state_options.chosen(self.options):
+            from sparklog.source.state import StateStreamReader
+
+            return StateStreamReader(state_options.parse(self._given(), streaming=True), schema)
         from sparklog.source.options import parse
         from sparklog.source.stream import StreamReader
 

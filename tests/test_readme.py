@@ -8,6 +8,7 @@ from sparklog.configdef import markdown
 from sparklog.service.options import SERVICE_KEYS
 from sparklog.sink import options as sink
 from sparklog.source import options as source
+from sparklog.source.state_options import STATE_OPTIONS
 from sparklog.tiered.options import REMOTE_KEYS
 
 README = Path(__file__).parent.parent / "README.md"
@@ -23,6 +24,10 @@ def _tables() -> str:
     parts = [
         ("The source: `spark.read` and `spark.readStream`", markdown(source.OPTIONS.values())),
         ("Refused by the source, and every other `kafka.*`", _refused(source.REFUSED)),
+        (
+            "The source on a checkpoint's state: with `stateOperator`",
+            markdown(STATE_OPTIONS.values()),
+        ),
         ("The sink: `SegmentSink`, `df.write`, `df.writeStream`", markdown(sink.OPTIONS.values())),
         ("Refused by the sink, and every other `kafka.*`", _refused(sink.REFUSED)),
         ("Topic configs", markdown(KEYS.values())),

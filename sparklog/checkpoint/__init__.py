@@ -4,6 +4,7 @@
     checkpoint.history("/data/checkpoint").table()                 # a row for each batch
     checkpoint.fork("/data/checkpoint", "/data/try", to=120)       # a query that goes on from there
     checkpoint.reset("/data/checkpoint", to=120, log="/data/log")  # the same, in place
+    checkpoint.changes("/data/checkpoint", operator=0).read_all()  # what each batch did to state
 
 For checkpoints of Spark's own manager (files) and of sparklog's (records of a log dir). Without
 Spark: nothing here starts it.
@@ -14,10 +15,12 @@ offsets, commits, stores, state_files, file_sources, checksums     what Spark wr
 batches     which batch can be gone back to       history, verify
 selection, cut, building, place, pending, running                  of fork and reset
 convert     import_ and export
+changes     state as a topic: changelog, state_schema, unsafe_row, state_rows
 archiving, restoring, pruning      to any URL and back; points, vault, sending, marks: its layout
 """
 
 from sparklog.checkpoint.archiving import Archived, archive
+from sparklog.checkpoint.changes import changes
 from sparklog.checkpoint.convert import Converted, export, import_
 from sparklog.checkpoint.fork import Forked, fork
 from sparklog.checkpoint.history import BatchRow, History, history
@@ -38,6 +41,7 @@ __all__ = [
     "Reset",
     "Restored",
     "archive",
+    "changes",
     "export",
     "fork",
     "history",

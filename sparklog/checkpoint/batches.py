@@ -14,6 +14,7 @@ from sparklog.checkpoint.offsets import BatchOffsets, log_offset_of, parse_offse
 from sparklog.checkpoint.stores import (
     Chain,
     Store,
+    StoreInfo,
     metadata_path,
     operators_of,
     read_metadata,
@@ -31,7 +32,7 @@ class Batches:
         self.committed = _numbers(checkpoint.names("commits"))
         self._offsets: dict[int, BatchOffsets] = {}
         self._commits: dict[int, Commit] = {}
-        self._metadata: dict[str, list[tuple[str, int]]] = {}
+        self._metadata: dict[str, list[StoreInfo]] = {}
 
     @cached_property
     def stores(self) -> list[Store]:
@@ -97,13 +98,13 @@ class Batches:
             chain = store.chain(self.checkpoint, batch + 1, known)
             found[store.operator, store.partition, store.name] = chain
         for operator in self.operators:
-            for name, partitions in self._wanted(operator, batch):
+            for name, partitions, *_ in self._wanted(operator, batch):
                 for part in range(partitions):
                     lost = f"there is no state of operator {operator}, partition {part}, {name}"
                     found.setdefault((operator, part, name), Chain([], lost))
         return found
 
-    def _wanted(self, operator: int, batch: int) -> list[tuple[str, int]]:
+    def _wanted(self, operator: int, batch: int) -> list[StoreInfo]:
         """The stores that an operator's metadata name, with their numbers of partitions."""
         path = metadata_path(self.checkpoint, operator, batch)
         if path is None:

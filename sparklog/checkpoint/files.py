@@ -7,11 +7,11 @@ manager made is continued as it is. A live record wins.
 import bisect
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import Final
 
-from sparklog.checkpoint.layout import LOGS, RESET, RUNS, path_of
+from sparklog.checkpoint.layout import LOGS, METADATA, RESET, RUNS, path_of, place_of
 from sparklog.checkpoint.partition import Entry, Partition, partition_dirs
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem, read_bytes
@@ -34,15 +34,16 @@ class Checkpoint:
     Paths are relative to the checkpoint, with "/". Takes no lock and changes nothing.
     """
 
-    def __init__(self, path: str, fs: FileSystem = LOCAL) -> None:
+    def __init__(self, path: str, fs: FileSystem = LOCAL, *, listed: bool = True) -> None:
         self.path, self.fs = path, fs
         self.logs = os.path.join(path, LOGS)
         self.partitions: dict[str, Partition] = {}
         self.damage: dict[str, DataCorruptionError] = {}
         self._records: dict[str, tuple[Partition, str, Entry]] = {}
-        self._files: frozenset[str] = frozenset()
+        self._files: set[str] = set()
         self._paths: list[str] = []
-        self.refresh()
+        if listed:
+            self.refresh()
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], fs: FileSystem = LOCAL) -> "Checkpoint":
@@ -67,6 +68,11 @@ class Checkpoint:
             )
         return cls(local, fs)
 
+    @classmethod
+    def unlisted(cls, path: str, fs: FileSystem = LOCAL) -> "Checkpoint":
+        """A view that knows nothing yet, for `find`: its cost is that of the paths asked for."""
+        return cls(path, fs, listed=False)
+
     @property
     def is_log_backed(self) -> bool:
         """Whether there is a log dir."""
@@ -74,7 +80,7 @@ class Checkpoint:
 
     def refresh(self) -> None:
         """Take in what was written since; damage raises only if it is new."""
-        self._files = frozenset(walk_files(self.fs, self.path))
+        self._files = set(walk_files(self.fs, self.path))
         self.damage = {}
         for name in partition_dirs(self.fs, self.logs):
             try:
@@ -111,7 +117,21 @@ class Checkpoint:
         skip = len(directory) + 1
         return [path[skip:] for path in self.paths(directory) if "/" not in path[skip:]]
 
-    def files(self) -> frozenset[str]:
+    def names_now(self, directory: str) -> list[str]:
+        """As `names`, looked up anew: of what is there now, while the rest stays as it was seen.
+
+        Cost: lists that one directory, or reads its partition's tail.
+        """
+        name, _ = place_of(f"{directory}/0")
+        real = self.real(directory)
+        found = set(self.fs.listdir(real)) if self.fs.is_dir(real) else set()
+        if name != METADATA and self.fs.is_dir(os.path.join(self.logs, name)):
+            partition = self._partition(name)
+            partition.refresh()
+            found |= {key for key, _ in partition.live()}
+        return sorted(n for n in found if not _is_hidden(n))
+
+    def files(self) -> Set[str]:
         """Return what lies there as files, hidden ones too, log dir left out."""
         return self._files
 
@@ -155,6 +175,28 @@ class Checkpoint:
     def real(self, path: str) -> str:
         """Return the path that a file has outside of the log dir."""
         return os.path.join(self.path, path)
+
+    def find(self, path: str) -> bool:
+        """Look at one path again, without listing all; tell whether it exists."""
+        name, key = place_of(path)
+        partition = None
+        if self.fs.is_dir(os.path.join(self.logs, name)):
+            partition = self._partition(name)
+        self._records.pop(path, None)
+        self._files.discard(path)
+        if partition is not None:
+            partition.refresh()
+            entry = partition.entries.get(key)
+            if entry is not None and entry.value_bytes >= 0:
+                self._records[path] = partition, key, entry
+        if self.fs.exists(self.real(path)):
+            self._files.add(path)
+        return self.exists(path)
+
+    def _partition(self, name: str) -> Partition:
+        if name not in self.partitions:
+            self.partitions[name] = Partition(self.fs, os.path.join(self.logs, name))
+        return self.partitions[name]
 
 
 def walk_files(fs: FileSystem, root: str, directory: str = "") -> Iterator[str]:

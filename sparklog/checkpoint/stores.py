@@ -15,8 +15,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from sparklog.checkpoint.changelog import read_lineage
 from sparklog.checkpoint.files import Checkpoint
-from sparklog.checkpoint.state_files import Immutable, plain, read_lineage, read_zip
+from sparklog.checkpoint.state_files import Immutable, plain, read_zip
 from sparklog.errors import DataCorruptionError
 
 _NAME: Final = re.compile(r"([0-9]+)(?:_([^.]+))?\.(delta|snapshot|changelog|zip)")
@@ -33,6 +34,19 @@ class StateName(NamedTuple):
     version: int
     id: str | None
     kind: str
+
+
+class StoreInfo(NamedTuple):
+    """One store of an operator, by the operator's metadata.
+
+    `prefix_columns`: how many columns of the key make its prefix. `schemas`: paths of its schema
+    files, where the checkpoint was when they were written; none before schema v3.
+    """
+
+    name: str
+    partitions: int
+    prefix_columns: int
+    schemas: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,24 +194,42 @@ def operators_of(checkpoint: Checkpoint) -> list[int]:
     return sorted({int(match[1]) for match in matches if match is not None})
 
 
-def metadata_path(checkpoint: Checkpoint, operator: int, batch: int) -> str | None:
-    """The path of an operator's metadata as they are at a batch; None without."""
+def stores_info(checkpoint: Checkpoint, operator: int, batch: int | None = None) -> list[StoreInfo]:
+    """What an operator's metadata say of its stores, at a batch or (None) now; none without.
+
+    Raises: DataCorruptionError: they can't be read.
+    """
+    path = metadata_path(checkpoint, operator, batch)
+    return [] if path is None else read_metadata(checkpoint, path)
+
+
+def metadata_path(checkpoint: Checkpoint, operator: int, batch: int | None) -> str | None:
+    """The path of an operator's metadata as they are at a batch or (None) now; None without."""
     directory = f"state/{operator}/_metadata"
     batches = sorted(int(name) for name in checkpoint.names(f"{directory}/v2") if name.isdecimal())
     if batches:
-        return f"{directory}/v2/{max((b for b in batches if b <= batch), default=batches[0])}"
+        at = max((b for b in batches if batch is not None and b <= batch), default=batches[0])
+        return f"{directory}/v2/{batches[-1] if batch is None else at}"
     path = f"{directory}/metadata"
     return path if checkpoint.exists(path) else None
 
 
-def read_metadata(checkpoint: Checkpoint, path: str) -> list[tuple[str, int]]:
-    """(name, number of partitions) of an operator's stores. Source: OperatorStateMetadata.
+def read_metadata(checkpoint: Checkpoint, path: str) -> list[StoreInfo]:
+    """What an operator's metadata say of its stores. Source: OperatorStateMetadata.
 
     Raises: DataCorruptionError; FileNotFoundError.
     """
     where = checkpoint.locate(path)[0]
     try:
         document = json.loads(checkpoint.read(path).decode().partition("\n")[2])
-        return [(s["storeName"], int(s["numPartitions"])) for s in document["stateStoreInfo"]]
-    except (ValueError, KeyError, TypeError) as error:
+        return [
+            StoreInfo(
+                str(store["storeName"]),
+                int(store["numPartitions"]),
+                int(store.get("numColsPrefixKey", 0)),
+                tuple(map(str, store.get("stateSchemaFilePaths", ()))),
+            )
+            for store in document["stateStoreInfo"]
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataCorruptionError(f"it can't be read: {error}", path=where) from error

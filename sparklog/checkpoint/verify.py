@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 from sparklog.checkpoint.batches import Batches
+from sparklog.checkpoint.changelog import read_changes
 from sparklog.checkpoint.checksums import check_hadoop, check_spark, hadoop_name, spark_name
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.history import query_id
@@ -19,7 +20,7 @@ from sparklog.checkpoint.layout import RESET
 from sparklog.checkpoint.locking import LOCK_NAME, CheckpointLock
 from sparklog.checkpoint.partition import Partition, Segment
 from sparklog.checkpoint.report import CheckpointReport
-from sparklog.checkpoint.state_files import plain, read_changes, read_zip
+from sparklog.checkpoint.state_files import plain, read_zip
 from sparklog.checkpoint.stores import Store
 from sparklog.clock import monotonic_ms
 from sparklog.errors import DataCorruptionError, StorageUnavailableError

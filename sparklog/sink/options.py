@@ -101,6 +101,7 @@ REFUSED: Final[dict[str, str]] = {
     "kafka.compression.type": "use compression.type",
     "kafka.key.serializer": "key is string or binary; cast it in the query",
     "kafka.value.serializer": "value is string or binary; cast it in the query",
+    "stateOperator": "a checkpoint's state is written by its query alone; it can be read",
 }
 """Options of the Kafka sink that mean nothing here, and what to do instead."""
 
@@ -139,7 +140,7 @@ def _canonical(key: str) -> str:
         if form in _KNOWN:
             return _KNOWN[form]
     for name, why in REFUSED.items():
-        if name == lowered:
+        if name.lower() == lowered:
             raise InvalidRequestError(f"option {name} has no meaning for sparklog: {why}")
     if lowered.startswith("kafka."):
         raise InvalidRequestError(

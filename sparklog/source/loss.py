@@ -39,6 +39,22 @@ class LossPolicy:
             )
         _LOGGER.warning("data loss: offsets %s are skipped: %s", lost, why)
 
+    def batches(self, what: str, first: int, end: int, why: str, *, held: tuple[int, int]) -> None:
+        """Say that the changes of a state store in batches [first, end) are lost.
+
+        Raises: OffsetOutOfRangeError if failOnDataLoss is true.
+        """
+        lost = f"[{first}, {end}) of {what}"
+        if self._fail:
+            raise OffsetOutOfRangeError(
+                f"data loss: changes of batches {lost} can't be read: {why}. To go on without them "
+                "set failOnDataLoss=false, or start anew with another checkpoint",
+                offset=first,
+                start=held[0],
+                end=held[1],
+            )
+        _LOGGER.warning("data loss: changes of batches %s are skipped: %s", lost, why)
+
     def replaced(self, partition: Partition, at: int, begins: int | None) -> None:
         """Say that a topic was made again: what follows offset `at` of the old one is gone.
 

@@ -40,9 +40,9 @@ def full_schema(*, headers: bool) -> StructType:
     return COLUMNS if headers else StructType(COLUMNS.fields[:-1])
 
 
-def check_schema(schema: StructType) -> None:
+def check_schema(schema: StructType, columns: StructType = COLUMNS) -> None:
     """Refuse a user's schema that isn't a choice of our columns. Raises InvalidRequestError."""
-    known = {field.name: field.dataType for field in COLUMNS}
+    known = {field.name: field.dataType for field in columns}
     for field in schema:
         if field.name not in known:
             raise InvalidRequestError(

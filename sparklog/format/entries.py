@@ -1,0 +1,73 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+# cython: initializedcheck=False, annotation_typing=False
+"""Walks the entries of one of Spark's state files: a chain of lengths. Written as kernel.py is."""
+
+import cython
+
+View = memoryview
+
+DONE, CUT, BAD_SIZE, BAD_KIND = range(4)
+PUT, DELETE, MERGE, DELETE_RANGE = 0x01, 0x10, 0x11, 0x20
+COLUMNS = (
+    5  # of a row of `walk`'s table: kind, key's place, its size, value's place, its size or -1
+)
+
+
+def load_int(buf: View, at: int) -> int:
+    """The big-endian i32 at `at`."""
+    value = buf[at] << 24 | buf[at + 1] << 16 | buf[at + 2] << 8 | buf[at + 3]
+    return value - (1 << 32) if not cython.compiled and value >= 1 << 31 else value
+
+
+def walk(buf: View, at: int, typed: int, out: View) -> tuple[int, int, int]:
+    """Follow the entries from `at` to their end: (status, entries, place behind or of a fault).
+
+    `typed`: entries begin with their kind and end with kind 0; others end with a key size of -1.
+    `out`: i64[rows, COLUMNS], filled as far as it goes; with no rows this counts.
+    """
+    count, stop, rows, status = 0, len(buf), len(out), CUT
+    while True:
+        kind = PUT
+        if typed:
+            if at >= stop:
+                break
+            kind = buf[at]
+            if kind == 0:
+                at += 1
+                status = DONE
+                break
+            if kind != PUT and kind != DELETE and kind != MERGE and kind != DELETE_RANGE:
+                status = BAD_KIND
+                break
+            at += 1
+        if stop - at < 4:
+            break
+        key_size = load_int(buf, at)
+        if not typed and key_size == -1:
+            at += 4
+            status = DONE
+            break
+        if key_size < 0 or key_size > stop - at - 4:
+            status = BAD_SIZE
+            break
+        key_at = at + 4
+        at = key_at + key_size
+        if stop - at < 4:
+            break
+        value_size = load_int(buf, at)
+        if value_size == -1 and (kind == DELETE or not typed):
+            kind = DELETE
+            at += 4
+        elif value_size < 0 or value_size > stop - at - 4:
+            status = BAD_SIZE
+            break
+        else:
+            at += 4 + value_size
+        if count < rows:
+            out[count, 0] = kind
+            out[count, 1] = key_at
+            out[count, 2] = key_size
+            out[count, 3] = at - value_size if value_size >= 0 else at
+            out[count, 4] = value_size
+        count += 1
+    return status, count, at

@@ -1,0 +1,205 @@
+"""The readers of a checkpoint's state: what `format("sparklog")` runs with option stateOperator.
+
+An offset is {"batch": N}: the first batch of the checkpoint's query that isn't read yet. Only
+committed batches are read; each task reads one state partition.
+"""
+
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from sparklog.checkpoint.change_files import ChangeFile, StoreChanges
+from sparklog.checkpoint.change_reader import ChangeReader, changes_schema
+from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.state_schema import StoreSchema, store_schema
+from sparklog.errors import InvalidRequestError
+from sparklog.source.loss import LossPolicy
+from sparklog.source.offsets import EARLIEST, LATEST
+from sparklog.source.schema import arrow_schema, check_schema, fit
+from sparklog.source.state_options import StateOptions
+
+Json = dict[str, Any]
+_BATCH: Final = "batch"
+_checkpoints: dict[tuple[int, str], Checkpoint] = {}  # of this process, for its tasks
+
+
+def state_schema(options: StateOptions) -> StructType:
+    """The columns, by the checkpoint's own schema of its state. Raises: InvalidRequestError."""
+    checkpoint = Checkpoint.open(options.path or "")
+    schema = store_schema(checkpoint, options.operator, options.store)
+    return from_arrow_schema(changes_schema(schema, options.column_family))
+
+
+@dataclass(frozen=True, slots=True)
+class StatePiece:
+    """What one task reads: the changes of some batches in one state partition."""
+
+    files: tuple[ChangeFile, ...]
+
+
+class _Topic:
+    """What both readers share. It is pickled to the tasks, the look at the checkpoint left out."""
+
+    def __init__(self, options: StateOptions, schema: StructType) -> None:
+        checkpoint = Checkpoint.open(options.path or "")
+        self._path = checkpoint.path
+        self._options = options
+        self._store: StoreSchema = store_schema(checkpoint, options.operator, options.store)
+        own = from_arrow_schema(changes_schema(self._store, options.column_family))
+        check_schema(schema, own)
+        self._schema = arrow_schema(schema)
+        self._loss = LossPolicy(options.fail_on_data_loss)
+        self._looked: StoreChanges | None = None
+
+    def __getstate__(self) -> Json:
+        return {**self.__dict__, "_looked": None}
+
+    @property
+    def changes(self) -> StoreChanges:
+        """The look at the checkpoint, made late: see StreamReader."""
+        if self._looked is None:
+            options = self._options
+            checkpoint = Checkpoint.open(self._path)
+            self._looked = StoreChanges(checkpoint, options.operator, options.store)
+        return self._looked
+
+    def resolve(self, bound: int) -> int:
+        """A start or end as a batch number."""
+        if bound == LATEST:
+            return self.changes.end()
+        return self.changes.held()[0] if bound == EARLIEST else bound
+
+    def plan(self, start: int, end: int) -> list[InputPartition]:
+        """One task for each state partition that has changes of batches [start, end).
+
+        Raises: OffsetOutOfRangeError, by failOnDataLoss.
+        """
+        high = self.changes.end()
+        if end > high:
+            why = f"the last committed batch is {high - 1}: the query was reset since"
+            self._loss.batches(self.changes.name, max(start, high), end, why, held=(0, high))
+        end = min(end, high)
+        if start >= end:
+            return []
+        first, files = self.changes.files(start, end)
+        if first > start:
+            low = self.changes.held()[0]
+            why = f"the first batch whose changes are kept is {low}"
+            self._loss.batches(self.changes.name, start, first, why, held=(low, high))
+        by_partition: dict[int, list[ChangeFile]] = {}
+        for file in files:
+            by_partition.setdefault(file.partition, []).append(file)
+        return [InputPartition(StatePiece(tuple(f))) for _, f in sorted(by_partition.items())]
+
+    def read(self, piece: StatePiece) -> Iterator[pa.RecordBatch]:
+        """Yield a piece's changes; runs in an executor. Raises on data loss, by failOnDataLoss."""
+        checkpoint = _checkpoint(self._path)
+        reader = ChangeReader(checkpoint, self._store, self._options.column_family)
+        for file in piece.files:
+            checkpoint.find(file.path)
+            try:
+                for batch in reader.read(file):
+                    yield fit(batch, self._schema)
+            except FileNotFoundError:  # Spark's clean-up was quicker
+                options = self._options
+                name = f"operator {options.operator}, store {options.store} of {self._path}"
+                why = f"{file.path} was removed since they were planned"
+                held = file.batch + 1, file.batch + 1
+                self._loss.batches(name, file.batch, file.batch + 1, why, held=held)
+
+
+class StateBatchReader(DataSourceReader):
+    """Reads the changes of a checkpoint's state once: `spark.read`."""
+
+    def __init__(self, options: StateOptions, schema: StructType) -> None:
+        self._options = options
+        self._topic = _Topic(options, schema)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Plan the read, at this moment's end."""
+        start = self._topic.resolve(self._options.start(streaming=False))
+        return self._topic.plan(start, self._topic.resolve(self._options.end()))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Runs in an executor. Spark sends None where there is nothing to read at all."""
+        piece: Any = partition.value
+        return iter(()) if piece is None else self._topic.read(piece)
+
+
+class StateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows the changes of a checkpoint's state: `spark.readStream`."""
+
+    def __init__(self, options: StateOptions, schema: StructType) -> None:
+        self._options = options
+        self._topic = _Topic(options, schema)
+        self._target: int | None = None  # trigger AvailableNow: no further than this
+
+    def initialOffset(self) -> Json:
+        """Where a new query starts."""
+        return {_BATCH: self._topic.resolve(self._options.start(streaming=True))}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Only tells whether there is a limit; `latestOffset` knows it."""
+        limited = self._options.max_batches_per_trigger is not None
+        return ReadMaxRows(2**63 - 1) if limited else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Remember the end as of now."""
+        self._target = self._topic.changes.end()
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
+        """How far the next micro-batch goes."""
+        begin, end = int(start[_BATCH]), self._topic.changes.end()
+        if end < begin:
+            return start  # startingOffsets is yet to come, or the query was reset: it comes again
+        if self._target is not None:
+            end = max(begin, min(end, self._target))
+        most = self._options.max_batches_per_trigger
+        if most is not None and not isinstance(limit, ReadAllAvailable):
+            end = min(end, begin + most)
+        return {_BATCH: end}
+
+    def reportLatestOffset(self) -> Json:
+        """The checkpoint's end, for the query's progress."""
+        return {_BATCH: self._topic.changes.end()}
+
+    def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
+        """Plan one micro-batch; also a replayed one."""
+        return self._topic.plan(int(start[_BATCH]), int(end[_BATCH]))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Runs in an executor."""
+        piece: Any = partition.value
+        return iter(()) if piece is None else self._topic.read(piece)
+
+    def commit(self, end: Json) -> None:
+        """Nothing to do: the query's own checkpoint keeps the offsets."""
+
+    def stop(self) -> None:
+        """Nothing to give back."""
+
+
+def _checkpoint(path: str) -> Checkpoint:
+    """The checkpoint as this process knows it; each path is looked up when it is read."""
+    key = os.getpid(), path
+    if key not in _checkpoints:
+        if not os.path.isdir(path):
+            raise InvalidRequestError(
+                f"the executor on host {socket.gethostname()} can't see the checkpoint {path}: "
+                "every executor must have its disk"
+            )
+        _checkpoints[key] = Checkpoint.unlisted(path)
+    return _checkpoints[key]

@@ -1,0 +1,124 @@
+"""The options of the source where it reads the state of a checkpoint: with `stateOperator`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.configdef import Key, keys_of, option, read
+from sparklog.errors import InvalidRequestError
+from sparklog.source.offsets import EARLIEST, LATEST
+
+CHOICE: Final = "stateOperator"
+_SPARKS_OWN: Final = frozenset({"paths", "queryname", "checkpointlocation"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateOptions:
+    """The options as given."""
+
+    path: str | None = option(
+        "path", None, kind=str, doc="The checkpoint, on every executor's disk. Required."
+    )
+    operator: int = option(
+        CHOICE, 0, doc="Number of the stateful operator: a directory below `state`. Required."
+    )
+    store: str = option(
+        "stateStore", "default", doc="Its store; a join has four, others just `default`."
+    )
+    column_family: str | None = option(
+        "stateColumnFamily",
+        None,
+        kind=str,
+        doc="transformWithState: one state variable, with key and value as plain structs. All "
+        "else, each in a struct of its own.",
+    )
+    starting_offsets: str | None = option(
+        "startingOffsets",
+        None,
+        kind=str,
+        doc="earliest, latest (streaming only) or a batch number. Default: latest for streaming, "
+        "earliest for batch.",
+    )
+    ending_offsets: str | None = option(
+        "endingOffsets",
+        None,
+        kind=str,
+        doc="Batch only: latest (default) or a batch number, which is left out.",
+    )
+    max_batches_per_trigger: int | None = option(
+        "maxBatchesPerTrigger",
+        None,
+        kind=int,
+        low=1,
+        doc="Streaming only: most batches of the checkpoint's query a micro-batch.",
+    )
+    fail_on_data_loss: bool = option(
+        "failOnDataLoss",
+        True,
+        doc="Fail where Spark removed changes that were not read (it keeps about "
+        "spark.sql.streaming.minBatchesToRetain batches); false: warn with the exact batches and "
+        "go on behind them.",
+    )
+
+    def start(self, *, streaming: bool) -> int:
+        """A batch number, or EARLIEST or LATEST. Raises: InvalidRequestError."""
+        text = self.starting_offsets or ("latest" if streaming else "earliest")
+        found = _bound(text, "startingOffsets")
+        if found == LATEST and not streaming:
+            raise InvalidRequestError("startingOffsets can't be latest in a batch query")
+        return found
+
+    def end(self) -> int:
+        """A batch number, or LATEST. Raises: InvalidRequestError."""
+        found = _bound(self.ending_offsets or "latest", "endingOffsets")
+        if found == EARLIEST:
+            raise InvalidRequestError("endingOffsets can't be earliest")
+        return found
+
+
+STATE_OPTIONS: Final[dict[str, Key]] = keys_of(StateOptions)
+"""Option -> its description, in the order of the docs."""
+
+
+def chosen(values: Mapping[str, object]) -> bool:
+    """Tell whether the options ask for a checkpoint's state."""
+    return any(key.lower() == CHOICE.lower() for key in values)
+
+
+def parse(values: Mapping[str, object], *, streaming: bool | None = None) -> StateOptions:
+    """Read and check the options of `spark.read` or `spark.readStream`; names in any case.
+
+    streaming: None where it isn't known yet, while Spark asks for the schema.
+
+    Raises: InvalidRequestError for an unknown or a wrong option, by name.
+    """
+    names = {name.lower(): name for name in STATE_OPTIONS}
+    given: dict[str, object] = {}
+    for key, value in values.items():
+        if key.lower() in names:
+            given[names[key.lower()]] = value
+        elif key.lower() not in _SPARKS_OWN:
+            raise InvalidRequestError(
+                f"option {key} has no meaning for a checkpoint's state ({CHOICE}), which knows "
+                f"{', '.join(STATE_OPTIONS)}"
+            )
+    found, _ = read(STATE_OPTIONS.values(), given)
+    options = StateOptions(**found)
+    if not options.path:
+        raise InvalidRequestError("option path is missing: give the query's checkpoint")
+    if streaming is True and "endingOffsets" in given:
+        raise InvalidRequestError("option endingOffsets is for batch queries; a stream has no end")
+    if streaming is False and "maxBatchesPerTrigger" in given:
+        raise InvalidRequestError("option maxBatchesPerTrigger is for streams: leave it out")
+    options.start(streaming=streaming is not False)
+    options.end()
+    return options
+
+
+def _bound(text: str, option: str) -> int:
+    word = text.strip().lower()
+    if word in ("earliest", "latest"):
+        return EARLIEST if word == "earliest" else LATEST
+    if not word.isdecimal():
+        raise InvalidRequestError(f"{option}={text}: want earliest, latest or a batch number")
+    return int(word)

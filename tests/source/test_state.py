@@ -1,0 +1,123 @@
+"""The readers of a checkpoint's state, as Spark calls them, without Spark."""
+
+import logging
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
+
+from sparklog import checkpoint
+from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
+from sparklog.source.state import StateBatchReader, StateStreamReader, state_schema
+from sparklog.source.state_options import StateOptions, parse
+from tests.checkpoint.conftest import Golden, golden, unpacked
+
+__all__ = ["golden", "unpacked"]
+
+
+def options(path: Path, **more: Any) -> StateOptions:
+    return parse({"path": str(path), "stateOperator": "0", **more})
+
+
+def stream(path: Path, **more: Any) -> StateStreamReader:
+    given = options(path, **more)
+    return StateStreamReader(given, state_schema(given))
+
+
+def tasks(reader: Any, *arguments: Any) -> list[pa.Table]:
+    """What each task of a plan reads, the reader pickled to it."""
+    found = []
+    for partition in reader.partitions(*arguments):
+        there = pickle.loads(pickle.dumps(reader))
+        found.append(pa.Table.from_batches(there.read(pickle.loads(pickle.dumps(partition)))))
+    return found
+
+
+@pytest.mark.parametrize("name", ["hdfs", "ids", "processed"])
+def test_a_task_for_each_partition(golden: Golden, name: str) -> None:
+    path = golden(name)
+    given = options(path)
+    found = tasks(StateBatchReader(given, state_schema(given)))
+    whole = checkpoint.changes(path).read_all()
+    assert [set(t.column("partition").to_pylist()) for t in found] == [{0}, {1}]
+    sort = [("batch", "ascending"), ("partition", "ascending")]
+    assert pa.concat_tables(found).sort_by(sort).to_pylist() == whole.to_pylist()
+
+
+def test_steps_of_a_stream(golden: Golden) -> None:
+    path = golden("hdfs")
+    reader = stream(path, startingOffsets="earliest", maxBatchesPerTrigger="4")
+    assert reader.initialOffset() == {"batch": 4}
+    limit = reader.getDefaultReadLimit()
+    assert reader.latestOffset({"batch": 4}, limit) == {"batch": 8}
+    assert reader.latestOffset({"batch": 12}, limit) == {"batch": 14}
+    assert reader.latestOffset({"batch": 4}, ReadAllAvailable()) == {"batch": 14}
+    assert reader.reportLatestOffset() == {"batch": 14}
+    (path / "commits/13").rename(path / "commits/.13")
+    reader.prepareForTriggerAvailableNow()
+    (path / "commits/.13").rename(path / "commits/13")
+    assert reader.latestOffset({"batch": 12}, limit) == {"batch": 13}
+    assert reader.latestOffset({"batch": 13}, limit) == {"batch": 13}
+    assert stream(path).initialOffset() == {"batch": 14}
+    assert stream(path, startingOffsets="20").latestOffset({"batch": 20}, limit) == {"batch": 20}
+    assert isinstance(stream(path).getDefaultReadLimit(), ReadAllAvailable)
+
+
+def test_a_log_backed_one_is_followed(golden: Golden) -> None:
+    """New records are seen, and tasks look up no more than their own files."""
+    path = golden("ids")
+    checkpoint.import_(path)
+    reader = stream(path)
+    assert reader.latestOffset({"batch": 8}, ReadAllAvailable()) == {"batch": 10}
+    found = pa.concat_tables(tasks(reader, {"batch": 8}, {"batch": 10}))
+    assert found.num_rows == 14
+
+
+def test_a_file_that_vanishes_after_planning(
+    golden: Golden, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = golden("hdfs")
+    lost = r"data loss: changes of batches \[10, 11\) of operator 0, store default of .*11\.delta"
+    strict, lenient = stream(path), stream(path, failOnDataLoss="false")
+    plan = strict.partitions({"batch": 9}, {"batch": 12})
+    (path / "state/0/1/11.delta").unlink()
+    with pytest.raises(OffsetOutOfRangeError, match=lost):
+        list(strict.read(plan[1]))
+    with caplog.at_level(logging.WARNING, "sparklog.source"):
+        found = pa.Table.from_batches(lenient.read(plan[1]))
+    assert set(found.column("batch").to_pylist()) == {9, 11}
+    assert "changes of batches [10, 11)" in caplog.text
+
+
+def test_a_query_that_was_reset(golden: Golden, caplog: pytest.LogCaptureFixture) -> None:
+    """Its batches come again; a micro-batch that was planned before can't be replayed."""
+    path = golden("hdfs")
+    for batch in (12, 13):
+        (path / f"commits/{batch}").unlink()
+    reader = stream(path)
+    assert reader.latestOffset({"batch": 14}, ReadAllAvailable()) == {"batch": 14}
+    with pytest.raises(OffsetOutOfRangeError, match=r"\[12, 14\).*last committed batch is 11"):
+        reader.partitions({"batch": 11}, {"batch": 14})
+    lenient = stream(path, failOnDataLoss="false")
+    with caplog.at_level(logging.WARNING, "sparklog.source"):
+        (table, _) = tasks(lenient, {"batch": 11}, {"batch": 14})
+    assert set(table.column("batch").to_pylist()) == {11}
+    assert "[12, 14)" in caplog.text
+
+
+def test_schemas(golden: Golden) -> None:
+    path = golden("processed")
+    family = options(path, stateColumnFamily="count")
+    assert state_schema(family).simpleString() == (
+        "struct<batch:bigint,partition:int,change:string,key:struct<k:bigint>,"
+        "value:struct<n:int>,range_end:struct<k:bigint>>"
+    )
+    wrong = StructType().add("change", "string").add("sum", "long")
+    with pytest.raises(InvalidRequestError, match="no column sum; choose among batch, partition"):
+        StateBatchReader(family, wrong)
+    with pytest.raises(InvalidRequestError, match="no column family gone: there are"):
+        state_schema(options(path, stateColumnFamily="gone"))

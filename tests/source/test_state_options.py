@@ -1,0 +1,42 @@
+"""Options of the source on a checkpoint's state."""
+
+import pytest
+
+from sparklog.errors import InvalidRequestError
+from sparklog.source.offsets import EARLIEST, LATEST
+from sparklog.source.state_options import chosen, parse
+
+
+def test_defaults_and_any_case() -> None:
+    found = parse({"PATH": "/c", "stateoperator": "2", "statestore": "left"}, streaming=True)
+    assert (found.path, found.operator, found.store) == ("/c", 2, "left")
+    assert (found.start(streaming=True), found.fail_on_data_loss) == (LATEST, True)
+    batch = parse({"path": "/c", "stateOperator": "0"}, streaming=False)
+    assert (batch.start(streaming=False), batch.end()) == (EARLIEST, LATEST)
+    numbered = parse({"path": "/c", "stateOperator": "0", "startingOffsets": " 7 "})
+    assert numbered.start(streaming=True) == 7
+
+
+def test_what_chooses_it() -> None:
+    assert chosen({"STATEOPERATOR": "0"})
+    assert not chosen({"path": "/log", "subscribe": "t"})
+
+
+@pytest.mark.parametrize(
+    ("given", "streaming", "reason"),
+    [
+        ({}, True, "option path is missing: give the query's checkpoint"),
+        ({"stateOperator": "-1"}, True, r"stateOperator=-1: want 0\.\.2\^31-1"),
+        ({"subscribe": "t"}, True, "option subscribe has no meaning for a checkpoint's state"),
+        ({"startingOffsets": "soon"}, True, "startingOffsets=soon: want earliest, latest or a"),
+        ({"startingOffsets": "latest"}, False, "startingOffsets can't be latest in a batch"),
+        ({"endingOffsets": "earliest"}, False, "endingOffsets can't be earliest"),
+        ({"endingOffsets": "3"}, True, "endingOffsets is for batch queries"),
+        ({"maxBatchesPerTrigger": "3"}, False, "maxBatchesPerTrigger is for streams"),
+        ({"maxBatchesPerTrigger": "0"}, True, "maxBatchesPerTrigger=0: want 1"),
+    ],
+)
+def test_wrong_ones(given: dict[str, str], streaming: bool, reason: str) -> None:
+    values = {"stateOperator": "0", **({"path": "/c"} if given else {}), **given}
+    with pytest.raises(InvalidRequestError, match=reason):
+        parse(values, streaming=streaming)
