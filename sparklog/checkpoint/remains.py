@@ -22,7 +22,7 @@ class Remains:
 
     @classmethod
     def of(cls, file: File, position: int, size: int) -> "Remains":
-        """Look at the bytes [position, size) of a segment. Cost: reads them all; a CRC for each likeness."""
+        """Look at the bytes [position, size) of a segment. Cost: a CRC for each likeness."""
         raw = file.pread(size - position, position)
         length = int.from_bytes(raw[8:LOG_OVERHEAD], "big", signed=True)
         short = len(raw) < HEADER_SIZE or length + LOG_OVERHEAD > len(raw)
