@@ -9,7 +9,8 @@
 For checkpoints of Spark's own manager (files) and of sparklog's (records of a log dir). Without
 Spark: nothing here starts it.
 
-layout      which record is which file            partition   records read, writing: appended
+layout      which record is which file            partition, remains   records read
+writing     records appended, cleaned             lookup      one path, for the sink
 files       both kinds as one                     locking     who writes, and whether a query runs
 offsets, commits, stores, state_files, file_sources, checksums     what Spark writes
 batches     which batch can be gone back to       history, verify

@@ -19,13 +19,12 @@ from sparklog.checkpoint.file_sources import entries_after
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.layout import BUILDING, METADATA, RESET, RUNS
 from sparklog.checkpoint.offsets import log_offset_of
-from sparklog.checkpoint.stores import parse_name
+from sparklog.checkpoint.stores import parse_name, unshared
 from sparklog.errors import DataCorruptionError
 
 _BATCH: Final = re.compile(r"(offsets|commits)/([0-9]+)")
 _STATE: Final = re.compile(r"state/[0-9]+/[0-9]+/(?:[^/]+/)?([^/]+)")
 _OPERATOR: Final = re.compile(r"state/[0-9]+/_metadata/v2/([0-9]+)")
-_SHARED: Final = re.compile(r"(state/[0-9]+/[0-9]+(?:/[^/]+)?)/((?:SSTs|logs)/[^/]+)")
 _SCHEMA: Final = re.compile(r".*/(state/[0-9]+/_stateSchema/.*)")
 _RUNS_MAX: Final = 32
 
@@ -50,7 +49,7 @@ def plan_cut(batches: Batches, batch: int, root: str, *, is_reset: bool) -> Cut:
         log_offset = log_offset_of(text)
         if log_offset is not None:
             named.update(entries_after(checkpoint, source, log_offset))
-    named |= _unshared(batches, named)
+    named |= unshared(checkpoint, batches.stores, without=named)
     dropped = set(named) | {RESET, BUILDING}
     for path in named:
         dropped |= {hadoop_name(path), spark_name(path), hadoop_name(spark_name(path))}
@@ -79,19 +78,6 @@ def _is_later(path: str, batch: int) -> bool:
         name = parse_name(match[1].removesuffix(".crc"))
         return name is not None and name.version > batch + 1
     return False
-
-
-def _unshared(batches: Batches, dropped: set[str]) -> set[str]:
-    """RocksDB's SST and log files that only snapshots among `dropped` need."""
-    checkpoint = batches.checkpoint
-    needed: set[str] = set()
-    for store in batches.stores:
-        for name in store.snapshots.values():
-            if name.endswith(".zip") and store.path(name) not in dropped:
-                found = store.immutables(checkpoint, name)
-                needed.update(store.path(immutable.path) for immutable in found)
-    shared = {path for path in checkpoint.paths("state") if _SHARED.fullmatch(path)}
-    return shared - needed
 
 
 def _relocated(checkpoint: Checkpoint, path: str, root: str) -> bytes | None:

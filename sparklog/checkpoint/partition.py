@@ -19,12 +19,13 @@ import pyarrow.compute as pc
 from crc32c import crc32c
 from numpy.typing import NDArray
 
+from sparklog.checkpoint.remains import Remains
 from sparklog.errors import DataCorruptionError, LogLockedError
 from sparklog.format.batch import CRC_START, HEADER_SIZE, LOG_OVERHEAD, MAGIC
 from sparklog.format.decoder import Decoder
 from sparklog.format.names import log_name
 from sparklog.format.scan import Table
-from sparklog.fs import File, FileSystem
+from sparklog.fs import FileSystem
 from sparklog.log.epochs import read_epochs
 from sparklog.log.walk import joined, segment_bases, walk
 
@@ -186,7 +187,7 @@ class Partition:
                 segment.end = window.batches.end
             segment.torn = segment.end < segment.size
             if segment.torn:
-                rest = Remains.of(file, segment)
+                rest = Remains.of(file, segment.end, segment.size)
                 segment.short = rest.short
                 if not is_last or rest.followed:
                     raise DataCorruptionError(
@@ -278,43 +279,6 @@ def _varint_bytes(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     for bits in (6, 13, 20, 27, 34):
         sizes += numbers >> bits != 0
     return sizes
-
-
-@dataclass(frozen=True, slots=True)
-class Remains:
-    """What lies behind the last whole batch. A write that was cut off is followed by nothing."""
-
-    short: bool  # the file ends before the batch does
-    followed: bool  # a whole batch begins further on
-
-    @classmethod
-    def of(cls, file: File, segment: Segment) -> "Remains":
-        """Look at the bytes behind `segment.end`. Cost: reads them all; a CRC for each likeness."""
-        raw = file.pread(segment.size - segment.end, segment.end)
-        length = int.from_bytes(raw[8:LOG_OVERHEAD], "big", signed=True)
-        short = len(raw) < HEADER_SIZE or length + LOG_OVERHEAD > len(raw)
-        return cls(short, any(_is_whole(raw, at) for at in _likely(raw)))
-
-
-def _likely(raw: bytes) -> list[int]:
-    """Places after the first byte where the fields that a batch begins with could be right."""
-    bytes_ = np.frombuffer(raw, np.uint8)
-    last = len(raw) - HEADER_SIZE
-    if last < 1:
-        return []
-    at = np.flatnonzero(bytes_[17 : last + 17] == MAGIC) + 1
-    length = np.zeros(len(at), np.int64)
-    for place in range(4):
-        length = length << 8 | bytes_[at + 8 + place]
-    fits = (length >= HEADER_SIZE - LOG_OVERHEAD) & (at + LOG_OVERHEAD + length <= len(raw))
-    likely: list[int] = at[fits].tolist()
-    return likely
-
-
-def _is_whole(raw: bytes, at: int) -> bool:
-    size = LOG_OVERHEAD + int.from_bytes(raw[at + 8 : at + LOG_OVERHEAD], "big")
-    crc = int.from_bytes(raw[at + CRC_START - 4 : at + CRC_START], "big")
-    return crc32c(memoryview(raw)[at + CRC_START : at + size]) == crc
 
 
 def partition_dirs(fs: FileSystem, logs: str) -> list[str]:

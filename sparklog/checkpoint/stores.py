@@ -11,7 +11,7 @@ Source: HDFSBackedStateStoreProvider, RocksDB, RocksDBFileManager (Spark 4.2).
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -23,6 +23,7 @@ from sparklog.errors import DataCorruptionError
 _NAME: Final = re.compile(r"([0-9]+)(?:_([^.]+))?\.(delta|snapshot|changelog|zip)")
 _DIRECTORY: Final = re.compile(r"state/([0-9]+)/([0-9]+)(?:/([a-zA-Z0-9][a-zA-Z0-9._-]*))?")
 _OPERATOR: Final = re.compile(r"state/([0-9]+)/.*")
+_SHARED: Final = re.compile(r"state/[0-9]+/[0-9]+/(?:[^/]+/)?(?:SSTs|logs)/[^/]+")
 _SNAPSHOTS: Final = ("snapshot", "zip")
 DEFAULT: Final = "default"
 Version = tuple[int, str | None]
@@ -186,6 +187,22 @@ def stores_of(checkpoint: Checkpoint) -> list[Store]:
         files = store.snapshots if name.kind in _SNAPSHOTS else store.changes
         files[name.version, name.id] = file
     return sorted(found.values(), key=lambda s: (s.operator, s.partition, s.name))
+
+
+def unshared(
+    checkpoint: Checkpoint, stores: Iterable[Store], *, without: Collection[str] = ()
+) -> set[str]:
+    """The SST and log files of RocksDB that no snapshot names, but for those of `without`.
+
+    Raises: DataCorruptionError: a snapshot's zip can't be read.
+    """
+    needed: set[str] = set()
+    for store in stores:
+        for name in store.snapshots.values():
+            if name.endswith(".zip") and store.path(name) not in without:
+                found = store.immutables(checkpoint, name)
+                needed.update(store.path(immutable.path) for immutable in found)
+    return {path for path in checkpoint.paths("state") if _SHARED.fullmatch(path)} - needed
 
 
 def operators_of(checkpoint: Checkpoint) -> list[int]:

@@ -21,7 +21,7 @@ from sparklog.checkpoint.locking import LOCK_NAME, CheckpointLock
 from sparklog.checkpoint.partition import Partition, Segment
 from sparklog.checkpoint.report import CheckpointReport
 from sparklog.checkpoint.state_files import plain, read_zip
-from sparklog.checkpoint.stores import Store
+from sparklog.checkpoint.stores import Store, unshared
 from sparklog.clock import monotonic_ms
 from sparklog.errors import DataCorruptionError, StorageUnavailableError
 from sparklog.format.names import CLEANED
@@ -66,8 +66,10 @@ class _Verifier:
             self._check_partition(partition)
         self._check_leftovers()
         self._try("metadata", lambda: query_id(checkpoint))
+        unnamed = self._unnamed()
         for path in checkpoint.paths():
-            self._check_file(path)
+            if path not in unnamed:
+                self._check_file(path)
         for store in self._batches.stores:
             for name in [*store.snapshots.values(), *store.changes.values()]:
                 self._check_state(store, name)
@@ -121,6 +123,13 @@ class _Verifier:
                 self._out.add(
                     Severity.LEFTOVER, checkpoint.real(path), "a file that is being written, or was"
                 )
+
+    def _unnamed(self) -> set[str]:
+        """Files of RocksDB that no snapshot names: of one that isn't there yet, or any more."""
+        try:
+            return unshared(self._checkpoint, self._batches.stores)
+        except (DataCorruptionError, FileNotFoundError):  # told where the snapshot is checked
+            return set()
 
     # -- files ---------------------------------------------------------------------------------
 
