@@ -117,6 +117,7 @@ def enable(spark: "SparkSession") -> None:
     from sparklog.state import session
 
     session.enable(spark)
+    register(spark)
 
 
 def spark_conf(conf: Mapping[str, str] | None = None) -> dict[str, str]:

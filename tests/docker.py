@@ -11,8 +11,9 @@ def container_class(image: str) -> Any:
 
     Raises: jars.Unavailable.
     """
-    import docker  # type: ignore[import-untyped]
     from testcontainers.core.container import DockerContainer
+
+    import docker  # type: ignore[import-untyped]
 
     try:
         client = docker.from_env(timeout=120)

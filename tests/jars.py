@@ -47,11 +47,16 @@ def java(tool: str = "java") -> str:
 
 def kafka_jars() -> str:
     """Return the class path of Kafka 4.1's server, tools and their dependencies."""
-    stamp = hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
-    directory = cache() / f"kafka-{stamp}"
+    return pom_jars(POM, "kafka")
+
+
+def pom_jars(pom: Path, name: str) -> str:
+    """Return the class path of what a pom names, with all dependencies."""
+    stamp = hashlib.sha256(pom.read_bytes()).hexdigest()[:12]
+    directory = cache() / f"{name}-{stamp}"
 
     def fetch(target: Path) -> None:
-        _maven("-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={target}")
+        _maven("-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={target}")
 
     _once(directory, fetch)
     return str(directory / "*")

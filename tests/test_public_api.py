@@ -14,7 +14,7 @@ NAMES = {
     "BatchConflictError", "DataCorruptionError", "FencedError", "InvalidRequestError", "Log",
     "LogLockedError", "OffsetOutOfRangeError", "OutOfOrderSequenceError", "RecordTooLargeError",
     "SparklogError", "StorageUnavailableError", "TopicReplacedError", "UnknownTopicError",
-    "UnsupportedVersionError", "open", "register",
+    "UnsupportedVersionError", "enable", "open", "register", "spark_conf",
 }  # fmt: skip
 METHODS = {
     "create_topic": ["name", "partitions", "config"],

@@ -14,26 +14,37 @@ offsets, commits, stores, state_files, file_sources, checksums     what Spark wr
 batches     which batch can be gone back to       history, verify
 selection, cut, building, place, pending, running                  of fork and reset
 convert     import_ and export
+archiving, restoring, pruning      to any URL and back; points, vault, sending, marks: its layout
 """
 
+from sparklog.checkpoint.archiving import Archived, archive
 from sparklog.checkpoint.convert import Converted, export, import_
 from sparklog.checkpoint.fork import Forked, fork
 from sparklog.checkpoint.history import BatchRow, History, history
+from sparklog.checkpoint.pruning import Pruned, list_points, prune
 from sparklog.checkpoint.report import CheckpointReport
 from sparklog.checkpoint.reset import Reset, reset
+from sparklog.checkpoint.restoring import Restored, restore
 from sparklog.checkpoint.verify import verify
 
 __all__ = [
+    "Archived",
     "BatchRow",
     "CheckpointReport",
     "Converted",
     "Forked",
     "History",
+    "Pruned",
     "Reset",
+    "Restored",
+    "archive",
     "export",
     "fork",
     "history",
     "import_",
+    "list_points",
+    "prune",
     "reset",
+    "restore",
     "verify",
 ]

@@ -14,8 +14,9 @@ from sparklog.checkpoint.offsets import BatchOffsets, log_offset_of, parse_offse
 from sparklog.checkpoint.stores import (
     Chain,
     Store,
-    expected_stores,
+    metadata_path,
     operators_of,
+    read_metadata,
     stores_of,
 )
 from sparklog.errors import DataCorruptionError, InvalidRequestError
@@ -30,6 +31,7 @@ class Batches:
         self.committed = _numbers(checkpoint.names("commits"))
         self._offsets: dict[int, BatchOffsets] = {}
         self._commits: dict[int, Commit] = {}
+        self._metadata: dict[str, list[tuple[str, int]]] = {}
 
     @cached_property
     def stores(self) -> list[Store]:
@@ -95,10 +97,20 @@ class Batches:
             chain = store.chain(self.checkpoint, batch + 1, known)
             found[store.operator, store.partition, store.name] = chain
         for operator in self.operators:
-            for name, partition in expected_stores(self.checkpoint, operator, batch):
-                lost = f"there is no state of operator {operator}, partition {partition}, {name}"
-                found.setdefault((operator, partition, name), Chain([], lost))
+            for name, partitions in self._wanted(operator, batch):
+                for part in range(partitions):
+                    lost = f"there is no state of operator {operator}, partition {part}, {name}"
+                    found.setdefault((operator, part, name), Chain([], lost))
         return found
+
+    def _wanted(self, operator: int, batch: int) -> list[tuple[str, int]]:
+        """The stores that an operator's metadata name, with their numbers of partitions."""
+        path = metadata_path(self.checkpoint, operator, batch)
+        if path is None:
+            return []
+        if path not in self._metadata:
+            self._metadata[path] = read_metadata(self.checkpoint, path)
+        return self._metadata[path]
 
     def reachable(self) -> list[int]:
         """The batches that can be gone back to, ascending. Cost: looks at every batch."""

@@ -4,6 +4,7 @@ A path exists if it has a live record or, without one, a file: so a checkpoint t
 manager made is continued as it is. A live record wins.
 """
 
+import bisect
 import os
 import re
 from collections.abc import Iterator
@@ -39,7 +40,8 @@ class Checkpoint:
         self.partitions: dict[str, Partition] = {}
         self.damage: dict[str, DataCorruptionError] = {}
         self._records: dict[str, tuple[Partition, str, Entry]] = {}
-        self._files: set[str] = set()
+        self._files: frozenset[str] = frozenset()
+        self._paths: list[str] = []
         self.refresh()
 
     @classmethod
@@ -57,9 +59,7 @@ class Checkpoint:
     @classmethod
     def inspect(cls, path: str | os.PathLike[str], fs: FileSystem = LOCAL) -> "Checkpoint":
         """As `open`, but damaged partitions are left out and told by `damage`."""
-        local = local_path(os.fspath(path))
-        if local is None:
-            raise InvalidRequestError(f"{path}: want a checkpoint on this machine's own disk")
+        local = own_path(path)
         if not any(fs.exists(os.path.join(local, name)) for name in ("metadata", "offsets", LOGS)):
             raise InvalidRequestError(
                 f"{local} is no checkpoint of a streaming query: give what the query has as "
@@ -74,7 +74,7 @@ class Checkpoint:
 
     def refresh(self) -> None:
         """Take in what was written since; damage raises only if it is new."""
-        self._files = set(walk_files(self.fs, self.path))
+        self._files = frozenset(walk_files(self.fs, self.path))
         self.damage = {}
         for name in partition_dirs(self.fs, self.logs):
             try:
@@ -95,21 +95,25 @@ class Checkpoint:
             for name, partition in self.partitions.items()
             for key, entry in partition.live()
         }
+        seen = {path for path in self._files if not _is_hidden(path)} | self._records.keys()
+        self._paths = sorted(seen - _OURS)
 
     def paths(self, directory: str = "") -> list[str]:
         """Return the files below a directory, at any depth, sorted; not hidden ones."""
-        prefix = f"{directory}/" if directory else ""
-        found = {path for path in self._files if not _is_hidden(path)} | self._records.keys()
-        return sorted(path for path in found if path.startswith(prefix) and path not in _OURS)
+        if not directory:
+            return list(self._paths)
+        first = bisect.bisect_left(self._paths, f"{directory}/")
+        end = bisect.bisect_left(self._paths, f"{directory}0")  # "0" follows "/"
+        return self._paths[first:end]
 
     def names(self, directory: str) -> list[str]:
         """Return the names of the files in a directory itself."""
         skip = len(directory) + 1
         return [path[skip:] for path in self.paths(directory) if "/" not in path[skip:]]
 
-    def files(self) -> set[str]:
+    def files(self) -> frozenset[str]:
         """Return what lies there as files, hidden ones too, log dir left out."""
-        return set(self._files)
+        return self._files
 
     def exists(self, path: str) -> bool:
         """Tell whether there is such a file."""
@@ -179,6 +183,17 @@ def local_path(url: str) -> str | None:
     if match := re.match(r"file:(?://)?(?=/)", url):
         return url[match.end() :]
     return None if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", url) else os.path.abspath(url)
+
+
+def own_path(path: str | os.PathLike[str]) -> str:
+    """Return a local path or file: URL as the path of the directory itself, links resolved.
+
+    Raises: InvalidRequestError: it is on another file system.
+    """
+    local = local_path(os.fspath(path))
+    if local is None:
+        raise InvalidRequestError(f"{path}: want a checkpoint on this machine's own disk")
+    return os.path.realpath(local)
 
 
 def _is_hidden(path: str) -> bool:

@@ -8,10 +8,11 @@ from typing import Any
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.building import build
 from sparklog.checkpoint.cut import plan_cut
-from sparklog.checkpoint.files import Checkpoint, local_path
+from sparklog.checkpoint.files import Checkpoint, own_path
 from sparklog.checkpoint.history import query_id
 from sparklog.checkpoint.pending import check_log, complete
 from sparklog.checkpoint.place import Place
+from sparklog.checkpoint.running import cleaned_meanwhile
 from sparklog.checkpoint.selection import Target, check_sources, select
 from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.errors import InvalidRequestError, LogLockedError
@@ -79,26 +80,25 @@ def fork(
     watch = stopwatch()
     if (log is None) != (new_log is None):
         raise InvalidRequestError("give both log and new_log, or none of them")
-    target = local_path(os.fspath(new_path))
-    if target is None:
-        raise InvalidRequestError(f"{new_path}: want a path on this machine's own disk")
-    checkpoint = Checkpoint.open(path, fs)
-    _check_apart(fs, checkpoint.path, target)
-    complete(checkpoint.path, fs=fs, clock=clock)
-    batches = Batches(checkpoint)
-    batch = select(batches, to)
-    batches.check_reachable(batch)
-    check_sources(batches, batch, sources or {}, fs=fs)
-    if log is not None:
-        check_log(log, fs)
-    with Place(fs, target, "fork") as place:
-        cut = plan_cut(batches, batch, target, is_reset=False)
-        built = build(checkpoint, cut, place.directory, clock=clock)
-        check_built(place.directory, batch, fs)
-        if log is not None and new_log is not None:
-            who = writer or query_id(checkpoint)
-            fork_log(log, new_log, writer=who, batch=batch, fs=fs, clock=clock)
-        place.publish()
+    target = own_path(new_path)
+    with cleaned_meanwhile(path):
+        checkpoint = Checkpoint.open(path, fs)
+        _check_apart(fs, checkpoint.path, target)
+        complete(checkpoint.path, fs=fs, clock=clock)
+        batches = Batches(checkpoint)
+        batch = select(batches, to)
+        batches.check_reachable(batch)
+        check_sources(batches, batch, sources or {}, fs=fs)
+        if log is not None:
+            check_log(log, fs)
+        with Place(fs, target, "fork") as place:
+            cut = plan_cut(batches, batch, target, is_reset=False)
+            built = build(checkpoint, cut, place.directory, clock=clock)
+            check_built(place.directory, batch, fs)
+            if log is not None and new_log is not None:
+                who = writer or query_id(checkpoint)
+                fork_log(log, new_log, writer=who, batch=batch, fs=fs, clock=clock)
+            place.publish()
     return Forked(
         path=checkpoint.path,
         new_path=target,

@@ -1,8 +1,9 @@
 """What a query did: a row for each batch that its checkpoint still knows."""
 
+import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -115,7 +116,7 @@ def history(path: str | os.PathLike[str], *, fs: FileSystem = LOCAL) -> History:
         path=checkpoint.path,
         query_id=query_id(checkpoint),
         is_log_backed=checkpoint.is_log_backed,
-        batches=[_row(batches, n) for n in sorted({*batches.planned, *batches.committed})],
+        batches=list(_rows(batches)),
     )
 
 
@@ -137,12 +138,18 @@ def query_id(checkpoint: Checkpoint) -> str | None:
         ) from error
 
 
+def _rows(batches: Batches) -> Iterator[BatchRow]:
+    for batch in sorted({*batches.planned, *batches.committed}):
+        with contextlib.suppress(FileNotFoundError):  # Spark removed it since it was listed
+            yield _row(batches, batch)
+
+
 def _row(batches: Batches, batch: int) -> BatchRow:
     planned = batches.offsets(batch) if batch in batches.planned else None
     before = batches.offsets(batch - 1) if batch - 1 in batches.planned else None
     sources = {} if planned is None else planned.sources
     rows = {
-        name: _rows(before.sources.get(name) if before is not None else None, text)
+        name: _count(before.sources.get(name) if before is not None else None, text)
         for name, text in sources.items()
     }
     committed = batch in batches.committed
@@ -159,7 +166,7 @@ def _row(batches: Batches, batch: int) -> BatchRow:
     )
 
 
-def _rows(start: str | None, end: str | None) -> int | None:
+def _count(start: str | None, end: str | None) -> int | None:
     return 0 if start == end and end is not None else rows_between(start, end)
 
 

@@ -23,6 +23,9 @@ LOCK_NAME: Final = "sparklog.lock"
 _DIRECTORIES, _RUNNING, _FIRST_PARTITION = 0, 1, 16
 _TEXT_BYTES: Final = 256
 _LOOSE: Final = "flush=loose"
+RELEASE_MS: Final = 2_000
+"""How long to wait for the lock of a query that was just stopped: its driver looks every 200 ms."""
+
 _TIMEOUT_MS: Final = 30_000
 
 
@@ -47,10 +50,17 @@ class CheckpointLock:
 
         Raises: LogLockedError: one runs, or somebody else resets or converts the checkpoint.
         """
-        if not self._file.try_lock(_RUNNING, 1, exclusive=True) or not self._file.is_current():
+        for _ in attempts(RELEASE_MS):
+            if self._file.try_lock(_RUNNING, 1, exclusive=True):
+                break
+        else:
             raise LogLockedError(
                 f"{self._file.path}: a query runs with this checkpoint, or it is being reset or "
                 f"converted: stop the query, then {what}; or fork it, which works meanwhile"
+            )
+        if not self._file.is_current():
+            raise LogLockedError(
+                f"{self._file.path}: it was reset or converted just now: try again"
             )
 
     @contextlib.contextmanager

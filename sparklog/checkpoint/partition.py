@@ -6,6 +6,7 @@ isn't whole at the end of the last segment is a write under way, or cut off, and
 Source: sparklog/state/scala/Partition.scala, Segment.scala.
 """
 
+import contextlib
 import os
 import struct
 from collections.abc import Iterator
@@ -18,11 +19,11 @@ import pyarrow.compute as pc
 from crc32c import crc32c
 from numpy.typing import NDArray
 
-from sparklog.errors import DataCorruptionError
+from sparklog.errors import DataCorruptionError, LogLockedError
 from sparklog.format.batch import CRC_START, HEADER_SIZE, LOG_OVERHEAD, MAGIC
 from sparklog.format.decoder import Decoder
 from sparklog.format.names import log_name
-from sparklog.format.scan import Table, scan
+from sparklog.format.scan import Table
 from sparklog.fs import File, FileSystem
 from sparklog.log.epochs import read_epochs
 from sparklog.log.walk import joined, segment_bases, walk
@@ -92,7 +93,20 @@ class Partition:
         return joined(self.directory, log_name(segment.base))
 
     def refresh(self) -> None:
-        """Read what is new; everything, if a segment was rewritten. Cost: a stat a segment."""
+        """Read what is new; everything, if a segment was rewritten. Cost: a stat a segment.
+
+        Raises: LogLockedError: it is rewritten all the time.
+        """
+        for _ in range(_TRIES):
+            with contextlib.suppress(FileNotFoundError):  # a cleaning removed a segment
+                self._refresh()
+                # All segments must be of one time: a deletion goes only after what it deleted.
+                if all(self.fs.identity(self.path(s)) == s.identity for s in self.segments):
+                    return
+            self.segments, self.entries = [], {}
+        raise LogLockedError(f"{self.directory} is rewritten all the time: try again")
+
+    def _refresh(self) -> None:
         bases = segment_bases(self.fs, self.directory) if self.fs.exists(self.directory) else []
         known = [segment.base for segment in self.segments]
         if known != bases[: len(known)] or not all(map(self._is_same, self.segments)):
@@ -132,13 +146,11 @@ class Partition:
                 raw = file.pread(entry.size, entry.position)
         except FileNotFoundError:
             return None
-        batches = scan(raw, path=path, position=entry.position)
-        if not len(batches):
-            raise batches.error or self._damage(entry, "the file is shorter than it was")
-        decoder = Decoder(["value"])
-        decoder.add_many(raw, batches.table, path=path, position=entry.position)
-        value: bytes | None = decoder.finish().column("value")[0].as_py()
-        return value
+        crc = int.from_bytes(raw[CRC_START - 4 : CRC_START], "big")
+        if len(raw) < entry.size or crc32c(memoryview(raw)[CRC_START:]) != crc:
+            raise self._damage(entry, "its crc doesn't hold")
+        end = len(raw) - 1  # behind the value is the number of headers, none
+        return raw[end - entry.value_bytes : end]
 
     def _damage(self, entry: Entry, reason: str) -> DataCorruptionError:
         path = joined(self.directory, log_name(entry.base))
@@ -196,6 +208,13 @@ class Partition:
                 position=int(table["position"][odd[0]]),
             )
         keys, lengths = _fields(data, position, table, path)
+        odd = np.flatnonzero(table["size"] != _batch_bytes(keys, lengths))
+        if len(odd):
+            raise DataCorruptionError(
+                "a record with headers: something else wrote here",
+                path=path,
+                position=int(table["position"][odd[0]]),
+            )
         segment.tables.append(table)
         segment.keys.append(keys)
         rows = zip(
@@ -240,6 +259,25 @@ def _fields(
     except pa.ArrowInvalid as error:
         raise DataCorruptionError(f"a key is no text: {error}", path=path) from error
     return text, pa.concat_arrays(lengths).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _batch_bytes(keys: pa.Array, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The sizes of batches of one record with these keys and value lengths (-1: null), without
+    headers; then the value lies before their last byte."""
+    key = pc.binary_length(keys).to_numpy(zero_copy_only=False).astype(np.int64)
+    value = np.maximum(lengths, 0)
+    # attributes, two deltas, and the number of headers have a byte each
+    body = 4 + _varint_bytes(key) + key + _varint_bytes(value) + value
+    sizes: NDArray[np.int64] = HEADER_SIZE + _varint_bytes(body) + body
+    return sizes
+
+
+def _varint_bytes(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Bytes of zig-zag varints of numbers from 0 on; that of -1 is as long as that of 0."""
+    sizes = np.ones(len(numbers), np.int64)
+    for bits in (6, 13, 20, 27, 34):
+        sizes += numbers >> bits != 0
+    return sizes
 
 
 @dataclass(frozen=True, slots=True)

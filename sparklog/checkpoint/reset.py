@@ -22,7 +22,7 @@ from sparklog.checkpoint.layout import LOGS
 from sparklog.checkpoint.locking import CheckpointLock
 from sparklog.checkpoint.pending import check_log, complete, note
 from sparklog.checkpoint.place import Place
-from sparklog.checkpoint.running import check_quiet, stopped
+from sparklog.checkpoint.running import check_quiet, cleaned_meanwhile, stopped
 from sparklog.checkpoint.selection import Target, check_sources, select
 from sparklog.clock import Clock, system_clock
 from sparklog.errors import InvalidRequestError, LogLockedError
@@ -98,7 +98,7 @@ def reset(
     checkpoint = Checkpoint.open(path, fs)
     if not dry_run:
         complete(checkpoint.path, fs=fs, clock=clock)
-    with contextlib.ExitStack() as stack:
+    with cleaned_meanwhile(checkpoint.path), contextlib.ExitStack() as stack:
         if not dry_run:
             stack.enter_context(stopped(checkpoint, "reset it"))
             checkpoint = Checkpoint.open(path, fs)

@@ -5,6 +5,7 @@ seen there is a batch that is under way, and that something changes while one lo
 """
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import Final
 
@@ -29,6 +30,20 @@ def stopped(checkpoint: Checkpoint, what: str) -> Iterator[None]:
     with CheckpointLock(checkpoint.fs, checkpoint.logs, create=True) as lock:
         lock.take_running(what)
         yield
+
+
+@contextlib.contextmanager
+def cleaned_meanwhile(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn a file that is gone, though it was listed, into what it means: the query cleans up.
+
+    Raises: LogLockedError.
+    """
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise LogLockedError(
+            f"{path}: its query removed {error.filename} while it was being read: try again"
+        ) from error
 
 
 def check_quiet(batches: Batches, now_ms: int) -> None:

@@ -180,24 +180,24 @@ def operators_of(checkpoint: Checkpoint) -> list[int]:
     return sorted({int(match[1]) for match in matches if match is not None})
 
 
-def expected_stores(checkpoint: Checkpoint, operator: int, batch: int) -> Iterator[tuple[str, int]]:
-    """Yield (store, partition) of all that an operator's metadata name at a batch; none without.
-
-    Raises: DataCorruptionError: they can't be read. Source: OperatorStateMetadata.
-    """
+def metadata_path(checkpoint: Checkpoint, operator: int, batch: int) -> str | None:
+    """The path of an operator's metadata as they are at a batch; None without."""
     directory = f"state/{operator}/_metadata"
-    path = f"{directory}/metadata"
     batches = sorted(int(name) for name in checkpoint.names(f"{directory}/v2") if name.isdecimal())
     if batches:
-        at = max((b for b in batches if b <= batch), default=batches[0])
-        path = f"{directory}/v2/{at}"
-    elif not checkpoint.exists(path):
-        return
+        return f"{directory}/v2/{max((b for b in batches if b <= batch), default=batches[0])}"
+    path = f"{directory}/metadata"
+    return path if checkpoint.exists(path) else None
+
+
+def read_metadata(checkpoint: Checkpoint, path: str) -> list[tuple[str, int]]:
+    """(name, number of partitions) of an operator's stores. Source: OperatorStateMetadata.
+
+    Raises: DataCorruptionError; FileNotFoundError.
+    """
     where = checkpoint.locate(path)[0]
     try:
         document = json.loads(checkpoint.read(path).decode().partition("\n")[2])
-        stores = [(s["storeName"], int(s["numPartitions"])) for s in document["stateStoreInfo"]]
+        return [(s["storeName"], int(s["numPartitions"])) for s in document["stateStoreInfo"]]
     except (ValueError, KeyError, TypeError) as error:
         raise DataCorruptionError(f"it can't be read: {error}", path=where) from error
-    for name, partitions in stores:
-        yield from ((name, partition) for partition in range(partitions))

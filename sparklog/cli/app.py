@@ -14,6 +14,7 @@ from sparklog.cli.checkpoint import checkpoint
 from sparklog.cli.fork import fork
 from sparklog.cli.output import EXIT_FAILED, EXIT_MISUSED
 from sparklog.cli.serve import serve
+from sparklog.cli.spark_conf import spark_conf
 from sparklog.cli.tier import tier
 from sparklog.cli.verify import verify
 from sparklog.errors import InvalidRequestError, SparklogError
@@ -40,6 +41,7 @@ app.add_command(serve)
 app.add_command(tier)
 app.add_command(checkpoint)
 app.add_command(fork)
+app.add_command(spark_conf)
 for command in (archive, restore, points, prune):
     checkpoint.add_command(command)
 

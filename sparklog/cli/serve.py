@@ -30,6 +30,10 @@ _LOGGER = logging.getLogger(__name__)
 )  # fmt: skip
 @storage_option
 @click.option("--keyring", help="File with the keys by which copies are encrypted.")
+@click.option(
+    "--take-over", is_flag=True,
+    help="The copies become this log's, whose log dir was restored or copied. Stop the other.",
+)  # fmt: skip
 @click.option("--once", is_flag=True, help="Do one whole round and stop.")
 @click.option("--dry-run", is_flag=True, help="Show what one round would do; changes nothing.")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of text.")
@@ -39,6 +43,7 @@ def serve(
     remote: str | None,
     storage_options: str,
     keyring: str | None,
+    take_over: bool,
     once: bool,
     dry_run: bool,
     as_json: bool,
@@ -56,6 +61,7 @@ def serve(
         remote=remote,
         storage_options=parse_storage_options(storage_options),
         keyring=None if keyring is None else Keyring.load(keyring),
+        take_over=take_over,
         options=known,
     )
     if once or dry_run:

@@ -104,22 +104,24 @@ def recover(
         limit = live[at + 1] if at + 1 < len(live) else end
         if producers is None:
             producers = load_producers(
-                fs,
-                path,
-                base,
+                fs, path, base,
                 log_start=floor_of(log_start, live),
-                now=clock(),
-                expiration_ms=producer_id_expiration_ms,
-            )
+                now=clock(), expiration_ms=producer_id_expiration_ms,
+            )  # fmt: skip
         if base > first:
             plan.snapshots[base] = format_snapshot(producers.entries())
         plan.scanned.append(
             _checked(fs, path, base, limit, producers, config, last=at + 1 == len(live))
         )
-    if producers is not None and live and end > first:
+    if not live and needed > log_start:  # all of it is remote; what came before counts all the same
+        producers = load_producers(
+            fs, path, end,
+            log_start=log_start, now=clock(), expiration_ms=producer_id_expiration_ms,
+        )  # fmt: skip
+    if producers is not None and (not live or end > first):
         plan.snapshots[end] = format_snapshot(producers.entries())
-    report.start = log_start if live else end
-    _remove_retired(fs, path, live)
+    report.start = end if producers is None and not live else log_start
+    _remove_retired(fs, path, live[0] if live else end)
     _remove_past(fs, path, end, report)
     _write(fs, path, plan, report)
     _write_epochs(fs, path, epochs or [], plan, end=end, log_start=log_start, from_base=from_base)
@@ -215,14 +217,14 @@ def _checked(
     return found
 
 
-def _remove_retired(fs: FileSystem, path: str, live: list[int]) -> None:
-    """Remove the segments below those that are wanted, as the next retention would.
+def _remove_retired(fs: FileSystem, path: str, first: int) -> None:
+    """Remove the segments below the first one that is wanted, as the next retention would.
 
     A power cut may have kept some of its renames to `.deleted` only: logs without their indexes
     are left then, and holes between them.
     """
     for base in segment_bases(fs, path):
-        if live and base < live[0]:
+        if base < first:
             remove_segment(fs, path, base, "all below the log start")
 
 

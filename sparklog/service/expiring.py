@@ -132,7 +132,7 @@ class Expiring:
         with session.locked():
             live = {topic.id for topic in session.state.topics.values()}
         with self._remote.steady() as catalog:
-            known = catalog.keys()
+            known = [key for key in list(catalog.keys()) if self._remote.is_ours(key[0])]
             dead = {key: catalog.all(key) for key in known if key[0] not in live}
         for (topic_id, p), copies in dead.items():
             directory = directory_of(copies[0])
@@ -178,7 +178,9 @@ class Expiring:
             snapshot = {key: catalog.all(key) for key in where}
         for key, directory in where.items():
             if key[0] in live and key not in by_id:
-                continue  # offline: nobody can tell what it needs
+                continue  # offline: nobody can tell what it needs; or another log's
+            if not self._remote.is_ours(key[0]):
+                continue
             found = sweep.look(
                 self._store, snapshot[key], directory, now_ms=self._remote.clock()
             )  # fmt: skip

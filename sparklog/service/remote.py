@@ -23,6 +23,7 @@ from sparklog.tiered import plan
 from sparklog.tiered.catalog import Catalog
 from sparklog.tiered.metadata import MetadataFollower, publish
 from sparklog.tiered.segments import RemoteSegment
+from sparklog.tiered.sweep import prefixes
 
 _SETTLED_MS: Final = 2000  # a change so long ago can't be followed by one of the same time
 
@@ -65,13 +66,18 @@ def is_tiered(topic: TopicState) -> bool:
 
 
 class Remote:
-    """Catalog, places and listings of a log. `catalog` is only used under `steady`."""
+    """Catalog, places and listings of a log. `catalog` is only used under `steady`.
+
+    `foreign`: {topic id: why not} of what another log owns in the bucket, None before anybody
+    looked. Nothing is done there, and local segments don't rely on what is there.
+    """
 
     def __init__(self, log: Log, lease: Lease, clock: Clock) -> None:
         self.session, self.clock, self.lease = log.session, clock, lease
         view = View(self.fs, self.session.directories)
         self._follower = MetadataFollower(view, clock)
         self._mutex = threading.RLock()
+        self.foreign: dict[str, str] | None = None
         self._listed: dict[Key, tuple[str, int, list[Held]]] = {}
         self._stood: dict[tuple[str, int], _Stood] = {}
 
@@ -97,13 +103,31 @@ class Remote:
                 self.lease.check()
                 publish(self.session, self.clock, segments, found=found)
 
+    def topics(self, *, now_ms: int) -> dict[str, str]:
+        """Return {topic id: topic} of all below whose prefixes this log may do something."""
+        with self.steady() as catalog:
+            found = {key[0]: d.topic for key, d in prefixes(catalog, {}, now_ms=now_ms).items()}
+            with self.session.locked():
+                topics = self.session.state.topics
+                return found | {t.id: name for name, t in topics.items() if is_tiered(t)}
+
+    def is_ours(self, topic_id: str) -> bool:
+        """Tell whether no other log was found to own a topic's copies."""
+        return topic_id not in (self.foreign or {})
+
     def partitions(self) -> dict[Key, Partition]:
-        """Return the partitions of tiered topics, and of those that still have copies."""
+        """Return the partitions of tiered topics, and of those that still have copies.
+
+        Those that are another log's in the bucket are left out.
+        """
         with self.steady() as catalog:
             with_copies = {topic_id for topic_id, _ in catalog.keys()}  # noqa: SIM118
             with self.session.locked():
                 known = places(
-                    self.session, only=lambda topic: is_tiered(topic) or topic.id in with_copies
+                    self.session,
+                    only=lambda topic: (
+                        (is_tiered(topic) or topic.id in with_copies) and self.is_ours(topic.id)
+                    ),
                 )
                 ids = {name: self.session.state.topics[name].id for name, _ in known}
             self._forget(set(known), {(ids[topic], p) for topic, p in known})
@@ -124,7 +148,10 @@ class Remote:
     def terms(
         self, catalog: Catalog | None, known: Mapping[Key, Place], floors: Mapping[Key, int]
     ) -> dict[Key, Terms]:
-        """Return what retention must heed; without a catalog no copy is relied on."""
+        """Return what retention must heed; without a catalog no copy is relied on.
+
+        Nor on those that another log owns, which may delete them when it likes.
+        """
         ids = {name: topic.id for name, topic in self.session.state.topics.items()}
         found = {key: Terms(floor) for key, floor in floors.items()}
         for key, place in known.items():
@@ -133,7 +160,8 @@ class Remote:
             tiered = place.config.remote_storage_enable and not place.config.compact
             if tiered and key[0] in ids:
                 copied: tuple[tuple[int, int], ...] = ()
-                if catalog is not None:
+                relied = self.foreign is not None and self.is_ours(ids[key[0]])
+                if catalog is not None and relied:
                     copied = plan.spans(self._standing(catalog, (ids[key[0]], key[1]), place))
                 tier = Tier(copied, copying=not place.config.remote_log_copy_disable)
                 found[key] = Terms(floors.get(key), tier)

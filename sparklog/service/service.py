@@ -47,6 +47,7 @@ class Service:
         remote: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
         keyring: Keyring | None = None,
+        take_over: bool = False,
         options: Mapping[str, object] | None = None,
         map: Map | None = None,
         fs: FileSystem = LOCAL,
@@ -60,6 +61,8 @@ class Service:
                 s3://bucket/prefix. Kept with the log, so it is given once.
             storage_options: credentials and endpoint for it, as fsspec takes them; never kept.
             keyring: encrypts what is copied.
+            take_over: the copies at the URL become this log's, whoever's they were: for a log
+                dir that was restored or copied, once the other one has stopped for good.
             options: Kafka's broker keys (options.py), and those of `sparklog.open`.
             map: runs a function over a list of cleaning jobs, elsewhere: `sparklog.sink.spark_map`
                 makes each a Spark task. By default threads of this process clean.
@@ -69,6 +72,7 @@ class Service:
         self.path = os.fspath(path)
         self._url = None if remote is None else RemoteSettings(remote).url
         self._storage_options, self._keyring, self._opening = storage_options, keyring, opening
+        self._take_over = take_over
         self._options, self._log_options = ServiceOptions.parse(options or {})
         self._map, self._fs, self._clock = map, fs, clock
         self._log: Log | None = None
@@ -261,6 +265,7 @@ class Service:
             url=self._url,
             storage_options=self._storage_options,
             keyring=self._keyring,
+            take_over=self._take_over,
             stopping=self._stop.is_set,
             opening=self._opening,
         )

@@ -6,6 +6,7 @@ by local.retention.*, others wait, and the next rounds come with growing pauses.
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from sparklog.clock import Clock
@@ -22,6 +23,7 @@ from sparklog.service.uploads import Uploads
 from sparklog.tiered.copying import Copier
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.metadata import ensure
+from sparklog.tiered.owners import Owners
 from sparklog.tiered.settings import RemoteSettings, read_settings, write_settings
 from sparklog.tiered.store import Store
 from sparklog.tiered.sweep import is_lost
@@ -47,6 +49,7 @@ class Tiering:
         url: str | None,
         storage_options: Mapping[str, Any] | None = None,
         keyring: Keyring | None = None,
+        take_over: bool = False,
         stopping: Callable[[], bool],
         opening: OpenStore = open_store,
     ) -> None:
@@ -55,6 +58,8 @@ class Tiering:
         self._options, self._clock, self._keyring = options, clock, keyring
         self._url, self._storage_options = url, storage_options
         self._opening, self._stopping = opening, stopping
+        self._take_over = take_over
+        self._owners: Owners | None = None
         self._store: Store | None = None
         self._uploads: Uploads | None = None
         self._expiring: Expiring
@@ -92,6 +97,8 @@ class Tiering:
         except StoodBack:
             raise
         except (SparklogError, OSError) as error:
+            if self.remote.foreign is None:  # local retention goes by what the log itself knows
+                self.remote.foreign = {}
             self._failures += 1
             report.errors.append(f"remote storage: {error}")
             _LOGGER.warning("remote storage: %s; trying again in %d ms", error, self.pause_ms)
@@ -108,6 +115,7 @@ class Tiering:
             )
             self._expiring = Expiring(self.remote, store)
         uploads, expiring = self._uploads, self._expiring
+        self._look_for_owners(store, report)
         self._sweep(expiring, report)
         known = self.remote.partitions()
         if report.dry_run:
@@ -133,11 +141,39 @@ class Tiering:
 
     def _sweep(self, expiring: Expiring, report: Report) -> None:
         """First of all: it finds copies that the metadata may have lost."""
-        interval_ms = self._options.remote_sweep_interval_ms
-        if interval_ms >= 0 and (report.time_ms >= self._sweep_ms or report.dry_run):
+        if self._is_sweep_due(report):
             expiring.sweep(self.remote.partitions(), report)
             if not report.dry_run:
-                self._sweep_ms = report.time_ms + interval_ms
+                assert self._owners is not None
+                self._owners.forget(self.remote.topics(now_ms=report.time_ms))
+                self._sweep_ms = report.time_ms + self._options.remote_sweep_interval_ms
+
+    def _is_sweep_due(self, report: Report) -> bool:
+        wanted = self._options.remote_sweep_interval_ms >= 0
+        return wanted and (report.time_ms >= self._sweep_ms or report.dry_run)
+
+    def _look_for_owners(self, store: Store, report: Report) -> None:
+        """Find topics that are another log's in the bucket; the round leaves them alone."""
+        if report.dry_run and self._kept() is None:
+            return  # it has no name yet
+        if self._owners is None:
+            self._owners = Owners(
+                self.remote.fs,
+                self.remote.session.home,
+                store,
+                self._clock,
+                take_over=self._take_over,
+                check=self.remote.lease.check,
+            )
+        found = self._owners.foreign(
+            self.remote.topics(now_ms=report.time_ms),
+            fresh=self._is_sweep_due(report),
+            dry_run=report.dry_run,
+        )
+        for key in found.keys() - (self.remote.foreign or {}).keys():
+            _LOGGER.error("%s", found[key])
+        self.remote.foreign = found
+        report.errors += found.values()
 
     def _copier(self, store: Store) -> Copier:
         options, rate = self._options, self._options.remote_copy_bytes_per_second
@@ -170,8 +206,10 @@ class Tiering:
         if settings is not None and settings.url != url:
             self._check_moved(self._store, settings.url)
         self.remote.lease.check()
-        if settings is None or settings.url != url:
+        if settings is None:
             write_settings(session.fs, session.home, RemoteSettings(url))
+        elif settings.url != url:
+            write_settings(session.fs, session.home, replace(settings, url=url))
         ensure(session)
         self._prepared = True
         return self._store

@@ -181,7 +181,7 @@ class Uploads:
         jobs, failed = [], []
         with self._remote.steady() as catalog:
             for key in list(catalog.keys()):
-                for segment in catalog.all(key):
+                for segment in catalog.all(key) if self._remote.is_ours(key[0]) else ():
                     if segment.state is SegmentState.COPY_STARTED:
                         one = by_id.get(key)
                         if one is not None and self._can_go_on(segment, one):

@@ -41,23 +41,20 @@ def spark_conf(conf: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def enable(spark: "SparkSession") -> None:
-    """Make a running session know `format("sparklog")`, and keep its new queries' checkpoints as logs.
+    """Let a running session keep its new queries' checkpoints as logs.
 
     What only holds from a session's start on (`spark_conf`) is left as it is. Queries that run
     already go on as they are; a checkpoint that Spark's own manager wrote is continued.
 
-    Raises: InvalidRequestError on Spark Connect, whose server has to be started with the settings of
-        `spark_conf`, and if the manager can't be compiled.
+    Raises: InvalidRequestError on Spark Connect, whose server has to be started with the settings
+        of `spark_conf`, and if the manager can't be compiled.
     """
-    from sparklog.datasource import SparklogDataSource
-
     if not hasattr(spark, "_jsparkSession"):
         raise InvalidRequestError(
-            "a Spark Connect session can't bring classes of the server's own: start the server with "
-            "the settings that sparklog.spark_conf() gives (or: sparklog spark-conf), and call "
-            "sparklog.register(spark) here"
+            "a Spark Connect session can't give its server classes of this kind: start the server "
+            "with the settings that sparklog.spark_conf() gives (on the command line: sparklog "
+            "spark-conf), and call sparklog.register(spark) here"
         )
-    spark.dataSource.register(SparklogDataSource)
     path = jar()
     if path not in spark.sparkContext._jsc.sc().listJars().mkString(","):
         spark.sql(f"ADD JAR '{path}'")

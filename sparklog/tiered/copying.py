@@ -21,7 +21,7 @@ from sparklog.format.checkpoint import format_epochs
 from sparklog.format.index import IndexState, final_time_entry, index_entries
 from sparklog.format.names import log_name, snapshot_name
 from sparklog.format.snapshot import format_snapshot, parse_snapshot
-from sparklog.fs import FileSystem, read_bytes
+from sparklog.fs import Buffer, FileSystem, read_bytes
 from sparklog.log.cleaning.options import Throttle, unthrottled
 from sparklog.log.epochs import read_epochs
 from sparklog.log.index import txn_entries
@@ -136,7 +136,7 @@ class Copier:
             key = new_data_key(self._keyring, job.segment.id)
         source = Source(self._fs, job, self._throttle, self._check)
         size = job.segment.size
-        pieces: Iterable[bytes] = source if key is None else key.seal(source, size)
+        pieces: Iterable[Buffer] = source if key is None else key.seal(source, size)
         stored_size = size if key is None else key.stored_size(size)
         stored = _Summed(pieces)
         self._check()
@@ -197,11 +197,11 @@ def _sealed(key: DataKey | None, body: bytes) -> bytes:
 class _Summed:
     """Pieces as they are stored; `crc32c` is of all that the last pass gave."""
 
-    def __init__(self, pieces: Iterable[bytes]) -> None:
+    def __init__(self, pieces: Iterable[Buffer]) -> None:
         self._pieces = pieces
         self.crc32c = 0
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Iterator[Buffer]:
         self.crc32c = 0
         for piece in self._pieces:
             self.crc32c = crc32c.crc32c(piece, self.crc32c)
@@ -224,7 +224,7 @@ class Source:
         self.crc32c = 0
         self.index, self.timeindex = bytearray(), bytearray()
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Iterator[Buffer]:
         segment, self.crc32c = self._job.segment, 0
         self.index, self.timeindex, state = bytearray(), bytearray(), IndexState()
         at, end = 0, segment.base
@@ -244,7 +244,8 @@ class Source:
                     )
                     self.index += index
                     self.timeindex += timeindex
-                    piece = window.data[: batches.end - window.position]
+                    # A view: copying each window took two thirds of this pass.
+                    piece = memoryview(window.data)[: batches.end - window.position]
                     if len(table):
                         end = int(table["last_offset"][-1]) + 1
                     at += len(piece)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError, UnsupportedVersionError
+from sparklog.fs import Buffer
 from sparklog.tiered.keyring import KEY_BYTES, Keyring
 
 CHUNK_BYTES: Final = 64 << 10
@@ -42,7 +43,7 @@ class DataKey:
         """Bytes that `size` bytes take in the store."""
         return size + TAG_BYTES * self._chunks(size)
 
-    def seal(self, pieces: Iterable[bytes], size: int) -> "Sealed":
+    def seal(self, pieces: Iterable[Buffer], size: int) -> "Sealed":
         """Return `pieces`, `size` bytes in all, as they are to be stored; iterable again if they
         are. Iterating raises InvalidRequestError if they are more or fewer bytes.
         """
@@ -123,7 +124,7 @@ class DataKey:
 class Sealed:
     """The stored bytes of a segment's log, a chunk a piece."""
 
-    def __init__(self, key: DataKey, pieces: Iterable[bytes], size: int) -> None:
+    def __init__(self, key: DataKey, pieces: Iterable[Buffer], size: int) -> None:
         self._key, self._pieces, self._size = key, pieces, size
 
     def __iter__(self) -> Iterator[bytes]:

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 import crc32c
 
 from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailableError
+from sparklog.fs import Buffer
 from sparklog.tiered.driver import Driver, Upload, expect_size
 from sparklog.tiered.failures import Failure, failure_of, may_show, will_pass, without, words_of
 from sparklog.tiered.retry import Retry
@@ -93,7 +94,7 @@ class ObjectStore:
 
         self._retried("write", name, attempt)
 
-    def put_stream(self, name: str, pieces: Iterable[bytes], size: int) -> None:
+    def put_stream(self, name: str, pieces: Iterable[Buffer], size: int) -> None:
         """Write `size` bytes. InvalidRequestError if `pieces` are more or fewer: nothing shows."""
         if size <= self._part_bytes:
             with self._translated("write", name):  # what reading them raises leaves as it came
@@ -105,7 +106,7 @@ class ObjectStore:
         else:
             self._retried("write", name, lambda: self._upload(name, pieces, size))
 
-    def _upload(self, name: str, pieces: Iterable[bytes], size: int) -> None:
+    def _upload(self, name: str, pieces: Iterable[Buffer], size: int) -> None:
         upload = self._retried(
             "write", name, lambda: self._once("puts", lambda: self._driver.begin(name, size))
         )
@@ -123,7 +124,7 @@ class ObjectStore:
         )
 
     def _send(
-        self, name: str, upload: Upload, pieces: Iterable[bytes], size: int
+        self, name: str, upload: Upload, pieces: Iterable[Buffer], size: int
     ) -> tuple[list[Any], int]:
         """Send all parts; return their receipts in order and the CRC of the whole."""
 
@@ -266,14 +267,14 @@ class _SourceFailed(Exception):
         self.error = error
 
 
-def _read(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def _read(pieces: Iterable[Buffer]) -> Iterator[Buffer]:
     try:
         yield from pieces
     except Exception as error:  # noqa: BLE001 - raised again where it leaves the store
         raise _SourceFailed(error) from None
 
 
-def _parts(name: str, pieces: Iterable[bytes], size: int, part_bytes: int) -> Iterator[bytes]:
+def _parts(name: str, pieces: Iterable[Buffer], size: int, part_bytes: int) -> Iterator[bytes]:
     """Cut `pieces` into parts of `part_bytes`, the last one shorter; at least one."""
     held: list[memoryview] = []
     length = total = 0

@@ -19,6 +19,7 @@ from sparklog.log.topics import REMOTE_METADATA
 from sparklog.tiered.layout import Directory, parse_manifest
 from sparklog.tiered.manifest import Manifest, parse
 from sparklog.tiered.metadata import ensure, publish
+from sparklog.tiered.owners import Owners
 from sparklog.tiered.settings import read_settings
 from sparklog.tiered.store import Store
 from sparklog.tiered.target import open_store
@@ -106,7 +107,8 @@ def rebuild(
 ) -> Found:
     """Make what the log knows of its copies anew from its bucket, whatever it knew before.
 
-    Close the log's service before. Copies whose deletion had begun are taken as whole if their
+    Close the log's service before, and that of any other log that had them: they become this
+    log's. Copies whose deletion had begun are taken as whole if their
     manifests are still there; retention deletes them again. Local files are not touched.
 
     Raises: InvalidRequestError: the log has no remote storage; StorageUnavailableError: nothing
@@ -124,6 +126,10 @@ def rebuild(
         store.list("-")  # no such name: asks only whether the store can be reached
         with session.locked():
             known = REMOTE_METADATA in session.state.topics
+            topics = session.state.topics.items()
+            tiered = {t.id: name for name, t in topics if t.parsed().remote_storage_enable}
+        if settings is not None:
+            Owners(fs, session.home, store, clock, take_over=True).foreign(tiered)
         if known:
             drop_topic(session, REMOTE_METADATA)
         ensure(session)

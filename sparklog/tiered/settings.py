@@ -1,4 +1,4 @@
-"""`sparklog.remote`: which URL a log's closed segments go to. Never holds credentials.
+"""`sparklog.remote`: which URL a log's closed segments go to, and as whose. Never credentials.
 
 Those come with `storage_options` from whoever opens the log, or from the store's own places
 (environment, profiles, instance roles).
@@ -14,14 +14,19 @@ from sparklog.fs import FileSystem, read_bytes, write_durably
 from sparklog.log.sealed import seal, unseal
 
 REMOTE_NAME: Final = "sparklog.remote"
-_CURE: Final = "give the URL anew: sparklog.service.Service(path, remote=URL)"
+_CURE: Final = "give the URL anew: sparklog.service.Service(path, remote=URL, take_over=True)"
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteSettings:
-    """The target of a log: an fsspec URL, `s3://bucket/prefix`."""
+    """The target of a log: an fsspec URL, `s3://bucket/prefix`.
+
+    `log_id` and `tokens` tell it from other logs there (owners.py); none until a service ran.
+    """
 
     url: str
+    log_id: str = ""
+    tokens: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -43,10 +48,13 @@ def read_settings(fs: FileSystem, home: str) -> RemoteSettings | None:
         raw = read_bytes(fs, path)
     except FileNotFoundError:
         return None
-    return RemoteSettings(str(unseal("remote", raw, path=path, cure=_CURE)["url"]))
+    found = unseal("remote", raw, path=path, cure=_CURE)
+    tokens = tuple(str(token) for token in found.get("tokens", ()))
+    return RemoteSettings(str(found["url"]), str(found.get("log_id", "")), tokens)
 
 
 def write_settings(fs: FileSystem, home: str, settings: RemoteSettings) -> None:
     """Keep them, durably."""
     path = os.path.join(home, REMOTE_NAME)
-    write_durably(fs, path, seal("remote", {"url": settings.url}, indent=2))
+    content = {"url": settings.url, "log_id": settings.log_id, "tokens": list(settings.tokens)}
+    write_durably(fs, path, seal("remote", content, indent=2))

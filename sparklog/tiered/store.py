@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from sparklog.fs import Buffer
+
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
@@ -27,7 +29,7 @@ class Store(Protocol):
     def put(self, name: str, data: bytes) -> None:
         """Write a small object, replacing what was there."""
 
-    def put_stream(self, name: str, pieces: Iterable[bytes], size: int) -> None:
+    def put_stream(self, name: str, pieces: Iterable[Buffer], size: int) -> None:
         """Write `size` bytes, in parts if they are many; a few parts are in memory at a time.
 
         Where a part can't be sent again (stores other than S3 and file://) all is sent again,

@@ -122,9 +122,10 @@ def footprint(spark: SparkSession, home: Path, batches: int, partitions: int) ->
         found[name] = (len(files), sum(p.stat().st_size for p in files), statistics.median(starts))
     (files_before, bytes_before, start_before), (files_now, bytes_now, start_now) = found.values()
     limit = 8 * partitions + 8
+    size, before = f"{bytes_now >> 10} KiB", f"{bytes_before >> 10} KiB"
     return [
         Row("files", f"{files_now}", files_now / files_before, f"{files_before}", f"<= {limit}"),
-        Row("bytes", f"{bytes_now >> 10} KiB", bytes_now / bytes_before, f"{bytes_before >> 10} KiB"),
+        Row("bytes", size, bytes_now / bytes_before, before),
         Row("start-up", f"{start_now:.0f} ms", start_now / start_before, f"{start_before:.0f} ms"),
     ]
 

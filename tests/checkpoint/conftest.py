@@ -23,6 +23,12 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody's query was just stopped here."""
+    monkeypatch.setattr("sparklog.checkpoint.locking.RELEASE_MS", 0)
+
+
 @pytest.fixture
 def golden(unpacked: Path, tmp_path: Path) -> Golden:
     """A copy of a checkpoint by its name, to do with as one likes."""

@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.checkpoint.history import history
+from sparklog.checkpoint import reset
+from sparklog.checkpoint.batches import Batches
+from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.history import _rows, history
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from tests.checkpoint.conftest import NAMES, Golden
 
@@ -111,3 +114,20 @@ def test_a_damaged_commit_is_told(golden: Golden) -> None:
     (path / "offsets/12").write_bytes(b"junk")
     with pytest.raises(DataCorruptionError, match="offsets/12"):
         history(path)
+
+
+def test_what_spark_removes_meanwhile_is_left_out(golden: Golden) -> None:
+    path = golden("stateless")
+    batches = Batches(Checkpoint.open(path))
+    (path / "offsets/8").unlink()
+    assert [row.batch for row in _rows(batches)] == [6, 7, 10, 11, 12]  # 9 shows rows since 8
+
+
+def test_by_a_link(golden: Golden) -> None:
+    path = golden("stateless")
+    link = path.with_name("link")
+    link.symlink_to(path)
+    assert history(link).path == str(path)
+    reset(link, to=9)
+    assert history(link).batches[-1].batch == 9
+    assert link.is_symlink()

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +12,9 @@ import sparklog
 from sparklog.checkpoint.partition import Partition
 from sparklog.checkpoint.writing import Record, append, clean, create
 from sparklog.errors import DataCorruptionError, StorageUnavailableError
+from sparklog.format.names import log_name
 from sparklog.fs import LOCAL, LocalFileSystem
+from sparklog.fs.files import LocalFile
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Fault, SimulatedKill
 
@@ -111,6 +114,35 @@ def test_a_rewritten_segment_on_the_old_inode_is_noticed(partition: Partition) -
     assert contents(reader) == contents(partition)
 
 
+class MovingFS(LocalFileSystem):
+    """Calls `then` once, behind the first read of a segment of this name."""
+
+    def __init__(self, name: str, then: Callable[[], object]) -> None:
+        super().__init__()
+        self._name, self._then = name, then
+
+    def open(self, path: str, *, create: bool = False, write: bool = False) -> LocalFile:
+        file = super().open(path, create=create, write=write)
+        if path.endswith(self._name):
+            self._name = "done"
+            file.pread(1, 0)
+            data = super().open(path)
+            self._then()
+            return data
+        return file
+
+
+def test_a_cleaning_between_two_segments_brings_nothing_back(partition: Partition) -> None:
+    """The first segment read before it, the second after it: its deletion would be missing."""
+    put(partition, ("gone", b"x" * 100_000), segment_bytes=1000)
+    for number in range(3):
+        put(partition, ("gone", None), ("other", b"%d" % number), segment_bytes=1000)
+    assert len(partition.segments) == 2
+    moving = MovingFS(log_name(0), lambda: clean(partition))
+    reader = Partition(moving, partition.directory)
+    assert contents(reader) == {"other": b"2"}
+
+
 # -- cuts and damage -------------------------------------------------------------------------------
 
 
@@ -184,11 +216,28 @@ def test_a_damaged_record_found_when_it_is_read(partition: Partition) -> None:
         partition.read("0")
 
 
+def test_records_with_headers(tmp_path: Path) -> None:
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    headers = pa.array([[{"key": "h", "value": b"v"}]], kind)
+    with sparklog.open(tmp_path / "log", mode="rw") as log:
+        log.create_topic("offsets")
+        log.append("offsets", pa.table({"key": ["a"], "value": ["1"], "headers": headers}))
+    with pytest.raises(DataCorruptionError, match="a record with headers"):
+        Partition(LOCAL, str(tmp_path / "log" / "offsets-0"))
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 8191, 8192, 1 << 20, (1 << 20) + 1])
+def test_sizes_at_which_varints_grow(partition: Partition, size: int) -> None:
+    put(partition, ("k" * 64, b"v" * size), ("k", None), ("x", b"z" * max(0, size - 7)))
+    assert contents(Partition(LOCAL, partition.directory)) == {
+        "k" * 64: b"v" * size,
+        "x": b"z" * max(0, size - 7),
+    }
+
+
 def test_records_of_somebody_else(tmp_path: Path) -> None:
     with sparklog.open(tmp_path / "log", mode="rw") as log:
         log.create_topic("offsets")
-        import pyarrow as pa
-
         log.append("offsets", pa.table({"key": ["a", "b"], "value": ["1", "2"]}))
     with pytest.raises(DataCorruptionError, match="a checkpoint's hold one each"):
         Partition(LOCAL, str(tmp_path / "log" / "offsets-0"))

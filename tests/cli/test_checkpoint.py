@@ -9,9 +9,9 @@ from sparklog.checkpoint import import_
 from sparklog.checkpoint.locking import CheckpointLock
 from sparklog.cli.app import run
 from sparklog.fs import LOCAL
-from tests.checkpoint.conftest import Golden, golden, unpacked
+from tests.checkpoint.conftest import Golden, golden, impatient, unpacked
 
-__all__ = ["golden", "unpacked"]  # the fixtures
+__all__ = ["golden", "impatient", "unpacked"]  # the fixtures
 Capture = pytest.CaptureFixture[str]
 
 

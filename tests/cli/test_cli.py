@@ -175,6 +175,7 @@ class FakeService:
         remote: str | None = None,
         storage_options: Mapping[str, Any] = {},
         keyring: Any = None,
+        take_over: bool = False,
         options: Mapping[str, str] = {},
         map: Any = None,
     ) -> None:

@@ -11,10 +11,12 @@ import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.errors import DataCorruptionError
-from sparklog.format.names import index_name, log_name, timeindex_name
+from sparklog.format.names import index_name, log_name, snapshot_name, timeindex_name
 from sparklog.fs import LOCAL
+from sparklog.log.files import remove_segment
 from sparklog.log.partition import PartitionLog
-from sparklog.log.recovery import recover, valid_end
+from sparklog.log.recovery import RecoveryReport, recover, valid_end
+from sparklog.log.snapshots import load_producers, snapshot_offsets
 from sparklog.log.walk import segment_bases
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Fault, SimulatedKill
@@ -47,10 +49,13 @@ def filled(path: Path, count: int = 20) -> PartitionLog:
     return log
 
 
-def run(log: PartitionLog, end: int, point: int = 0, start: int = 0) -> object:
+def run(
+    log: PartitionLog, end: int, point: int = 0, start: int = 0, local_start: int = 0
+) -> RecoveryReport:
     return recover(
-        LOCAL, log.path, CONFIG, ManualClock(), end=end, recovery_point=point, log_start=start
-    )
+        LOCAL, log.path, CONFIG, ManualClock(),
+        end=end, recovery_point=point, log_start=start, local_start=local_start,
+    )  # fmt: skip
 
 
 def test_a_whole_log_is_left_as_it_is(tmp_path: Path) -> None:
@@ -74,6 +79,29 @@ def test_what_a_power_cut_left_of_a_retired_segment_goes(
     opened = oracle.open(log.path, clean=True, config=OPTIONS, log_start=third)
     assert not {*opened.created, *opened.changed} & {index_name(second), timeindex_name(second)}
     assert (opened.start, opened.end) == (third, 20)
+
+
+@pytest.mark.parametrize("undone", ["nothing", "the renames", "the renames, the snapshot is bad"])
+def test_producers_stay_known_where_all_is_remote(tmp_path: Path, undone: str) -> None:
+    """Local retention took all but an empty active segment; a power cut undid its renames."""
+    log = filled(tmp_path / "t-0")
+    run(log, 18, point=18)
+    *retired, last = segment_bases(LOCAL, log.path)
+    assert last == 18
+    if undone == "nothing":
+        for base in retired:
+            remove_segment(LOCAL, log.path, base, "it has a copy")
+    if "bad" in undone:
+        flip(f"{log.path}/{snapshot_name(18)}", 7)
+    for _ in range(2):
+        report = run(log, 18, point=18, start=3, local_start=18)
+        assert (report.start, report.end) == (3, 18)
+        assert segment_bases(LOCAL, log.path) == [18]
+        assert snapshot_offsets(os.listdir(log.path)) == [18]
+        (known,) = load_producers(
+            LOCAL, log.path, 18, log_start=17, now=T0, expiration_ms=10**9
+        ).entries()
+        assert known.last_sequence == 17
 
 
 @pytest.mark.parametrize("end", range(21))

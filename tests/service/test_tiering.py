@@ -21,6 +21,7 @@ from sparklog.log.log import Log
 from sparklog.log.topics import REMOTE_METADATA
 from sparklog.service import Service, verify
 from sparklog.service.report import Report
+from sparklog.testing.faults import SimulatedKill
 from sparklog.testing.faultstore import FaultStore
 from sparklog.tiered.archive import ArchiveFileSystem
 from sparklog.tiered.cache import BlockCache
@@ -32,8 +33,8 @@ from sparklog.tiered.rebuilding import rebuild
 from sparklog.tiered.segments import SegmentState
 from sparklog.tiered.settings import read_settings
 from tests.tiered.logs import filled, grow, manifests
+from tests.tiered.reading import copied_names, readable
 from tests.tiered.reading import copies_of as copies
-from tests.tiered.reading import readable
 
 URL = "memory://bucket"
 HOUR = 3_600_000
@@ -75,7 +76,7 @@ def check(path: str, log: sparklog.Log, clock: ManualClock, store: FaultStore) -
     """Every offset from the log start on can be read; the bucket is what the metadata says."""
     readable(log, clock, store)
     expected = {name for s in copies(log, clock) for name in (manifest_object(s), log_object(s))}
-    held = {name for name in store.bucket.names() if not name.endswith(".log-start")}
+    held = {name for name in copied_names(store.bucket) if not name.endswith(".log-start")}
     assert held == expected
     assert verify(path).ok
 
@@ -137,7 +138,7 @@ def test_local_retention_then_the_whole(path: str, clock: ManualClock, store: Fa
         for _ in range(4):  # the active one is rolled, copied, and then expires like the others
             once(path, clock, store)
         assert log.offsets("t")[0] == (30, 30)
-        assert not store.bucket.names()
+        assert not copied_names(store.bucket)
         check(path, log, clock, store)
         grow(log, clock, 5)
         check(path, log, clock, store)
@@ -250,12 +251,12 @@ def test_a_deleted_topics_copies_go(path: str, clock: ManualClock, store: FaultS
         log.delete_topic("t")
         report = once(path, clock, store)
         assert {r.rule for r in report.removed} == {"topic"}
-        assert not store.bucket.names()
+        assert not copied_names(store.bucket)
         assert not copies(log, clock)
         store.put(stray, b"of a service that slept")
         clock.advance(7 * HOUR)
         once(path, clock, store)
-        assert not store.bucket.names()
+        assert not copied_names(store.bucket)
         log.create_topic("t", 2, config={"remote.storage.enable": True})
         check(path, log, clock, store)
 
@@ -303,7 +304,7 @@ def test_turned_off(path: str, clock: ManualClock, store: FaultStore) -> None:
         log.alter_topic("t", config=off)
         once(path, clock, store)
         assert log.offsets("t")[0] == (local_start, 30)
-        assert not store.bucket.names()
+        assert not copied_names(store.bucket)
         check(path, log, clock, store)
 
 
@@ -323,7 +324,7 @@ def test_copying_stopped(path: str, clock: ManualClock, store: FaultStore) -> No
         for _ in range(3):
             once(path, clock, store)
         assert log.offsets("t")[0] == (40, 40)
-        assert not store.bucket.names()
+        assert not copied_names(store.bucket)
         check(path, log, clock, store)
 
 
@@ -498,7 +499,8 @@ def test_damaged_settings(path: str, clock: ManualClock, store: FaultStore) -> N
         Path(path, "sparklog.remote").write_text("{}")
         with pytest.raises(DataCorruptionError, match="give the URL anew"):
             once(path, clock, store, remote=None)
-        assert not once(path, clock, store).errors
+        assert any("take over" in e for e in once(path, clock, store).errors)  # nobody knows it
+        assert not once(path, clock, store, take_over=True).errors
         assert read_settings(LOCAL, path).url == URL  # type: ignore[union-attr]
         check(path, log, clock, store)
 
@@ -531,12 +533,13 @@ def test_what_a_restored_log_does_not_know_stays_in_the_bucket(
     with sparklog.open(path, "rw", clock=clock) as log:
         grow(log, clock, 12)
         once(path, clock, store)
-        every = store.bucket.names()
+        every = copied_names(store.bucket)
         clock.advance(7 * HOUR)
     with sparklog.open(backup, "rw", clock=clock) as log:
-        report = once(backup, clock, store)
+        assert any("brought back from a backup" in e for e in once(backup, clock, store).errors)
+        report = once(backup, clock, store, take_over=True)
         assert any("past the log's end 12" in note for note in report.notes)
-        assert store.bucket.names() == every
+        assert copied_names(store.bucket) == every
         readable(log, clock, store)
 
 
@@ -559,18 +562,21 @@ def test_an_offline_partition_keeps_its_copies(
 ) -> None:
     with filled(path, clock, 30, local_retention_bytes="500") as log:
         once(path, clock, store)
-        before = store.bucket.names()
+        before = copied_names(store.bucket)
         with log.session.locked():
             log.session.offline["t", 0] = DataCorruptionError("gone", path=path)
             log.session.idle()
         drop_topic(log.session, REMOTE_METADATA)
         clock.advance(7 * HOUR)
         once(path, clock, store)
-        assert store.bucket.names() == before
+        assert copied_names(store.bucket) == before
 
 
 def test_requests(path: str, clock: ManualClock, store: FaultStore) -> None:
-    """Two writes a segment, a list a partition and sweep, two bulk deletions; none when idle."""
+    """Two writes a segment, a list a partition and sweep, two bulk deletions; none when idle.
+
+    And whose the topic is: for it and for the log a write, and a look every five minutes.
+    """
     config = {"local_retention_bytes": "400", "retention_bytes": "2000"}
     with (
         filled(path, clock, 40, partitions=2, **config),
@@ -578,29 +584,40 @@ def test_requests(path: str, clock: ManualClock, store: FaultStore) -> None:
     ):
         report = running.run_once()
         counts = store.counts.as_dict()
-        assert counts["puts"] == 2 * len(report.uploaded)
-        assert counts["lists"] == 2 + 1  # and one for uploads that never ended
+        assert counts["puts"] == 2 * len(report.uploaded) + 2
+        assert counts["lists"] == 2 + 2  # and of uploads that never ended, and of owners
         assert counts["deletes"] == 2 * (len(report.removed) > 0)
-        assert counts["gets"] == 0
+        assert counts["gets"] == 1
         clock.advance(60_000)
         running.run_once()
         before = store.counts.as_dict()
         for _ in range(5):
             clock.advance(31_000)
             running.tick()
-        assert store.counts.as_dict() == before
+        after = store.counts.as_dict()
+        assert after.pop("gets") - before.pop("gets") == 0
+        after.pop("bytes_in"), before.pop("bytes_in")
+        assert after == before
+        clock.advance(300_000)
+        running.tick()
+        assert store.counts.gets == counts["gets"] + 2
 
 
 # --- who takes over -----------------------------------------------------------------------------
+
+
+def killed_at_the_first_copy(path: str, clock: ManualClock, store: FaultStore) -> FaultStore:
+    store.crash_at(3, after=False)  # behind the two that say whose the topic is
+    with pytest.raises(SimulatedKill):
+        once(path, clock, store)
+    return store.reopen()
 
 
 def test_begun_copies_go_on_under_their_names(
     path: str, clock: ManualClock, store: FaultStore
 ) -> None:
     with filled(path, clock, 12) as log:
-        store.down(60_000)
-        report = once(path, clock, store, options={"service.remote.sweep.interval.ms": "-1"})
-        assert report.errors
+        store = killed_at_the_first_copy(path, clock, store)
         begun = {s.id: s.state for s in copies(log, clock)}
         assert set(begun.values()) == {SegmentState.COPY_STARTED}
         clock.advance(HOUR)
@@ -614,8 +631,7 @@ def test_begun_copies_of_what_is_gone_are_removed(
     path: str, clock: ManualClock, store: FaultStore
 ) -> None:
     with filled(path, clock, 12) as log:
-        store.down(60_000)
-        once(path, clock, store, options={"service.remote.sweep.interval.ms": "-1"})
+        store = killed_at_the_first_copy(path, clock, store)
         assert copies(log, clock)
         clock.advance(HOUR)
         log.delete_records("t", {0: -1})

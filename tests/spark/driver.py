@@ -1,7 +1,8 @@
 """A driver that tests start as an application of its own, kill, or hand to spark-submit.
 
 driver.py stream LOG BASE   two queries for ever: foreachBatch into topic a, format() into b
-driver.py once LOG BASE     one large micro-batch into topic c, and back; prints its count
+driver.py once LOG BASE     one large micro-batch into topic c, and back; prints its count; then
+                            two of a query with state
 """
 
 import os
@@ -75,8 +76,25 @@ def once(log: str, base: Path) -> None:
     sink.SegmentSink(log, writerId="once", checkpointLocation=str(base), partitions=2)(df, 0)
     rows = spark.read.format("sparklog").options(path=log, subscribe="c").load()
     print("rows", rows.count(), rows.select("value").distinct().count(), flush=True)
+    for _ in range(2):
+        count(spark, base / "stateful")
     sink.close(log)
     spark.stop()
+
+
+def count(spark: Any, checkpoint: Path) -> None:
+    """One micro-batch of a query with state."""
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+    query = (
+        rows.groupBy("value")
+        .count()
+        .writeStream.format("noop")
+        .outputMode("update")
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
 
 
 if __name__ == "__main__":

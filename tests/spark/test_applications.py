@@ -12,8 +12,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyspark
 import pytest
+from click.testing import CliRunner
 
 import sparklog
+from sparklog.cli.spark_conf import spark_conf
 from sparklog.errors import SparklogError
 from tests.spark.conftest import QUICK, environment
 from tests.spark.driver import ROWS
@@ -103,7 +105,7 @@ def test_spark_submit_on_a_cluster_beside_another_application(tmp_path: Path) ->
     thread.start()
     try:
         run = subprocess.run(
-            [str(submit), *CLUSTER, DRIVER, "once", *where],
+            [str(submit), *CLUSTER, *checkpoints_as_logs(), DRIVER, "once", *where],
             env=environment(SUBMITTED="yes"),
             capture_output=True,
             text=True,
@@ -121,3 +123,15 @@ def test_spark_submit_on_a_cluster_beside_another_application(tmp_path: Path) ->
     assert len(rows) - len(own) == appended[0] > 0
     assert len({row["offset"] for row in mine}) == 1
     assert "rows" in run.stdout
+    with sparklog.open(tmp_path / "checkpoint/stateful/sparklog") as log:  # executors wrote state
+        assert {"0", "1"} == set(log.read("commits").read_all()["key"].cast("string").to_pylist())
+        deltas = log.read("state.0.default").read_all()
+    assert set(deltas["key"].cast("string").to_pylist()) >= {"1.delta", "2.delta"}
+    assert set(deltas["partition"].to_pylist()) == {0, 1}
+
+
+def checkpoints_as_logs() -> list[str]:
+    """What `spark-submit $(sparklog spark-conf --args)` passes."""
+    said = CliRunner().invoke(spark_conf, ["--args"])
+    assert said.exit_code == 0, said.output
+    return [*said.output.split(), "--conf", "spark.sql.shuffle.partitions=2"]

@@ -11,10 +11,9 @@ import os
 import sys
 from pathlib import Path
 
+from sparklog.state.session import spark_conf
 from tests.spark.conftest import build_session
 from tests.state.operators import PROVIDERS, run
-
-from sparklog.state.session import spark_conf
 
 
 class Outputs(dict):  # type: ignore[type-arg]
@@ -39,7 +38,7 @@ class Outputs(dict):  # type: ignore[type-arg]
 def main() -> None:
     operator, provider, checkpoint, output, until = sys.argv[1:]
     conf = {**spark_conf(), **PROVIDERS[provider], "spark.sql.shuffle.partitions": "2"}
-    spark = build_session(os.environ.get("MASTER", "local[2]"), **conf)
+    spark = build_session(**conf)
     run(spark, operator, Path(checkpoint), Outputs(Path(output)), int(until))
     spark.stop()
 

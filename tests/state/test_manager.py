@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
 import sparklog
+from sparklog.checkpoint.locking import CheckpointLock
+from sparklog.fs import LOCAL
 from tests.state.manager import Manager
 
 pytestmark = pytest.mark.spark
@@ -160,7 +163,8 @@ def test_damage_in_the_middle(managers: Managers, tmp_path: Path, loose: bool) -
     for n in range(3):
         manager.write(f"offsets/{n}", b"offsets")
     shutil.copytree(manager.root, tmp_path / "copy")
-    at = flip(tmp_path / "copy/sparklog/offsets-0", 8 + manager.segment("offsets-0").stat().st_size // 3)
+    third = manager.segment("offsets-0").stat().st_size // 3
+    at = flip(tmp_path / "copy/sparklog/offsets-0", third + 8)
     said = (tmp_path / "copy/sparklog/sparklog.lock").read_text().splitlines()
     (tmp_path / "copy/sparklog/sparklog.lock").write_text(f"another boot\n{said[1]}\n")
     if loose:
@@ -222,15 +226,72 @@ def test_others_see_what_is_written(managers: Managers, tmp_path: Path) -> None:
     assert ours.list("state/0/0") == expected
 
 
+@pytest.mark.parametrize("flush", ["interval", "none"])
+def test_other_ways_to_flush(managers: Managers, flush: str) -> None:
+    """They only promise less after a power cut, which the lock file says."""
+    manager = managers("ckpt", flush=flush, flush_ms=5)
+    manager.write("offsets/0", b"x")
+    assert manager.read("offsets/0") == b"x"
+    assert "flush=loose" in (manager.root / "sparklog/sparklog.lock").read_text()
+
+
+def test_an_unknown_way_to_flush(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(IllegalArgumentException, match="use commit"):
+        Manager(spark, tmp_path, flush="often")
+
+
+def test_runs_take_over_from_one_another(spark: SparkSession, manager: Manager) -> None:
+    """What an older run still writes, late, is refused; Spark's runId is the tasks' job group."""
+    context = spark.sparkContext
+    first, second = (f"0000000{n}-aaaa-bbbb-cccc-000000000000" for n in (1, 2))
+    try:
+        for batch, run in enumerate((first, second)):
+            context.setLocalProperty("spark.jobGroup.id", run)
+            manager.write(f"offsets/{batch}", b"planned")
+            manager.write(f"state/0/0/{batch}.delta", b"state")
+        context.setLocalProperty("spark.jobGroup.id", first)
+        with pytest.raises(Py4JJavaError, match=f"run {second} has taken over"):
+            manager.write("state/0/0/1.delta", b"late", overwrite=True)
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)
+    assert manager.read("state/0/0/1.delta") == b"state"
+    manager.write("state/0/0/2.delta", b"by nobody's run")
+
+
+def test_a_replaced_checkpoint_is_another(managers: Managers, tmp_path: Path) -> None:
+    """A reset puts another directory there: an old run's last maintenance must not write to it."""
+    old = managers("ckpt")
+    old.write("state/0/0/1.delta", b"state")
+    shutil.copytree(old.root, tmp_path / "reset")
+    (tmp_path / "ckpt").rename(tmp_path / "before")
+    (tmp_path / "reset").rename(tmp_path / "ckpt")
+    for path in ("state/0/0/2.delta", "state/0/0/2.zip"):
+        with pytest.raises(Py4JJavaError, match=r"was replaced \(reset or restored\)"):
+            old.write(path, b"stale")
+    new = managers("ckpt")
+    new.write("state/0/0/2.delta", b"new")
+    assert new.list("state/0/0") == {"1.delta": 5, "2.delta": 3}
+
+
+def test_a_lock_held_for_long(managers: Managers) -> None:
+    """Somebody who stands still holds a task up for a while, not for ever."""
+    manager = managers("ckpt", lock_timeout_ms=200)
+    manager.write("offsets/0", b"x")
+    with CheckpointLock(LOCAL, str(manager.root / "sparklog")) as lock, lock.partition("offsets-0"):
+        with pytest.raises(Py4JJavaError, match="another process has held the lock"):
+            manager.write("offsets/1", b"y")
+        assert manager.read("offsets/0") == b"x"
+    manager.write("offsets/1", b"y")
+
+
 class Other(Manager):
     """A manager in a JVM of its own."""
 
     def __init__(self, root: Path) -> None:
+        import pyspark
         from py4j.java_gateway import JavaGateway
 
         from sparklog.state.jar import jar
-
-        import pyspark
 
         jars = os.path.join(os.path.dirname(pyspark.__file__), "jars", "*")
         java = os.path.join(os.environ["JAVA_HOME"], "bin", "java")
@@ -307,7 +368,7 @@ def limited(manager: Manager, path: str, content: bytes) -> None:
     pid = int(manager._jvm.java.lang.ProcessHandle.current().pid())
     old = resource.prlimit(pid, resource.RLIMIT_FSIZE, (64 << 10, resource.RLIM_INFINITY))
     try:
-        with pytest.raises(Py4JJavaError, match="wasn't written to .*offsets-0"):
+        with pytest.raises(Py4JJavaError, match=r"wasn't written to .*offsets-0"):
             manager.write(path, content)
     finally:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, old)

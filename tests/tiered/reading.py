@@ -10,6 +10,7 @@ from sparklog.fs import read_bytes
 from sparklog.log.reading import read_partition, schema_of
 from sparklog.log.view import View
 from sparklog.log.walk import joined, segment_bases
+from sparklog.testing.faultstore import Bucket
 from sparklog.tiered.archive import ArchiveFileSystem
 from sparklog.tiered.cache import BlockCache
 from sparklog.tiered.catalog import Catalog
@@ -19,7 +20,9 @@ from sparklog.tiered.manifest import directory_of, log_object, manifest_object, 
 from sparklog.tiered.metadata import MetadataFollower
 from sparklog.tiered.opened import RemoteObjects
 from sparklog.tiered.overlay import TieredFileSystem
+from sparklog.tiered.owners import PREFIX
 from sparklog.tiered.segments import RemoteSegment
+from sparklog.tiered.settings import read_settings
 from sparklog.tiered.store import Store
 
 Records = dict[int, bytes]
@@ -47,16 +50,29 @@ def copies_of(log: sparklog.Log, clock: Clock) -> list[RemoteSegment]:
 
 
 def objects_wanted(log: sparklog.Log, clock: Clock) -> set[str]:
-    """What must be in the bucket, and nothing else: two objects a copy, and log starts within."""
+    """What must be in the bucket, and nothing else: two objects a copy, and log starts within.
+
+    And whose the topics are, and the log's own token.
+    """
     catalog, wanted = catalog_of(log, clock), set()
+    settings = read_settings(log.session.fs, log.session.home)
+    if settings is not None and settings.log_id:
+        wanted.add(PREFIX + settings.log_id)
     for segment in copies_of(log, clock):
         wanted |= {manifest_object(segment), log_object(segment)}
     for name, topic in log.topics().items():
+        if topic.config.remote_storage_enable:
+            wanted.add(PREFIX + topic.id)
         for p, (start, _) in log.offsets(name).items():
             copies = catalog.readable((topic.id, p))
             if any(copy.base < start < copy.end for copy in copies):
                 wanted.add(directory_of(copies[0]).prefix + log_start_name(start))
     return wanted
+
+
+def copied_names(bucket: Bucket) -> list[str]:
+    """The objects that there are, but for those that say whose they are."""
+    return [name for name in bucket.names() if not name.startswith(PREFIX)]
 
 
 def readable(log: sparklog.Log, clock: Clock, store: Store) -> dict[tuple[str, int], Records]:

@@ -105,4 +105,4 @@ def test_the_example(s3: S3Server) -> None:
         cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("67") == 3
+    assert done.stdout.count(" 67 f") == 3  # the bucket's name may hold a 67, too

@@ -18,6 +18,7 @@ from sparklog.clock import ManualClock, system_clock
 from sparklog.service import Service, verify
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.manifest import log_object, manifest_object
+from sparklog.tiered.owners import PREFIX
 from sparklog.tiered.segments import SegmentState
 from sparklog.tiered.target import open_store
 from tests.tiered.logs import TIERED, grow
@@ -39,7 +40,7 @@ def check(log: sparklog.Log, url: str, s3: S3Server) -> None:
     expected = {
         n for s in copies_of(log, system_clock) for n in (manifest_object(s), log_object(s))
     }
-    assert {o.name for o in store.list()} == expected
+    assert {o.name for o in store.list() if not o.name.startswith(PREFIX)} == expected
 
 
 def test_a_whole_life(tmp_path: Path, s3: S3Server, url: str) -> None:
@@ -59,7 +60,8 @@ def test_a_whole_life(tmp_path: Path, s3: S3Server, url: str) -> None:
         assert "secret" not in (tmp_path / "log" / "sparklog.remote").read_text()
         log.delete_topic("t")
         assert not Service(path, **given).run_once().errors
-        assert not open_store(url, s3.options()).list()
+        left = [o.name for o in open_store(url, s3.options()).list()]
+        assert all(name.startswith(PREFIX) for name in left)
     assert verify(path).ok
 
 

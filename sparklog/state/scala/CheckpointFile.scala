@@ -1,6 +1,7 @@
 package sparklog.checkpoint
 
-import java.nio.file.Path
+import java.nio.charset.StandardCharsets.UTF_8
+import java.nio.file.{Files, Path}
 
 /** A file or directory of a checkpoint, as its log dir knows it. */
 final class CheckpointFile(logDir: LogDir, val local: Path) {
@@ -22,6 +23,23 @@ final class CheckpointFile(logDir: LogDir, val local: Path) {
     path = if (inside.isEmpty) key else s"$inside/$key"
     if key != Runs.Key && parent(path) == name
   } yield path.substring(path.lastIndexOf('/') + 1) -> entry
+
+  /**
+   * The first thing that a query does with its checkpoint is to list what was planned. From then on
+   * it is this run's, before anything is computed again; for others who list it nothing changes.
+   */
+  def beginIfOwn(caller: Caller): Unit =
+    if (name == CheckpointFile.PlansDirectory && caller.query.exists(isOfQuery)) {
+      logDir.runs.begin(caller)
+    }
+
+  private def isOfQuery(id: String): Boolean = {
+    val file = logDir.checkpoint.resolve(CheckpointFile.Metadata)
+    val place = Layout.place(CheckpointFile.Metadata)
+    val text = logDir.partition(place.partition).read(place.key).map(UTF_8.decode(_).toString)
+      .orElse(if (Files.exists(file)) Some(Files.readString(file)) else None)
+    text.exists(_.contains(id))
+  }
 
   def write(content: Array[Byte], length: Int, overwrite: Boolean, caller: Caller): Unit = {
     if (place.partition == CheckpointFile.Plans) logDir.runs.begin(caller)
@@ -48,4 +66,6 @@ final class CheckpointFile(logDir: LogDir, val local: Path) {
 
 object CheckpointFile {
   private val Plans = "offsets-0"
+  private val PlansDirectory = "offsets"
+  private val Metadata = "metadata"
 }

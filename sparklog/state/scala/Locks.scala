@@ -1,5 +1,6 @@
 package sparklog.checkpoint
 
+import java.io.IOException
 import java.nio.channels.{FileChannel, FileLock}
 import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, Path, StandardOpenOption}
@@ -14,10 +15,13 @@ import java.util.zip.CRC32C
  * one channel for a lock file and never closes it (PROTOCOL, C3). The jar may be loaded by several
  * class loaders: what they must share lies in the system properties, in classes of the JVM's own.
  */
-final class Locks(file: Path) {
+final class Locks(file: Path, timeoutMs: () => Long) {
   import Locks._
 
-  /** Run `body` while this JVM and thread alone hold the lock at `position`; waits for it. */
+  /**
+   * Run `body` while this JVM and thread alone hold the lock at `position`. An IOException if another
+   * process holds it for too long: one that stands still would hold up tasks for ever.
+   */
   def hold[T](position: Long)(body: => T): T = {
     val mutex = mutexes.computeIfAbsent(s"$file@$position", _ => new ReentrantLock)
     mutex.lock()
@@ -25,10 +29,25 @@ final class Locks(file: Path) {
       if (mutex.getHoldCount > 1) {
         body
       } else {
-        val lock = channel().lock(position, 1, false)
+        val lock = waitFor(position)
         try body finally lock.release()
       }
     } finally mutex.unlock()
+  }
+
+  private def waitFor(position: Long): FileLock = {
+    val end = System.nanoTime() + timeoutMs() * 1000000
+    var pauseMs = 1L
+    var lock = channel().tryLock(position, 1, false)
+    while (lock == null) {
+      if (System.nanoTime() > end) throw new IOException(
+        s"another process has held the lock at byte $position of $file for ${timeoutMs()} ms: find " +
+          s"it by: fuser $file. Nothing was written")
+      Thread.sleep(pauseMs)
+      pauseMs = math.min(20, pauseMs * 2)
+      lock = channel().tryLock(position, 1, false)
+    }
+    lock
   }
 
   /** Take the lock at `position` until it is given back; None if another process has it. */

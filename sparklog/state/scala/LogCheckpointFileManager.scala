@@ -1,6 +1,6 @@
 package sparklog.checkpoint
 
-import java.io.FileNotFoundException
+import java.io.{FileNotFoundException, IOException}
 import java.nio.file.{Files, Path => LocalPath}
 
 import org.apache.hadoop.conf.Configuration
@@ -47,7 +47,11 @@ class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
   override def list(path: Path, filter: PathFilter): Array[FileStatus] = file(path) match {
     case None => spark.list(path, filter)
     case Some(directory) =>
-      val records = Uninterruptible(directory.records)
+      val caller = Caller.current()
+      val records = Uninterruptible {
+        directory.beginIfOwn(caller)
+        directory.records
+      }
       if (records.isEmpty && !Files.exists(directory.local)) {
         throw new FileNotFoundException(s"$path doesn't exist")
       }
@@ -83,28 +87,41 @@ class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
 
   override def createCheckpointDirectory(): Path = {
     val qualified = spark.createCheckpointDirectory()
-    LogCheckpointFileManager.local(qualified) match {
+    LogCheckpointFileManager.local(qualified).filter(LogCheckpointFileManager.hasLocks) match {
       case Some(local) => found = Some(Uninterruptible(LogDir.create(local, settings)))
       case None => logWarning(
         s"the checkpoint $qualified isn't on this host's own file system: Spark's own manager " +
-          "keeps it, as files. Logs need locks and fsync: use a local directory")
+          "keeps it, as files. A log needs sound locks and fsync: use a local directory for it")
     }
     qualified
   }
 
   override def close(): Unit = spark.close()
 
-  /** The file or directory at `path` if a log dir has it. */
+  /**
+   * The file or directory at `path` if a log dir has it. A manager stays with the checkpoint it began
+   * with: state stores of an old run do their last maintenance after a new one has begun, and what
+   * they'd write has no place in a checkpoint that was reset in between.
+   */
   private def file(path: Path): Option[CheckpointFile] =
     LogCheckpointFileManager.local(path).flatMap { local =>
-      if (!found.exists(d => d.isCurrent && local.startsWith(d.checkpoint))) {
+      if (!found.exists(d => !d.isGone && local.startsWith(d.checkpoint))) {
         found = Uninterruptible(LogDir.around(local, settings))
       }
+      found.foreach(d => if (d.isReplaced) throw new IOException(
+        s"${d.checkpoint} was replaced (reset or restored) after this run began: start the query " +
+          "anew. Nothing was written"))
       found.map(new CheckpointFile(_, local))
     }
 }
 
 object LogCheckpointFileManager {
+  private val Networked = "nfs|nfs4|cifs|smb2|smb3|9p|fuse.*|ceph|lustre|glusterfs".r
+
+  /** Whether locks hold there between processes, as far as the file system's name tells. */
+  private def hasLocks(path: LocalPath): Boolean =
+    !Networked.matches(Files.getFileStore(path).`type`)
+
   /** The path on this host's file system, without symbolic links' names resolved; None elsewhere. */
   private def local(path: Path): Option[LocalPath] = {
     val scheme = path.toUri.getScheme

@@ -9,14 +9,16 @@ import org.apache.hadoop.conf.Configuration
 /** The log dir of a checkpoint: its partitions, made as they are needed. */
 final class LogDir private (val checkpoint: Path, @volatile private var settings: Settings) {
   private val directory = checkpoint.resolve(Layout.LogDirName)
-  private val locks = new Locks(directory.resolve(Layout.LockName))
+  private val locks = new Locks(directory.resolve(Layout.LockName), () => settings.lockTimeoutMs)
   private val identity = locks.identity()
   private val partitions = new ConcurrentHashMap[String, Partition]
   val runs = new Runs(this, locks)
 
-  /** Whether this is still the checkpoint that lies here; a restored or reset one is another. */
-  def isCurrent: Boolean =
-    try locks.identity() == identity catch { case _: NoSuchFileException => false }
+  /** The checkpoint that lies here is another one by now: this one was reset, or restored. */
+  def isReplaced: Boolean =
+    try locks.identity() != identity catch { case _: NoSuchFileException => false }
+
+  def isGone: Boolean = !Files.exists(directory.resolve(Layout.LockName))
 
   def partition(name: String): Partition = partitions.computeIfAbsent(name, _ =>
     new Partition(directory.resolve(name), locks, () => settings))
@@ -49,17 +51,18 @@ final class LogDir private (val checkpoint: Path, @volatile private var settings
 }
 
 /** What a session's settings say about checkpoints. */
-final case class Settings(flush: Flush, segmentBytes: Long)
+final case class Settings(flush: Flush, segmentBytes: Long, lockTimeoutMs: Long)
 
 object Settings {
   val SegmentBytesKey = "spark.sparklog.checkpoint.segment.bytes"
-  private val cache = new ConcurrentHashMap[(String, Long, Long), Settings]
+  val LockTimeoutKey = "spark.sparklog.checkpoint.lock.timeout.ms"
+  private val cache = new ConcurrentHashMap[(String, Long, Long, Long), Settings]
 
   /** IllegalArgumentException for a value that isn't one. */
   def of(conf: Configuration): Settings = cache.computeIfAbsent(
     (conf.get(Flush.Key, "commit"), conf.getLong(Flush.IntervalKey, 1000),
-      conf.getLong(SegmentBytesKey, 1L << 30)),
-    { case (flush, ms, bytes) => Settings(Flush.of(flush, ms), bytes) })
+      conf.getLong(SegmentBytesKey, 1L << 30), conf.getLong(LockTimeoutKey, 30000)),
+    { case (flush, ms, bytes, timeoutMs) => Settings(Flush.of(flush, ms), bytes, timeoutMs) })
 }
 
 object LogDir {
@@ -89,7 +92,7 @@ object LogDir {
 
   private def at(checkpoint: Path, settings: Settings): LogDir =
     open.compute(checkpoint, (_, known) => {
-      val logDir = if (known != null && known.isCurrent) known else new LogDir(checkpoint, settings)
+      val logDir = if (known != null && !known.isGone && !known.isReplaced) known else new LogDir(checkpoint, settings)
       if ((logDir ne known) || logDir.settings != settings) {
         logDir.settings = settings
         logDir.recover()

@@ -28,10 +28,10 @@ final class Runs(logDir: LogDir, locks: Locks) {
         "has taken over. This write is refused; nothing is lost, the task belongs to the old run")
   }
 
-  /** A driver is about to plan a batch: the run is now the checkpoint's. */
-  def begin(caller: Caller): Unit = for (run <- caller.run; session <- caller.session) {
+  /** A driver starts with the checkpoint, or plans a batch: the run is now the checkpoint's. */
+  def begin(caller: Caller): Unit = caller.run.foreach { run =>
     if (!held.exists(_._1 == run)) synchronized {
-      takeLock(run, session)
+      takeLock(run, caller.thread)
       val known = written()
       if (!known.headOption.contains(run)) {
         val text = (run +: known.filterNot(_ == run)).take(Remembered).mkString("\n")
@@ -41,14 +41,14 @@ final class Runs(logDir: LogDir, locks: Locks) {
     }
   }
 
-  private def takeLock(run: String, session: SparkSession): Unit = {
+  private def takeLock(run: String, thread: Thread): Unit = {
     val lock = held.map(_._2).orElse(locks.take(Locks.Running)).getOrElse(throw new IOException(
       s"the query with checkpoint ${logDir.checkpoint} runs in another process (or a reset of it " +
         "is under way): stop it first, or give this query a checkpoint of its own by " +
         "sparklog.checkpoint.fork"))
     held = Some(run -> lock)
     watch { () =>
-      val ended = !held.exists(_._1 == run) || !isActive(session, run)
+      val ended = !held.exists(_._1 == run) || !thread.isAlive
       if (ended) release(run)
       ended
     }
@@ -67,22 +67,22 @@ final class Runs(logDir: LogDir, locks: Locks) {
   }
 }
 
-/** For whom a thread writes: the run of a query and, in the driver, the session it runs in. */
-final case class Caller(run: Option[String], session: Option[SparkSession])
+/** Who calls: a thread, and the run of a query that it works for; in the driver that query's id. */
+final case class Caller(run: Option[String], query: Option[String], thread: Thread)
 
 object Caller {
   private val Group = "spark.jobGroup.id"
+  private val QueryId = "sql.streaming.queryId" // StreamExecution.QUERY_ID_KEY
   private val RunId = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
   /** The calling thread's; without a run outside of streaming queries. */
-  def current(): Caller = Option(TaskContext.get()) match {
-    case Some(task) => Caller(runOf(task.getLocalProperty(Group)), None)
-    case None =>
-      val session = SparkSession.getActiveSession
-      Caller(session.flatMap(s => runOf(s.sparkContext.getLocalProperty(Group))), session)
+  def current(): Caller = {
+    val task = Option(TaskContext.get())
+    val driver = if (task.isEmpty) SparkSession.getActiveSession.map(_.sparkContext) else None
+    val group = task.map(_.getLocalProperty(Group)).orElse(driver.map(_.getLocalProperty(Group)))
+    val query = driver.flatMap(c => Option(c.getLocalProperty(QueryId)))
+    Caller(group.filter(g => g != null && g.matches(RunId)), query, Thread.currentThread())
   }
-
-  private def runOf(group: String): Option[String] = Option(group).filter(_.matches(RunId))
 }
 
 object Runs {
@@ -90,9 +90,6 @@ object Runs {
   private val Metadata = "metadata-0"
   private val Remembered = 32
   private val EveryMs = 200L
-
-  private def isActive(session: SparkSession, run: String): Boolean =
-    !session.sparkContext.isStopped && session.streams.active.exists(_.runId.toString == run)
 
   /** Call `ended` now and then until it says so. */
   private def watch(ended: () => Boolean): Unit = {

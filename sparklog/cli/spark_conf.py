@@ -1,0 +1,26 @@
+"""`sparklog spark-conf`: the settings of a Spark application whose checkpoints are logs."""
+
+import click
+
+from sparklog.cli.output import EXIT_OK, print_json
+from sparklog.state.session import spark_conf as settings
+
+
+@click.command("spark-conf")
+@click.option("--args", "as_arguments", is_flag=True, help="As arguments of spark-submit.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of properties.")
+def spark_conf(as_arguments: bool, as_json: bool) -> int:
+    """Print what a Spark application needs to keep its checkpoints as logs.
+
+    As lines for spark-defaults.conf; with --args: spark-submit $(sparklog spark-conf --args) APP.
+    Compiles the checkpoint manager at first use, for the pyspark that is installed here.
+    """
+    conf = settings()
+    if as_json:
+        print_json(conf)
+    elif as_arguments:
+        click.echo(" ".join(f"--conf {key}={value}" for key, value in conf.items()))
+    else:
+        for key, value in conf.items():
+            click.echo(f"{key} {value}")
+    return EXIT_OK

@@ -1,0 +1,76 @@
+"""The jar, and the settings that a session gets."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import sparklog
+from sparklog.errors import InvalidRequestError
+from sparklog.state.jar import CACHE_VARIABLE, jar
+from sparklog.state.session import MANAGER, MANAGER_KEY
+
+
+def test_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "new" / "cache"))
+    first = jar()
+    written = os.stat(first).st_mtime_ns
+    began = time.monotonic()
+    assert jar() == first
+    assert time.monotonic() - began < 1
+    assert os.stat(first).st_mtime_ns == written
+    assert os.listdir(tmp_path / "new" / "cache") == [os.path.basename(first)]
+
+
+def test_what_it_needs_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    with pytest.raises(InvalidRequestError, match="set JAVA_HOME"):
+        jar()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    with pytest.raises(InvalidRequestError, match="no Scala compiler"):
+        jar()
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "file" / "cache"))
+    with pytest.raises(InvalidRequestError, match=CACHE_VARIABLE):
+        jar()
+    assert os.listdir(tmp_path / "cache") == []
+
+
+def test_settings_of_a_session_to_be_built() -> None:
+    given = {"spark.jars": "/a.jar,/b.jar", "spark.python.unix.domain.socket.enabled": "false"}
+    conf = sparklog.spark_conf(given)
+    assert conf[MANAGER_KEY] == MANAGER
+    assert conf["spark.jars"].split(",") == ["/a.jar", "/b.jar", jar()]
+    assert conf["spark.python.unix.domain.socket.enabled"] == "false"
+    assert conf["spark.python.daemon.module"] == "sparklog.state.daemon"
+
+
+@pytest.mark.spark
+def test_a_running_session(spark: SparkSession, tmp_path: Path) -> None:
+    """`enable` is for its queries from then on; twice is as good as once."""
+    session = spark.newSession()
+    rows = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load()
+
+    def run(checkpoint: Path) -> None:
+        writer = rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    run(tmp_path / "before")
+    for _ in range(2):
+        sparklog.enable(session)
+    run(tmp_path / "after")
+    assert not (tmp_path / "before/sparklog").exists()
+    with sparklog.open(tmp_path / "after/sparklog") as log:
+        assert log.offsets("commits") == {0: (0, 1)}
+    assert (tmp_path / "before/commits/0").exists()
+    run(tmp_path / "before")  # goes on from what lies there
+    with sparklog.open(tmp_path / "before/sparklog") as log:
+        assert log.read("commits").read_all()["key"].to_pylist() == [b"1"]
+
+
+def test_connect_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError, match="spark-conf"):
+        sparklog.enable(object())  # type: ignore[arg-type]

@@ -1,0 +1,164 @@
+"""docker/: what it names is there, and its commands do what they say; built where Docker is."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import yaml
+from click.testing import CliRunner
+
+import sparklog
+from sparklog.cli.app import app
+from sparklog.tiered.target import open_store
+from tests import docker, jars
+from tests.tiered.logs import TIERED
+from tests.tiered.s3 import MINIO_IMAGE, S3Server
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    """The compose file as it is without any variable set."""
+    text = (ROOT / "docker" / "compose.yaml").read_text()
+    found = yaml.safe_load(re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text))
+    assert isinstance(found, dict)
+    return found
+
+
+def instructions() -> list[list[str]]:
+    text = (ROOT / "docker" / "Dockerfile").read_text().replace("\\\n", " ")
+    return [line.split(None, 1) for line in text.splitlines() if line and line[0] != "#"]
+
+
+def test_what_it_starts(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    assert services.keys() == {"minio", "bucket", "service"}
+    assert {services[name]["image"] for name in ("minio", "bucket")} == {MINIO_IMAGE}
+    for name in ("minio", "service"):
+        assert services[name]["healthcheck"]["test"][0] == "CMD"
+    for one in services.values():
+        for other, how in one.get("depends_on", {}).items():
+            lasts = "healthcheck" in services[other]
+            assert how["condition"] == (
+                "service_healthy" if lasts else "service_completed_successfully"
+            )
+        for mount in one.get("volumes", []):
+            assert mount.partition(":")[0] in compose["volumes"]
+        for port in one.get("ports", []):
+            assert port.startswith("127.0.0.1:")
+    build = services["service"]["build"]
+    assert (ROOT / "docker" / build["context"] / build["dockerfile"]).is_file()
+
+
+def test_secrets_are_minios_example_ones(compose: dict[str, Any]) -> None:
+    names = {"MINIO_ROOT_PASSWORD", "AWS_SECRET_ACCESS_KEY", "MINIO_ROOT_USER", "AWS_ACCESS_KEY_ID"}
+    found = [one.get("environment", {}) for one in compose["services"].values()]
+    values = {env[name] for env in found for name in names & env.keys()}
+    assert values == {"minioadmin"}
+    assert compose["services"]["bucket"]["environment"]["MC_HOST_minio"] == (
+        "http://minioadmin:minioadmin@minio:9000"
+    )
+
+
+def test_the_image(compose: dict[str, Any]) -> None:
+    made = instructions()
+    for kind, rest in made:
+        if kind == "FROM":
+            assert re.match(r"python:\d+\.\d+\.\d+-", rest), f"{rest} isn't pinned"
+        if kind == "COPY":
+            *sources, _ = shlex.split(rest)
+            ignored = (ROOT / ".dockerignore").read_text().split()
+            for source in sources:
+                assert (ROOT / source).exists() and f"!{source}" in ignored
+        for extras in re.findall(r"\[([\w,]+)\]'", rest):
+            assert set(extras.split(",")) <= PROJECT["optional-dependencies"].keys()
+    kinds = dict(made)
+    (entry,) = json.loads(kinds["ENTRYPOINT"])
+    assert entry in PROJECT["scripts"]
+    assert compose["services"]["service"]["command"][:2] == json.loads(kinds["CMD"])
+    assert kinds["VOLUME"] == "/data/log"
+
+
+def test_its_commands_are_there(compose: dict[str, Any]) -> None:
+    service = compose["services"]["service"]
+    for command, depth in ((service["command"], 1), (service["healthcheck"]["test"][2:], 2)):
+        told = CliRunner().invoke(app, [*command[:depth], "--help"])
+        assert told.exit_code == 0, told.output
+        for option in (word for word in command[depth:] if word.startswith("--")):
+            assert re.search(rf"^\s+{option}\b", told.output, re.MULTILINE), option
+
+
+@pytest.mark.s3
+def test_the_service_as_it_is_started_there(
+    compose: dict[str, Any],
+    s3: S3Server,
+    tmp_path: Path,
+) -> None:
+    """Its own command and environment, with another server's place and keys put in."""
+    service, path, url = compose["services"]["service"], tmp_path / "log", s3.bucket()
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("t", config=TIERED)
+        for _ in range(12):
+            log.append("t", pa.table({"value": [b"v" * 100]}), partition=0)
+    given = s3.options()
+    put_in = {
+        "AWS_ENDPOINT_URL": given["endpoint_url"],
+        "AWS_ACCESS_KEY_ID": given["key"],
+        "AWS_SECRET_ACCESS_KEY": given["secret"],
+    }
+    assert put_in.keys() <= service["environment"].keys()
+    env = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
+    env |= service["environment"] | put_in | {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    swap = {"/data/log": str(path), "s3://logs/archive": url}
+
+    def run(command: list[str]) -> Any:
+        words = [swap.get(word, word) for word in command]
+        done = subprocess.run(
+            [sys.executable, "-m", "sparklog.cli", *words],
+            env=env, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr + done.stdout
+        return json.loads(done.stdout)
+
+    assert run([*service["command"], "--once"])["uploaded"]
+    assert open_store(url, given).list()
+    (topic,) = run(service["healthcheck"]["test"][2:])["topics"]
+    assert topic["remote_segments"]
+
+
+def test_compose_takes_the_file() -> None:
+    command = shutil.which("docker")
+    version = [str(command), "compose", "version"]
+    if command is None or subprocess.run(version, capture_output=True).returncode:
+        pytest.skip("no docker compose")
+    file = ROOT / "docker" / "compose.yaml"
+    done = subprocess.run(
+        [command, "compose", "-f", file, "config", "--quiet"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_image_serves(compose: dict[str, Any]) -> None:
+    """Built and asked for its options, where there is an engine."""
+    try:
+        docker.container_class("python:3.12.11-slim-bookworm")
+    except jars.Unavailable as reason:
+        pytest.skip(str(reason))
+    build = ["docker", "build", "-q", "-f", "docker/Dockerfile", "."]
+    image = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    run = ["docker", "run", "--rm", image.strip(), "serve", "--help"]
+    told = subprocess.run(run, capture_output=True, text=True, check=True).stdout
+    assert "--remote" in told
