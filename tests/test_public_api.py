@@ -33,6 +33,7 @@ METHODS = {
     "delete_reader": ["group"],
     "commit": ["chunks"],
     "committed": ["identity"],
+    "reset": ["writer", "batch"],
     "close": [],
 }
 KINDS = [k for k in vars(errors).values() if inspect.isclass(k) and issubclass(k, Exception)]

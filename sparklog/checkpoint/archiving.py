@@ -92,7 +92,7 @@ def archive(
     store = open_store(url, storage_options)
     vault = Vault.writing(store, as_keyring(keyring))
     homes = [local] if log is None else [local, split_path(log)[0]]
-    with Place(fs, homes, "archive") as place, Mark(store, RUNNING, clock) as mark:
+    with Place(fs, homes, "archive", fresh=False) as place, Mark(store, RUNNING, clock) as mark:
         check_no_pruning(mark, store.url)
         chosen = _fork(fs, clock, place, local, batch)
         roots = {CHECKPOINT: (local if chosen is None else place.directories[0], local)}

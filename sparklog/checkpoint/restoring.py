@@ -89,7 +89,6 @@ def restore(
     vault, trees = points.read(store, wanted, as_keyring(keyring))
     parts = [CHECKPOINT, LOG] if logs else [CHECKPOINT]
     with Place(fs, [target, *logs], "restore") as place:
-        place.check_free()
         roots = {part: place.beside(number, _RAW) for number, part in enumerate(parts)}
         total = sum(trees[part].size for part in parts)
         fetcher = _Fetcher(fs, vault, total, threads, progress)
@@ -98,7 +97,14 @@ def restore(
         for part in parts:
             fetcher.fetch(trees[part], roots[part])
         if logs:
-            fork_log(roots[LOG], logs[0], time_ms=_EVER_MS, waits_for=target, fs=fs, clock=clock)
+            fork_log(
+                roots[LOG],
+                logs[0],
+                time_ms=_EVER_MS,
+                waits_for=place.waiting(1),
+                fs=fs,
+                clock=clock,
+            )
         _finish(fs, clock, wanted, roots[CHECKPOINT], target)
         arrived(fs, logs)
     return Restored(

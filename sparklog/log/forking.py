@@ -99,8 +99,7 @@ def fork(
         time_ms: right after the last commit at or before this time.
         offsets: {topic: {partition: end}}: right after the last commit that goes past none.
         leave_remote: where offsets are in remote storage only, begin at the local log start.
-        waits_for: the path of what the fork belongs to, if that is made after it: the fork then
-            counts as left over as long as that isn't there, until `forkplace.arrived`.
+        waits_for: what the fork belongs to, if that is made after it: see `Place.waiting`.
         options: of the old log ("lock.timeout.ms"). threads: partitions that are completed at
             once; mostly they wait for the disk.
     Raises: InvalidRequestError, OffsetOutOfRangeError: what is wanted is gone (retention,
@@ -115,7 +114,6 @@ def fork(
     _check_places(fs, sources, targets)
     tally = Tally()
     with Place(fs, targets, "fork", waits_for=waits_for) as place:
-        place.check_free()
         session = open_session(fs, clock, sources, LogOptions.parse(options or {}))
         try:
             with session.locked():

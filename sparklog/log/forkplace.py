@@ -2,7 +2,9 @@
 
 `.<name>.<kind>-<id>/new` beside `<name>`, held by a lock file beside `new`: what a crash left is
 not held, and goes with the next one of that name and kind. Of several directories the first is
-renamed last; the others say until then, in a file, for what they wait.
+renamed last; the others say until then, in a file, what they wait for, and who made them. One goes
+with the next of its name if that never came, its maker's directory is still there, and held by
+nobody, and no session and no broker ever opened it.
 """
 
 import contextlib
@@ -17,6 +19,8 @@ from sparklog.fs import FileSystem, LockFile, read_bytes, write_durably
 
 WAITING_NAME: Final = "sparklog.waiting"
 LOCK_NAME: Final = "lock"
+_OPENED: Final = ("sparklog.lock", ".lock")
+"""Files that whoever opens a log for writing makes, a broker or we."""
 
 
 class Place:
@@ -25,14 +29,22 @@ class Place:
     Args:
         targets: the final names, whose parents must exist.
         kind: one word for what is being made.
-        waits_for: the path that all of it waits for, once published: `arrived` ends that.
+        fresh: the targets must be free, and are kept so.
+        waits_for: what another place says (`waiting`) that makes what all of this belongs to; once
+            published it counts as left over until `arrived`.
     """
 
     def __init__(
-        self, fs: FileSystem, targets: Sequence[str], kind: str, *, waits_for: str | None = None
+        self,
+        fs: FileSystem,
+        targets: Sequence[str],
+        kind: str,
+        *,
+        fresh: bool = True,
+        waits_for: str | None = None,
     ) -> None:
         self._fs, self._targets, self._kind = fs, list(targets), kind
-        self._waits_for = waits_for
+        self._fresh, self._waits_for = fresh, waits_for
         self._roots = [_beside(target, kind, uuid.uuid4().hex) for target in targets]
         self._locks: list[LockFile] = []
         self._published = False
@@ -46,36 +58,44 @@ class Place:
         """A path for what is needed while directory `number` is made; it goes at the end."""
         return os.path.join(self._roots[number], name)
 
+    def waiting(self, number: int) -> str:
+        """What directory `number` says until the first one is there."""
+        return f"{self._targets[0]}\n{self._roots[number]}"
+
     def __enter__(self) -> Self:
-        """Raises: InvalidRequestError: no parent; LogLockedError: somebody else makes the same."""
-        for target in self._targets:
-            parent = os.path.dirname(target)
+        """Raises: InvalidRequestError: no parent, or not free; LogLockedError: somebody else
+        makes the same."""
+        parents = [os.path.dirname(target) for target in self._targets]
+        for parent in parents:
             if not self._fs.is_dir(parent):
                 raise InvalidRequestError(f"{parent} does not exist: make it")
         self._sweep()
+        self._check_free()
         try:
             for root in self._roots:
                 self._fs.mkdir(root)
                 self._locks.append(_locked(self._fs, root))
+            self._check_free()  # another one may have been quicker; now nobody else will
+            for parent in parents:
+                self._fs.sync_dir(parent)
         except BaseException:
             self._end()
             raise
         return self
 
-    def check_free(self) -> None:
-        """Raise InvalidRequestError unless the targets are free. Nobody else will take them."""
-        for target in self._targets:
+    def _check_free(self) -> None:
+        for target in self._targets if self._fresh else ():
             if self._fs.exists(target):
                 raise InvalidRequestError(f"{target} exists: choose a new directory")
 
     def publish(self) -> None:
         """Give all directories their names, durably; their contents must be."""
-        fs, home = self._fs, self._targets[0]
-        pairs = list(zip(self.directories, self._targets, strict=True))
-        for directory, target in reversed(pairs):
-            awaited = self._waits_for if target == home else self._waits_for or home
-            if awaited is not None:
-                write_durably(fs, os.path.join(directory, WAITING_NAME), awaited.encode())
+        fs = self._fs
+        for number in reversed(range(len(self._targets))):
+            directory, target = self.directories[number], self._targets[number]
+            says = self._waits_for or (self.waiting(number) if number else None)
+            if says is not None:
+                write_durably(fs, os.path.join(directory, WAITING_NAME), says.encode())
             fs.sync_dir(directory)
             fs.rename(directory, target)
             fs.sync_dir(os.path.dirname(target))
@@ -95,7 +115,8 @@ class Place:
         """Remove what is left; what can't go now goes with the next one."""
         with contextlib.suppress(SparklogError, OSError):
             if not self._published:
-                self._remove_waiting()
+                for target in self._targets if self._fresh else ():
+                    _remove_waiting(self._fs, target, self._roots)
             for root in self._roots:
                 _remove_root(self._fs, root)
         for lock in self._locks:
@@ -103,6 +124,8 @@ class Place:
 
     def _sweep(self) -> None:
         fs = self._fs
+        for target in self._targets if self._fresh else ():
+            _remove_waiting(fs, target)
         for target in self._targets:
             parent, name = os.path.split(target)
             for entry in fs.listdir(parent):
@@ -110,20 +133,22 @@ class Place:
                 if entry.startswith(f".{name}.{self._kind}-") and fs.is_dir(path):
                     with _locked(fs, path):
                         _remove_root(fs, path)
-        self._remove_waiting()
-
-    def _remove_waiting(self) -> None:
-        for target in self._targets:
-            remove_waiting(self._fs, target)
 
 
-def remove_waiting(fs: FileSystem, path: str) -> None:
+def _remove_waiting(fs: FileSystem, path: str, mine: Sequence[str] = ()) -> None:
     """Remove a directory that was published and waits for one that never came."""
     try:
-        awaited = read_bytes(fs, os.path.join(path, WAITING_NAME)).decode()
+        says = read_bytes(fs, os.path.join(path, WAITING_NAME)).decode()
     except FileNotFoundError:
         return
-    if not fs.exists(awaited):
+    awaited, _, maker = says.partition("\n")
+    used = any(fs.exists(os.path.join(path, name)) for name in _OPENED)
+    if used or not maker or fs.exists(awaited) or not fs.is_dir(maker):
+        return
+    if maker in mine:
+        remove_all(fs, path)
+        return
+    with contextlib.suppress(LogLockedError), _locked(fs, maker):
         remove_all(fs, path)
 
 

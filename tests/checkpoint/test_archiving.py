@@ -537,7 +537,9 @@ def test_a_restore_that_is_cut_leaves_nothing_and_the_next_goes_through(
     with pytest.raises(SimulatedKill):
         restore(file_url, home / "checkpoint", log=home / "log", clock=clock)
     assert os.listdir(home) == []
-    waits_for = str(home / "checkpoint")  # as if it had been killed there
+    maker = home / ".log.restore-0"  # as if it had been killed there
+    (maker / "raw").mkdir(parents=True)
+    waits_for = f"{home}/checkpoint\n{maker}"
     fork(tmp_path / "log", home / "log", writer=query_of(path), batch=3, waits_for=waits_for)
     (home / ".checkpoint.restore-0" / "raw").mkdir(parents=True)
     monkeypatch.setattr(restoring, "_finish", finish)

@@ -1,6 +1,8 @@
 """A fork is the log as it stood at a commit, in files that the two never both write to."""
 
+import itertools
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from sparklog import (
     LogLockedError,
     OffsetOutOfRangeError,
 )
-from sparklog.clock import ManualClock
+from sparklog.clock import ManualClock, monotonic_ms, system_clock
 from sparklog.format.scan import scan
 from sparklog.fs import LOCAL
 from sparklog.fs.files import LocalFile
@@ -572,18 +574,32 @@ def test_ten_gigabytes_take_no_second_and_are_not_read(
 def test_a_fork_that_waits_for_what_it_belongs_to(
     log: Log, clock: ManualClock, tmp_path: Path
 ) -> None:
+    """It goes if that never came and who made it was killed; never once somebody has used it."""
     after = filled(log, clock, 4)
-    new, whole = tmp_path / "new", str(tmp_path / "whole")
-    fork(log.path, new, writer="q", batch=1, waits_for=whole, clock=clock)
-    fork(log.path, new, writer="q", batch=2, waits_for=whole, clock=clock)  # that never came
-    os.mkdir(whole)
-    with pytest.raises(InvalidRequestError, match="exists"):
-        fork(log.path, new, writer="q", batch=3, waits_for=whole, clock=clock)
+    new, whole, maker = tmp_path / "new", tmp_path / "whole", tmp_path / ".whole.make-1"
+    given: Any = {"writer": "q", "waits_for": f"{whole}\n{maker}", "clock": clock}
+
+    def is_refused() -> bool:
+        try:
+            fork(log.path, new, batch=3, **given)
+        except InvalidRequestError as error:
+            return "exists" in str(error)
+        return False
+
+    fork(log.path, new, batch=1, **given)
+    assert is_refused()  # who made it is gone without a trace: it is nobody's to remove
+    maker.mkdir()
+    with LOCAL.open_lock(str(maker / forkplace.LOCK_NAME)) as lock:
+        assert lock.try_lock(0, 1, exclusive=True)
+        assert is_refused()  # it is still being made
+    whole.mkdir()
+    assert is_refused()  # it came
+    whole.rmdir()
+    assert not is_refused()
+    sparklog.open(new, "rw", clock=clock).close()
+    assert is_refused()  # somebody has used it
     forkplace.arrived(LOCAL, [str(new)])
-    os.rmdir(whole)
-    with pytest.raises(InvalidRequestError, match="exists"):
-        fork(log.path, new, writer="q", batch=3, clock=clock)
-    check(new, after[2])
+    check(new, after[3])
 
 
 def test_unsynced_commits_are_made_durable_first(tmp_path: Path, clock: ManualClock) -> None:
@@ -610,6 +626,60 @@ def test_idempotent_producers_go_on(log: Log, clock: ManualClock, tmp_path: Path
             new.append("t", one, partition=0, producer=(7, 0, 9))
         assert new.append("t", one, partition=0, producer=(7, 0, 6)) == {"t": {0: (12, 13)}}
         assert new.append("t", one, partition=0, producer=(7, 0, 7)) == {"t": {0: (14, 15)}}
+
+
+def test_while_others_write_delete_and_clean(tmp_path: Path) -> None:
+    """Another thread commits, rolls, deletes and compacts; each fork is one commit's state."""
+    path, after, stop = tmp_path / "log", dict[int, list[bytes]](), threading.Event()
+    values: list[bytes] = []
+
+    def write() -> None:
+        with sparklog.open(path, "rw") as log:
+            for batch in itertools.count():
+                if stop.is_set():
+                    return
+                commit(log, "q", batch, count=2, keys=5)
+                values.extend(f"q {batch} {n}".ljust(40).encode() for n in range(2))
+                after[batch] = list(values)
+                if batch % 5 == 0:
+                    clean_partition(log.session, "c", 0)
+                if batch % 7 == 0:
+                    start = max(0, len(values) - 40)
+                    log.delete_records("t", {0: start})
+                    delete_due(
+                        log.session, {("t", 0): NO_TERMS}, now_ms=system_clock(), budget_ms=100
+                    )
+
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("t", config=CONFIG | {"file.delete.delay.ms": 0})
+        log.create_topic("c", config=CONFIG | {"cleanup.policy": "compact"})
+    writer = threading.Thread(target=write)
+    writer.start()
+    made = refused = 0
+    try:
+        until = monotonic_ms() + 60_000
+        while made < 12 and monotonic_ms() < until:
+            if len(after) < 2 * made + 2:
+                continue
+            batch, new = max(after), str(tmp_path / f"new{made}")
+            try:
+                fork(path, new, writer="q", batch=batch)
+            except InvalidRequestError as error:
+                if "compacted" not in str(error):
+                    raise
+                refused += 1
+                continue
+            with sparklog.open(new) as log:
+                rows = [value for _, value in held(log)["t", 0]]
+                assert rows == after[batch][len(after[batch]) - len(rows) :]
+                assert log.offsets("t")[0][1] == len(after[batch])
+            assert verify(new).ok
+            made += 1
+    finally:
+        stop.set()
+        writer.join()
+    assert made == 12, refused
+    assert verify(str(path)).ok
 
 
 @pytest.mark.kafka
