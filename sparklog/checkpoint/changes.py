@@ -18,10 +18,11 @@ Source: the `readChangeFeed` option of Spark's own `statestore` source, which th
 """
 
 import os
+from collections.abc import Iterator
 
 import pyarrow as pa
 
-from sparklog.checkpoint.change_files import StoreChanges
+from sparklog.checkpoint.change_files import ChangeFile, StoreChanges
 from sparklog.checkpoint.change_reader import ChangeReader
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.stores import DEFAULT
@@ -54,7 +55,7 @@ def changes(
         (spark.sql.streaming.stateStore.encodingFormat).
     Raises: InvalidRequestError: no such checkpoint, operator, store or family, or its provider
         writes no changes; OffsetOutOfRangeError: a batch is not committed, or its changes are gone
-        (Spark keeps about 100 batches); from the reader: DataCorruptionError.
+        (Spark keeps about 100 batches), which the reader raises, too; from it: DataCorruptionError.
     Cost: lists the checkpoint; reads each file once, decoded by column, 64Ki rows at a time.
     """
     checkpoint = Checkpoint.open(path, fs)
@@ -72,5 +73,21 @@ def changes(
     _, files = topic.files(begin, stop)
     reader = ChangeReader(checkpoint, topic.schema, column_family)
     return pa.RecordBatchReader.from_batches(
-        reader.arrow_schema, (batch for file in files for batch in reader.read(file))
+        reader.arrow_schema, _read(reader, files, topic.name, stop)
     )
+
+
+def _read(
+    reader: ChangeReader, files: list[ChangeFile], name: str, end: int
+) -> Iterator[pa.RecordBatch]:
+    for file in files:
+        try:
+            yield from reader.read(file)
+        except FileNotFoundError:
+            raise OffsetOutOfRangeError(
+                f"changes of batch {file.batch} of {name} can't be read: Spark removed them "
+                "meanwhile; start at a later batch",
+                offset=file.batch,
+                start=file.batch + 1,
+                end=end,
+            ) from None

@@ -7,7 +7,8 @@
 
 Types are Spark's JSON. Those that Arrow has not, or Spark doesn't give it, are taken as binary, as
 they lie in the row: calendar intervals (i32 months, i32 days, i64 microseconds), variants, geometry
-and geography, objects. Intervals of months are int32.
+and geography, objects. Intervals of months are int32. Fields of one name are numbered (the second
+is "sum_2"): Arrow in Java keeps one of them.
 Source: OperatorStateMetadata, SchemaHelper, StateStoreColFamilySchema, KeyStateEncoderSpec (4.2).
 """
 
@@ -226,7 +227,9 @@ def arrow_type(document: Any) -> pa.DataType:
         return _simple(document)
     kind = document["type"]
     if kind == "struct":
-        return pa.struct([(f["name"], arrow_type(f["type"])) for f in document["fields"]])
+        types = [arrow_type(field["type"]) for field in document["fields"]]
+        names = _unique([str(field["name"]) for field in document["fields"]])
+        return pa.struct(list(zip(names, types, strict=True)))
     if kind == "array":
         return pa.list_(pa.field("element", arrow_type(document["elementType"])))
     if kind == "map":
@@ -235,6 +238,18 @@ def arrow_type(document: Any) -> pa.DataType:
     if kind == "udt":
         return arrow_type(document["sqlType"])
     return pa.binary()
+
+
+def _unique(names: list[str]) -> list[str]:
+    """Number names that come again: two sums of an aggregation are "sum" and "sum_2"."""
+    found: list[str] = []
+    for name in names:
+        unique, number = name, 1
+        while unique in found or (number > 1 and unique in names):
+            number += 1
+            unique = f"{name}_{number}"
+        found.append(unique)
+    return found
 
 
 def _simple(name: str) -> pa.DataType:

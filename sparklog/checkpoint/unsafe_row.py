@@ -5,9 +5,10 @@
     map       i64 bytes of the array of keys, that array, the array of values
 
 All little-endian. What has no fixed size lies in the rest: its word is offset << 32 | bytes,
-counted from the start of the row or array. Strings are UTF-8, decimals of more than 18 digits
-big-endian two's complement, structs are rows. The Arrow type says how to read a field; one of
-another Spark type that is binary here (state_schema.py) comes as those bytes.
+counted from the start of the row or array. Strings are UTF-8, which Spark checks no more than this
+does; decimals of more than 18 digits big-endian two's complement; structs rows. The Arrow type says
+how to read a field; one of another Spark type that is binary here (state_schema.py) comes as those
+bytes.
 Source: UnsafeRow, UnsafeArrayData, UnsafeMapData (Spark 4.2).
 """
 

@@ -127,6 +127,14 @@ def test_a_batch_without_all_its_files_is_not_held(golden: Golden) -> None:
     assert (first, {f.batch for f in files}) == (9, {9, 10, 11})
 
 
+def test_a_file_that_spark_removes_meanwhile(golden: Golden) -> None:
+    path = golden("hdfs")
+    reader = checkpoint.changes(path)
+    (path / "state/0/1/6.delta").unlink()
+    with pytest.raises(OffsetOutOfRangeError, match="changes of batch 5 of operator 0, store def"):
+        reader.read_all()
+
+
 def test_only_committed_batches(golden: Golden) -> None:
     path = golden("hdfs")
     (path / "commits/13").unlink()

@@ -2,6 +2,9 @@
 
 import logging
 import pickle
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -121,3 +124,35 @@ def test_schemas(golden: Golden) -> None:
         StateBatchReader(family, wrong)
     with pytest.raises(InvalidRequestError, match="no column family gone: there are"):
         state_schema(options(path, stateColumnFamily="gone"))
+
+
+def test_beside_a_query_that_goes_on(golden: Golden) -> None:
+    """No batch is taken for lost because it was written while the checkpoint was listed."""
+    path = golden("hdfs-zstd")
+    kept = path.with_name("kept")
+    shutil.move(path, kept)
+    files = [f"state/0/{p}/{b + 1}.delta" for b in range(6) for p in range(2)]
+    files = [name for b in range(6) for name in (*files[2 * b : 2 * b + 2], f"commits/{b}")]
+    shutil.copytree(kept, path)
+    for name in files:
+        (path / name).unlink()
+
+    def go_on() -> None:
+        for name in files:
+            time.sleep(0.005)
+            shutil.copyfile(kept / name, path / f"{name}.tmp")
+            (path / f"{name}.tmp").rename(path / name)
+
+    reader = stream(path, startingOffsets="earliest")
+    at, found = reader.initialOffset(), []
+    with ThreadPoolExecutor() as pool:
+        done = pool.submit(go_on)
+        while at != {"batch": 6}:
+            end = reader.latestOffset(at, ReadAllAvailable())
+            found += tasks(reader, at, end)
+            at = end
+            if done.done():
+                done.result()  # raises what it raised
+    whole = checkpoint.changes(kept).read_all()
+    sort = [("batch", "ascending"), ("partition", "ascending")]
+    assert pa.concat_tables(found).sort_by(sort).to_pylist() == whole.to_pylist()

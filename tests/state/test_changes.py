@@ -194,3 +194,19 @@ def test_maps_timers_and_what_expires(spark: SparkSession, tmp_path: Path) -> No
         assert all(row[4].ttlExpirationMs >= before + 3_600_000 for row in found if row[4])
     whole = checkpoint.changes(path, end=3).read_all()
     whole.validate(full=True)
+    by_family: dict[str, list[Any]] = {}
+    for row in whole.to_pylist():
+        name = row["column_family"]
+        if row["change"] != "delete":
+            value = row["value"][name]
+            by_family.setdefault(name, []).append((row["batch"], row["key"][name], value))
+    timers = [
+        (b, k["key"], k["expiryTimestampMs"]) for b, k, _ in by_family["$procTimers_keyToTimestamp"]
+    ]
+    assert timers == [
+        (b, k["key"], k["expiryTimestampMs"]) for b, k, _ in by_family["$procTimers_timestampToKey"]
+    ]
+    assert all(at > before + 3_600_000 + key["k"] - 1 for _, key, at in timers)
+    assert [(b, k["elementKey"], k["expirationMs"]) for b, k, _ in by_family["$ttl_seen"]] == [
+        (b, k, v["ttlExpirationMs"]) for b, k, v in by_family["seen"]
+    ]
