@@ -210,3 +210,19 @@ def test_maps_timers_and_what_expires(spark: SparkSession, tmp_path: Path) -> No
     assert [(b, k["elementKey"], k["expirationMs"]) for b, k, _ in by_family["$ttl_seen"]] == [
         (b, k, v["ttlExpirationMs"]) for b, k, v in by_family["seen"]
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [3, 4])
+def test_joins_with_column_families(spark: SparkSession, tmp_path: Path, version: int) -> None:
+    """Version 4 puts the time before or behind the key, and merges lists."""
+    path, own = tmp_path / "ckpt", session(spark, "changelog", MANAGER)
+    own.conf.set("spark.sql.streaming.join.stateFormatVersion", str(version))
+    run(own, "join", path, {}, LAST)
+    names = checkpoint.changes(path, end=0).schema.field("key").type
+    assert len(names) == 4
+    for name in (field.name for field in names):
+        wanted = as_spark_says(own, path, name, False)
+        found = [tuple(row) for row in ours(spark, path, name, True).collect()]
+        assert in_order(found) == in_order(wanted)
+        assert found
