@@ -24,12 +24,12 @@ STORES = {
 }
 CASES = [
     ("aggregation", "hdfs", MANAGER),
-    ("session_windows", "changelog", MANAGER),
     ("join", "hdfs", None),
-    ("drop_duplicates", "changelog", None),
     ("transform_with_state", "changelog", MANAGER),
 ]
 MORE = [
+    ("session_windows", "changelog", MANAGER),
+    ("drop_duplicates", "changelog", None),
     ("aggregation", "changelog", None),
     ("windows", "changelog", None),
     ("session_windows", "hdfs", None),
