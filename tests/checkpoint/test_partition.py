@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st, reproduce_failure
+from hypothesis import strategies as st
 
 import sparklog
 from sparklog.checkpoint.partition import Partition
