@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -308,6 +309,9 @@ def test_a_trigger_waits_for_enough_or_for_long_enough(
         assert counts == [150], "three records alone did not wait"
         log.append("t", rows(103, 125, 0))
         wait(query, counts, [150, 25])
+        while not Path(checkpoint, "commits", "1").exists():  # else it comes again
+            assert query.isActive, query.exception()
+            time.sleep(0.01)
     finally:
         query.stop()
     query, counts = start(minOffsetsPerTrigger="1000", maxTriggerDelay="1s")
