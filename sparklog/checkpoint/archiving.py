@@ -90,14 +90,18 @@ def archive(
     if threads < 1:
         raise InvalidRequestError(f"threads={threads}: want at least 1")
     store = open_store(url, storage_options)
-    vault = Vault.writing(store, as_keyring(keyring))
+    ring = as_keyring(keyring)
+    vault = Vault.writing(store, ring)
     homes = [local] if log is None else [local, split_path(log)[0]]
     with Place(fs, homes, "archive", fresh=False) as place, Mark(store, RUNNING, clock) as mark:
         check_no_pruning(mark, store.url)
-        chosen = _fork(fs, clock, place, local, batch)
+        checkpoint = _checkpoint(fs, local)
+        chosen = _batch(checkpoint, local, batch)
+        if chosen is not None:
+            fork_checkpoint(local, place.directories[0], to=chosen, fs=fs, clock=clock)
         roots = {CHECKPOINT: (local if chosen is None else place.directories[0], local)}
         if log is not None:
-            name = _known_as(fs, local, writer, chosen)
+            name = _known_as(checkpoint, local, writer)
             fork_log(
                 log, place.directories[1], writer=name, batch=chosen, leave_remote=leave_remote,
                 fs=fs, clock=clock,
@@ -106,7 +110,7 @@ def archive(
         stored = {one.name: one.size for one in store.list(BLOCKS)}
         held = points.points(store)[-1:]
         sender = Sender(
-            fs, vault, stored, _trees(vault, held, as_keyring(keyring)), now_ms=mark.began_ms,
+            fs, vault, stored, _trees(vault, held, ring), now_ms=mark.began_ms,
             threads=threads, alive=mark.renew, progress=progress,
         )  # fmt: skip
         trees = sender.send(roots)
@@ -124,35 +128,37 @@ def as_keyring(given: Keyring | str | None) -> Keyring | None:
     return Keyring.load(given) if isinstance(given, str) else given
 
 
-def _fork(fs: FileSystem, clock: Clock, place: Place, path: str, batch: int | None) -> int | None:
-    """Fork the checkpoint to its batch, which is returned; None where it is no query's."""
-    if not _is_checkpoint(fs, path):
+def _checkpoint(fs: FileSystem, path: str) -> Checkpoint | None:
+    """The query's checkpoint at a path; None where it is none."""
+    try:
+        checkpoint = Checkpoint.open(path, fs)
+    except InvalidRequestError:
+        return None
+    return None if query_id(checkpoint) is None else checkpoint
+
+
+def _batch(checkpoint: Checkpoint | None, path: str, batch: int | None) -> int | None:
+    """The batch that is archived; None where it is no query's."""
+    if checkpoint is None:
         if batch is not None:
             raise InvalidRequestError(f"{path} is no checkpoint of a query: it has no batches")
         return None
-    if batch is None:
-        batches = Batches(Checkpoint.open(path, fs))
-        reachable = (b for b in reversed(batches.committed) if batches.obstacle(b) is None)
-        batch = next(reachable, None)
-        if batch is None:
-            raise InvalidRequestError(
-                f"{path} has no batch that can be gone back to: let its query finish one"
-            )
-    fork_checkpoint(path, place.directories[0], to=batch, fs=fs, clock=clock)
-    return batch
+    if batch is not None:
+        return batch
+    batches = Batches(checkpoint)
+    reachable = (b for b in reversed(batches.committed) if batches.obstacle(b) is None)
+    newest = next(reachable, None)
+    if newest is None:
+        raise InvalidRequestError(
+            f"{path} has no batch that can be gone back to: let its query finish one"
+        )
+    return newest
 
 
-def _known_as(fs: FileSystem, path: str, writer: str | None, batch: int | None) -> str | None:
-    if batch is None:
+def _known_as(checkpoint: Checkpoint | None, path: str, writer: str | None) -> str | None:
+    if checkpoint is None:
         raise InvalidRequestError(f"{path} is no checkpoint of a query: archive it without the log")
-    return writer or query_id(Checkpoint.open(path, fs))
-
-
-def _is_checkpoint(fs: FileSystem, path: str) -> bool:
-    try:
-        return query_id(Checkpoint.open(path, fs)) is not None
-    except InvalidRequestError:
-        return False
+    return writer or query_id(checkpoint)
 
 
 def _trees(vault: Vault, held: list[Point], ring: Keyring | None) -> Trees:

@@ -28,32 +28,26 @@ class LossPolicy:
 
         Raises: OffsetOutOfRangeError if failOnDataLoss is true.
         """
-        lost = f"[{first}, {'?' if end is None else end}) of {name(partition)}"
-        if self._fail:
-            raise OffsetOutOfRangeError(
-                f"data loss: offsets {lost} can't be read: {why}. To go on without them set "
-                "failOnDataLoss=false, or start anew with another checkpoint",
-                offset=first,
-                start=held[0],
-                end=held[1],
-            )
-        _LOGGER.warning("data loss: offsets %s are skipped: %s", lost, why)
+        lost = f"offsets [{first}, {'?' if end is None else end}) of {name(partition)}"
+        self._say(lost, first, why, held)
 
     def batches(self, what: str, first: int, end: int, why: str, *, held: tuple[int, int]) -> None:
         """Say that the changes of a state store in batches [first, end) are lost.
 
         Raises: OffsetOutOfRangeError if failOnDataLoss is true.
         """
-        lost = f"[{first}, {end}) of {what}"
+        self._say(f"changes of batches [{first}, {end}) of {what}", first, why, held)
+
+    def _say(self, lost: str, first: int, why: str, held: tuple[int, int]) -> None:
         if self._fail:
             raise OffsetOutOfRangeError(
-                f"data loss: changes of batches {lost} can't be read: {why}. To go on without them "
-                "set failOnDataLoss=false, or start anew with another checkpoint",
+                f"data loss: {lost} can't be read: {why}. To go on without them set "
+                "failOnDataLoss=false, or start anew with another checkpoint",
                 offset=first,
                 start=held[0],
                 end=held[1],
             )
-        _LOGGER.warning("data loss: changes of batches %s are skipped: %s", lost, why)
+        _LOGGER.warning("data loss: %s are skipped: %s", lost, why)
 
     def replaced(self, partition: Partition, at: int, begins: int | None) -> None:
         """Say that a topic was made again: what follows offset `at` of the old one is gone.

@@ -77,10 +77,5 @@ object Flush {
   }
 
   private lazy val timer: ScheduledExecutorService =
-    Executors.newSingleThreadScheduledExecutor { (task: Runnable) =>
-      val thread = new Thread(task, "sparklog-checkpoint-flush")
-      thread.setDaemon(true)
-      thread
-    }
-
+    Executors.newSingleThreadScheduledExecutor(Daemons.named("sparklog-checkpoint-flush"))
 }

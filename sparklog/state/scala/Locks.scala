@@ -51,7 +51,8 @@ final class Locks(file: Path, timeoutMs: () => Long) {
   }
 
   /** Take the lock at `position` until it is given back; None if another process has it. */
-  def take(position: Long): Option[FileLock] = Option(taken.compute(s"$file@${identity()}@$position",
+  def take(position: Long): Option[FileLock] = Option(taken.compute(
+    s"$file@${identity()}@$position",
     (_, known) => if (known != null && known.isValid) known
       else channel().tryLock(position, 1, false)))
 
@@ -89,10 +90,9 @@ object Locks {
     16 + (crc.getValue & 0x3fffffffL)
   }
 
-  private val mutexes: ConcurrentHashMap[String, ReentrantLock] = shared("sparklog.checkpoint.mutexes")
-  private val channels: ConcurrentHashMap[String, FileChannel] = shared("sparklog.checkpoint.channels")
-
-  private val taken: ConcurrentHashMap[String, FileLock] = shared("sparklog.checkpoint.taken")
+  private val mutexes = shared[ReentrantLock]("sparklog.checkpoint.mutexes")
+  private val channels = shared[FileChannel]("sparklog.checkpoint.channels")
+  private val taken = shared[FileLock]("sparklog.checkpoint.taken")
 
   private def shared[V](name: String): ConcurrentHashMap[String, V] = {
     val properties = System.getProperties.asInstanceOf[java.util.Map[AnyRef, AnyRef]]

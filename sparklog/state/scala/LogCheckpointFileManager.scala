@@ -55,7 +55,8 @@ class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
       if (records.isEmpty && !Files.exists(directory.local)) {
         throw new FileNotFoundException(s"$path doesn't exist")
       }
-      val files = if (Files.exists(directory.local)) spark.list(path, filter) else Array.empty[FileStatus]
+      val files =
+        if (Files.exists(directory.local)) spark.list(path, filter) else Array.empty[FileStatus]
       val names = records.map(_._1).toSet
       val ours = records.map { case (name, entry) =>
         new FileStatus(entry.batch.valueLength, false, 1, 0, entry.batch.timestamp,

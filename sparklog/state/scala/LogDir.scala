@@ -23,8 +23,6 @@ final class LogDir private (val checkpoint: Path, @volatile private var settings
   def partition(name: String): Partition = partitions.computeIfAbsent(name, _ =>
     new Partition(directory.resolve(name), locks, () => settings))
 
-  def partitionAt(place: Place): Partition = partition(place.partition)
-
   /** Names of the partitions on disk. */
   def names(): Seq[String] = {
     val found = Seq.newBuilder[String]
@@ -92,7 +90,8 @@ object LogDir {
 
   private def at(checkpoint: Path, settings: Settings): LogDir =
     open.compute(checkpoint, (_, known) => {
-      val logDir = if (known != null && !known.isGone && !known.isReplaced) known else new LogDir(checkpoint, settings)
+      val stands = known != null && !known.isGone && !known.isReplaced
+      val logDir = if (stands) known else new LogDir(checkpoint, settings)
       if ((logDir ne known) || logDir.settings != settings) {
         logDir.settings = settings
         logDir.recover()

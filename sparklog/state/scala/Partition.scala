@@ -241,10 +241,9 @@ object Partition {
   /** The last entry of the partition's leader-epoch-checkpoint. */
   def epochOf(directory: Path): Epoch = {
     val file = directory.resolve(EpochFile)
-    val lines = if (Files.exists(file)) Files.readAllLines(file).size else 0
-    if (lines < 3) FirstEpoch
-    else {
-      val fields = Files.readAllLines(file).get(lines - 1).trim.split(" ")
+    val lines = if (Files.exists(file)) Files.readString(file).linesIterator.toSeq else Nil
+    lines.drop(2).lastOption.fold(FirstEpoch) { line =>
+      val fields = line.trim.split(" ")
       Epoch(fields(0).toInt, fields(1).toLong)
     }
   }

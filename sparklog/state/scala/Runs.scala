@@ -98,9 +98,6 @@ object Runs {
     timer.schedule(again, EveryMs, TimeUnit.MILLISECONDS)
   }
 
-  private lazy val timer = Executors.newSingleThreadScheduledExecutor { (task: Runnable) =>
-    val thread = new Thread(task, "sparklog-checkpoint-runs")
-    thread.setDaemon(true)
-    thread
-  }
+  private lazy val timer =
+    Executors.newSingleThreadScheduledExecutor(Daemons.named("sparklog-checkpoint-runs"))
 }

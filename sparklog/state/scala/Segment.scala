@@ -8,7 +8,6 @@ import java.nio.file.attribute.BasicFileAttributes
 
 /** A segment file that is open. Its channel stays, so that its inode isn't given to another file. */
 final class Segment(val path: Path) {
-  val baseOffset: Long = path.getFileName.toString.stripSuffix(Segment.Suffix).toLong
   val channel: FileChannel = FileChannel.open(path, StandardOpenOption.READ)
   private var writing: Option[FileChannel] = None
   val inode: AnyRef = Files.readAttributes(path, classOf[BasicFileAttributes]).fileKey()

@@ -1,6 +1,6 @@
 package sparklog.checkpoint
 
-import java.util.concurrent.{Callable, ExecutionException, Executors, Future}
+import java.util.concurrent.{Callable, ExecutionException, Executors, Future, ThreadFactory}
 
 /**
  * Runs file operations in threads that nobody interrupts. Spark interrupts the threads of queries
@@ -8,11 +8,7 @@ import java.util.concurrent.{Callable, ExecutionException, Executors, Future}
  * and with the lock file's channel all locks of the process are gone.
  */
 object Uninterruptible {
-  private val threads = Executors.newCachedThreadPool { (task: Runnable) =>
-    val thread = new Thread(task, "sparklog-checkpoint")
-    thread.setDaemon(true)
-    thread
-  }
+  private val threads = Executors.newCachedThreadPool(Daemons.named("sparklog-checkpoint"))
 
   /** Run `body` to its end and return what it gives, or throw what it throws. */
   def apply[T](body: => T): T = {
@@ -36,4 +32,13 @@ object Uninterruptible {
         e.getCause.addSuppressed(new Throwable("asked for by"))
         throw e.getCause
     }
+}
+
+/** Threads that don't keep the JVM alive. */
+object Daemons {
+  def named(name: String): ThreadFactory = { (task: Runnable) =>
+    val thread = new Thread(task, name)
+    thread.setDaemon(true)
+    thread
+  }
 }
