@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 from sparklog.clock import ManualClock
 from tests import jars
 from tests.oracle import Oracle
+from tests.tiered.s3 import S3Server, Unavailable, started
 
 # Timings of a busy machine are no failures; a failing example is printed and can be replayed.
 settings.register_profile(
@@ -108,3 +109,17 @@ def same_logging() -> Iterator[None]:
     for logger, (level, handlers) in zip(loggers, before, strict=True):
         logger.setLevel(level)
         logger.handlers[:] = handlers
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """The S3 server that the tests of a worker share; one that stops it starts it again.
+
+    Skips where there is none.
+    """
+    try:
+        server = started(tmp_path_factory.mktemp("s3"))
+    except Unavailable as reason:
+        pytest.skip(f"S3: {reason}")
+    yield server
+    server.kill()

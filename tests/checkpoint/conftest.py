@@ -2,12 +2,10 @@
 
 import shutil
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from tests.tiered.s3 import S3Server, Unavailable, started
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "checkpoints"
 NAMES = sorted(path.name.removesuffix(".tar.xz") for path in GOLDEN.glob("*.tar.xz"))
@@ -37,14 +35,3 @@ def golden(unpacked: Path, tmp_path: Path) -> Golden:
         return Path(shutil.copytree(unpacked / name, tmp_path / name))
 
     return copy
-
-
-@pytest.fixture(scope="session")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """A running S3 server. Skips where there is none."""
-    try:
-        server = started(tmp_path_factory.mktemp("s3"))
-    except Unavailable as reason:
-        pytest.skip(f"S3: {reason}")
-    yield server
-    server.kill()

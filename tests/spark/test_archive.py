@@ -1,7 +1,6 @@
 """Spark on an archive: executors read the store themselves, in pieces by size; tiers by format."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,19 +16,9 @@ from sparklog.tiered.target import open_store
 from tests.log.partitions import T0
 from tests.service.logs import SMALL, fill
 from tests.tiered.buckets import DictStore, copy_partition
-from tests.tiered.s3 import S3Server, Unavailable, started
+from tests.tiered.s3 import S3Server
 
 pytestmark = [pytest.mark.spark, pytest.mark.s3]
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    try:
-        server = started(tmp_path_factory.mktemp("s3"))
-    except Unavailable as reason:
-        pytest.skip(f"S3: {reason}")
-    yield server
-    server.kill()
 
 
 def tier(s3: S3Server, path: Path) -> tuple[str, dict[int, int]]:

@@ -5,18 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests import jars
-from tests.tiered.s3 import Minio, S3Server, Unavailable, started
-
-
-@pytest.fixture(scope="session")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """A running server; a test that stops it starts it again. Skips where there is none."""
-    try:
-        server = started(tmp_path_factory.mktemp("s3"))
-    except Unavailable as reason:
-        pytest.skip(f"S3: {reason}")
-    yield server
-    server.kill()
+from tests.tiered.s3 import Minio
 
 
 @pytest.fixture(scope="session")
