@@ -1,0 +1,1 @@
+"""What the command line does, as Python functions: no terminal, no Spark."""
