@@ -1,0 +1,64 @@
+"""What the documentation says: reference pages are the code's, links and named files exist."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sparklog.format import batch, index, snapshot
+from tests.reference import DOCS, PAGES
+
+ROOT = DOCS.parent
+TEXTS = sorted([ROOT / "README.md", *DOCS.glob("*.md"), *(ROOT / "sparklog").rglob("*.md")])
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_reference_page_is_the_codes(name: str) -> None:
+    assert (DOCS / name).read_text() == PAGES[name](), "run: python -m tests.reference"
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_a_page_names_exists(text: Path) -> None:
+    said = text.read_text()
+    for name in re.findall(r"`((?:tests|sparklog|examples|docs|docker|scripts)/[\w./*]+)`", said):
+        assert list(ROOT.glob(name)), name
+    for link in re.findall(r"\]\(([^)#:]+)(?:#[\w-]+)?\)", said):
+        assert (text.parent / link).exists(), link
+
+
+FORMATS = (ROOT / "sparklog/format/README.md").read_text()
+SIZES = {"i8": "b", "i16": "h", "i32": "i", "i64": "q", "u32": "I"}
+
+
+def test_the_header_of_a_batch_is_as_the_page_says() -> None:
+    """Types and positions of the picture, against the struct that packs it."""
+    picture = FORMATS.split("## Record batch (magic 2)")[1].split("```")[1].splitlines()
+    positions = [int(n) for n in picture[1].split()]
+    types = re.findall(r"[iu]\d+", next(line for line in picture if "i64" in line))
+    assert ">" + "".join(SIZES[t] for t in types) == batch.HEADER.format
+    assert positions[-1] == batch.HEADER.size
+    ends = np.cumsum([int(t[1:]) // 8 for t in types])
+    assert positions == [0, *ends.tolist()]
+
+
+ENTRIES = {
+    ".index": index.OFFSET_ENTRY,
+    ".timeindex": index.TIME_ENTRY,
+    ".txnindex": index.TXN_ENTRY,
+}
+
+
+@pytest.mark.parametrize("suffix", ENTRIES)
+def test_an_index_entry_is_as_the_page_says(suffix: str) -> None:
+    dtype = ENTRIES[suffix]
+    (row,) = re.findall(rf"^\| `{re.escape(suffix)}` \| ([^|]*) \|", FORMATS, re.MULTILINE)
+    types = [">" + t[0] + str(int(t[1:]) // 8) for t in re.findall(r"\bi\d+", row)]
+    assert types == [dtype[name].str for name in dtype.names or ()]
+
+
+def test_a_producer_snapshot_is_as_the_page_says() -> None:
+    said = FORMATS.split("## Producer snapshot")[1].split("##")[0]
+    for part, packed in zip(said.split("then"), (snapshot._HEAD, snapshot._ENTRY), strict=True):
+        assert ">" + "".join(SIZES[t] for t in re.findall(r"\b[iu]\d+\b", part)) == packed.format
+    assert f"{snapshot._ENTRY.size} bytes each" in said
