@@ -42,6 +42,17 @@ def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     )  # fmt: skip
 
 
+def test_the_shell_completes() -> None:
+    """As the script does that `_SPARKLOG_COMPLETE=bash_source sparklog` prints."""
+    script = command(_SPARKLOG_COMPLETE="bash_source")
+    assert script.returncode == 0
+    assert "_SPARKLOG_COMPLETE=bash_complete" in script.stdout
+    asked = {"_SPARKLOG_COMPLETE": "bash_complete", "COMP_CWORD": "1"}
+    assert command(COMP_WORDS="sparklog ver", **asked).stdout.split() == ["plain,verify"]
+    asked["COMP_CWORD"] = "2"
+    assert "plain,history" in command(COMP_WORDS="sparklog checkpoint ", **asked).stdout.split()
+
+
 # -- verify ----------------------------------------------------------------------------------------
 
 
