@@ -58,7 +58,7 @@ def pom_jars(pom: Path, name: str) -> str:
     def fetch(target: Path) -> None:
         _maven("-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={target}")
 
-    _once(directory, fetch)
+    once(directory, fetch)
     return str(directory / "*")
 
 
@@ -71,7 +71,7 @@ def connector_jars() -> list[str]:
         for artifact in CONNECTOR:
             _maven("dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={target}")
 
-    _once(directory, fetch)
+    once(directory, fetch)
     return sorted(map(str, directory.glob("*.jar")))
 
 
@@ -84,7 +84,7 @@ def compiled(source: Path, class_path: str) -> str:
         command = [java("javac"), "-nowarn", "-d", str(target), "-cp", class_path, str(source)]
         subprocess.run(command, check=True)
 
-    _once(directory, build)
+    once(directory, build)
     return f"{directory}{os.pathsep}{class_path}"
 
 
@@ -101,7 +101,7 @@ def _maven(*arguments: str) -> None:
         raise Unavailable(f"mvn can't bring the jars: {(lines or ['?'])[0][:300]}")
 
 
-def _once(directory: Path, build: Callable[[Path], None]) -> None:
+def once(directory: Path, build: Callable[[Path], None]) -> None:
     """Build a directory whole or not at all, by one process at a time."""
     if directory.is_dir():
         return

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from sparklog.state.jar import jar
+from tests.spark.jvm import QUICK, quick
 
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a JVM that lives for a minute
 ROOT = Path(__file__).parents[2]
 
 
@@ -25,7 +25,7 @@ def environment(**more: str) -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LAUNCHER_OPTS": QUICK,  # of the JVM that makes up the command line
-        "SPARK_SUBMIT_OPTS": QUICK,  # of the driver
+        "SPARK_SUBMIT_OPTS": quick(),  # of the driver
         **more,
     }
 
@@ -40,7 +40,7 @@ def build_session(master: str = "local[2]", **conf: str) -> SparkSession:
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "2g")
-        .config("spark.driver.extraJavaOptions", QUICK)
+        .config("spark.driver.extraJavaOptions", quick())
         .config("spark.driver.maxResultSize", "8m")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")

@@ -17,8 +17,9 @@ from click.testing import CliRunner
 import sparklog
 from sparklog.cli.spark_conf import spark_conf
 from sparklog.errors import SparklogError
-from tests.spark.conftest import QUICK, environment
+from tests.spark.conftest import environment
 from tests.spark.driver import ROWS
+from tests.spark.jvm import QUICK
 
 pytestmark = pytest.mark.spark
 
