@@ -1,10 +1,9 @@
 """The latest value of each key: a year of flights, compacted to where each plane is now.
 
     $ python examples/latest_per_key.py
-    336,776 flights of 4,043 planes in 3 segments, 13.9 MB
-    compacted: 4,043 records in the closed segments ...
-    N14228 went to ...
-    4,043 planes, read in one pass of ... records
+    334,264 flights of 4,043 planes, 7.1 MB
+    compacted: 16,921 records, 0.4 MB
+    the same 4,043 planes; N14228 is in DEN
 
 A topic with cleanup.policy=compact keeps the last record of each key, and all of the active
 segment. A reader that takes the last of each key therefore has the table, at any moment, and a
