@@ -29,6 +29,7 @@ pytestmark = [pytest.mark.s3, pytest.mark.spark]
 HERE = "127.0.0.1"
 GIVEN = {"minio", "bucket"}  # another S3 server, and a bucket of it
 WAIT_S = 400  # for anything, on a machine that has much else to do
+RESTARTS_MAX = 3
 PROGRAMS = {
     "python": [sys.executable],
     "sparklog": [sys.executable, "-m", "sparklog.cli"],
@@ -58,6 +59,7 @@ class Topology:
             "AWS_ACCESS_KEY_ID": given["key"], "AWS_SECRET_ACCESS_KEY": given["secret"]
         }  # fmt: skip
         self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self.restarts = 0
         for name in ("log", "checkpoint", "work"):
             (home / name).mkdir()
 
@@ -77,13 +79,30 @@ class Topology:
         """Start a service when those that it depends on are healthy, as compose does."""
         for other in self.services[name].get("depends_on", {}).keys() - GIVEN:
             until(lambda other=other: self.healthy(other), f"{other} is healthy", self)
+        self.run(name)
+
+    def run(self, name: str) -> None:
         entry = ["sparklog"] if self.services[name]["build"]["target"] == "service" else []
-        with (self.home / f"{name}.out").open("wb") as output:
+        with (self.home / f"{name}.out").open("ab") as output:
             self.running[name] = subprocess.Popen(
                 self.words([*entry, *self.services[name]["command"]]),
                 env=self.environment(name), cwd=self.home, stdin=subprocess.DEVNULL,
                 stdout=output, stderr=output, start_new_session=True,
             )  # fmt: skip
+
+    def tend(self) -> bool:
+        """Start again what ended, as `restart: unless-stopped` does; False once that is too much.
+
+        A driver whose Python worker isn't up in ten seconds fails: so Spark is on a busy machine.
+        """
+        for name, process in self.running.items():
+            if process.poll() is not None:
+                assert self.services[name]["restart"] == "unless-stopped"
+                self.restarts += 1
+                if self.restarts > RESTARTS_MAX:
+                    return False
+                self.run(name)
+        return True
 
     def healthy(self, name: str) -> bool:
         """Run the file's own health check."""
@@ -113,8 +132,8 @@ class Topology:
 def until(found: Callable[[], bool], what: str, topology: Topology) -> None:
     deadline = time.monotonic() + WAIT_S
     while not found():
-        ended = [n for n, process in topology.running.items() if process.poll() is not None]
-        assert not ended and time.monotonic() < deadline, f"not {what}:\n{topology.said()}"
+        tended = topology.tend()
+        assert tended and time.monotonic() < deadline, f"not {what}:\n{topology.said()}"
         time.sleep(0.2)
 
 
