@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import textwrap
@@ -115,6 +116,25 @@ def test_a_wrong_marker_is_told(run, marker: str) -> None:
     )
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*want pytest.mark.sparklog(topics=..., options=...)*"])
+
+
+def test_what_the_docs_say(run) -> None:
+    """docs/testing.md, all of its Python; with a file system and a store that are there."""
+    text = (ROOT / "docs" / "testing.md").read_text()
+    code = "\n\n".join(re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    for there, here in {
+        "MyFileSystem()": "LocalFileSystem()",
+        "myfs://bucket/prefix": "memory://docs/prefix",
+        '{"key": "..."}': "{}",
+        "part_bytes = 5 << 20": "part_bytes = 1000",
+    }.items():
+        assert there in code
+        code = code.replace(there, here)
+    code = f"from sparklog.fs import LocalFileSystem\n{code}"
+    result = run(code, "-k", "not (test_a_pipeline or TestMyStore)")
+    assert not {"failed", "errors"} & result.parseoutcomes().keys()
+    assert result.parseoutcomes()["passed"] > 24
+    run(code, "-k", "TestMyStore and test_put_and_get").assert_outcomes(passed=1)
 
 
 def test_who_does_not_use_it_pays_nothing(tmp_path: Path) -> None:
