@@ -1,9 +1,23 @@
 """Docker, where there is an engine."""
 
 import contextlib
+import re
+from pathlib import Path
 from typing import Any
 
+import yaml
+
 from tests import jars
+
+FOLDER = Path(__file__).parents[1] / "docker"
+
+
+def compose() -> dict[str, Any]:
+    """Return the compose file as it is without any variable set."""
+    text = (FOLDER / "compose.yaml").read_text()
+    found = yaml.safe_load(re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text))
+    assert isinstance(found, dict)
+    return found
 
 
 def container_class(image: str) -> Any:

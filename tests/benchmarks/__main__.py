@@ -6,7 +6,9 @@ What begins with a dash, and its values, goes to the benchmarks: `BENCH_ARGS="sp
 import importlib
 import sys
 
-NAMES = ("codec", "engine", "batch", "clean", "service", "store", "tier", "spark", "state")
+NAMES = (
+    "codec", "engine", "batch", "clean", "service", "store", "tier", "spark", "state", "tuning",
+)  # fmt: skip
 
 given = sys.argv[1:]
 options = next((n for n, word in enumerate(given) if word.startswith("-")), len(given))

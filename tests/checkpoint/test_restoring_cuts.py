@@ -15,12 +15,13 @@ from sparklog.clock import ManualClock
 from sparklog.log.commit import Identity
 from sparklog.log.staging import Framing
 from sparklog.service import verify as verify_log
+from sparklog.testing.crashes import Crash, crashes_now
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Call
 from sparklog.testing.faultstore import Bucket, FaultStore
 from tests.checkpoint.conftest import Golden
 from tests.checkpoint.views import load, view
-from tests.crash.explore import Image, crashes, digest
+from tests.crash.explore import digest
 from tests.crash.harness import quick
 
 CHECKPOINT, LOG = "/home/checkpoint", "/home/log"
@@ -61,16 +62,16 @@ def test_cuts(golden: Golden, stored: None, clock: ManualClock, step: int) -> No
     fs = prepared(golden, clock)
     made = archive("/checkpoint", "any", log="/log", threads=1, fs=fs, clock=clock)
     wanted = view("/checkpoint", fs)
-    images, rng = list[Image](), random.Random(5)
+    images, rng = list[Crash](), random.Random(5)
 
     def cut(call: Call) -> None:
         if call.number % step == 0:
-            images.extend(crashes(fs, call, rng, 1))
+            images.extend(crashes_now(fs, call, rng, 1))
 
     fs.on_call = cut
     bring(fs, clock)
     fs.on_call = None
-    images += [Image("at the end", image.fs, finished=True) for image in crashes(fs, None, rng, 1)]
+    images += crashes_now(fs, None, rng, 1)
     seen = set()
     for image in images:
         key = digest(image.fs), image.finished

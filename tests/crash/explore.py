@@ -6,23 +6,13 @@ import hashlib
 import random
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from sparklog.testing.crashes import Crash, crashes_now, ways
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.disk import DirNode, FileNode, Node
 from sparklog.testing.faults import Call
 from tests.crash.harness import Planned, World, judge, look, open_log, quick
-
-
-@dataclass(slots=True)
-class Image:
-    """A machine after a crash, and how it came about."""
-
-    how: str
-    fs: CrashFS
-    finished: bool = False
-
 
 Seen = set[tuple[bytes, bool]]
 """Machines that were judged: digest, and whether the operation had finished."""
@@ -64,29 +54,6 @@ def digest(fs: CrashFS) -> bytes:
     return total.digest()
 
 
-Way = tuple[str, Callable[[], CrashFS]]
-"""How a machine crashes, and what makes the machine that is then found."""
-
-
-def ways(fs: CrashFS, call: Call | None, rng: random.Random, seeds: int) -> list[Way]:
-    """Return the crashes that could happen right now; `call` is about to be done."""
-    found: list[Way] = [("kill", fs.kill_clone)]
-    if call is not None and call.op == "pwrite" and fs.torn_size(call.at, call.size):
-        found.append(("torn kill", lambda: fs.kill_clone(call)))
-        found.append(("torn write, power cut", lambda: fs.kill_clone(call).crash_clone(rng)))
-    found.append(("power cut, strict", lambda: fs.crash_clone(mode="strict")))
-    found.append(("power cut, all kept", lambda: fs.crash_clone(mode="all")))
-    for number in range(seeds):
-        found.append((f"power cut, random {number}", lambda: fs.crash_clone(rng)))
-    return found
-
-
-def crashes(fs: CrashFS, call: Call | None, rng: random.Random, seeds: int) -> Iterator[Image]:
-    """Yield the machines that a crash right now may leave."""
-    for how, make in ways(fs, call, rng, seeds):
-        yield Image(how, make())
-
-
 @quick()
 def explore(
     world: World,
@@ -104,15 +71,13 @@ def explore(
     """
     tally = tally if tally is not None else Tally()
     rng = random.Random(zlib.crc32(planned.name.encode()))
-    images: list[Image] = []
+    images: list[Crash] = []
     looked: set[bytes] = set()
     allowed = [world.model.view(), planned.after.view()]
 
     def cut(call: Call) -> None:
         tally.cuts += 1
-        for image in crashes(world.fs, call, rng, seeds):
-            image.how = f"{image.how} before {call}"
-            images.append(image)
+        images.extend(crashes_now(world.fs, call, rng, seeds))
         if readers and (key := digest(world.fs)) not in looked:
             looked.add(key)
             tally.looks += 1
@@ -123,8 +88,7 @@ def explore(
     world.run(planned)
     world.fs.on_call = None
     tally.cuts += 1
-    for image in crashes(world.fs, None, rng, seeds):
-        images.append(Image(f"{image.how} after the last call", image.fs, finished=True))
+    images.extend(crashes_now(world.fs, None, rng, seeds))
     (after, world.model), (all_views, world.views) = (world.model, before), (world.views, views)
     tally.images += len(images)
     seen: Seen = set()
@@ -150,7 +114,7 @@ def explore(
 
 
 def _judge_image(
-    image: Image,
+    image: Crash,
     world: World,
     planned: Planned,
     tally: Tally,
@@ -179,7 +143,7 @@ def _judge_image(
 
 
 def recrash(
-    image: Image,
+    image: Crash,
     world: World,
     planned: Planned,
     rng: random.Random,
@@ -192,12 +156,12 @@ def recrash(
     Returns how many crashes were judged.
     """
     fs = image.fs.kill_clone()
-    found: list[Image] = []
+    found: list[Crash] = []
 
     def cut(call: Call) -> None:
         if only in (None, call.number):
             for how, make in rng.sample(ways(fs, call, rng, 1), 2):
-                found.append(Image(f"{how} before {call}", make(), image.finished))
+                found.append(Crash(f"{how} before {call}", make(), image.finished))
 
     fs.on_call = cut
     open_log(fs, world.clock)

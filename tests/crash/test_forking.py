@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 
 import pytest
@@ -10,10 +9,11 @@ import pytest
 import sparklog
 from sparklog.errors import InvalidRequestError, LogLockedError, SparklogError
 from sparklog.log.forking import fork
+from sparklog.testing.crashes import Crash, every_crash
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Call, Fault
 from tests.crash import harness
-from tests.crash.explore import Image, crashes, digest
+from tests.crash.explore import digest
 from tests.crash.harness import OPTIONS, TOPIC, World, judge, open_log, quick, table, view_of
 from tests.crash.model import View
 
@@ -56,22 +56,10 @@ def check(fs: CrashFS, world: World, wanted: View, *, finished: bool, new: str =
     judge(fs, world, None, go_on=True)
 
 
-def cuts(world: World, new: str, *, seeds: int) -> Iterator[Image]:
+def cuts(world: World, new: str, *, seeds: int) -> Iterator[Crash]:
     """Every machine that a crash at a call of one fork may leave, each once."""
-    rng, images = random.Random(7), list[Image]()
-
-    def cut(call: Call) -> None:
-        for image in crashes(world.fs, call, rng, seeds):
-            image.how = f"{image.how} before {call}"
-            images.append(image)
-
-    world.fs.on_call = cut
-    make(world.fs, world, new)
-    world.fs.on_call = None
-    for image in crashes(world.fs, None, rng, seeds):
-        images.append(Image(f"{image.how} after the last call", image.fs, finished=True))
     seen = set()
-    for image in images:
+    for image in every_crash(lambda fs: make(fs, world, new), fs=world.fs, seeds=seeds, seed=7):
         key = digest(image.fs), image.finished
         if key not in seen:
             seen.add(key)

@@ -16,9 +16,9 @@ from sparklog.log.readers import (
     expire_readers,
     read_readers,
 )
+from sparklog.testing.crashes import Crash, crashes_now
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Fault
-from tests.crash.explore import Image, crashes
 
 HOME = "/log"
 T0, T1 = ("t", 0), ("t", 1)
@@ -64,10 +64,10 @@ def test_a_change_is_cut_anywhere(name: str) -> None:
     act, after, durable = ACTS[name]
     fs, rng, images = machine(), random.Random(name), []
     before = found(fs)
-    fs.on_call = lambda call: images.extend(crashes(fs, call, rng, 4))
+    fs.on_call = lambda call: images.extend(crashes_now(fs, call, rng, 4))
     act(fs)
     fs.on_call = None
-    finished = [*crashes(fs, None, rng, 4)]
+    finished = [*crashes_now(fs, None, rng, 4)]
     assert len(images) > 10
     assert found(fs) == after
     for image in images:
@@ -76,7 +76,7 @@ def test_a_change_is_cut_anywhere(name: str) -> None:
         check(image, [after] if durable or "kill" in image.how else [before, after])
 
 
-def check(image: Image, allowed: list[dict[str, Offsets]]) -> None:
+def check(image: Crash, allowed: list[dict[str, Offsets]]) -> None:
     assert found(image.fs) in allowed, image.how
     commit(image.fs, "old", {T0: 99})  # whatever was left over, it goes on
     assert committed_offsets(image.fs, HOME, "old")[T0] == 99, image.how
@@ -88,7 +88,7 @@ def test_an_expiry_is_cut_anywhere() -> None:
     fs, rng, images = machine(), random.Random(1), []
     commit(fs, "old", {T1: 20}, now_ms=1000)
     fs.sync_dir(HOME)
-    fs.on_call = lambda call: images.extend(crashes(fs, call, rng, 4))
+    fs.on_call = lambda call: images.extend(crashes_now(fs, call, rng, 4))
     gone = expire_readers(fs, HOME, now_ms=1000, retention_ms=500)
     fs.on_call = None
     assert [(e.group, e.partition) for e in gone] == [("old", 0), ("other", 0)]

@@ -11,10 +11,11 @@ import pytest
 
 from sparklog.fs import LOCAL
 from sparklog.log import reader
+from sparklog.testing.crashes import Crash, crashes_now
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Call, Fault, SimulatedKill
 from sparklog.testing.trees import copy_tree
-from tests.crash.explore import Image, crashes, digest
+from tests.crash.explore import digest
 from tests.crash.harness import ROOT, open_log
 from tests.crash.swaps import SCENARIOS, TOPIC, Rows, Scenario, World, clean, names, seen
 from tests.oracle import Oracle
@@ -23,18 +24,17 @@ Allowed = list[tuple[Rows, Rows]]
 scenarios = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.name)
 
 
-def cut_everywhere(world: World, seeds: int) -> list[Image]:
+def cut_everywhere(world: World, seeds: int) -> list[Crash]:
     """Clean, and return the machines that a crash at any of its calls leaves."""
     rng = random.Random(zlib.crc32(world.scenario.name.encode()))
-    images: list[Image] = []
+    images: list[Crash] = []
     known: set[bytes] = set()
 
     def cut(call: Call | None) -> None:
-        for image in crashes(world.fs, call, rng, seeds):
+        for image in crashes_now(world.fs, call, rng, seeds):
             key = digest(image.fs)
             if key not in known:
                 known.add(key)
-                image.how = f"{image.how} before {call}"
                 images.append(image)
 
     world.fs.on_call = cut
@@ -45,7 +45,7 @@ def cut_everywhere(world: World, seeds: int) -> list[Image]:
     return images
 
 
-def judge(image: Image, world: World, allowed: Allowed) -> None:
+def judge(image: Crash, world: World, allowed: Allowed) -> None:
     """Recover: one of the allowed states, and another cleaning leads to the last of them."""
     with open_log(image.fs, world.clock) as log:
         assert seen(log) in allowed
@@ -106,7 +106,7 @@ def cut_recovery(scenario: Scenario, sample: int, step: int) -> None:
                 open_log(fs, world.clock).close()
             except SimulatedKill:
                 again = rng.choice([fs.kill_clone(), fs.crash_clone(rng)])
-                judge(Image(f"{image.how}, {number}th call of recovery", again), world, allowed)
+                judge(Crash(f"{image.how}, {number}th call of recovery", again), world, allowed)
             else:
                 break
 
@@ -200,8 +200,8 @@ def test_kafkas_own_load_of_what_a_kill_left(
     """The files alone tell a broker, too: the old records or the new ones."""
     world = World.of(scenario)
     allowed = [rows for rows, _ in world.allowed()]
-    images: list[Image] = []
-    world.fs.on_call = lambda call: images.append(Image(str(call), world.fs.kill_clone()))
+    images: list[Crash] = []
+    world.fs.on_call = lambda call: images.append(Crash(str(call), world.fs.kill_clone()))
     clean(world.log)
     for number, image in enumerate(images[len(images) // 3 :]):  # before that, old and .cleaned
         path = tmp_path / str(number)

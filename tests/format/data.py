@@ -1,9 +1,10 @@
-"""Golden bytes (made by Kafka 4.1's jars), tables to write, and hypothesis strategies."""
+"""Golden bytes (made by Kafka 4.1's jars), tables to write, and rows of any kind."""
 
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from sparklog.format.columns import HEADERS_TYPE
+from sparklog.testing import strategies
+from sparklog.testing.strategies import to_table
 
 BATCH_A = bytes.fromhex(
     "00000000000000640000004e00000003024763d9c80000000000020000018bcfe568000000018bcfe5680500000000"
@@ -36,28 +37,15 @@ BATCH_E = bytes.fromhex(
 )
 """The same batch emptied."""
 
-NOW = 1_700_000_000_000
+NOW = strategies.NOW_MS
 
 
 def rows(*made: tuple, with_headers: bool = True) -> pa.Table:
     """(timestamp ms or None, key, value[, headers]) -> a table for `encode`."""
-    columns = {
-        "key": pa.array([r[1] for r in made], pa.binary()),
-        "value": pa.array([r[2] for r in made], pa.binary()),
-        "timestamp": pa.array([r[0] for r in made], pa.timestamp("ms")),
-    }
-    if with_headers:
-        headers = [r[3] if len(r) > 3 else None for r in made]
-        columns["headers"] = pa.array(headers, HEADERS_TYPE)
-    return pa.table(columns)
+    return to_table(made, with_headers=with_headers)
 
 
-blobs = st.one_of(st.none(), st.binary(max_size=40), st.integers(0, 300).map(lambda n: b"x" * n))
-header = st.fixed_dictionaries({"key": st.text(max_size=5), "value": blobs})
-record = st.tuples(
-    st.one_of(st.none(), st.integers(-(2**53), 2**53), st.integers(NOW - 10**6, NOW + 10**6)),
-    blobs,
-    blobs,
-    st.one_of(st.none(), st.lists(header, max_size=4)),
-)
+# Wider than what a log takes: the format keeps any time.
+times = st.one_of(st.none(), st.integers(-(2**53), 2**53), st.integers(NOW - 10**6, NOW + 10**6))
+record = strategies.records(times)
 records = st.lists(record, min_size=1, max_size=60)

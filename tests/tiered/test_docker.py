@@ -15,7 +15,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import yaml
 from click.testing import CliRunner
 
 import sparklog
@@ -31,11 +30,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 @pytest.fixture(scope="module")
 def compose() -> dict[str, Any]:
-    """The compose file as it is without any variable set."""
-    text = (ROOT / "docker" / "compose.yaml").read_text()
-    found = yaml.safe_load(re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text))
-    assert isinstance(found, dict)
-    return found
+    return docker.compose()
 
 
 def instructions() -> list[list[str]]:
@@ -43,11 +38,23 @@ def instructions() -> list[list[str]]:
     return [line.split(None, 1) for line in text.splitlines() if line and line[0] != "#"]
 
 
+def stages() -> dict[str, list[list[str]]]:
+    """{stage: its instructions}."""
+    found: dict[str, list[list[str]]] = {}
+    for kind, rest in instructions():
+        if kind == "FROM":
+            name = rest.split()[-1]
+        found.setdefault(name, []).append([kind, rest])
+    return found
+
+
 def test_what_it_starts(compose: dict[str, Any]) -> None:
     services = compose["services"]
-    assert services.keys() == {"minio", "bucket", "service"}
+    assert services.keys() == {
+        "minio", "bucket", "service", "spark-master", "spark-worker", "pipeline"
+    }  # fmt: skip
     assert {services[name]["image"] for name in ("minio", "bucket")} == {MINIO_IMAGE}
-    for name in ("minio", "service"):
+    for name in ("minio", "service", "spark-master", "spark-worker"):
         assert services[name]["healthcheck"]["test"][0] == "CMD"
     for one in services.values():
         for other, how in one.get("depends_on", {}).items():
@@ -59,8 +66,9 @@ def test_what_it_starts(compose: dict[str, Any]) -> None:
             assert mount.partition(":")[0] in compose["volumes"]
         for port in one.get("ports", []):
             assert port.startswith("127.0.0.1:")
-    build = services["service"]["build"]
-    assert (ROOT / "docker" / build["context"] / build["dockerfile"]).is_file()
+        for build in filter(None, [one.get("build")]):
+            assert (ROOT / "docker" / build["context"] / build["dockerfile"]).is_file()
+            assert build["target"] in stages()
 
 
 def test_secrets_are_minios_example_ones(compose: dict[str, Any]) -> None:
@@ -90,6 +98,30 @@ def test_the_image(compose: dict[str, Any]) -> None:
     assert entry in PROJECT["scripts"]
     assert compose["services"]["service"]["command"][:2] == json.loads(kinds["CMD"])
     assert kinds["VOLUME"] == "/data/log"
+
+
+def test_the_stages() -> None:
+    """What a linter of Dockerfiles would say."""
+    for name, made in stages().items():
+        users = [rest for kind, rest in made if kind == "USER"]
+        assert name == "build" or users[-1] not in ("root", "0"), f"{name} runs as root"
+        for kind, rest in made:
+            assert kind != "ADD"
+            if kind in ("CMD", "ENTRYPOINT"):
+                assert isinstance(json.loads(rest), list)
+            if "apt-get install" in rest:
+                assert "-y --no-install-recommends" in rest
+                assert "rm -rf /var/lib/apt/lists" in rest
+            if kind == "RUN" and " pip " in f" {rest}":
+                assert "--no-cache-dir" in rest
+    assert list(stages())[-1] == "service"  # what is built without --target
+
+
+def test_what_shares_a_log_shares_its_volumes_and_its_user(compose: dict[str, Any]) -> None:
+    sharing = [compose["services"][name] for name in ("service", "spark-worker", "pipeline")]
+    assert {one["user"] for one in sharing} == {1000}
+    assert all("log:/data/log" in one["volumes"] for one in sharing)
+    assert sharing[1]["volumes"] == sharing[2]["volumes"]
 
 
 def test_its_commands_are_there(compose: dict[str, Any]) -> None:

@@ -1,0 +1,98 @@
+"""The demo's pipeline: visits to a shop into a tiered topic, and a running count of their pages.
+
+    python pipeline.py [--master URL] [--rows-per-second N] LOG CHECKPOINT
+
+Topic `visits` gets N rows a second, topic `counts` what changed in the count by page: its latest
+value of each page is the count, and compaction keeps no more. Both queries have their checkpoints,
+as logs, below CHECKPOINT. Runs until SIGTERM or SIGINT; started again, it goes on.
+"""
+
+import argparse
+import signal
+import sys
+import threading
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import sparklog
+from sparklog import sink
+
+VISITS = {
+    "segment.bytes": 1 << 20,
+    "retention.ms": -1,
+    "retention.bytes": 512 << 20,
+    "remote.storage.enable": True,
+    "local.retention.bytes": 4 << 20,
+}
+COUNTS = {"cleanup.policy": "compact", "segment.bytes": 1 << 20, "segment.idle.ms": 60_000}
+EVERY = "2 seconds"
+PAGES = 50
+
+
+def session(master: str) -> SparkSession:
+    builder = SparkSession.builder.appName("sparklog-demo").master(master)
+    settings = {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "2"}
+    for key, value in sparklog.spark_conf(settings).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def visits(spark: SparkSession, log: str, checkpoint: str, rows_per_second: int) -> Any:
+    rows = spark.readStream.format("rate").option("rowsPerSecond", rows_per_second).load()
+    made = rows.selectExpr(
+        "concat('visitor-', value % 1000) as key",
+        f"to_json(struct(value as visit, concat('/page/', value % {PAGES}) as page,"
+        " sha1(cast(value as string)) as session)) as value",
+        "timestamp",
+    )
+    writer = made.writeStream.foreachBatch(sink.SegmentSink(log, "visits"))
+    return start(writer, f"{checkpoint}/visits")
+
+
+def counts(spark: SparkSession, log: str, checkpoint: str) -> Any:
+    rows = spark.readStream.format("sparklog").option("path", log).option("subscribe", "visits")
+    rows = rows.option("startingOffsets", "earliest").load()
+    page = "get_json_object(cast(value as string), '$.page') as page"
+    made = rows.selectExpr(page).groupBy("page").count()
+    made = made.selectExpr("page as key", "cast(count as string) as value")
+    writer = made.writeStream.outputMode("update").foreachBatch(sink.SegmentSink(log, "counts"))
+    return start(writer, f"{checkpoint}/counts")
+
+
+def start(writer: Any, checkpoint: str) -> Any:
+    return writer.option("checkpointLocation", checkpoint).trigger(processingTime=EVERY).start()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("log")
+    parser.add_argument("checkpoint")
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--rows-per-second", type=int, default=5000)
+    given = parser.parse_args()
+    stop = threading.Event()
+    with sparklog.open(given.log, "rw") as log:
+        log.create_topic("visits", partitions=2, config=VISITS, if_not_exists=True)
+        log.create_topic("counts", config=COUNTS, if_not_exists=True)
+    spark = session(given.master)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    queries = [
+        visits(spark, given.log, given.checkpoint, given.rows_per_second),
+        counts(spark, given.log, given.checkpoint),
+    ]
+    print("the pipeline runs", flush=True)
+    while not stop.wait(1) and all(query.isActive for query in queries):
+        pass
+    errors = [str(query.exception()) for query in queries if query.exception() is not None]
+    for query in queries:
+        query.stop()
+    sink.close()
+    spark.stop()
+    print("\n".join(errors) or "the pipeline has stopped", flush=True)
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

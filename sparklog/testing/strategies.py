@@ -1,0 +1,146 @@
+"""Hypothesis strategies of what a log takes: tables for `append`, topics, configs.
+
+    @given(tables(partitions=4), topic_configs())
+    def test_mine(data, config): ...
+
+    blobs, headers, timestamps, records     one column's values, and rows of them
+    tables          what `Log.append` takes
+    topic_names     of up to 249 characters
+    topic_configs   any valid topic configs, as `create_topic` takes them
+
+Needs hypothesis (`pip install 'sparklog[testing]'`). Sizes are small, for properties are looked for
+in shapes: nulls, empty values, values longer than a varint's first byte counts, times at the edges.
+"""
+
+import string
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from sparklog.config import KEYS, TopicConfig
+from sparklog.configdef import Key
+from sparklog.errors import InvalidRequestError
+from sparklog.format.columns import HEADERS_TYPE
+
+NOW_MS: Final = 1_700_000_000_000
+"""The time of a `ManualClock` that was not turned yet."""
+
+Header: TypeAlias = dict[str, str | bytes | None]
+Record: TypeAlias = tuple[int | None, bytes | None, bytes | None, list[Header] | None]
+"""(timestamp in ms or None, key, value, headers)."""
+
+blobs: Final[st.SearchStrategy[bytes | None]] = st.one_of(
+    st.none(), st.binary(max_size=40), st.integers(0, 300).map(lambda n: b"x" * n)
+)
+"""A key or a value: null, empty, any bytes, or so many that their length takes two bytes."""
+
+headers: Final[st.SearchStrategy[list[Header] | None]] = st.one_of(
+    st.none(),
+    st.lists(st.fixed_dictionaries({"key": st.text(max_size=5), "value": blobs}), max_size=4),
+)
+"""Headers of one record: null, none, or some, their keys not always different."""
+
+
+def timestamps(
+    first_ms: int = 0, last_ms: int = NOW_MS, *, null: bool = True
+) -> st.SearchStrategy[int | None]:
+    """Times in ms since the epoch, many of them close to `last_ms`; null is "when appended".
+
+    A topic refuses times of more than message.timestamp.after.max.ms (an hour) after the clock.
+    """
+    near = st.integers(max(first_ms, last_ms - 10**6), last_ms)
+    times = st.one_of(st.integers(first_ms, last_ms), near)
+    return st.one_of(st.none(), times) if null else times
+
+
+def records(
+    times: st.SearchStrategy[int | None] | None = None,
+) -> st.SearchStrategy[Record]:
+    """One row: (timestamp in ms or None, key, value, headers)."""
+    return st.tuples(timestamps() if times is None else times, blobs, blobs, headers)
+
+
+def to_table(rows: Sequence[Sequence[Any]], *, with_headers: bool = True) -> pa.Table:
+    """Make a table for `append` of rows as `records` has them; headers may be left out."""
+    columns = {
+        "key": pa.array([row[1] for row in rows], pa.binary()),
+        "value": pa.array([row[2] for row in rows], pa.binary()),
+        "timestamp": pa.array([row[0] for row in rows], pa.timestamp("ms")),
+    }
+    if with_headers:
+        made = [row[3] if len(row) > 3 else None for row in rows]
+        columns["headers"] = pa.array(made, HEADERS_TYPE)
+    return pa.table(columns)
+
+
+@st.composite
+def tables(
+    draw: st.DrawFn,
+    *,
+    rows_min: int = 1,
+    rows_max: int = 60,
+    partitions: int | None = None,
+    times: st.SearchStrategy[int | None] | None = None,
+) -> pa.Table:
+    """Draw a table that `Log.append` takes: value, and any of key, headers, timestamp.
+
+    Args:
+        partitions: of the topic. None leaves out the column `partition`, so that rows go by key.
+        times: of column timestamp; by default `timestamps()`, for a clock at `NOW_MS` or later.
+    Keys and values are binary, or text in one of Arrow's types for it.
+    """
+    rows = draw(st.lists(records(times), min_size=rows_min, max_size=rows_max))
+    optional = ("key", "headers", "timestamp")
+    kept = draw(st.lists(st.sampled_from(optional), unique=True, max_size=len(optional)))
+    table = to_table(rows).select(["value", *kept])
+    kind = draw(st.sampled_from([pa.binary(), pa.large_binary(), pa.string()]))
+    for name in {"key", "value"} & set(table.column_names):
+        column = table[name]
+        if kind == pa.string():
+            texts = [None if v is None else v.decode("latin-1") for v in column.to_pylist()]
+            column = pa.chunked_array([pa.array(texts, kind)])
+        table = table.set_column(table.column_names.index(name), name, column.cast(kind))
+    if partitions is not None:
+        number = st.integers(0, partitions - 1)
+        numbers = draw(st.lists(number, min_size=len(rows), max_size=len(rows)))
+        table = table.append_column("partition", pa.array(numbers, pa.int32()))
+    return table
+
+
+topic_names: Final[st.SearchStrategy[str]] = st.text(
+    string.ascii_letters + string.digits + "._-", min_size=1, max_size=249
+).filter(lambda name: name not in (".", "..") and not name.startswith("__sparklog"))
+"""Names that Kafka takes, but for those of sparklog's own topics. Source: Topic.validate."""
+
+
+@st.composite
+def topic_configs(draw: st.DrawFn, *, keys_max: int = 4) -> dict[str, str | int | float | bool]:
+    """Draw topic configs under Kafka's keys, each in its range, that are valid together."""
+    names = draw(st.lists(st.sampled_from(sorted(KEYS)), max_size=keys_max, unique=True))
+    found: dict[str, Any] = {}
+    for name in names:
+        found[name] = draw(_values(KEYS[name]))
+        try:
+            TopicConfig.parse(found)
+        except InvalidRequestError:  # one goes with the others, or not at all
+            del found[name]
+    return found
+
+
+def _values(key: Key) -> st.SearchStrategy[str | int | float | bool]:
+    """Valid values of one key, its limits among them."""
+    if key.kind is bool:
+        return st.booleans()
+    if key.kind is tuple:
+        lists = st.lists(st.sampled_from(key.choices), min_size=1, unique=True)
+        return lists.map(",".join)
+    if key.choices:
+        return st.sampled_from(key.choices)
+    assert key.low is not None and key.high is not None
+    if key.kind is float:
+        return st.floats(key.low, key.high)
+    low, high = int(key.low), int(key.high)
+    inner = st.one_of(st.just(low), st.just(high), st.integers(low, high))
+    return inner if key.extra is None else st.one_of(st.just(key.extra), inner)

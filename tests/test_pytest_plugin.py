@@ -1,0 +1,151 @@
+"""The pytest plugin, in test runs of its own within this one."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import textwrap
+import tomllib
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+ROOT = Path(__file__).parent.parent
+PLUGIN = ("-p", "pytest_sparklog", "-p", "no:cacheprovider")
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
+    """Run the tests in a text, with this plugin and no other."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+    def run(text: str, *args: str) -> pytest.RunResult:
+        head = "import pyarrow as pa\nimport pytest\nimport sparklog\n"
+        pytester.makepyfile(head + textwrap.dedent(text))
+        return pytester.runpytest_inprocess(*PLUGIN, "--strict-markers", "-W", "error", *args)
+
+    return run
+
+
+def test_pytest_finds_it() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    (module,) = project["project"]["entry-points"]["pytest11"].values()
+    assert module in project["tool"]["setuptools"]["py-modules"]
+    assert (ROOT / f"{module}.py").is_file()
+
+
+def test_two_lines(run) -> None:
+    """As the README and docs/testing.md have it."""
+    run(
+        """
+        @pytest.mark.sparklog(topics="flights")
+        def test_plain_python(sparklog_log):
+            sparklog_log.append("flights", pa.table({"value": ["one"]}))
+            assert sparklog_log.read("flights").read_all()["value"].to_pylist() == [b"one"]
+
+        def test_starts_empty(sparklog_log, sparklog_path):
+            assert (sparklog_log.topics(), sparklog_log.path) == ({}, sparklog_path)
+        """
+    ).assert_outcomes(passed=2)
+
+
+def test_topics_and_options(run) -> None:
+    run(
+        """
+        pytestmark = pytest.mark.sparklog(topics=["a", "b"], options={"segment.bytes": 1 << 20})
+
+        @pytest.mark.sparklog(
+            topics={"b": {"partitions": 3, "cleanup.policy": "compact"}, "c": 2},
+            options={"retention.ms": 7},
+        )
+        def test_it(sparklog_log):
+            found = sparklog_log.topics()
+            assert {name: len(topic.dirs) for name, topic in found.items()} == {
+                "a": 1, "b": 3, "c": 2
+            }
+            assert found["b"].config.cleanup_policy == ("compact",)
+            assert {topic.config.segment_bytes for topic in found.values()} == {1 << 20}
+            assert {topic.config.retention_ms for topic in found.values()} == {7}
+        """
+    ).assert_outcomes(passed=1)
+
+
+def test_it_is_closed_at_the_end(run, pytester: pytest.Pytester) -> None:
+    run(
+        """
+        @pytest.mark.sparklog(topics=["t"])
+        def test_it(sparklog_log):
+            sparklog_log.append("t", pa.table({"value": ["one"]}))
+            raise KeyError
+        """,
+        f"--basetemp={pytester.path / 'kept'}",
+    ).assert_outcomes(failed=1)
+    log = pytester.path / "kept" / "test_it0" / "sparklog"
+    assert (log / "t-0").is_dir()
+    assert (log / ".kafka_cleanshutdown").exists()
+
+
+def test_the_clock(run) -> None:
+    run(
+        """
+        from sparklog.service import Service
+
+        @pytest.mark.sparklog(topics={"t": {"retention.ms": 1000, "segment.idle.ms": 1000}})
+        def test_it(sparklog_log, sparklog_clock):
+            sparklog_log.append("t", pa.table({"value": ["one"]}))
+            (time,) = sparklog_log.read("t").read_all()["timestamp"].to_pylist()
+            assert int(time.timestamp() * 1000) == sparklog_clock()
+            sparklog_clock.advance(2000)
+            with Service(sparklog_log.path, clock=sparklog_clock) as service:
+                service.run_once()
+            assert sparklog_log.offsets("t") == {0: (1, 1)}
+        """
+    ).assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("marker", ["'t'", "topic='t'"])
+def test_a_wrong_marker_is_told(run, marker: str) -> None:
+    result = run(
+        f"""
+        @pytest.mark.sparklog({marker})
+        def test_it(sparklog_log):
+            pass
+        """
+    )
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*want pytest.mark.sparklog(topics=..., options=...)*"])
+
+
+def test_what_the_docs_say(run) -> None:
+    """docs/testing.md, all of its Python; with a file system and a store that are there."""
+    text = (ROOT / "docs" / "testing.md").read_text()
+    code = "\n\n".join(re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    for there, here in {
+        "MyFileSystem()": "LocalFileSystem()",
+        "myfs://bucket/prefix": "memory://docs/prefix",
+        '{"key": "..."}': "{}",
+        "part_bytes = 5 << 20": "part_bytes = 1000",
+    }.items():
+        assert there in code
+        code = code.replace(there, here)
+    code = f"from sparklog.fs import LocalFileSystem\n{code}"
+    result = run(code, "-k", "not (test_a_pipeline or TestMyStore)")
+    assert not {"failed", "errors"} & result.parseoutcomes().keys()
+    assert result.parseoutcomes()["passed"] > 24
+    run(code, "-k", "TestMyStore and test_put_and_get").assert_outcomes(passed=1)
+
+
+def test_who_does_not_use_it_pays_nothing(tmp_path: Path) -> None:
+    dear = {"sparklog", "pyarrow", "numpy", "pyspark", "hypothesis"}
+    code = (
+        f"import sys, pytest; pytest.main(['--collect-only', '-q', *{PLUGIN!r}]); "
+        f"print('pytest_sparklog' in sys.modules, {dear!r} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path, capture_output=True, text=True, check=True,
+        env={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == "True set()"
