@@ -11,6 +11,7 @@ import click
 import sparklog
 from sparklog.cli.archive import archive, points, prune, restore
 from sparklog.cli.checkpoint import checkpoint
+from sparklog.cli.dump_log import dump_log
 from sparklog.cli.fork import fork
 from sparklog.cli.output import EXIT_FAILED, EXIT_MISUSED
 from sparklog.cli.serve import serve
@@ -40,6 +41,7 @@ app.add_command(verify)
 app.add_command(serve)
 app.add_command(tier)
 app.add_command(checkpoint)
+app.add_command(dump_log)
 app.add_command(fork)
 app.add_command(spark_conf)
 for command in (archive, restore, points, prune):
