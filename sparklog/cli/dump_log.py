@@ -70,13 +70,17 @@ def dump_log(
         key_decoder=check_decoder(key_decoder_class or STRING),
         value_decoder=check_decoder(value_decoder_class or STRING),
     )
-    dump = Dump([name for name in files.split(",") if name], options)
-    out, err = click.get_binary_stream("stdout"), click.get_binary_stream("stderr")
-    for text, is_error in dump.lines():
-        if is_error:
-            sys.stdout.flush()
-        (err if is_error else out).write(text)
-    out.flush()
+    names = [name for name in files.split(",") if name]
+    if not names:
+        raise click.BadParameter("want at least one file", param_hint="--files")
+    dump = Dump(names, options)
+    out, err = sys.stdout.buffer, sys.stderr.buffer
+    try:
+        for text, is_error in dump.lines():
+            (err if is_error else out).write(text)
+    finally:
+        out.flush()  # what was printed before an error, too
+        err.flush()
     return EXIT_FAILED if dump.damaged else EXIT_OK
 
 

@@ -146,7 +146,7 @@ class Dump:
                 yield Output(text)
         except DataCorruptionError as error:
             self.damaged = True
-            yield Output(f"{error}\n".encode(), is_error=True)
+            yield Output(f"{error.reason}\n".encode(), is_error=True)
 
     def _complaints(self) -> Iterator[Output]:
         """What Kafka's tool says on stderr at the end."""

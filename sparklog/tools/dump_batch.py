@@ -9,7 +9,7 @@ ControlRecordType, EndTransactionMarker (Kafka 4.1).
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from crc32c import crc32c
@@ -25,7 +25,6 @@ from sparklog.format.batch import (
     LOG_APPEND_TIME,
     MAGIC,
     SEQUENCE_MAX,
-    TRANSACTIONAL,
     unpack_header,
 )
 from sparklog.format.compression import Codec, decompress
@@ -41,7 +40,7 @@ _TIME: Final = struct.Struct(">q")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpedRecord:
-    """A record; `timestamp` in ms. `note` is what is printed of markers and of old messages."""
+    """A record; `timestamp` in ms. `note` is what is printed of old messages besides."""
 
     offset: int
     timestamp: int
@@ -206,7 +205,7 @@ def _record(reader: "_Reader", batch: DumpedBatch) -> DumpedRecord:
         body.field()
     if body.left:
         raise ValueError(f"{body.left} bytes are left over in a record")
-    record = DumpedRecord(
+    return DumpedRecord(
         offset=_long(batch.base_offset + delta),
         timestamp=timestamp,
         key=key,
@@ -214,11 +213,13 @@ def _record(reader: "_Reader", batch: DumpedBatch) -> DumpedRecord:
         sequence=last_sequence(batch.base_sequence, delta) if batch.base_sequence >= 0 else -1,
         header_keys=tuple(names),
     )
-    return replace(record, note=_marker(record)) if batch.is_control else record
 
 
-def _marker(record: DumpedRecord) -> str:
-    """What a control record says. KRaft's are named only, their contents aren't decoded."""
+def marker_text(record: DumpedRecord) -> str:
+    """What a control record says. Raises ValueError, struct.error for a damaged one.
+
+    KRaft's are named only, their contents aren't decoded.
+    """
     version, kind = struct.unpack_from(">hh", _there(record.key))
     if version < 0:
         raise ValueError(f"control record of version {version}")

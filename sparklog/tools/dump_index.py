@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+from crc32c import crc32c
 
 from sparklog.errors import DataCorruptionError
+from sparklog.format import snapshot
+from sparklog.format.batch import SEQUENCE_MAX
 from sparklog.format.index import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY, Entries
 from sparklog.format.names import INDEX, LOG
-from sparklog.format.snapshot import parse_snapshot
 from sparklog.fs import File, FileSystem, read_bytes
 from sparklog.tools.dump_log import batch_at, size_of, whole_batch
 
@@ -205,35 +207,68 @@ def dump_time_index(
 
 
 def dump_txn_index(fs: FileSystem, path: str) -> Iterator[bytes]:
-    """Yield the lines of an index of aborted transactions."""
+    """Yield the lines of an index of aborted transactions. Raises: DataCorruptionError.
+
+    As Kafka's tool it takes the first byte for the version, and says nothing of a cut entry.
+    """
     base_of(path)
-    entries, odd = _entries(fs, path, TXN_ENTRY)
+    entries, _ = _entries(fs, path, TXN_ENTRY)
     for version, producer, first, last, stable in entries.tolist():
-        if version > 0:
+        if (version := version >> 8) > 0:
             raise DataCorruptionError(f"an entry of version {version} is unknown", path=path)
         yield (
             f"version: {version} producerId: {producer} firstOffset: {first} "
             f"lastOffset: {last} lastStableOffset: {stable}\n"
         ).encode()
-    if odd:
-        raise DataCorruptionError(_insane(odd, TXN_ENTRY.itemsize), path=path)
 
 
 def dump_snapshot(fs: FileSystem, path: str) -> Iterator[bytes]:
-    """Yield the lines of a producer snapshot. Raises: DataCorruptionError."""
-    for entry in parse_snapshot(read_bytes(fs, path), path):
-        first = entry.current_txn_first_offset
+    """Yield the lines of a producer snapshot. Raises: DataCorruptionError: it can't be read.
+
+    Kafka's own reader is laxer than ours, and so is this: bytes behind the entries are nothing to
+    it as long as the CRC is right.
+    """
+    for entry in _producers(read_bytes(fs, path), path):
+        producer, epoch, last_sequence, last, delta, timestamp, coordinator, first = entry
         txn = f"OptionalLong[{first}]" if first >= 0 else "OptionalLong.empty"
         line = (
-            f"producerId: {entry.producer_id} producerEpoch: {entry.producer_epoch} "
-            f"coordinatorEpoch: {entry.coordinator_epoch} currentTxnFirstOffset: {txn} "
-            f"lastTimestamp: {entry.timestamp} "
+            f"producerId: {producer} producerEpoch: {epoch} coordinatorEpoch: {coordinator} "
+            f"currentTxnFirstOffset: {txn} lastTimestamp: {timestamp} "
         )
-        if entry.last_offset >= 0:
-            first_sequence = entry.last_sequence - entry.offset_delta
+        if last >= 0:
             line += (
-                f"firstSequence: {first_sequence} lastSequence: {entry.last_sequence} "
-                f"lastOffset: {entry.last_offset} offsetDelta: {entry.offset_delta} "
-                f"timestamp: {entry.timestamp}"
+                f"firstSequence: {(last_sequence - delta) & SEQUENCE_MAX} "
+                f"lastSequence: {last_sequence} lastOffset: {last} offsetDelta: {delta} "
+                f"timestamp: {timestamp}"
             )
         yield (line + "\n").encode()
+
+
+def _producers(raw: bytes, path: str) -> list[tuple[int, ...]]:
+    """The entries of a snapshot. Reasons are in Kafka's words."""
+    schema = "Snapshot failed schema validation: "
+    if len(raw) >= 2 and (version := int.from_bytes(raw[:2], "big", signed=True)) != 1:
+        reason = f"{schema}Snapshot contained an unknown file version {version}"
+        raise DataCorruptionError(reason, path=path)
+    if len(raw) < snapshot.HEAD.size:
+        raise DataCorruptionError(f"{schema}null", path=path)
+    _, crc, count = snapshot.HEAD.unpack_from(raw)
+    body = memoryview(raw)[snapshot.HEAD.size :]
+    reason = ""
+    if count < 0:
+        reason = f"{schema}non-nullable field producerEntries was serialized as null"
+    elif count > len(body):
+        reason = (
+            f"{schema}Tried to allocate a collection of size {count}, but there are only "
+            f"{len(body)} bytes remaining."
+        )
+    elif count * snapshot.ENTRY.size > len(body):
+        reason = f"{schema}null"
+    elif crc != (actual := crc32c(raw[6:])):
+        reason = (
+            f"Snapshot is corrupt (CRC is no longer valid). Stored crc: {crc}. Computed crc: "
+            f"{actual}"
+        )
+    if reason:
+        raise DataCorruptionError(reason, path=path)
+    return list(snapshot.ENTRY.iter_unpack(body[: count * snapshot.ENTRY.size]))

@@ -118,7 +118,8 @@ def dump_batches(
         at += whole
     if size > at and max_bytes == SIZE_MAX:
         found.damaged = True
-        yield f"Found {size - at} invalid bytes at the end of {os.path.basename(file.path)}\n".encode()
+        name = os.path.basename(file.path)
+        yield f"Found {size - at} invalid bytes at the end of {name}\n".encode()
 
 
 def _leading(table: Table, at: int) -> Table:

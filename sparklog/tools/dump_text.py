@@ -61,15 +61,18 @@ def utf8_column(column: Any) -> Any:
 
 
 def decode_column(column: Any, decoder: str) -> Any:
-    """Return a binary column as the decoder's text, UTF-8 bytes. Raises ValueError."""
+    """Return a binary column as the decoder's text, UTF-8 bytes.
+
+    Numbers are the first 8 or 4 bytes, as Java reads them. Raises ValueError for fewer.
+    """
     if decoder == STRING:
         return utf8_column(column)
     width = _WIDTHS[decoder]
-    sizes = pc.unique(pc.binary_length(column).drop_null()).to_pylist()
-    if any(size != width for size in sizes):
-        raise ValueError(f"{decoder.rpartition('.')[2]} wants {width} bytes, there are {sizes[0]}")
+    least = pc.min(pc.binary_length(column)).as_py()
+    if least is not None and least < width:
+        raise ValueError(f"{decoder.rpartition('.')[2]} wants {width} bytes, there are {least}")
     raws = column.to_pylist()
-    numbers = [None if raw is None else int.from_bytes(raw, "big", signed=True) for raw in raws]
+    numbers = [None if r is None else int.from_bytes(r[:width], "big", signed=True) for r in raws]
     return pa.array(numbers, pa.int64()).cast(pa.string()).cast(pa.binary())
 
 
