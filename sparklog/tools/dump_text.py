@@ -1,6 +1,6 @@
 """How Kafka's dump tool writes things: batches, decoders, text out of bytes, the order of files."""
 
-import codecs
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,6 +15,7 @@ STRING: Final = "org.apache.kafka.tools.api.StringDecoder"
 LONG: Final = "org.apache.kafka.tools.api.LongDecoder"
 INTEGER: Final = "org.apache.kafka.tools.api.IntegerDecoder"
 _WIDTHS: Final = {LONG: 8, INTEGER: 4}
+_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 
 def check_decoder(name: str) -> str:
@@ -31,23 +32,13 @@ def check_decoder(name: str) -> str:
     )
 
 
-def _as_java(error: UnicodeError) -> tuple[str, int]:
-    """One U+FFFD for what Java replaces by one: a surrogate's three bytes are one fault to it."""
-    assert isinstance(error, UnicodeDecodeError)
-    data, at, end = error.object, error.start, error.end
-    if data[at] == 0xED and at + 1 < len(data) and 0xA0 <= data[at + 1] <= 0xBF:
-        end = at + 2
-        if end < len(data) and data[end] & 0xC0 == 0x80:
-            end += 1
-    return "\ufffd", end
-
-
-codecs.register_error("sparklog-java", _as_java)
-
-
 def java_text(data: bytes) -> str:
-    """Return bytes as UTF-8, faults replaced as `new String(data, UTF_8)` does."""
-    return data.decode("utf-8", "sparklog-java")
+    """Return bytes as UTF-8, faults replaced as `new String(data, UTF_8)` does.
+
+    Python differs where three bytes are a surrogate: one fault to Java, three to Python. 0xED
+    begins such bytes and nothing else, so one byte that is never right may stand for them.
+    """
+    return _SURROGATE.sub(b"\xff", data).decode("utf-8", "replace")
 
 
 def utf8_column(column: Any) -> Any:
