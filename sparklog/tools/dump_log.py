@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from crc32c import crc32c
@@ -146,20 +146,31 @@ def _dump_run(
     while row < len(table):
         made = lines.of(data, table[row:], position)
         if made is None:
-            head = table[row]
             yield heads[row].encode()
-            batch = batch_at(file, int(head["position"]), int(head["size"]))
-            yield from _dump_slowly(batch, lines, found)
+            yield from _dump_slowly(_batch_in(file, data, table[row], position), lines, found)
             row += 1
             continue
-        count = len(made.cuts) - 1
         pieces: list[bytes | memoryview] = []
-        for number in range(count):
+        followed = 0
+        for number, is_control in enumerate(made.is_control):
             pieces.append(heads[row + number].encode())
-            pieces.append(made.text[made.cuts[number] : made.cuts[number + 1]])
+            if not is_control:
+                pieces.append(made.text[made.cuts[number] : made.cuts[number + 1]])
+                continue
+            yield b"".join(pieces)
+            found.follow(made.offsets[followed : made.ends[number]])
+            pieces, followed = [], made.ends[number]
+            batch = _batch_in(file, data, table[row + number], position)
+            yield from _dump_slowly(batch, lines, found)
         yield b"".join(pieces)
-        found.follow(made.offsets)
-        row += count
+        found.follow(made.offsets[followed:])
+        row += len(made.is_control)
+
+
+def _batch_in(file: File, data: memoryview, row: Any, position: int) -> DumpedBatch:
+    start = int(row["position"]) - position
+    raw = data[start : start + int(row["size"])]
+    return read_batch(raw, bytes(raw[:HEADER_SIZE]), path=file.path, position=position + start)
 
 
 def _dump_slowly(batch: DumpedBatch, lines: RecordLines, found: LogDump) -> Iterator[bytes]:

@@ -32,11 +32,16 @@ class RecordStyle:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Lines of the records of some batches: batch n has text[cuts[n]:cuts[n + 1]]."""
+    """Lines of the records of some batches: batch n has text[cuts[n]:cuts[n + 1]].
+
+    Its records are [ends[n], ends[n + 1]) of `offsets`. Control batches have none here.
+    """
 
     text: memoryview
     cuts: list[int]
+    ends: list[int]
     offsets: Any  # NDArray[np.int64], of the records
+    is_control: list[bool]
 
 
 class RecordLines:
@@ -52,33 +57,34 @@ class RecordLines:
 
         `position` is the place of data[0] in the file, as the table's are the file's.
         """
-        plain = (table["magic"] == 2) & ((table["attributes"] & CONTROL) == 0)
-        plain &= table["last_offset"] < 2**63 - 1
-        odd = np.flatnonzero(~plain)
+        odd = np.flatnonzero((table["magic"] != 2) | (table["last_offset"] == 2**63 - 1))
         wanted = table[: odd[0]] if len(odd) else table
         if not len(wanted):
             return None
+        is_control = (wanted["attributes"] & CONTROL) != 0
+        counts = np.where(is_control, 0, wanted["count"]).astype(np.int64)  # markers are left out
         try:
             done = self._decoder.add_many(data, wanted, path=self._path, position=position)
         except DataCorruptionError:
             # What was added before the damage: whole batches, of which the counts tell.
-            ends = wanted["count"].cumsum(dtype=np.int64)
-            done = int(ends.searchsorted(self._decoder.rows, side="right"))
+            done = int(counts.cumsum().searchsorted(self._decoder.rows, side="right"))
         rows = self._decoder.finish()
         stamps = rows["timestamp"].cast(pa.int64()).to_numpy()
         if not done or (len(stamps) and np.abs(stamps).max() >= _MICROS_MAX):
             return None  # or a time that the columns can't hold
-        table = wanted[:done]
-        counts = table["count"].astype(np.int64)
+        counts = counts[:done]
         try:
-            lines = self._text(rows, stamps // 1000, table, counts)
+            lines = self._text(rows, stamps // 1000, wanted[:done], counts)
         except (ValueError, pa.ArrowInvalid):
             return None  # a decoder refuses a value: line by line up to it
         ends = np.concatenate(([0], counts.cumsum()))
         places = np.frombuffer(lines.buffers()[1], np.int32, len(lines) + 1)
         text = lines.buffers()[2]
         view = memoryview(b"") if text is None else memoryview(text)
-        return Lines(view, places[ends].tolist(), rows["offset"].to_numpy())
+        offsets = rows["offset"].to_numpy()
+        return Lines(
+            view, places[ends].tolist(), ends.tolist(), offsets, is_control[:done].tolist()
+        )
 
     def _text(self, rows: Any, stamps: Any, table: Table, counts: Any) -> Any:
         style, parts = self._style, list[Any]()
