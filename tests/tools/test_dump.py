@@ -72,7 +72,10 @@ def made(path: Path, seed: int) -> list[Path]:
     return files_of(path / f"{TOPIC}-0")
 
 
-@pytest.mark.parametrize("seed", [1, 2, *(pytest.param(n, marks=pytest.mark.slow) for n in range(3, 40))])
+SLOW = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 40)]
+
+
+@pytest.mark.parametrize("seed", [1, 2, *SLOW])
 def test_of_our_own(seed: int, tmp_path: Path, oracle: Oracle) -> None:
     files = made(tmp_path / "log", seed)
     for style in STYLES:
@@ -101,7 +104,8 @@ def test_every_codec(codec: Codec, tmp_path: Path, oracle: Oracle) -> None:
     path = log_of(
         tmp_path,
         batch(*several, codec=codec),
-        batch(*several, codec=codec, base_offset=104, producer=(7, 1, 2**31 - 3), transactional=True),
+        batch(*several, codec=codec, base_offset=104, producer=(7, 1, 2**31 - 3),
+              transactional=True),
         encode_control(0, base_offset=108, timestamp=NOW, producer_id=7, producer_epoch=1,
                        coordinator_epoch=3),
         batch(*several, codec=codec, base_offset=109, log_append_time=NOW + 9, leader_epoch=4),

@@ -169,8 +169,9 @@ def test_snapshots(tmp_path: Path, oracle: Oracle) -> None:
             ProducerEntry(producer_id=2, producer_epoch=0, timestamp=5, current_txn_first_offset=4),
         ]
     )  # fmt: skip
-    for raw in (good, good[:1], good[:8], good[:-1], b"\0\2" + good[2:], good + b"x", good[::-1],
-                good[:6] + b"\xff" * 4 + good[10:], good[:6] + b"\x7f" * 4 + good[10:]):  # fmt: skip
+    counts = [good[:6] + count + good[10:] for count in (b"\xff" * 4, b"\x7f" * 4, bytes(4))]
+    cuts = [good[:size] for size in (0, 1, 8, len(good) - 1)]
+    for raw in (good, *cuts, *counts, b"\0\2" + good[2:], good + b"x", good[::-1]):
         path.write_bytes(raw)
         assert_same(oracle, [path])
     assert is_damaged(path)
