@@ -11,11 +11,17 @@ import click
 import sparklog
 from sparklog.cli.archive import archive, points, prune, restore
 from sparklog.cli.checkpoint import checkpoint
+from sparklog.cli.configs import configs
+from sparklog.cli.delete_records import delete as delete_records
+from sparklog.cli.dump_log import dump_log
 from sparklog.cli.fork import fork
+from sparklog.cli.get_offsets import offsets as get_offsets
+from sparklog.cli.log_dirs import log_dirs
 from sparklog.cli.output import EXIT_FAILED, EXIT_MISUSED
 from sparklog.cli.serve import serve
 from sparklog.cli.spark_conf import spark_conf
 from sparklog.cli.tier import tier
+from sparklog.cli.topics import topics
 from sparklog.cli.verify import verify
 from sparklog.errors import InvalidRequestError, SparklogError
 
@@ -36,12 +42,18 @@ def app(verbose: int) -> None:
     logging.getLogger("sparklog").setLevel(level)
 
 
-app.add_command(verify)
-app.add_command(serve)
-app.add_command(tier)
 app.add_command(checkpoint)
+app.add_command(configs)
+app.add_command(delete_records)
+app.add_command(dump_log)
 app.add_command(fork)
+app.add_command(get_offsets)
+app.add_command(log_dirs)
+app.add_command(serve)
 app.add_command(spark_conf)
+app.add_command(tier)
+app.add_command(topics)
+app.add_command(verify)
 for command in (archive, restore, points, prune):
     checkpoint.add_command(command)
 

@@ -40,6 +40,7 @@ MAGIC_END: Final = 17  # Kafka's scan ends quietly if no more than this is left
 LEGACY_SIZE_MIN: Final = 14  # LegacyRecord.RECORD_OVERHEAD_V0: below it `length` can't be right
 MAGIC: Final = 2
 SEQUENCE_MAX: Final = 2**31 - 1
+OFFSET_MAX: Final = 2**63 - 1
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
@@ -191,6 +192,8 @@ def read_header(
             if crc != header.crc:
                 reason = f"crc is {crc}, the header says {header.crc}"
         reason = reason or field_fault(header.attributes, header.last_offset_delta, header.count)
+        if reason is None and header.last_offset > OFFSET_MAX:
+            reason = f"base offset {base_offset} is too high for its {header.count} records"
     if reason is not None:
         raise DataCorruptionError(reason, path=path, position=position + at)
     return header

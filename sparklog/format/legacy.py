@@ -11,7 +11,7 @@ Source: LegacyRecord.java, AbstractLegacyRecordBatch.java, Lz4BlockOutputStream 
 
 import struct
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sparklog.errors import DataCorruptionError
@@ -44,11 +44,14 @@ class Converted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Message:
+class Message:
+    """One message of a set, with its absolute offset; `entry` are all its bytes."""
+
     offset: int
     timestamp: int
     key: memoryview | None
     value: memoryview | None
+    entry: memoryview
 
 
 def read_entry(buf: Buffer, at: int, *, path: str, position: int, check_crc: bool) -> BatchHeader:
@@ -66,7 +69,7 @@ def read_entry(buf: Buffer, at: int, *, path: str, position: int, check_crc: boo
             raise DataCorruptionError(
                 f"crc is {actual}, the entry says {crc}", path=path, position=place
             )
-    messages = _messages(view[at : at + LOG_OVERHEAD + length], path=path, position=place)
+    messages = read_messages(view[at : at + LOG_OVERHEAD + length], path=path, position=place)
     stamps = [message.timestamp for message in messages]
     append_time = magic == 1 and attributes & LOG_APPEND_TIME
     wrapper_time = _TIME.unpack_from(buf, at + _ENTRY.size)[0] if magic == 1 else NO_TIMESTAMP
@@ -89,7 +92,7 @@ def to_records(entry: memoryview, *, path: str, position: int) -> Converted:
     Raises: DataCorruptionError: sizes or inner messages are wrong; the CRC is not looked at.
     """
     _, _, _, magic, attributes = _ENTRY.unpack_from(entry)
-    messages = _messages(entry, path=path, position=position)
+    messages = read_messages(entry, path=path, position=position)
     append_time = magic == 1 and attributes & LOG_APPEND_TIME
     kind = NO_TIMESTAMP if magic == 0 else int(bool(append_time))
     out = bytearray()
@@ -105,8 +108,11 @@ def to_records(entry: memoryview, *, path: str, position: int) -> Converted:
     return Converted(memoryview(out), len(messages), messages[-1].offset, top, kind)
 
 
-def _messages(entry: memoryview, *, path: str, position: int) -> list[_Message]:
-    """The messages of an entry: itself, or those that it wraps."""
+def read_messages(entry: memoryview, *, path: str, position: int) -> list[Message]:
+    """The messages of an entry: itself, or those that it wraps.
+
+    Raises: DataCorruptionError: sizes or inner messages are wrong; CRCs are not looked at.
+    """
     try:
         outer, magic, attributes = _message(entry)
         codec = Codec(attributes & CODEC_MASK)
@@ -122,14 +128,14 @@ def _messages(entry: memoryview, *, path: str, position: int) -> list[_Message]:
         raise DataCorruptionError(f"bad entry: {error}", path=path, position=position) from None
     # Magic 1 counts from 0 within the wrapper, whose own offset is the last one's.
     shift = outer.offset - inner[-1].offset if magic == 1 else 0
-    placed = [_Message(m.offset + shift, m.timestamp, m.key, m.value) for m in inner]
+    placed = [replace(message, offset=message.offset + shift) for message in inner]
     offsets = [message.offset for message in placed]
     if offsets[0] < 0 or offsets[-1] != outer.offset or offsets != sorted(set(offsets)):
         raise DataCorruptionError("inner offsets are out of order", path=path, position=position)
     return placed
 
 
-def _inner(data: memoryview, magic: int) -> list[_Message]:
+def _inner(data: memoryview, magic: int) -> list[Message]:
     messages = []
     at = 0
     while at < len(data):
@@ -146,7 +152,7 @@ def _inner(data: memoryview, magic: int) -> list[_Message]:
     return messages
 
 
-def _message(entry: memoryview) -> tuple[_Message, int, int]:
+def _message(entry: memoryview) -> tuple[Message, int, int]:
     """One message, its magic and its attributes. Raises: ValueError, struct.error: damaged."""
     offset, _, _, magic, attributes = _ENTRY.unpack_from(entry)
     at, timestamp = _ENTRY.size, NO_TIMESTAMP
@@ -165,7 +171,7 @@ def _message(entry: memoryview) -> tuple[_Message, int, int]:
         at += max(size, 0)
     if at != len(entry):
         raise ValueError(f"{len(entry) - at} bytes are left over")
-    return _Message(offset, timestamp, fields[0], fields[1]), magic, attributes
+    return Message(offset, timestamp, fields[0], fields[1], entry), magic, attributes
 
 
 def _varint(value: int) -> bytes:

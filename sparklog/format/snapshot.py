@@ -18,9 +18,9 @@ from crc32c import crc32c
 
 from sparklog.errors import DataCorruptionError
 
-_HEAD: Final = struct.Struct(">hIi")
-_ENTRY: Final = struct.Struct(">qhiqiqiq")
-assert (_HEAD.size, _ENTRY.size) == (10, 46)
+HEAD: Final = struct.Struct(">hIi")
+ENTRY: Final = struct.Struct(">qhiqiqiq")
+assert (HEAD.size, ENTRY.size) == (10, 46)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +46,14 @@ def parse_snapshot(data: bytes, path: str) -> list[ProducerEntry]:
 
     Raises: DataCorruptionError: wrong version, size or CRC (Kafka then uses an older snapshot).
     """
-    if len(data) < _HEAD.size:
+    if len(data) < HEAD.size:
         raise DataCorruptionError(f"{len(data)} bytes are no snapshot", path=path, position=0)
-    version, crc, count = _HEAD.unpack_from(data)
+    version, crc, count = HEAD.unpack_from(data)
     if version != 1:
         raise DataCorruptionError(f"version {version} is unknown", path=path, position=0)
     if crc != (actual := crc32c(memoryview(data)[6:])):
         raise DataCorruptionError(f"crc is {actual}, not {crc}", path=path, position=2)
-    if len(data) != _HEAD.size + count * _ENTRY.size:
+    if len(data) != HEAD.size + count * ENTRY.size:
         raise DataCorruptionError(f"{len(data)} bytes for {count} entries", path=path, position=6)
     return [
         ProducerEntry(
@@ -67,7 +67,7 @@ def parse_snapshot(data: bytes, path: str) -> list[ProducerEntry]:
             current_txn_first_offset=txn,
         )
         for producer_id, epoch, sequence, offset, delta, timestamp, coordinator, txn in (
-            _ENTRY.iter_unpack(memoryview(data)[_HEAD.size :])
+            ENTRY.iter_unpack(memoryview(data)[HEAD.size :])
         )
     ]
 
@@ -75,7 +75,7 @@ def parse_snapshot(data: bytes, path: str) -> list[ProducerEntry]:
 def format_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
     """The bytes of a snapshot file, entries in the order given."""
     packed = [
-        _ENTRY.pack(
+        ENTRY.pack(
             entry.producer_id,
             entry.producer_epoch,
             entry.last_sequence,

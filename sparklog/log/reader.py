@@ -22,6 +22,7 @@ from sparklog.format.records import Decoder
 from sparklog.format.scan import Batches, scan
 from sparklog.fs import FileSystem
 from sparklog.log.aborted import AbortedFilter, AbortedTxn, aborted_transactions
+from sparklog.log.epochs import read_epochs
 from sparklog.log.lookup import Lookup, StaleReadError
 from sparklog.log.producers import ProducerState
 from sparklog.log.snapshots import load_producers, marker_reader, replay
@@ -112,6 +113,11 @@ class PartitionReader:
             if self._fs.max_timestamp(joined(self.path, log_name(base))) is None:
                 return base
         return None
+
+    def leader_epoch(self) -> int | None:
+        """The newest leader epoch; None if the partition knows none yet."""
+        entries = read_epochs(self._fs, self.path)
+        return entries[-1][0] if entries else None
 
     def remote_end(self) -> int | None:
         """The offset behind the highest record with a remote copy; None if there is none."""

@@ -18,6 +18,7 @@ from sparklog.service.checks.leftovers import check_log_dir
 from sparklog.service.checks.partition import Checked, PartitionCheck
 from sparklog.service.checks.parts import part_of
 from sparklog.service.checks.report import BAD, Finding, Findings, Severity, Verification, ordered
+from sparklog.service.checks.sizes import small_segments
 from sparklog.service.checks.truth import (
     Key,
     Situation,
@@ -241,7 +242,7 @@ class _Verifier:
         return checked
 
     def _report(self, general: Findings) -> Verification:
-        found = list(general.found)
+        found = [*general.found, *small_segments(self.checked.values())]
         for checked in self.checked.values():
             found += checked.out.found
         return Verification(

@@ -97,3 +97,11 @@ def test_read_header_and_scan_agree():
         assert read_header(raw, 0, path="t") == unpack_header(raw, 0)
         row = scan(raw, path="t").table[0]
         assert row_header(row).pack(crc=unpack_header(raw, 0).crc) == raw[:61]
+
+
+def test_an_offset_past_the_highest_is_damage():
+    raw = bytearray(BATCH_A)
+    raw[:8] = (2**63 - 2).to_bytes(8, "big")  # its last record would have 2^63
+    found = scan(raw, path="t")
+    assert (len(found), found.end) == (0, 0)
+    assert "too high" in str(found.error)

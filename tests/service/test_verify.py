@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -122,15 +123,36 @@ def test_a_compacted_log(tmp_path: Path) -> None:
     assert verify(tmp_path).ok
 
 
+def grown(path: Path, *, batches: int, policy: str = "delete", segment_bytes: int) -> None:
+    """Two partitions with a segment for every two batches, then another segment.bytes."""
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("t", 2, {"internal.segment.bytes": 200, "cleanup.policy": policy})
+        for partition in range(2):
+            fill(log, "t", partition, batches)
+        log.alter_topic("t", config={"internal.segment.bytes": segment_bytes})
+
+
 def test_small_segments_are_warned_of(tmp_path: Path) -> None:
-    with sparklog.open(tmp_path, "rw") as log:
-        log.create_topic("t", config={"internal.segment.bytes": 200})
-        fill(log, "t", 0, 12)
-        log.alter_topic("t", config={"internal.segment.bytes": 100_000})
+    """Once a topic, however many partitions it has; nothing is wrong."""
+    grown(tmp_path, batches=12, segment_bytes=100_000)
     (finding,) = verify(tmp_path).findings
     assert finding.severity is Severity.WARNING
     assert "segment.bytes is 100000" in finding.what
     assert verify(tmp_path).ok
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"batches": 3, "segment_bytes": 100_000},  # too few to tell
+        {"batches": 12, "segment_bytes": 1000},  # small, but not that small
+        {"batches": 12, "segment_bytes": 100_000, "policy": "compact,delete"},
+    ],
+    ids=["few", "large", "compacted"],
+)
+def test_segments_that_are_small_for_a_reason(given: dict[str, Any], tmp_path: Path) -> None:
+    grown(tmp_path, **given)
+    assert verify(tmp_path).findings == []
 
 
 def test_a_path_that_is_no_directory(tmp_path: Path) -> None:

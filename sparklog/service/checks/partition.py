@@ -1,8 +1,6 @@
 """All checks of one partition, in one pass over its segments."""
 
-import statistics
 from dataclasses import dataclass, field
-from typing import Final
 
 from sparklog.errors import DataCorruptionError
 from sparklog.format.checkpoint import parse_partition_metadata
@@ -19,19 +17,18 @@ from sparklog.service.checks.report import Findings, FixKind, Severity
 from sparklog.service.checks.segment import SegmentWalk, Walked
 from sparklog.service.checks.truth import Part, Situation
 
-_SMALL_SHARE: Final = 10  # a median below a tenth of segment.bytes is worth a word
-_CLOSED_LEAST: Final = 3  # of so many closed segments at least
-
 
 @dataclass(slots=True)
 class Checked:
-    """What was found in a partition. `end`: where its log really ends."""
+    """What was found in a partition. `end`: where its log really ends; `closed_bytes`: the sizes
+    of its closed segments."""
 
     part: Part
     start: int = 0
     end: int = 0
     segments: int = 0
     bytes: int = 0
+    closed_bytes: list[int] = field(default_factory=list)
     out: Findings = field(default_factory=Findings)
 
 
@@ -115,7 +112,6 @@ class PartitionCheck:
             self._fs, part, self._out, bases[0], expiration_ms=self._expiration_ms
         )
         known = set(snapshot_offsets(names))
-        closed_bytes = []
         expected = bases[0]
         for at, base in enumerate(bases):
             following = bases[at + 1] if at + 1 < len(bases) else None
@@ -126,13 +122,12 @@ class PartitionCheck:
             expected = walked.end if following is None else max(walked.end, following)
             result.bytes += walked.disk_bytes
             if following is not None and walked.disk_bytes:
-                closed_bytes.append(walked.disk_bytes)
+                result.closed_bytes.append(walked.disk_bytes)
         result.segments, result.end = len(bases), expected
         replay.state.end = expected
         if part.situation.is_clean and expected > max(part.start, bases[-1]):
             self._check_snapshot(replay, expected, known, newest=True)
         self._epochs.finish(self._fs, self._out, expected)
-        self._check_sizes(closed_bytes)
 
     def _join(self, base: int, expected: int) -> None:
         if expected > base:
@@ -193,17 +188,3 @@ class PartitionCheck:
         if crashed and (last or base >= self._part.recovery_point):
             return Severity.LEFTOVER, FixKind.INDEXES
         return Severity.DIFFERENCE, FixKind.INDEXES
-
-    def _check_sizes(self, closed_bytes: list[int]) -> None:
-        config = self._part.config
-        if config is None or len(closed_bytes) < _CLOSED_LEAST:
-            return
-        median = statistics.median_low(closed_bytes)
-        if median * _SMALL_SHARE < config.roll_bytes:
-            self._out.add(
-                Severity.WARNING,
-                self._part.path,
-                f"half of the {len(closed_bytes)} closed segments have at most {median} bytes, "
-                f"segment.bytes is {config.roll_bytes}: many small files are slow to list and to "
-                "tier; raise segment.ms, or commit larger batches",
-            )

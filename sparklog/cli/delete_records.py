@@ -1,0 +1,66 @@
+"""`sparklog delete-records`: log starts raised, as kafka-delete-records does."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import IO
+
+import click
+
+from sparklog.cli.output import EXIT_FAILED, EXIT_OK, print_json
+from sparklog.cli.places import to_change
+from sparklog.tools.delete_records import (
+    Offsets,
+    delete_records,
+    gathered,
+    parse_offset,
+    parse_offset_json,
+)
+
+
+@click.command("delete-records")
+@click.argument("path")
+@click.option(
+    "--offset-json-file", type=click.File("r", encoding="utf-8"), metavar="FILE",
+    help='{"partitions": [{"topic": "t", "partition": 0, "offset": 5}], "version": 1}; - is stdin.',
+)  # fmt: skip
+@click.option(
+    "--offset", "offsets", multiple=True, metavar="TOPIC:PARTITION:OFFSET",
+    help="Instead; may be given several times. Offset -1: all that is committed.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def delete(
+    path: str, offset_json_file: IO[str] | None, offsets: Sequence[str], as_json: bool
+) -> int:
+    """Delete the records before an offset, for readers at once and for good.
+
+    Files go with the next retention round.
+    """
+    if (offset_json_file is None) == (not offsets):
+        raise click.UsageError("give either --offset-json-file or --offset")
+    wanted: Offsets = (
+        gathered(parse_offset(text) for text in offsets)
+        if offset_json_file is None
+        else parse_offset_json(_text(offset_json_file))
+    )
+    with to_change(path) as log:
+        if not as_json:
+            click.echo("Executing records delete operation")
+        done = delete_records(log, wanted)
+    failed = any(each.error is not None for each in done)
+    if as_json:
+        print_json([asdict(each) for each in done])
+        return EXIT_FAILED if failed else EXIT_OK
+    click.echo("Records delete operation completed:")
+    for each in done:
+        said = f"low_watermark: {each.low_watermark}" if each.error is None else (
+            f"error: {each.error}"
+        )  # fmt: skip
+        click.echo(f"partition: {each.topic}-{each.partition}\t{said}")
+    return EXIT_FAILED if failed else EXIT_OK
+
+
+def _text(file: IO[str]) -> str:
+    try:
+        return file.read()
+    except UnicodeDecodeError:
+        raise click.BadParameter("it is no UTF-8", param_hint="--offset-json-file") from None

@@ -1,0 +1,91 @@
+"""`sparklog dump-log`: what kafka-dump-log prints of a partition's files."""
+
+import sys
+
+import click
+
+from sparklog.cli.output import EXIT_FAILED, EXIT_OK
+from sparklog.tools.dump import MAX_MESSAGE_SIZE, Dump, DumpOptions
+from sparklog.tools.dump_log import SIZE_MAX
+from sparklog.tools.dump_text import STRING, check_decoder
+
+_ELSEWHERE = ("offsets", "transaction-log", "cluster-metadata", "share-group-state")
+
+
+def _refuse(context: click.Context, option: click.Parameter, given: bool) -> None:
+    if given:
+        raise click.BadParameter(
+            "topics of a Kafka broker's own aren't decoded here; use kafka-dump-log for that",
+            ctx=context, param=option,
+        )  # fmt: skip
+
+
+@click.command("dump-log")
+@click.option("--files", required=True, help="Files of partitions, several joined by ','.")
+@click.option("--print-data-log", is_flag=True, help="Print keys and values too.")
+@click.option("--deep-iteration", is_flag=True, help="Print a line for each record.")
+@click.option("--skip-record-metadata", is_flag=True, help="Of records print key and value only.")
+@click.option("--verify-index-only", is_flag=True, help="Compare indexes with their log, no more.")
+@click.option("--index-sanity-check", is_flag=True, help="Check what a broker checks at start.")
+@click.option(
+    "--max-message-size", default=MAX_MESSAGE_SIZE, show_default=True, type=click.IntRange(0),
+    help="Bytes that a batch may have to which an index points.",
+)  # fmt: skip
+@click.option(
+    "--max-bytes", default=SIZE_MAX, type=click.IntRange(0, SIZE_MAX),
+    help="Read no more bytes of a log.",
+)  # fmt: skip
+@click.option(
+    "--key-decoder-class", is_flag=False, flag_value=STRING,
+    help="StringDecoder (default), LongDecoder or IntegerDecoder.",
+)  # fmt: skip
+@click.option(
+    "--value-decoder-class", is_flag=False, flag_value=STRING, help="The same for values."
+)
+def dump_log(
+    files: str,
+    print_data_log: bool,
+    deep_iteration: bool,
+    skip_record_metadata: bool,
+    verify_index_only: bool,
+    index_sanity_check: bool,
+    max_message_size: int,
+    max_bytes: int,
+    key_decoder_class: str | None,
+    value_decoder_class: str | None,
+) -> int:
+    """Print batches, records, index entries and producers line for line as kafka-dump-log does.
+
+    Reads .log, .index, .timeindex, .txnindex and .snapshot files, a broker's as well as sparklog's.
+    """
+    options = DumpOptions(
+        # Asking for a decoder is asking for what it decodes.
+        print_data_log=print_data_log or bool(key_decoder_class or value_decoder_class),
+        deep_iteration=deep_iteration,
+        skip_record_metadata=skip_record_metadata,
+        verify_index_only=verify_index_only,
+        index_sanity_check=index_sanity_check,
+        max_message_size=max_message_size,
+        max_bytes=max_bytes,
+        key_decoder=check_decoder(key_decoder_class or STRING),
+        value_decoder=check_decoder(value_decoder_class or STRING),
+    )
+    names = [name for name in files.split(",") if name]
+    if not names:
+        raise click.BadParameter("want at least one file", param_hint="--files")
+    dump = Dump(names, options)
+    out, err = sys.stdout.buffer, sys.stderr.buffer
+    try:
+        for text, is_error in dump.lines():
+            (err if is_error else out).write(text)
+    finally:
+        out.flush()  # what was printed before an error, too
+        err.flush()
+    return EXIT_FAILED if dump.damaged else EXIT_OK
+
+
+for _name in _ELSEWHERE:
+    dump_log.params.append(
+        click.Option([f"--{_name}-decoder"], is_flag=True, hidden=True, expose_value=False,
+                     callback=_refuse)
+    )  # fmt: skip

@@ -1,0 +1,57 @@
+"""`sparklog get-offsets`: topic:partition:offset, as kafka-get-offsets prints it."""
+
+import click
+
+from sparklog.cli.output import EXIT_OK, print_json
+from sparklog.cli.places import to_read
+from sparklog.cli.storage import parse_storage_options, storage_option
+from sparklog.tools.get_offsets import OffsetQuery, get_offsets, parse_partitions, parse_time
+
+
+@click.command("get-offsets")
+@click.argument("path")
+@click.option("--topic", help="A topic, or a regular expression for several; all by default.")
+@click.option("--partitions", metavar="0,1,...", help="Only these partitions.")
+@click.option(
+    "--topic-partitions", metavar="TOPIC:PARTITION,...",
+    help="Instead: topics, or regular expressions, each with a partition (t:2), a range without "
+    "its end (t:0-3, t:2-, t:-3) or nothing behind them.",
+)  # fmt: skip
+@click.option(
+    "--time", "when", default="latest", show_default=True,
+    help="-1 or latest, -2 or earliest, -3 or max-timestamp, -4 or earliest-local, -5 or "
+    "latest-tiered; or milliseconds: the first record at or after them.",
+)  # fmt: skip
+@click.option("--exclude-internal-topics", is_flag=True, help="Without those of brokers.")
+@storage_option
+@click.option("--json", "as_json", is_flag=True, help='One JSON document: {"topic": {"0": 5}}.')
+def offsets(
+    path: str,
+    topic: str | None,
+    partitions: str | None,
+    topic_partitions: str | None,
+    when: str,
+    exclude_internal_topics: bool,
+    storage_options: str,
+    as_json: bool,
+) -> int:
+    """Print the offset of each partition at a time; partitions without one are left out.
+
+    As with Kafka's tool none is printed where no record is so late. PATH may be an archive's URL.
+    """
+    query = OffsetQuery(
+        topic=topic,
+        partitions=None if partitions is None else parse_partitions(partitions),
+        topic_partitions=topic_partitions,
+        time=parse_time(when),
+        exclude_internal_topics=exclude_internal_topics,
+    )
+    with to_read(path, parse_storage_options(storage_options)) as log:
+        found = get_offsets(log, query)
+    if as_json:
+        print_json(found)
+        return EXIT_OK
+    for name, by_partition in found.items():
+        for partition, offset in by_partition.items():
+            click.echo(f"{name}:{partition}:{offset}")
+    return EXIT_OK

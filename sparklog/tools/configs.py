@@ -1,0 +1,104 @@
+"""What kafka-configs tells of topics, and changes."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sparklog.config import KEYS, OWN_KEYS, TopicConfig
+from sparklog.configdef import format_value
+from sparklog.errors import InvalidRequestError
+from sparklog.log.topics import TopicInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigEntry:
+    """A topic's config: its value, where that comes from, and what it may be.
+
+    `source`: DYNAMIC_TOPIC_CONFIG was set on the topic, DEFAULT_CONFIG was not; `default` is what
+    it has then. `own`: Kafka doesn't know the key.
+    """
+
+    name: str
+    value: str
+    source: str
+    default: str
+    valid: str
+    doc: str
+    own: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields."""
+        return asdict(self)
+
+
+def describe_configs(info: TopicInfo, *, everything: bool = False) -> list[ConfigEntry]:
+    """Return the configs that were set on a topic; with `everything` the defaults too, by name."""
+    entries = []
+    for name, key in sorted(KEYS.items()):
+        value = getattr(info.config, key.field)
+        is_set = value != key.default
+        if not (is_set or everything) or value is None:
+            continue
+        entries.append(
+            ConfigEntry(
+                name=name,
+                value=format_value(value),
+                source="DYNAMIC_TOPIC_CONFIG" if is_set else "DEFAULT_CONFIG",
+                default="" if key.default is None else format_value(key.default),
+                valid=key.wanted,
+                doc=key.doc,
+                own=name in OWN_KEYS,
+            )
+        )
+    return entries
+
+
+def parse_configs(pairs: Iterable[str]) -> dict[str, str]:
+    """Read "key=value"s. Raises InvalidRequestError; what a key may be is checked later."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise InvalidRequestError(f"config {pair!r}: want key=value")
+        if name.strip() in found:
+            raise InvalidRequestError(f"config {name.strip()} is given twice")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def split_configs(text: str) -> list[str]:
+    """Split --add-config at commas, but for those in brackets: k1=v1,k2=[v1,v2].
+
+    Source: ConfigCommand.parseConfigsToBeAdded.
+    """
+    parts, depth, part = [], 0, ""
+    for letter in text:
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and depth <= 0:
+            parts.append(part)
+            part = ""
+        else:
+            part += letter
+    parts.append(part)
+    return [each.replace("[", "").replace("]", "") for each in parts if each.strip()]
+
+
+def changed_configs(
+    info: TopicInfo, add: Mapping[str, str], delete: Collection[str]
+) -> dict[str, object | None]:
+    """Return what `Log.alter_topic` is to be given to set and reset configs of a topic.
+
+    Raises: InvalidRequestError for a config that is unknown, out of range, both added and deleted,
+        or to be deleted though it isn't set.
+    """
+    if both := sorted(set(add) & set(delete)):
+        raise InvalidRequestError(f"config {', '.join(both)} is to be added and deleted at once")
+    known = info.config.to_dict()
+    if missing := sorted(name for name in delete if name not in known):
+        raise InvalidRequestError(
+            f"config {', '.join(missing)} isn't set on topic {info.name}; set are: "
+            f"{', '.join(sorted(known)) or 'none'}"
+        )
+    kept = {name: value for name, value in known.items() if name not in delete}
+    TopicConfig.parse({**kept, **add})
+    return {**add, **dict.fromkeys(delete)}

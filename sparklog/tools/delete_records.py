@@ -1,0 +1,88 @@
+"""What kafka-delete-records does: log starts raised as a JSON file says.
+
+Source: DeleteRecordsCommand (Kafka 4.1), KIP-107.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.log.log import Log
+
+Offsets = dict[tuple[str, int], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deleted:
+    """What became of one partition: its log start now, or why nothing was deleted."""
+
+    topic: str
+    partition: int
+    low_watermark: int | None = None
+    error: str | None = None
+
+
+def parse_offset_json(text: str) -> Offsets:
+    """Read {"partitions": [{"topic": "t", "partition": 0, "offset": 5}], "version": 1}.
+
+    Raises: InvalidRequestError for anything else, or a partition that is named twice.
+    """
+    wanted = '{"partitions": [{"topic": "t", "partition": 0, "offset": 5}], "version": 1}'
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise InvalidRequestError(f"the offset file is no JSON ({error}): want {wanted}") from None
+    rows = document.get("partitions") if isinstance(document, dict) else None
+    if not isinstance(rows, list):
+        raise InvalidRequestError(f"the offset file has no list 'partitions': want {wanted}")
+    if document.get("version", 1) != 1:
+        raise InvalidRequestError(
+            f"the offset file's version is {document['version']!r}, 1 is known: want {wanted}"
+        )
+    return gathered(_row(row, wanted) for row in rows)
+
+
+def _row(row: Any, wanted: str) -> tuple[str, int, int]:
+    found = row if isinstance(row, dict) else {}
+    topic, partition, offset = (found.get(name) for name in ("topic", "partition", "offset"))
+    if not isinstance(topic, str) or type(partition) is not int or type(offset) is not int:
+        raise InvalidRequestError(f"the offset file's entry {json.dumps(row)}: want {wanted}")
+    return topic, partition, offset
+
+
+def parse_offset(text: str) -> tuple[str, int, int]:
+    """Read "topic:partition:offset". Raises InvalidRequestError."""
+    topic, _, rest = text.partition(":")
+    partition, _, offset = rest.partition(":")
+    try:
+        return topic, int(partition), int(offset)
+    except ValueError:
+        raise InvalidRequestError(
+            f"offset {text!r}: want topic:partition:offset, -1 for all that is committed"
+        ) from None
+
+
+def gathered(rows: Iterable[tuple[str, int, int]]) -> Offsets:
+    """Return {(topic, partition): offset}. Raises InvalidRequestError for one named twice."""
+    found: Offsets = {}
+    for topic, partition, offset in rows:
+        if (topic, partition) in found:
+            raise InvalidRequestError(f"{topic}-{partition} is named twice")
+        found[topic, partition] = offset
+    if not found:
+        raise InvalidRequestError("no partition is named: nothing to delete")
+    return found
+
+
+def delete_records(log: Log, offsets: Offsets) -> list[Deleted]:
+    """Raise log starts, each partition for itself; -1 means its high watermark."""
+    done = []
+    for (topic, partition), offset in offsets.items():
+        try:
+            start = log.delete_records(topic, {partition: offset})[partition]
+            done.append(Deleted(topic=topic, partition=partition, low_watermark=start))
+        except SparklogError as error:
+            done.append(Deleted(topic=topic, partition=partition, error=str(error)))
+    return done

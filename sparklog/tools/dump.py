@@ -1,0 +1,187 @@
+"""kafka-dump-log without Kafka: the same lines of the same files, on stdout and on stderr.
+
+Source: kafka.tools.DumpLogSegments (Kafka 4.1).
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.format.names import INDEX, LOG, SNAPSHOT, TIMEINDEX, TXNINDEX
+from sparklog.fs import LOCAL, FileSystem
+from sparklog.tools.dump_index import (
+    IndexFaults,
+    IndexStyle,
+    base_of,
+    dump_index,
+    dump_snapshot,
+    dump_time_index,
+    dump_txn_index,
+)
+from sparklog.tools.dump_log import SIZE_MAX, LogDump, dump_batches
+from sparklog.tools.dump_records import RecordLines, RecordStyle
+from sparklog.tools.dump_text import STRING, check_decoder, scala_order
+
+MAX_MESSAGE_SIZE: Final = 5 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpOptions:
+    """The options of kafka-dump-log, under its names; sizes in bytes.
+
+    `print_data_log` implies `deep_iteration`. `max_message_size` bounds the batches to which an
+    index may point, `max_bytes` what is read of a log.
+    """
+
+    print_data_log: bool = False
+    deep_iteration: bool = False
+    skip_record_metadata: bool = False
+    verify_index_only: bool = False
+    index_sanity_check: bool = False
+    max_message_size: int = MAX_MESSAGE_SIZE
+    max_bytes: int = SIZE_MAX
+    key_decoder: str = STRING
+    value_decoder: str = STRING
+
+
+class Output(NamedTuple):
+    """Whole lines, UTF-8; `is_error`: for stderr."""
+
+    text: bytes
+    is_error: bool = False
+
+
+@dataclass(slots=True)
+class Dump:
+    """A dump under way. `damaged` holds once all was taken: a file is not as it should be.
+
+    Damage is what Kafka's own code would not read: a wrong CRC, bytes that are no batch, an index
+    that doesn't fit its log, a snapshot that can't be read. Gaps between offsets are none:
+    compaction leaves them.
+    """
+
+    files: Sequence[str]
+    options: DumpOptions
+    fs: FileSystem = LOCAL
+    damaged: bool = False
+    _faults: dict[str, IndexFaults] = field(default_factory=dict)
+    _gaps: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+
+    def lines(self) -> Iterator[Output]:
+        """Yield what kafka-dump-log prints, many lines at a time.
+
+        Raises: InvalidRequestError for a file that isn't there; DataCorruptionError where Kafka's
+            tool ends with an exception, after what it prints before that.
+        Cost: one pass over the files. Memory: a few MiB, or a batch and its lines where those are
+            larger.
+        """
+        for path in self.files:
+            path = _shown(path)
+            yield Output(f"Dumping {path}\n".encode())
+            try:
+                yield from self._file(path)
+            except FileNotFoundError as error:
+                raise InvalidRequestError(
+                    f"{error.filename or path} isn't there: give the files of one segment, "
+                    "an index with its .log beside it"
+                ) from None
+        yield from self._complaints()
+
+    def _file(self, path: str) -> Iterator[Output]:
+        name = os.path.basename(path)
+        dot = name.rfind(".")
+        if dot < 0:
+            raise InvalidRequestError(f"{path}: its name has no suffix; {_KNOWN}")
+        if self.fs.is_dir(path):
+            raise InvalidRequestError(f"{path} is a directory; {_KNOWN}")
+        options, suffix = self.options, name[dot:]
+        style = IndexStyle(
+            sanity_only=options.index_sanity_check,
+            verify_only=options.verify_index_only,
+            max_message_size=options.max_message_size,
+        )
+        faults = self._faults.setdefault(os.path.abspath(path), IndexFaults())
+        match suffix:
+            case ".log":
+                lines = self._log(path)
+            case ".index":
+                lines = dump_index(self.fs, path, style, faults)
+            case ".timeindex":
+                lines = dump_time_index(self.fs, path, style, faults)
+            case ".txnindex":
+                lines = dump_txn_index(self.fs, path)
+            case ".snapshot":
+                yield from self._snapshot(path)
+                return
+            case _:
+                yield Output(f"Ignoring unknown file {path}\n".encode(), is_error=True)
+                return
+        for text in lines:
+            yield Output(text)
+
+    def _log(self, path: str) -> Iterator[bytes]:
+        options = self.options
+        yield f"Log starting offset: {base_of(path)}\n".encode()
+        lines = None
+        if options.deep_iteration or options.print_data_log:
+            style = RecordStyle(
+                metadata=not options.skip_record_metadata,
+                contents=options.print_data_log,
+                key_decoder=check_decoder(options.key_decoder),
+                value_decoder=check_decoder(options.value_decoder),
+            )
+            lines = RecordLines(style, path)
+        found = LogDump()
+        with self.fs.open(path) as file:
+            yield from dump_batches(file, max_bytes=options.max_bytes, lines=lines, found=found)
+        self.damaged |= found.damaged
+        if found.gaps:
+            self._gaps.setdefault(os.path.abspath(path), []).extend(found.gaps)
+
+    def _snapshot(self, path: str) -> Iterator[Output]:
+        try:
+            for text in dump_snapshot(self.fs, path):
+                yield Output(text)
+        except DataCorruptionError as error:
+            self.damaged = True
+            yield Output(f"{error.reason}\n".encode(), is_error=True)
+
+    def _complaints(self) -> Iterator[Output]:
+        """What Kafka's tool says on stderr at the end."""
+        said: list[str] = []
+        faults = self._faults
+        for path in scala_order(p for p in faults if faults[p].offsets):
+            said.append(f"Mismatches in :{path}")
+            for indexed, there in reversed(faults[path].offsets):
+                said.append(f"  Index offset: {indexed}, log offset: {there}")
+        for path in scala_order(p for p in faults if faults[p].times):
+            said.append(f"Found timestamp mismatch in :{path}")
+            for indexed, there in faults[path].times:
+                said.append(f"  Index timestamp: {indexed}, log timestamp: {there}")
+        for path in scala_order(p for p in faults if faults[p].order):
+            said.append(f"Found out of order timestamp in :{path}")
+            for indexed, before in faults[path].order:
+                said.append(f"  Index timestamp: {indexed}, Previously indexed timestamp: {before}")
+        for path in scala_order(p for p in faults if faults[p].missing):
+            said.append("The following indexed offsets are not found in the log.")
+            for indexed, there in faults[path].missing:
+                said.append(f"Indexed offset: {indexed}, found log offset: {there}")
+        self.damaged |= bool(said)
+        for path in scala_order(self._gaps):
+            said.append(f"Non-consecutive offsets in {path}")
+            for first, second in reversed(self._gaps[path]):
+                said.append(f"  {first} is followed by {second}")
+        if said:
+            yield Output("".join(f"{line}\n" for line in said).encode(), is_error=True)
+
+
+_SUFFIXES: Final = (LOG, INDEX, TIMEINDEX, TXNINDEX, SNAPSHOT)
+_KNOWN: Final = f"want files of a partition, which end with {', '.join(_SUFFIXES)}"
+
+
+def _shown(path: str) -> str:
+    """The path as java.io.File writes it: single slashes, none at the end."""
+    parts = [part for part in path.split("/") if part]
+    return ("/" if path.startswith("/") else "") + "/".join(parts)

@@ -1,0 +1,274 @@
+"""Index files and producer snapshots as lines, in the words of kafka-dump-log."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from crc32c import crc32c
+
+from sparklog.errors import DataCorruptionError
+from sparklog.format import snapshot
+from sparklog.format.batch import SEQUENCE_MAX
+from sparklog.format.index import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY, Entries
+from sparklog.format.names import INDEX, LOG
+from sparklog.fs import File, FileSystem, read_bytes
+from sparklog.tools.dump_log import batch_at, size_of, whole_batch
+
+_WARM_BYTES: Final = 8192  # the end of an index, which Kafka searches first
+_LINES: Final = 4096  # that are yielded at once
+
+
+@dataclass(slots=True)
+class IndexFaults:
+    """What doesn't fit between an index and its log: pairs of what each of them says.
+
+    Of a time index: `times` are (indexed, the batch's), `order` (indexed, the one before),
+    `missing` (indexed offset, last offset of the batch found or -1).
+    """
+
+    offsets: list[tuple[int, int]] = field(default_factory=list)
+    times: list[tuple[int, int]] = field(default_factory=list)
+    order: list[tuple[int, int]] = field(default_factory=list)
+    missing: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexStyle:
+    """How far an index is looked at. `max_message_size`: bytes that a batch may have."""
+
+    sanity_only: bool = False
+    verify_only: bool = False
+    max_message_size: int
+
+
+def base_of(path: str) -> int:
+    """Return the base offset in a file's name. Raises DataCorruptionError if there is none."""
+    stem = os.path.basename(path).partition(".")[0]
+    if not (stem.removeprefix("-").removeprefix("+").isascii() and _is_number(stem)):
+        raise DataCorruptionError(
+            "the file's name doesn't begin with an offset, as 00000000000000000000 does", path=path
+        )
+    return int(stem)
+
+
+def _is_number(stem: str) -> bool:
+    digits = stem[1:] if stem[:1] in ("-", "+") else stem
+    return digits.isdigit() and -(2**63) <= int(stem) < 2**63
+
+
+def beside(path: str, suffix: str) -> str:
+    """Return the path of the same segment's other file."""
+    stem = os.path.basename(path).partition(".")[0]
+    return os.path.join(os.path.dirname(path), stem + suffix)
+
+
+def _entries(fs: FileSystem, path: str, dtype: "np.dtype[np.void]") -> tuple[Entries, int]:
+    """The whole entries of an index file, and the bytes that are too many."""
+    raw = read_bytes(fs, path)
+    odd = len(raw) % dtype.itemsize
+    return np.frombuffer(raw[: len(raw) - odd], dtype), odd
+
+
+def dump_index(
+    fs: FileSystem, path: str, style: IndexStyle, faults: IndexFaults
+) -> Iterator[bytes]:
+    """Yield the lines of an offset index. Raises: DataCorruptionError where Kafka's tool throws."""
+    base = base_of(path)
+    with fs.open(beside(path, LOG)) as log:
+        end = size_of(log)
+        entries, odd = _entries(fs, path, OFFSET_ENTRY)
+        relatives = entries["relative_offset"].tolist()
+        if not relatives:
+            yield f"{path} is empty.\n".encode()
+            return
+        if style.sanity_only:
+            if relatives[-1] < 0 or odd:
+                raise DataCorruptionError(_insane(odd, OFFSET_ENTRY.itemsize), path=path)
+            yield f"{path} passed sanity check.\n".encode()
+            return
+        lines = []
+        for number, (relative, position) in enumerate(entries.tolist()):
+            if relative == 0 and number:  # the zeros of an index that nobody trimmed
+                break
+            last = _last_offset(log, position, end, style.max_message_size, path, number)
+            if last != base + relative:
+                faults.offsets.append((base + relative, last))
+            if not style.verify_only:
+                lines.append(f"offset: {base + relative} position: {position}\n")
+            if len(lines) == _LINES:
+                yield "".join(lines).encode()
+                lines = []
+        yield "".join(lines).encode()
+
+
+def _insane(odd: int, width: int) -> str:
+    if odd:
+        return f"{odd} bytes are left over, an entry has {width}; `sparklog verify` rebuilds it"
+    return "the last entry lies before the first; `sparklog verify` rebuilds it"
+
+
+def _last_offset(log: File, at: int, end: int, most: int, path: str, number: int) -> int:
+    """The last offset of the batch to which an entry points."""
+    size = whole_batch(log, at, min(end, at + most)) if 0 <= at <= end else 0
+    if not size:
+        reach = f"no batch of up to {most} bytes is whole there (--max-message-size)"
+        raise DataCorruptionError(
+            f"entry {number} points to byte {at} of {log.path}: {reach}", path=path
+        )
+    return batch_at(log, at, size).last_offset
+
+
+class _TimeCheck:
+    """Compares a time index with its log, entry by entry."""
+
+    def __init__(self, log: File, offsets: Entries, base: int, faults: IndexFaults) -> None:
+        self._log, self._end, self._base = log, size_of(log), base
+        self._relatives = offsets["relative_offset"].tolist()
+        self._positions = offsets["position"].tolist()
+        self._faults = faults
+        self._before = -1
+
+    def check(self, timestamp: int, offset: int) -> None:
+        """Note what is wrong with an entry."""
+        at = self._position(offset)
+        if not 0 <= at <= self._end:
+            raise DataCorruptionError(
+                f"the offset index leads to byte {at}, the log has {self._end}", path=self._log.path
+            )
+        last = -1
+        while size := whole_batch(self._log, at, self._end):
+            batch = batch_at(self._log, at, size)
+            if batch.last_offset >= offset:
+                last = batch.last_offset
+                break
+            at += size
+        if last != offset or not size:
+            self._faults.missing.append((offset, last))
+        else:
+            highest = max((record.timestamp for record in batch.records()), default=-1)
+            highest = max(highest, -1)
+            if highest != timestamp:
+                self._faults.times.append((timestamp, highest))
+            if self._before >= timestamp:
+                self._faults.order.append((timestamp, self._before))
+        self._before = timestamp
+
+    def _position(self, offset: int) -> int:
+        """Where to look for an offset, also in an index whose entries are in disorder."""
+        slot = _slot(self._relatives, offset - self._base)
+        return 0 if slot < 0 else int(self._positions[slot])
+
+
+def _slot(relatives: list[int], wanted: int) -> int:
+    """The last entry at or below `wanted`, -1: none. Source: AbstractIndex.indexSlotRangeFor."""
+    if not relatives:
+        return -1
+    warm = max(0, len(relatives) - 1 - _WARM_BYTES // OFFSET_ENTRY.itemsize)
+    if relatives[warm] < wanted:
+        low, high = warm, len(relatives) - 1
+    elif relatives[0] > wanted:
+        return -1
+    else:
+        low, high = 0, warm
+    while low < high:
+        middle = (low + high + 1) // 2
+        if relatives[middle] > wanted:
+            high = middle - 1
+        elif relatives[middle] < wanted:
+            low = middle
+        else:
+            return middle
+    return low
+
+
+def dump_time_index(
+    fs: FileSystem, path: str, style: IndexStyle, faults: IndexFaults
+) -> Iterator[bytes]:
+    """Yield the lines of a time index. Raises: DataCorruptionError where Kafka's tool throws."""
+    base = base_of(path)
+    with fs.open(beside(path, LOG)) as log:
+        offsets, _ = _entries(fs, beside(path, INDEX), OFFSET_ENTRY)
+        entries, odd = _entries(fs, path, TIME_ENTRY)
+        check = _TimeCheck(log, offsets, base, faults)
+        rows = entries.tolist()
+        if style.sanity_only:
+            if odd or (rows and (rows[-1][0] < rows[0][0] or rows[-1][1] < 0)):
+                raise DataCorruptionError(_insane(odd, TIME_ENTRY.itemsize), path=path)
+            yield f"{path} passed sanity check.\n".encode()
+            return
+        for number, (timestamp, relative) in enumerate(rows):
+            if relative == 0 and number:
+                return
+            check.check(timestamp, base + relative)
+            if not style.verify_only:
+                yield f"timestamp: {timestamp} offset: {base + relative}\n".encode()
+
+
+def dump_txn_index(fs: FileSystem, path: str) -> Iterator[bytes]:
+    """Yield the lines of an index of aborted transactions. Raises: DataCorruptionError.
+
+    As Kafka's tool it takes the first byte for the version, and says nothing of a cut entry.
+    """
+    base_of(path)
+    entries, _ = _entries(fs, path, TXN_ENTRY)
+    for version, producer, first, last, stable in entries.tolist():
+        if (version := version >> 8) > 0:
+            raise DataCorruptionError(f"an entry of version {version} is unknown", path=path)
+        yield (
+            f"version: {version} producerId: {producer} firstOffset: {first} "
+            f"lastOffset: {last} lastStableOffset: {stable}\n"
+        ).encode()
+
+
+def dump_snapshot(fs: FileSystem, path: str) -> Iterator[bytes]:
+    """Yield the lines of a producer snapshot. Raises: DataCorruptionError: it can't be read.
+
+    Kafka's own reader is laxer than ours, and so is this: bytes behind the entries are nothing to
+    it as long as the CRC is right.
+    """
+    for entry in _producers(read_bytes(fs, path), path):
+        producer, epoch, last_sequence, last, delta, timestamp, coordinator, first = entry
+        txn = f"OptionalLong[{first}]" if first >= 0 else "OptionalLong.empty"
+        line = (
+            f"producerId: {producer} producerEpoch: {epoch} coordinatorEpoch: {coordinator} "
+            f"currentTxnFirstOffset: {txn} lastTimestamp: {timestamp} "
+        )
+        if last >= 0:
+            line += (
+                f"firstSequence: {(last_sequence - delta) & SEQUENCE_MAX} "
+                f"lastSequence: {last_sequence} lastOffset: {last} offsetDelta: {delta} "
+                f"timestamp: {timestamp}"
+            )
+        yield (line + "\n").encode()
+
+
+def _producers(raw: bytes, path: str) -> list[tuple[int, ...]]:
+    """The entries of a snapshot. Reasons are in Kafka's words."""
+    schema = "Snapshot failed schema validation: "
+    if len(raw) >= 2 and (version := int.from_bytes(raw[:2], "big", signed=True)) != 1:
+        reason = f"{schema}Snapshot contained an unknown file version {version}"
+        raise DataCorruptionError(reason, path=path)
+    if len(raw) < snapshot.HEAD.size:
+        raise DataCorruptionError(f"{schema}null", path=path)
+    _, crc, count = snapshot.HEAD.unpack_from(raw)
+    body = memoryview(raw)[snapshot.HEAD.size :]
+    reason = ""
+    if count < 0:
+        reason = f"{schema}non-nullable field producerEntries was serialized as null"
+    elif count > len(body):
+        reason = (
+            f"{schema}Tried to allocate a collection of size {count}, but there are only "
+            f"{len(body)} bytes remaining."
+        )
+    elif count * snapshot.ENTRY.size > len(body):
+        reason = f"{schema}null"
+    elif crc != (actual := crc32c(raw[6:])):
+        reason = (
+            f"Snapshot is corrupt (CRC is no longer valid). Stored crc: {crc}. Computed crc: "
+            f"{actual}"
+        )
+    if reason:
+        raise DataCorruptionError(reason, path=path)
+    return list(snapshot.ENTRY.iter_unpack(body[: count * snapshot.ENTRY.size]))

@@ -1,0 +1,204 @@
+"""The batches and records of a `.log` file as lines, in the words of kafka-dump-log."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from crc32c import crc32c
+
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.format.batch import (
+    CRC_START,
+    HEADER_SIZE,
+    LEGACY_SIZE_MIN,
+    LOG_OVERHEAD,
+    MAGIC_END,
+)
+from sparklog.format.compression import Codec
+from sparklog.format.scan import Table, scan
+from sparklog.fs import File
+from sparklog.tools.dump_batch import DumpedBatch, last_sequence, read_batch
+from sparklog.tools.dump_records import RecordLines
+from sparklog.tools.dump_text import batch_line, head_text
+
+WINDOW_BYTES: Final = 1 << 20
+SIZE_MAX: Final = 2**31 - 1  # of a file that Kafka opens as a segment
+_CODECS: Final = [codec.name.lower() for codec in Codec]
+
+
+@dataclass(slots=True)
+class LogDump:
+    """What was found in one file, complete once its lines were taken.
+
+    `gaps` are pairs of offsets that don't follow each other; `damaged`: a batch's CRC is wrong or
+    bytes at the end are no batch.
+    """
+
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    damaged: bool = False
+    last_offset: int = -1
+
+    def follow(self, offsets: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> None:
+        """Note where records' offsets leave gaps."""
+        if not len(offsets):
+            return
+        before = np.concatenate(([self.last_offset], offsets[:-1]))
+        # -1 is Kafka's "none yet", wherever it comes up.
+        for at in np.flatnonzero((offsets != before + 1) & (before != -1)).tolist():
+            self.gaps.append((int(before[at]), int(offsets[at])))
+        self.last_offset = int(offsets[-1])
+
+
+def size_of(file: File) -> int:
+    """Return a segment's size. Raises InvalidRequestError for one that Kafka doesn't open."""
+    size = file.size()
+    if size > SIZE_MAX:
+        raise InvalidRequestError(
+            f"{file.path} has {size} bytes, a segment has {SIZE_MAX} at most: this is none"
+        )
+    return size
+
+
+def whole_batch(file: File, at: int, end: int) -> int:
+    """Return the size of the batch at byte `at` of a file that ends at `end`; 0 if none is whole.
+
+    Raises DataCorruptionError for a length that can't be. Source: FileLogInputStream.nextBatch.
+    """
+    if at >= end - MAGIC_END:
+        return 0
+    length = int.from_bytes(file.pread(4, at + 8), "big", signed=True)
+    if length < LEGACY_SIZE_MIN:
+        raise DataCorruptionError(
+            f"batch length {length} is below the least possible", path=file.path, position=at
+        )
+    return 0 if at > end - LOG_OVERHEAD - length else LOG_OVERHEAD + length
+
+
+def batch_at(file: File, at: int, size: int) -> DumpedBatch:
+    """Read the batch of `size` bytes at byte `at`. Raises DataCorruptionError as Kafka throws."""
+    data = file.pread(max(size, HEADER_SIZE), at)
+    return read_batch(
+        memoryview(data)[:size], data[:HEADER_SIZE], path=file.path, position=at
+    )
+
+
+def dump_batches(
+    file: File, *, max_bytes: int, lines: RecordLines | None, found: LogDump
+) -> Iterator[bytes]:
+    """Yield the lines of all batches, and of their records if `lines` are given.
+
+    Many lines at a time. Raises: DataCorruptionError where Kafka's tool throws, after the lines
+    of what lies before.
+    """
+    size = size_of(file)
+    end = min(size, max_bytes)
+    at, span = 0, WINDOW_BYTES
+    while at < end:
+        data = memoryview(file.pread(min(span, end - at), at))
+        table = scan(data, path=file.path, position=at, check_crc=False).table
+        table = table[table["magic"] == 2] if not (table["magic"] == 2).all() else table
+        table = _leading(table, at)
+        if len(table):
+            yield from _dump_run(file, data, table, at, lines, found)
+            at, span = int(table["position"][-1] + table["size"][-1]), WINDOW_BYTES
+            continue
+        whole = whole_batch(file, at, end)
+        if not whole:
+            break
+        if whole > len(data):  # larger than the window
+            span = whole
+            continue
+        batch = batch_at(file, at, whole)
+        yield batch_line(batch).encode()
+        found.damaged |= not batch.is_valid
+        if lines is not None:
+            yield from _dump_slowly(batch, lines, found)
+        at += whole
+    if size > at and max_bytes == SIZE_MAX:
+        found.damaged = True
+        name = os.path.basename(file.path)
+        yield f"Found {size - at} invalid bytes at the end of {name}\n".encode()
+
+
+def _leading(table: Table, at: int) -> Table:
+    """The rows that lie one behind the other from byte `at` on: what is left out was legacy."""
+    ends = np.concatenate(([at], (table["position"] + table["size"])[:-1]))
+    broken = np.flatnonzero(table["position"] != ends[: len(table)])
+    return table[: broken[0]] if len(broken) else table
+
+
+def _dump_run(
+    file: File,
+    data: memoryview,
+    table: Table,
+    position: int,
+    lines: RecordLines | None,
+    found: LogDump,
+) -> Iterator[bytes]:
+    """Yield the lines of sound batches v2 that lie in `data`."""
+    heads = _batch_lines(data, table, position, found)
+    if lines is None:
+        yield "".join(heads).encode()
+        return
+    row = 0
+    while row < len(table):
+        made = lines.of(data, table[row:], position)
+        if made is None:
+            yield heads[row].encode()
+            yield from _dump_slowly(_batch_in(file, data, table[row], position), lines, found)
+            row += 1
+            continue
+        pieces: list[bytes | memoryview] = []
+        followed = 0
+        for number, is_control in enumerate(made.is_control):
+            pieces.append(heads[row + number].encode())
+            if not is_control:
+                pieces.append(made.text[made.cuts[number] : made.cuts[number + 1]])
+                continue
+            yield b"".join(pieces)
+            found.follow(made.offsets[followed : made.ends[number]])
+            pieces, followed = [], made.ends[number]
+            batch = _batch_in(file, data, table[row + number], position)
+            yield from _dump_slowly(batch, lines, found)
+        yield b"".join(pieces)
+        found.follow(made.offsets[followed:])
+        row += len(made.is_control)
+
+
+def _batch_in(file: File, data: memoryview, row: Any, position: int) -> DumpedBatch:
+    start = int(row["position"]) - position
+    raw = data[start : start + int(row["size"])]
+    return read_batch(raw, bytes(raw[:HEADER_SIZE]), path=file.path, position=position + start)
+
+
+def _dump_slowly(batch: DumpedBatch, lines: RecordLines, found: LogDump) -> Iterator[bytes]:
+    for offset, line in lines.slowly(batch):
+        found.follow(np.array([offset], np.int64))
+        yield line
+
+
+def _batch_lines(
+    data: memoryview, table: Table, position: int, found: LogDump
+) -> list[str]:
+    """The lines of sound batches v2, a string each."""
+    made = []
+    for at, size, base, last, base_time, max_time, *rest in table.tolist():
+        producer, producer_epoch, sequence, count, attributes, epoch, _ = rest
+        start = at - position
+        crc = int.from_bytes(data[start + MAGIC_END : start + CRC_START], "big")
+        valid = crc == crc32c(data[start + CRC_START : start + size])
+        if not valid:
+            found.damaged = True
+        final = last_sequence(sequence, last - base)
+        head = head_text(
+            base, last, count, sequence, final, producer, producer_epoch, epoch, attributes,
+            base_time,
+        )  # fmt: skip
+        made.append(
+            f"{head} position: {at} {'LogAppendTime' if attributes & 8 else 'CreateTime'}: "
+            f"{max_time} size: {size} magic: 2 compresscodec: {_CODECS[attributes & 7]} "
+            f"crc: {crc} isvalid: {'true' if valid else 'false'}\n"
+        )
+    return made

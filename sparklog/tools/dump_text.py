@@ -1,0 +1,149 @@
+"""How Kafka's dump tool writes things: batches, decoders, text out of bytes, the order of files."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.errors import InvalidRequestError
+from sparklog.tools.dump_batch import DumpedBatch
+
+STRING: Final = "org.apache.kafka.tools.api.StringDecoder"
+LONG: Final = "org.apache.kafka.tools.api.LongDecoder"
+INTEGER: Final = "org.apache.kafka.tools.api.IntegerDecoder"
+_WIDTHS: Final = {LONG: 8, INTEGER: 4}
+_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+
+
+def check_decoder(name: str) -> str:
+    """Return the full name of a decoder class. Raises InvalidRequestError for one that isn't had.
+
+    DefaultDecoder makes Kafka's tool print the address of a Java object, which nobody can use.
+    """
+    for known in (STRING, LONG, INTEGER):
+        if name in (known, known.rpartition(".")[2]):
+            return known
+    raise InvalidRequestError(
+        f"decoder {name} can't be had here: use {STRING}, {LONG} or {INTEGER}; for other formats "
+        "read the topic with sparklog.open(path).read(topic) and decode its columns"
+    )
+
+
+def java_text(data: bytes) -> str:
+    """Return bytes as UTF-8, faults replaced as `new String(data, UTF_8)` does.
+
+    Python differs where three bytes are a surrogate: one fault to Java, three to Python. 0xED
+    begins such bytes and nothing else, so one byte that is never right may stand for them.
+    """
+    return _SURROGATE.sub(b"\xff", data).decode("utf-8", "replace")
+
+
+def utf8_column(column: Any) -> Any:
+    """Return a binary column whose values are all UTF-8, faults replaced as Java does."""
+    try:
+        column.view(pa.string()).validate(full=True)
+    except pa.ArrowInvalid:
+        texts = [None if raw is None else java_text(raw).encode() for raw in column.to_pylist()]
+        return pa.array(texts, pa.binary())
+    return column
+
+
+def decode_column(column: Any, decoder: str) -> Any:
+    """Return a binary column as the decoder's text, UTF-8 bytes.
+
+    Numbers are the first 8 or 4 bytes, as Java reads them. Raises ValueError for fewer.
+    """
+    if decoder == STRING:
+        return utf8_column(column)
+    width = _WIDTHS[decoder]
+    least = pc.min(pc.binary_length(column)).as_py()
+    if least is not None and least < width:
+        raise ValueError(f"{decoder.rpartition('.')[2]} wants {width} bytes, there are {least}")
+    raws = column.to_pylist()
+    numbers = [None if r is None else int.from_bytes(r[:width], "big", signed=True) for r in raws]
+    return pa.array(numbers, pa.int64()).cast(pa.string()).cast(pa.binary())
+
+
+def decode_one(data: bytes, decoder: str) -> bytes:
+    """Return one key or value as the decoder's text. Raises ValueError."""
+    return bytes(decode_column(pa.array([data], pa.binary()), decoder)[0].as_py())
+
+
+def batch_line(batch: DumpedBatch) -> str:
+    """The line of one batch, as kafka-dump-log writes it."""
+    if batch.magic < 2:
+        head = f"offset: {batch.last_offset}"
+    else:
+        head = head_text(
+            batch.base_offset, batch.last_offset, batch.count, batch.base_sequence,
+            batch.last_sequence, batch.producer_id, batch.producer_epoch, batch.leader_epoch,
+            batch.attributes, batch.base_timestamp,
+        )  # fmt: skip
+    return (
+        f"{head} position: {batch.position} {batch.time_type}: {batch.max_timestamp} "
+        f"size: {len(batch.data)} magic: {batch.magic} compresscodec: {batch.codec.name.lower()} "
+        f"crc: {batch.crc} isvalid: {str(batch.is_valid).lower()}\n"
+    )
+
+
+def head_text(
+    base: int,
+    last: int,
+    count: int,
+    base_sequence: int,
+    last_sequence: int,
+    producer_id: int,
+    producer_epoch: int,
+    leader_epoch: int,
+    attributes: int,
+    base_timestamp: int,
+) -> str:
+    """The first half of the line of a batch v2."""
+    horizon = f"OptionalLong[{base_timestamp}]" if attributes & 0x40 else "OptionalLong.empty"
+    return (
+        f"baseOffset: {base} lastOffset: {last} count: {count} baseSequence: {base_sequence} "
+        f"lastSequence: {last_sequence} producerId: {producer_id} producerEpoch: {producer_epoch} "
+        f"partitionLeaderEpoch: {leader_epoch} "
+        f"isTransactional: {'true' if attributes & 0x10 else 'false'} "
+        f"isControl: {'true' if attributes & 0x20 else 'false'} deleteHorizonMs: {horizon}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    hash: int
+    name: str
+
+
+def scala_order(names: Iterable[str]) -> list[str]:
+    """Return names in the order in which Scala's mutable.HashMap gives them.
+
+    Kafka's tool keeps what it complains of in such maps, a file each.
+    Source: scala.collection.mutable.HashMap (2.13): improveHash, addOne, growTable.
+    """
+    slots = [_Slot(_spread(_java_hash(name)), name) for name in names]
+    size = 16
+    for count in range(len(slots)):
+        if count + 1 >= size * 3 // 4:
+            size *= 2
+    ordered = sorted(slots, key=lambda slot: (slot.hash & (size - 1), _signed(slot.hash)))
+    return [slot.name for slot in ordered]
+
+
+def _java_hash(text: str) -> int:
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(units), 2):
+        value = (31 * value + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
+    return value
+
+
+def _spread(value: int) -> int:
+    return value ^ (value >> 16)
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 32) if value >= 1 << 31 else value

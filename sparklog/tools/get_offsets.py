@@ -1,0 +1,118 @@
+"""What kafka-get-offsets asks: which offset each partition has at a time.
+
+Source: GetOffsetShell (Kafka 4.1).
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.errors import InvalidRequestError
+from sparklog.log.log import Log
+from sparklog.tools.topics import KAFKA_INTERNAL, matching
+
+TIMES: Final = {
+    "latest": -1, "earliest": -2, "max-timestamp": -3, "earliest-local": -4, "latest-tiered": -5,
+}  # fmt: skip
+_PATTERN: Final = re.compile(r"([^:,]*)(?::(?:([0-9]*)|([0-9]*)-([0-9]*)))?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetQuery:
+    """Which partitions, and when: `time` is ms since the epoch, or -1 to -5 as in TIMES."""
+
+    topic: str | None = None
+    partitions: tuple[int, ...] | None = None
+    topic_partitions: str | None = None
+    time: int = -1
+    exclude_internal_topics: bool = False
+
+
+def parse_time(text: str) -> int:
+    """Read a --time: a name, -1 to -5, or ms since the epoch. Raises InvalidRequestError."""
+    if text in TIMES:
+        return TIMES[text]
+    try:
+        when = int(text)
+    except ValueError:
+        when = -6
+    if when < -5:
+        names = ", ".join(f"{number} or {name}" for name, number in TIMES.items())
+        raise InvalidRequestError(f"time {text!r}: want {names}, or milliseconds since the epoch")
+    return when
+
+
+def parse_partitions(text: str) -> tuple[int, ...]:
+    """Read numbers joined by commas. Raises InvalidRequestError."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise InvalidRequestError(
+            f"partitions {text!r}: want numbers joined by ',', such as 0,2"
+        ) from None
+
+
+def get_offsets(log: Log, query: OffsetQuery) -> dict[str, dict[int, int]]:
+    """Return {topic: {partition: offset}} in order; without those that have no such offset.
+
+    As in Kafka: no record so late, none local, none tiered.
+    Raises: InvalidRequestError if nothing matches.
+    """
+    chosen = _chosen(log, query)
+    if not any(chosen.values()):
+        raise InvalidRequestError(
+            "could not match any topic-partitions with the specified filters; there are "
+            + (", ".join(sorted(log.topics())) or "no topics")
+        )
+    answer: dict[str, dict[int, int]] = {}
+    for topic, partitions in chosen.items():
+        found = log.offsets_for_times(topic, dict.fromkeys(partitions, query.time))
+        known = {p: offset for p, offset in sorted(found.items()) if offset is not None}
+        if known:
+            answer[topic] = known
+    return answer
+
+
+def _chosen(log: Log, query: OffsetQuery) -> dict[str, list[int]]:
+    topics = log.topics()
+    if query.topic_partitions is not None:
+        if query.topic is not None or query.partitions is not None:
+            raise InvalidRequestError("--topic-partitions can't be used with --topic, --partitions")
+        rules = [_rule(part) for part in query.topic_partitions.split(",")]
+        hidden = KAFKA_INTERNAL if query.exclude_internal_topics else frozenset()
+        return {
+            name: [p for p in sorted(info.dirs) if any(rule(name, p) for rule in rules)]
+            for name, info in sorted(topics.items())
+            if name not in hidden
+        }
+    names = matching(topics, query.topic, exclude_internal=query.exclude_internal_topics)
+    wanted = None if query.partitions is None else set(query.partitions)
+    return {
+        name: [p for p in sorted(topics[name].dirs) if wanted is None or p in wanted]
+        for name in names
+    }
+
+
+def _rule(text: str) -> Callable[[str, int], bool]:
+    """One of --topic-partitions: TOPIC, TOPIC:2, TOPIC:2-5 (without 5), TOPIC:2-, TOPIC:-5."""
+    match = _PATTERN.fullmatch(text)
+    if match is None:
+        raise InvalidRequestError(
+            f"topic-partitions {text!r}: want a topic (or a regular expression), and behind ':' "
+            "a partition or a range such as 0-3"
+        )
+    topic, one, low, high = match.groups()
+    try:
+        expression = re.compile(topic or ".*")
+    except re.error as error:
+        raise InvalidRequestError(f"topic-partitions {text!r}: {error}") from None
+
+    def holds(name: str, partition: int) -> bool:
+        if name != topic and not expression.fullmatch(name):
+            return False
+        if one:
+            return partition == int(one)
+        return (not low or partition >= int(low)) and (not high or partition < int(high))
+
+    return holds

@@ -1,0 +1,130 @@
+"""What kafka-topics --describe tells of a log's topics."""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, TypeVar
+
+from sparklog.clock import attempts
+from sparklog.errors import InvalidRequestError
+from sparklog.log.log import Log
+from sparklog.log.lookup import StaleReadError
+from sparklog.log.reader import PartitionReader, SegmentInfo
+from sparklog.log.topics import TopicInfo
+
+KAFKA_INTERNAL: Final = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+)
+"""What brokers keep beside users' topics. sparklog's own internal topics are never shown."""
+
+_PATIENCE_MS: Final = 1000
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionDescription:
+    """A partition: offsets [start, end), where it lies, and its segments; sizes in bytes.
+
+    `size` and `segments` count what is local, `remote_segments` what is in remote storage alone.
+    `leader_epoch` is None before the first record.
+    """
+
+    partition: int
+    dir: str
+    start: int
+    end: int
+    size: int
+    segments: int
+    remote_segments: int
+    leader_epoch: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDescription:
+    """A topic: its id, how many partitions it has, and the configs that differ from defaults."""
+
+    topic: str
+    topic_id: str
+    partition_count: int
+    configs: dict[str, str]
+    partitions: list[PartitionDescription]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields."""
+        return asdict(self)
+
+
+def matching(
+    names: Iterable[str], pattern: str | None, *, exclude_internal: bool = False
+) -> list[str]:
+    """Return the names that a --topic of Kafka's tools means, sorted.
+
+    An existing name means itself; else the pattern is a regular expression for whole names, as
+    in Kafka, where a comma is another way to write "|". None means all.
+    Raises: InvalidRequestError: it is no regular expression.
+    """
+    found = sorted(n for n in names if not (exclude_internal and n in KAFKA_INTERNAL))
+    if pattern is None or pattern in found:
+        return found if pattern is None else [pattern]
+    cleaned = "|".join(part.strip(" \"'") for part in pattern.strip().split(","))
+    try:
+        expression = re.compile(cleaned)
+    except re.error as error:
+        raise InvalidRequestError(
+            f"topic {pattern!r} is no name and no regular expression: {error}"
+        ) from None
+    return [name for name in found if expression.fullmatch(name)]
+
+
+def describe_topics(log: Log, topics: Sequence[TopicInfo]) -> list[TopicDescription]:
+    """Describe topics of an open log. Cost: a listing of each partition, a stat of each segment."""
+    keys = [(info.name, partition) for info in topics for partition in sorted(info.dirs)]
+    spans = log.view.spans(keys)
+    described = []
+    for info in topics:
+        parts = [
+            _partition(log.view.reader(info.name, partition), path, spans[info.name, partition])
+            for partition, path in sorted(info.dirs.items())
+        ]
+        described.append(
+            TopicDescription(
+                topic=info.name,
+                topic_id=info.id,
+                partition_count=info.partitions,
+                configs=info.config.to_dict(),
+                partitions=parts,
+            )
+        )
+    return described
+
+
+def _partition(
+    reader: PartitionReader, path: str, span: tuple[int, int]
+) -> PartitionDescription:
+    segments, local = settled(lambda: (reader.segments(), reader.first_local_base()))
+    here = local_segments(segments, local)
+    return PartitionDescription(
+        partition=reader.partition,
+        dir=path,
+        start=span[0],
+        end=span[1],
+        size=sum(segment.size for segment in here),
+        segments=len(here),
+        remote_segments=len(segments) - len(here),
+        leader_epoch=reader.leader_epoch(),
+    )
+
+
+def local_segments(segments: Collection[SegmentInfo], first: int | None) -> list[SegmentInfo]:
+    """Return those from the first local one on; none if all are remote."""
+    return [] if first is None else [each for each in segments if each.base >= first]
+
+
+def settled(look: Callable[[], T]) -> T:
+    """Look at files that a writer or the service may just be changing, again where they went."""
+    for _ in attempts(_PATIENCE_MS):
+        try:
+            return look()
+        except (FileNotFoundError, StaleReadError):
+            continue
+    return look()

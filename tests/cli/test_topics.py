@@ -1,0 +1,215 @@
+"""`sparklog topics` and `sparklog configs`: from Kafka's options to Kafka's words."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import sparklog
+from sparklog.cli.app import run
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "log"
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("t", 2, {"retention.ms": "5000", "internal.segment.bytes": "200"})
+        log.create_topic("t.x")
+        for _ in range(4):
+            log.append("t", pa.table({"value": [b"x" * 100]}), partition=1)
+        log.delete_records("t", {1: 2})
+    return path
+
+
+def printed(capsys: Capture, *arguments: str, code: int = 0) -> str:
+    assert run(arguments) == code
+    said = capsys.readouterr()
+    return said.out if code == 0 else said.err
+
+
+def test_list(log: Path, capsys: Capture) -> None:
+    assert printed(capsys, "topics", "list", str(log)) == "t\nt.x\n"
+    assert json.loads(printed(capsys, "topics", "list", str(log), "--json")) == ["t", "t.x"]
+    assert printed(capsys, "topics", "list", str(log), "--topic", "t..") == "t.x\n"
+    assert printed(capsys, "topics", "list", str(log), "--topic", "t, nope") == "t\n"
+    assert printed(capsys, "topics", "list", str(log), "--topic", "nope") == ""
+    assert "no regular expression" in printed(
+        capsys, "topics", "list", str(log), "--topic", "(", code=2
+    )
+
+
+def test_internal_topics_of_a_broker(log: Path, capsys: Capture) -> None:
+    (log / "__consumer_offsets-0").mkdir()
+    (log / "meta.properties").write_text("node.id=4\n")
+    (log / "sparklog.topics").unlink()  # as in a broker's own log dir
+    names = printed(capsys, "topics", "list", str(log)).split()
+    assert names == ["__consumer_offsets", "t", "t.x"]  # and none of sparklog's own
+    assert printed(capsys, "topics", "list", str(log), "--exclude-internal").split() == names[1:]
+    assert "from brokers 4\n" in printed(capsys, "log-dirs", str(log), "--describe")
+
+
+def test_describe(log: Path, capsys: Capture) -> None:
+    text = printed(capsys, "topics", "describe", str(log))
+    with sparklog.open(log) as opened:
+        topic_id = opened.topic("t").id
+    assert text.startswith(
+        f"Topic: t\tTopicId: {topic_id}\tPartitionCount: 2\t"
+        "Configs: internal.segment.bytes=200,retention.ms=5000\n"
+    )
+    (row,) = [line.split() for line in text.splitlines() if f"{log}/t-1" in line]
+    assert row == ["1", "2", "4", "680", "bytes", "4", "0", str(log / "t-1")]
+    assert "remote only" not in text
+    (found,) = json.loads(printed(capsys, "topics", "describe", str(log), "--topic", "t", "--json"))
+    assert found["configs"] == {"internal.segment.bytes": "200", "retention.ms": "5000"}
+    assert found["partitions"][1] == {
+        "partition": 1, "dir": str(log / "t-1"), "start": 2, "end": 4, "size": 680, "segments": 4,
+        "remote_segments": 0, "leader_epoch": 0,
+    }  # fmt: skip
+    assert found["partitions"][0]["leader_epoch"] is None
+    assert "its topics: t, t.x" in printed(
+        capsys, "topics", "describe", str(log), "--topic", "no", code=2
+    )
+
+
+def test_create(tmp_path: Path, capsys: Capture) -> None:
+    path = str(tmp_path / "new")
+    options = ["--partitions", "3", "--config", "cleanup.policy=compact,delete"]
+    text = printed(capsys, "topics", "create", path, "--topic", "a", *options)
+    assert text == "Created topic a.\n"
+    with sparklog.open(path) as log:
+        assert log.topic("a").partitions == 3
+        assert log.topic("a").config.cleanup_policy == ("compact", "delete")
+    assert "exists already" in printed(capsys, "topics", "create", path, "--topic", "a", code=2)
+    assert printed(capsys, "topics", "create", path, "--topic", "a", "--if-not-exists") == ""
+    made = json.loads(printed(capsys, "topics", "create", path, "--topic", "b", "--json"))
+    assert (made["topic"], made["partition_count"]) == ("b", 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--topic", "a/b"], "other characters"),
+        (["--topic", "a", "--config", "retention.ms"], "want key=value"),
+        (["--topic", "a", "--config", "retention.ms=-7"], "want -1..2^63-1"),
+        (["--topic", "a", "--config", "retain=1"], "unknown option retain"),
+        (["--topic", "a", "--partitions", "0"], "not in the range"),
+        ([], "Missing option '--topic'"),
+    ],
+)
+def test_a_bad_creation_makes_no_log(
+    options: list[str], says: str, tmp_path: Path, capsys: Capture
+) -> None:
+    assert says in printed(capsys, "topics", "create", str(tmp_path / "new"), *options, code=2)
+    assert not (tmp_path / "new").exists()
+
+
+def test_alter(log: Path, capsys: Capture) -> None:
+    options = ["--topic", "t", "--partitions", "3", "--config", "segment.ms=9"]
+    text = printed(capsys, "topics", "alter", str(log), *options, "--delete-config", "retention.ms")
+    assert text == "Altered topic t.\n"
+    with sparklog.open(log) as opened:
+        info = opened.topic("t")
+    assert (info.partitions, info.config.segment_ms) == (3, 9)
+    assert "retention.ms" not in info.config.to_dict()
+    fewer = ["--topic", "t", "--partitions", "1", "--config", "segment.ms=10"]
+    assert "only grow" in printed(capsys, "topics", "alter", str(log), *fewer, code=2)
+    with sparklog.open(log) as opened:
+        assert opened.topic("t").config.segment_ms == 9  # all of it or nothing
+    nothing = ["topics", "alter", str(log), "--topic", "t"]
+    assert "nothing to alter" in printed(capsys, *nothing, code=2)
+
+
+def test_delete(log: Path, capsys: Capture) -> None:
+    assert printed(capsys, "topics", "delete", str(log), "--topic", "t.x") == "Deleted topic t.x.\n"
+    with sparklog.open(log) as opened:
+        assert list(opened.topics()) == ["t"]
+    assert "not in" in printed(capsys, "topics", "delete", str(log), "--topic", "t.x", code=2)
+    gone = ["topics", "delete", str(log), "--topic", "t.x", "--if-exists"]
+    assert printed(capsys, *gone) == ""
+    assert json.loads(printed(capsys, *gone, "--json")) == {"topic": "t.x", "deleted": False}
+    # A pattern is none here: "t." matched t.x.
+    assert "not in" in printed(capsys, "topics", "delete", str(log), "--topic", ".*", code=2)
+
+
+def test_configs(log: Path, capsys: Capture) -> None:
+    options = ["--topic", "t", "--add-config", "cleanup.policy=[compact,delete],segment.ms=7"]
+    changed = ["configs", "alter", str(log), *options, "--delete-config", "retention.ms"]
+    assert printed(capsys, *changed) == "Completed updating config for topic t.\n"
+    text = printed(capsys, "configs", "describe", str(log), "--entity-name", "t")
+    assert text.startswith("Dynamic configs for topic t are:\n")
+    rows = [line.split() for line in text.splitlines() if "CONFIG" in line]
+    assert [row[:3] for row in rows] == [
+        ["cleanup.policy", "compact,delete", "DYNAMIC_TOPIC_CONFIG"],
+        ["internal.segment.bytes", "200", "DYNAMIC_TOPIC_CONFIG"],
+        ["segment.ms", "7", "DYNAMIC_TOPIC_CONFIG"],
+    ]
+    assert rows[2][3:] == ["604800000", "1..2^63-1"]
+    found = json.loads(printed(capsys, "configs", "describe", str(log), "--all", "--json"))
+    by_name = {entry["name"]: entry for entry in found["t.x"]}
+    assert by_name["retention.ms"]["source"] == "DEFAULT_CONFIG"
+    assert (by_name["segment.idle.ms"]["own"], by_name["segment.ms"]["own"]) == (True, False)
+    assert printed(capsys, "configs", "describe", str(log), "--topic", "t.x").count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ([], "nothing to alter"),
+        (["--delete-config", "segment.ms"], "segment.ms isn't set on topic t; set are: "),
+        (["--add-config", "segment.ms=x"], "segment.ms=x: want"),
+        (["--add-config", "segment.ms=1,segment.ms=2"], "given twice"),
+        (["--add-config", "retention.ms=1", "--delete-config", "retention.ms"], "at once"),
+        (["--add-config", "no.such=1"], "unknown option no.such"),
+    ],
+)
+def test_configs_that_cant_be(
+    options: list[str], says: str, log: Path, capsys: Capture
+) -> None:
+    before = (log / "sparklog.topics").read_bytes()
+    assert says in printed(capsys, "configs", "alter", str(log), "--topic", "t", *options, code=2)
+    assert (log / "sparklog.topics").read_bytes() == before
+
+
+COMMANDS = [
+    ["topics", "list"], ["topics", "describe"], ["topics", "create", "--topic", "a"],
+    ["topics", "alter", "--topic", "a", "--partitions", "2"], ["topics", "delete", "--topic", "a"],
+    ["configs", "describe"], ["configs", "alter", "--topic", "a", "--add-config", "segment.ms=1"],
+    ["log-dirs", "--describe"], ["get-offsets"], ["delete-records", "--offset", "a:0:1"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command[:2]))
+def test_paths_that_are_no_log(command: list[str], tmp_path: Path, capsys: Capture) -> None:
+    """Wrong use, one line, and nothing was made."""
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "dir" / "other").mkdir(parents=True)
+    (tmp_path / "empty").mkdir()
+    paths = [tmp_path / "file", tmp_path / "dir"]
+    if "create" not in command:
+        paths += [tmp_path / "missing", tmp_path / "empty"]
+    for path in paths:
+        assert run([*command, str(path)]) == 2
+        said = capsys.readouterr()
+        assert (said.out, said.err.count("\n")) == ("", 1)
+        assert str(path) in said.err
+    assert not (tmp_path / "missing").exists()
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+def test_an_archive_is_read_only(log: Path, tmp_path: Path, capsys: Capture) -> None:
+    bucket = tmp_path / "bucket"
+    with sparklog.open(log, "rw") as opened:
+        opened.alter_topic("t", config={"remote.storage.enable": "true"})
+    assert run(["serve", str(log), "--remote", f"file://{bucket}", "--once", "--json"]) == 0
+    capsys.readouterr()
+    for url in (f"file://{bucket}", str(bucket)):
+        assert printed(capsys, "topics", "list", url) == "t\n"
+        assert printed(capsys, "get-offsets", url, "--time", "earliest").endswith("t:1:2\n")
+        text = printed(capsys, "topics", "describe", url)
+        assert "remote only" in text
+        for command in COMMANDS[2:5] + COMMANDS[6:7] + COMMANDS[9:]:
+            says = printed(capsys, *[each if each != "a" else "t" for each in command], url, code=2)
+            assert "read-only" in says or "not in" in says
