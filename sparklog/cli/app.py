@@ -11,11 +11,15 @@ import click
 import sparklog
 from sparklog.cli.archive import archive, points, prune, restore
 from sparklog.cli.checkpoint import checkpoint
+from sparklog.cli.consume import consume
 from sparklog.cli.fork import fork
+from sparklog.cli.ledger import commits, readers
 from sparklog.cli.output import EXIT_FAILED, EXIT_MISUSED
+from sparklog.cli.produce import produce
 from sparklog.cli.serve import serve
 from sparklog.cli.spark_conf import spark_conf
 from sparklog.cli.tier import tier
+from sparklog.cli.upkeep import compact, retain
 from sparklog.cli.verify import verify
 from sparklog.errors import InvalidRequestError, SparklogError
 
@@ -42,6 +46,12 @@ app.add_command(tier)
 app.add_command(checkpoint)
 app.add_command(fork)
 app.add_command(spark_conf)
+app.add_command(commits)
+app.add_command(compact)
+app.add_command(consume)
+app.add_command(produce)
+app.add_command(readers)
+app.add_command(retain)
 for command in (archive, restore, points, prune):
     checkpoint.add_command(command)
 
