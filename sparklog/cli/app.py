@@ -14,6 +14,7 @@ from sparklog.cli.checkpoint import checkpoint
 from sparklog.cli.consume import consume
 from sparklog.cli.fork import fork
 from sparklog.cli.ledger import commits, readers
+from sparklog.cli.moving import export, import_
 from sparklog.cli.output import EXIT_FAILED, EXIT_MISUSED
 from sparklog.cli.produce import produce
 from sparklog.cli.serve import serve
@@ -49,6 +50,8 @@ app.add_command(spark_conf)
 app.add_command(commits)
 app.add_command(compact)
 app.add_command(consume)
+app.add_command(export)
+app.add_command(import_)
 app.add_command(produce)
 app.add_command(readers)
 app.add_command(retain)
