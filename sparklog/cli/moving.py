@@ -74,15 +74,18 @@ def import_(
     record comes twice. Compacted records and transactions leave the gaps here that they left
     there.
     """
-    with stop_signal() as stop, sparklog.open(path, "rw") as log:
-        with count_bar("importing", shown=not as_json) as progress:
-            done = import_topic(
-                log, topic, bootstrap_server, kafka_topic=kafka_topic,
-                config=None if command_config is None else read_config(command_config),
-                topic_config=parse_properties(configs, "--config"), isolation=isolation_level,
-                framing=_framing(compression_type), fail_on_data_loss=fail_on_data_loss,
-                progress=progress, stopped=stop.is_set,
-            )  # fmt: skip
+    given: dict[str, Any] = {
+        "kafka_topic": kafka_topic,
+        "config": None if command_config is None else read_config(command_config),
+        "topic_config": parse_properties(configs, "--config"),
+        "isolation": isolation_level,
+        "framing": _framing(compression_type),
+        "fail_on_data_loss": fail_on_data_loss,
+    }
+    bar = count_bar("importing", shown=not as_json)
+    with stop_signal() as stop, sparklog.open(path, "rw") as log, bar as progress:
+        given |= {"progress": progress, "stopped": stop.is_set}
+        done = import_topic(log, topic, bootstrap_server, **given)
     if as_json:
         print_json(
             {

@@ -18,7 +18,10 @@ def parse_time(text: str | None, option: str) -> int | None:
 
 
 def parse_properties(given: Sequence[str], option: str) -> dict[str, str]:
-    """Return KEY=VALUE texts as a dict; `\\t` and `\\n` in a value are meant. Raises BadParameter."""
+    """Return KEY=VALUE texts as a dict; `\\t` and `\\n` in a value are those characters.
+
+    Raises click.BadParameter.
+    """
     found: dict[str, str] = {}
     for text in given:
         for pair in text.split(",") if _is_list(text) else [text]:

@@ -34,7 +34,7 @@ def create_topic(
     if_not_exists: bool,
     starts: Mapping[int, int] | None = None,
 ) -> None:
-    """Make a topic with all its partitions; nothing, or all of it. `starts`: see Log.create_topic."""
+    """Make a topic with all its partitions; nothing, or all of it. See `Log.create_topic`."""
     if partitions < 1:
         raise InvalidRequestError(f"partitions={partitions}: want at least 1")
     parsed = TopicConfig.parse(config, base=session.options.topics)

@@ -100,6 +100,10 @@ def consume(
     spans = view.spans([(topic, p) for p in numbers])
     progress = None
     if group is not None:
+        if "://" in view.home:
+            raise InvalidRequestError(
+                f"group {group} can't be registered in an archive, which is read-only"
+            )
         progress = Progress(LOCAL, view.home, system_clock, group, topic)
         start = progress.resume(numbers, start, spans)
     given: Any = {"isolation": isolation}
@@ -108,7 +112,8 @@ def consume(
         progress.begin(dict(first))
     patience = _Patience(timeout_ms, stopped)
     if follow_on:
-        batches = follow(view, topic, numbers, first, schema=schema, ended=patience.is_over, **given)
+        given["ended"] = patience.is_over
+        batches = follow(view, topic, numbers, first, schema=schema, **given)
     else:
         last = resolve(view, topic, numbers, end, spans, name="end", **given)
         ids = {p: view.topic_id(topic, p) for p in numbers}

@@ -135,7 +135,8 @@ class _Target:
 
     def _produce(self, p: int, rows: Any) -> None:
         keys, values = rows.column("key").to_pylist(), rows.column("value").to_pylist()
-        stamps = (rows.column("timestamp").cast("int64").to_numpy(zero_copy_only=False) // 1000).tolist()
+        micros = rows.column("timestamp").cast("int64").to_numpy(zero_copy_only=False)
+        stamps = (micros // 1000).tolist()
         headers = rows.column("headers").to_pylist()
         for key, value, stamp, given in zip(keys, values, stamps, headers, strict=True):
             pairs = [(h["key"], h["value"]) for h in given or ()]

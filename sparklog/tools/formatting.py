@@ -116,7 +116,7 @@ def _text(rows: pa.RecordBatch, layout: Layout, show: Callable[[Any], Any]) -> m
             parts.append(_stamps(column, rows.column("timestampType")))
         elif name in ("partition", "offset"):
             label = b"Partition:" if name == "partition" else b"Offset:"
-            parts.append(_joined(label, _binary(column.cast(pa.string()))))
+            parts.append(_joined(label, _digits(column)))
         elif name == "headers":
             parts.append(_headers(column, layout, show))
         else:
@@ -133,6 +133,10 @@ def _binary(column: Any) -> Any:
     return column.cast(pa.binary())
 
 
+def _digits(column: Any) -> Any:
+    return _binary(column.cast(pa.string()))
+
+
 def _joined(*parts: Any, separator: bytes = b"") -> Any:
     """Element by element; bytes stand for a column of them. Null where a part is."""
     given = [pa.scalar(p, pa.binary()) if isinstance(p, bytes) else p for p in parts]
@@ -143,7 +147,7 @@ def _stamps(times: Any, kinds: Any) -> Any:
     """CreateTime:1700000000000, as Kafka prints it; NO_TIMESTAMP for -1."""
     ms = _millis(times)
     names = pa.array([kind.encode() for kind in _KINDS], pa.binary()).take(kinds)
-    text = _joined(names, _binary(ms.cast(pa.string())), separator=b":")
+    text = _joined(names, _digits(ms), separator=b":")
     return pc.if_else(pc.less(ms, 0), pa.scalar(b"NO_TIMESTAMP", pa.binary()), text)
 
 
@@ -194,9 +198,9 @@ def _json(rows: pa.RecordBatch) -> memoryview | bytes:
     kinds = pa.array([f'"{kind}"'.encode() for kind in _KINDS], pa.binary())
     topic = json.dumps(rows.column("topic")[0].as_py()).encode() if rows.num_rows else b""
     line = _joined(
-        b'{"topic":' + topic + b',"partition":', _binary(rows.column("partition").cast(pa.string())),
-        b',"offset":', _binary(rows.column("offset").cast(pa.string())),
-        b',"timestamp":', _binary(_millis(rows.column("timestamp")).cast(pa.string())),
+        b'{"topic":' + topic + b',"partition":', _digits(rows.column("partition")),
+        b',"offset":', _digits(rows.column("offset")),
+        b',"timestamp":', _digits(_millis(rows.column("timestamp"))),
         b',"timestampType":', kinds.take(rows.column("timestampType")),
         b',"headers":[', _json_headers(rows.column("headers")),
         b"],", _json_field(rows.column("key"), "key"),

@@ -289,10 +289,11 @@ def _rows(messages: list[Any], what: str) -> pa.RecordBatch:
         raise InvalidRequestError(
             f"{what}: a header key near offset {messages[0].offset()} is not UTF-8"
         ) from None
+    stamps = pa.array([message.timestamp()[1] for message in messages], pa.int64())
     columns: dict[str, Any] = {
         "key": pa.array([message.key() for message in messages], pa.binary()),
         "value": pa.array([message.value() for message in messages], pa.binary()),
-        "timestamp": pa.array([message.timestamp()[1] for message in messages], pa.int64()).cast(_MS),
+        "timestamp": stamps.cast(_MS),
         "offset": pa.array([message.offset() for message in messages], pa.int64()),
     }
     if any(headers):

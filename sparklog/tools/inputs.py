@@ -233,7 +233,8 @@ def _from_json(rows: pa.RecordBatch, first: int) -> pa.RecordBatch:
     lists = rows.column("headers").fill_null([])
     flat = lists.flatten()
     values = _decoded(flat.field("value"), flat.field("valueBase64"), "header's value", first)
-    pairs = pa.StructArray.from_arrays([flat.field("key"), values], fields=list(HEADERS_TYPE.value_type))
+    fields = list(HEADERS_TYPE.value_type)
+    pairs = pa.StructArray.from_arrays([flat.field("key"), values], fields=fields)
     ends = np.concatenate(
         [[0], np.cumsum(pc.list_value_length(lists).to_numpy(zero_copy_only=False))]
     )
@@ -348,9 +349,8 @@ def _of_parquet(file: BinaryIO) -> Iterator[pa.RecordBatch]:
 def _check_names(names: list[str], known: Any) -> None:
     unknown = [name for name in names if name not in known]
     if unknown or "value" not in names:
-        raise InvalidRequestError(
-            f"columns {names}: want value and, if wanted, {', '.join(n for n in known if n != 'value')}"
-        )
+        others = ", ".join(name for name in known if name != "value")
+        raise InvalidRequestError(f"columns {names}: want value and, if wanted, {others}")
 
 
 def _stamped(rows: pa.RecordBatch) -> pa.RecordBatch:

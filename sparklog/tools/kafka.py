@@ -81,6 +81,8 @@ def errors(what: str) -> Iterator[None]:
         yield
     except kafka.KafkaException as error:
         raise translated(error.args[0], what) from error
+    except TimeoutError as error:  # of the admin client's futures
+        raise translated("no answer in time", what) from error
 
 
 def translated(error: Any, what: str) -> SparklogError:

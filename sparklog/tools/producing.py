@@ -1,4 +1,4 @@
-"""Records from files or a pipe into a topic: in commits of a bounded size, or as one micro-batch."""
+"""Records from files or a pipe into a topic: in commits of bounded size, or one micro-batch."""
 
 import hashlib
 import io

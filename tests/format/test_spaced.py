@@ -77,7 +77,8 @@ def test_gaps_cost_little() -> None:
 
 
 @pytest.mark.parametrize(
-    ("offsets", "start", "end"), [([3, 3], 0, 5), ([4, 3], 0, 5), ([3], 4, 5), ([5], 0, 5), ([], 2, 1)]
+    ("offsets", "start", "end"),
+    [([3, 3], 0, 5), ([4, 3], 0, 5), ([3], 4, 5), ([5], 0, 5), ([], 2, 1)],
 )
 def test_wrong_offsets(offsets: list[int], start: int, end: int) -> None:
     with pytest.raises(InvalidRequestError):
