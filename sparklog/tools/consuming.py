@@ -37,7 +37,7 @@ class Match:
         for pattern in (self.key_regex, self.value_regex):
             if pattern is not None:
                 try:
-                    pc.match_substring_regex(pa.nulls(0, pa.binary()), pattern)
+                    pc.match_substring_regex(pa.array([b""]), pattern)
                 except pa.ArrowInvalid as error:
                     raise InvalidRequestError(f"{pattern!r}: {error}") from None
 

@@ -136,7 +136,8 @@ def test_an_open_transaction_ends_the_copy(broker: Broker, tmp_path: Path) -> No
 def test_a_compacted_topic_whose_start_was_raised(broker: Broker, tmp_path: Path) -> None:
     broker.create_topic(
         "compacted", cleanup_policy="compact,delete", min_cleanable_dirty_ratio="0.01",
-        segment_ms="100", max_compaction_lag_ms="200", min_compaction_lag_ms="0", delete_retention_ms="0",
+        segment_ms="100", max_compaction_lag_ms="200", min_compaction_lag_ms="0",
+        delete_retention_ms="0",
     )  # fmt: skip
     for _ in range(4):
         producer = broker.producer()
