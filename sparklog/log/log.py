@@ -357,6 +357,7 @@ class Log:
     def _committed_topic(self, name: str) -> TopicInfo:
         """A topic as the ledger has it: the topics file may lag if the disk failed meanwhile."""
         session = self._writing()
+        self._view.refresh()
         return describe(session.directories, name, session.state.topics[name])
 
     @property

@@ -9,7 +9,7 @@ from sparklog.log.log import Log, split_path
 from sparklog.log.positions import Position
 from sparklog.log.staging import Framing
 from sparklog.tools.exporting import Exported, Meter, Offsets, Progress, pieces, planned, resumed
-from sparklog.tools.placing import COMMIT_BYTES, Run, commit_runs, is_placed
+from sparklog.tools.placing import COMMIT_BYTES, Run, commit_runs, copied_ends
 
 _COLUMNS: Final = ("key", "value", "headers", "timestamp", "offset")
 _NOT_KEPT: Final = ("message.timestamp.type", "remote.", "local.")
@@ -45,19 +45,12 @@ def export_log(
     with Log(to, mode="rw") as target:
         if topic not in target.topics():
             target.create_topic(topic, len(first), config, starts=first)
-        with target.session.locked():
-            ours = writer in target.session.state.writers
-        spans = target.offsets(topic)
-        if not is_placed(target, topic) or not (ours or all(a == b for a, b in spans.values())):
-            raise InvalidRequestError(
-                f"{to} has a topic {topic} that is no export of this one: choose another directory"
-            )
-        if len(first) > len(spans):
+        ends = copied_ends(target, topic, writer, f"topic {topic} in {log.path}")
+        at = resumed(log, topic, first, last, ends, done.to)
+        if len(first) > len(ends):
             target.alter_topic(topic, partitions=len(first))
-            spans = target.offsets(topic)
-        at = resumed(log, topic, first, last, {p: b for p, (_, b) in spans.items()}, done.to)
+            ends = {p: end for p, (_, end) in target.offsets(topic).items()}
         meter = Meter(at, last, progress)
-        ends = {p: b for p, (_, b) in spans.items()}
         for p in at:
             _copy(log, target, topic, p, (at[p], last[p]), ends, writer, framing, isolation,
                   done, meter)  # fmt: skip

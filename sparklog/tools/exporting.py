@@ -42,7 +42,7 @@ def planned(
     """Return {partition: offset} of start and end. Raises as `Log.read`."""
     check_isolation(isolation)
     view = log.view
-    numbers = view.partitions(topic)
+    numbers = sorted(log.topic(topic).dirs)
     spans = view.spans([(topic, p) for p in numbers])
     first = resolve(view, topic, numbers, start, spans, name="start", isolation=isolation)
     last = resolve(view, topic, numbers, end, spans, name="end", isolation=isolation)

@@ -19,7 +19,7 @@ from sparklog.log.log import Log
 from sparklog.log.reading import check_isolation
 from sparklog.log.staging import Framing
 from sparklog.tools.kafka import TIMEOUT_S, client, errors, library, metadata, translated
-from sparklog.tools.placing import COMMIT_BYTES, Run, commit_runs, is_placed
+from sparklog.tools.placing import COMMIT_BYTES, Run, commit_runs, copied_ends
 
 _POLL: Final = 10_000  # messages
 _SILENCE_MS: Final = 60_000  # without a message while there should be some
@@ -149,17 +149,8 @@ def _prepare(
         starts = {p: low for p, (low, _) in spans.items()}
         log.create_topic(done.topic, len(spans), wanted, starts=starts)
         return starts
-    with log.session.locked():
-        ours = source.writer in log.session.state.writers
-    ends = {p: end for p, (_, end) in log.offsets(done.topic).items()}
-    fresh = all(start == end for start, end in log.offsets(done.topic).values())
-    if not is_placed(log, done.topic) or not (ours or fresh):
-        raise InvalidRequestError(
-            f"topic {done.topic} holds records that did not come from {source.what} as it is now "
-            "(another topic, one that was deleted and made again, or appended here); give the "
-            "import another name (--topic, and --kafka-topic for Kafka's)"
-        )
-    copied = set(ends) if ours else set()
+    ends = copied_ends(log, done.topic, source.writer, source.what)
+    copied = set(ends)
     if len(spans) > len(ends):
         log.alter_topic(done.topic, partitions=len(spans))
         ends |= {p: end for p, (_, end) in log.offsets(done.topic).items() if p not in ends}
@@ -167,8 +158,8 @@ def _prepare(
         at = ends[p]
         if at > high:
             raise OffsetOutOfRangeError(
-                f"{done.topic}-{p} ends at {at}, and Kafka's at {high}: Kafka has lost records "
-                "that were copied, and gives their offsets to others; import to a new topic",
+                f"{done.topic}-{p} ends at {at}, and Kafka's ends at {high}: Kafka has lost what "
+                "was copied, and gives its offsets to other records; import to a new topic",
                 offset=at, start=low, end=high,
             )  # fmt: skip
         if at < low and p in copied and fail_on_data_loss:

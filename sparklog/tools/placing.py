@@ -5,6 +5,7 @@ that offsets may be missing. Its end says how far the copy has got; a commit nam
 expects, so none is written twice and none in a wrong place, however often it is begun anew.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -46,11 +47,26 @@ def is_placed(log: Log, topic: str) -> bool:
         return known is not None and known.adopted
 
 
-def next_batch(log: Log, writer: str) -> int:
-    """The number of a writer's next commit."""
+def copied_ends(log: Log, topic: str, writer: str, what: str) -> dict[int, int]:
+    """Return {partition: end} of a topic that `writer` is to go on with; `what` it is a copy of.
+
+    Raises InvalidRequestError if it holds anything that `writer` didn't put there: the numbers of
+    what comes next may be taken.
+    """
+    spans = log.offsets(topic)
     with log.session.locked():
-        last = log.session.state.writers.get(writer)
-        return 0 if last is None else last.batch + 1
+        state = log.session.state
+        known, last = state.topics[topic].adopted, state.writers.get(writer)
+    left: dict[str, int] = {}
+    if last is not None and last.fingerprint.startswith("{"):
+        left = json.loads(last.fingerprint)
+    for p, (start, end) in spans.items():
+        if not known or left.get(str(p), start) != end:
+            raise InvalidRequestError(
+                f"{topic}-{p} holds records of its own, which did not come from {what} as it is "
+                "now: choose another name or place for the copy"
+            )
+    return {p: end for p, (_, end) in spans.items()}
 
 
 def commit_runs(
@@ -75,9 +91,15 @@ def commit_runs(
             "choose the name of a new topic"
         )
     chunks = [_chunk(info, p, run, framing or Framing()) for p, run in sorted(runs.items())]
-    spans = {p: (run.start, run.end) for p, run in sorted(runs.items())}
+    with log.session.locked():  # what the copy is after this: `copied_ends` compares
+        state = log.session.state
+        ends = {p: state.ends[topic, p] for p in state.topics[topic].dirs}
+        last = state.writers.get(writer)
+    ends |= {p: run.end for p, run in runs.items()}
     identity = Identity(
-        writer=writer, batch=next_batch(log, writer), fingerprint=f"{topic} {spans}"
+        writer=writer,
+        batch=0 if last is None else last.batch + 1,
+        fingerprint=json.dumps({str(p): end for p, end in sorted(ends.items())}),
     )
     at = {(topic, p): run.start for p, run in runs.items()}
     return log.commit(chunks, identity=identity, source=source, at=at)

@@ -86,7 +86,7 @@ def test_json_hex_raw(log: str, capsysbinary: Capture) -> None:
     [
         ("a\"b\\c\n\r\t/\x08é\U0001f600", "\x00\x1f"), ("", "\u2028"), ("\\n", '"'),
         ("x" * 70_000, "\x7f"),
-    ],  # fmt: skip
+    ],
 )
 def test_json_says_any_text(tmp_path: Path, capsysbinary: Capture, value: str, key: str) -> None:
     with sparklog.open(tmp_path / "log", "rw") as log:

@@ -1,5 +1,6 @@
 """Exports that grow from time to time, and what a broker makes of an exported directory."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def rows(first: int, end: int) -> pa.Table:
         {
             "key": pa.array([b"k%d" % (n % 7) for n in numbers]),
             "value": pa.array([None if n % 11 == 0 else b"v%d" % n for n in numbers], pa.binary()),
-            "headers": pa.array([[("h", b"%d" % n)] if n % 3 == 0 else [] for n in numbers], HEADERS),
+            "headers": pa.array([[("h", b"1")] if n % 3 == 0 else [] for n in numbers], HEADERS),
             "timestamp": pa.array([10**12 + n for n in numbers], pa.timestamp("ms", tz="UTC")),
         }
     )
@@ -117,20 +118,27 @@ def test_gaps_stay(tmp_path: Path, oracle: Oracle) -> None:
     assert verify(tmp_path / "to").ok
     judged = oracle.open(tmp_path / "to" / "t-0", clean=True)
     assert (judged.end, judged.count) == (181, kept.num_rows + 1)
-    with sparklog.open(tmp_path / "log") as log:
-        with pytest.raises(InvalidRequestError, match="somebody else writes"):
-            log.read("t")
-            export_log(log, "t", tmp_path / "to", end={0: 180})
-            with sparklog.open(tmp_path / "log", "rw") as more:
-                more.append("t", pa.table({"key": ["x"] * 3, "value": ["y"] * 3}))
-            raise InvalidRequestError("somebody else writes")
+
+
+def test_nobody_else_may_write_to_a_copy(log: sparklog.Log, tmp_path: Path) -> None:
+    export_log(log, "t", tmp_path / "to")
+    with sparklog.open(tmp_path / "to", "rw") as copy:
+        copy.append("t", pa.table({"value": ["mine"]}), partition=0)
+    log.append("t", rows(100, 120), partition=0)
+    with pytest.raises(InvalidRequestError, match="holds records of its own"):
+        export_log(log, "t", tmp_path / "to")
+    with sparklog.open(tmp_path / "to", "rw") as copy:
+        run = placing.Run(100, 101, [])
+        with pytest.raises(InvalidRequestError, match="ends at 101, and records from offset 100"):
+            placing.commit_runs(copy, "t", {0: run}, writer="w")
+        assert copy.offsets("t")[0] == (0, 101)
 
 
 def test_a_place_that_is_taken(log: sparklog.Log, tmp_path: Path) -> None:
     with sparklog.open(tmp_path / "other", "rw") as other:
         other.create_topic("t")
         other.append("t", pa.table({"value": ["mine"]}))
-    with pytest.raises(InvalidRequestError, match="no export of this one"):
+    with pytest.raises(InvalidRequestError, match="t-0 holds records of its own"):
         export_log(log, "t", tmp_path / "other")
     (tmp_path / "file").write_text("x")
     with pytest.raises(InvalidRequestError, match="is a file"):
@@ -149,7 +157,13 @@ def test_two_exports_at_once(log: sparklog.Log, tmp_path: Path) -> None:
     def meanwhile(_: int, __: int) -> None:
         if not raced:
             raced.append(1)
-            export_delta(log, "t", to)
+            other = threading.Thread(target=export_elsewhere)
+            other.start()
+            other.join()
+
+    def export_elsewhere() -> None:
+        with sparklog.open(tmp_path / "log") as another:
+            assert export_delta(another, "t", to).records == 130
 
     with pytest.raises(StorageUnavailableError, match="nothing was committed"):
         export_delta(log, "t", to, progress=meanwhile)
