@@ -1,6 +1,7 @@
 """A live Kafka topic into a log and back: offsets, timestamps, gaps, resumption."""
 
 import json
+import runpy
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from tests.kafka.broker import Broker, Seen
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 TIME = 1_600_000_000_000
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def records(log: sparklog.Log, topic: str, p: int = 0) -> list[Seen]:
@@ -238,3 +240,14 @@ def test_refusals(broker: Broker, tmp_path: Path) -> None:
             import_topic(log, "lossy", broker.bootstrap)
     assert run(["import", str(tmp_path / "log"), "--topic", "x", "--bootstrap-server", "nohost:1",
                 "--command-config", str(tmp_path / "none")]) == 2  # fmt: skip
+
+
+def test_the_example(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["kafka_and_back.py", broker.bootstrap])
+    runpy.run_path(str(EXAMPLES / "kafka_and_back.py"), run_name="__main__")
+    out = capsys.readouterr().out
+    assert "imported 200 records" in out
+    assert "partition 0 ends at 153 and holds 100 records" in out
+    assert "exported 200 records" in out
