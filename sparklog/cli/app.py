@@ -12,16 +12,21 @@ import sparklog
 from sparklog.cli.archive import archive, points, prune, restore
 from sparklog.cli.checkpoint import checkpoint
 from sparklog.cli.configs import configs
+from sparklog.cli.consume import consume
 from sparklog.cli.delete_records import delete as delete_records
 from sparklog.cli.dump_log import dump_log
 from sparklog.cli.fork import fork
 from sparklog.cli.get_offsets import offsets as get_offsets
+from sparklog.cli.ledger import commits, readers
 from sparklog.cli.log_dirs import log_dirs
+from sparklog.cli.moving import export, import_
 from sparklog.cli.output import EXIT_FAILED, EXIT_MISUSED
+from sparklog.cli.produce import produce
 from sparklog.cli.serve import serve
 from sparklog.cli.spark_conf import spark_conf
 from sparklog.cli.tier import tier
 from sparklog.cli.topics import topics
+from sparklog.cli.upkeep import compact, retain
 from sparklog.cli.verify import verify
 from sparklog.errors import InvalidRequestError, SparklogError
 
@@ -43,12 +48,20 @@ def app(verbose: int) -> None:
 
 
 app.add_command(checkpoint)
+app.add_command(commits)
+app.add_command(compact)
 app.add_command(configs)
+app.add_command(consume)
 app.add_command(delete_records)
 app.add_command(dump_log)
+app.add_command(export)
 app.add_command(fork)
 app.add_command(get_offsets)
+app.add_command(import_)
 app.add_command(log_dirs)
+app.add_command(produce)
+app.add_command(readers)
+app.add_command(retain)
 app.add_command(serve)
 app.add_command(spark_conf)
 app.add_command(tier)

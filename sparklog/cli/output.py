@@ -10,7 +10,15 @@ from typing import Any, Final
 import click
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -111,6 +119,19 @@ def bytes_bar(what: str, *, shown: bool) -> Iterator[Callable[[int, int], None] 
         yield None
         return
     columns = (TextColumn(what), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextlib.contextmanager
+def count_bar(what: str, *, shown: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on stderr of (done, total) things, where a person looks at it."""
+    err = console(err=True)
+    if not shown or not err.is_terminal:
+        yield None
+        return
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

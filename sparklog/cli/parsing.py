@@ -1,5 +1,6 @@
 """Values of options that several commands take."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import click
@@ -14,3 +15,23 @@ def parse_time(text: str | None, option: str) -> int | None:
     except ValueError:
         raise click.BadParameter(f"{text!r}: want an ISO time", param_hint=option) from None
     return int((when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def parse_properties(given: Sequence[str], option: str) -> dict[str, str]:
+    """Return KEY=VALUE texts as a dict; `\\t` and `\\n` in a value are those characters.
+
+    Raises click.BadParameter.
+    """
+    found: dict[str, str] = {}
+    for text in given:
+        for pair in text.split(",") if _is_list(text) else [text]:
+            key, equals, value = pair.partition("=")
+            if not equals or not key.strip():
+                raise click.BadParameter(f"{pair!r}: want key=value", param_hint=option)
+            found[key.strip()] = value.replace("\\t", "\t").replace("\\n", "\n")
+    return found
+
+
+def _is_list(text: str) -> bool:
+    """Whether several pairs were given at once, a=1,b=2, as Kafka's tools take them."""
+    return text.count("=") > 1 and all("=" in pair for pair in text.split(","))

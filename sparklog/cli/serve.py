@@ -1,21 +1,15 @@
 """`sparklog serve`: the service without Spark."""
 
-import contextlib
-import logging
 import os
-import signal
-import threading
-from collections.abc import Iterator, Sequence
-from types import FrameType
+from collections.abc import Sequence
 
 import click
 
 from sparklog.cli.output import EXIT_FAILED, EXIT_OK, print_json
+from sparklog.cli.stopping import stop_signal
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.service import Service
 from sparklog.tiered.keyring import Keyring
-
-_LOGGER = logging.getLogger(__name__)
 
 
 @click.command()
@@ -74,7 +68,7 @@ def serve(
         else:
             click.echo(str(report))
         return EXIT_FAILED if report.errors else EXIT_OK
-    with _stop_signal() as stop, service:
+    with stop_signal() as stop, service:
         _tell("serving", path, as_json=as_json)
         stop.wait()
     _tell("stopped", path, as_json=as_json)
@@ -96,24 +90,3 @@ def _tell(event: str, path: str, *, as_json: bool) -> None:
         print_json({"event": event, "path": path})
     else:
         click.echo(f"{event} {path}", err=True)
-
-
-@contextlib.contextmanager
-def _stop_signal() -> Iterator[threading.Event]:
-    """Give an event that SIGTERM and SIGINT set; a second one ends the process at once."""
-    stop = threading.Event()
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-
-    def handle(number: int, _: FrameType | None) -> None:
-        _LOGGER.info("%s: stopping", signal.Signals(number).name)
-        stop.set()
-        for known, handler in before.items():
-            signal.signal(known, handler)
-
-    for number in before:
-        signal.signal(number, handle)
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

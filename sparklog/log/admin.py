@@ -32,8 +32,9 @@ def create_topic(
     partitions: int,
     config: Mapping[str, object],
     if_not_exists: bool,
+    starts: Mapping[int, int] | None = None,
 ) -> None:
-    """Make a topic with all its partitions; nothing, or all of it."""
+    """Make a topic with all its partitions; nothing, or all of it. See `Log.create_topic`."""
     if partitions < 1:
         raise InvalidRequestError(f"partitions={partitions}: want at least 1")
     parsed = TopicConfig.parse(config, base=session.options.topics)
@@ -45,8 +46,29 @@ def create_topic(
         snapshot_if_due(session)
         before = state.dropped.get(name, {})
         bases = {p: before.get(p, 0) for p in range(partitions)}
-        topic = TopicState(new_topic_id(), parsed.to_dict(), _spread(session, range(partitions)))
+        if starts is not None:
+            bases = _started(name, starts, bases)
+        topic = TopicState(
+            new_topic_id(), parsed.to_dict(), _spread(session, range(partitions)),
+            adopted=starts is not None,
+        )  # fmt: skip
         _make(session, name, topic, bases)
+
+
+def _started(name: str, starts: Mapping[int, int], bases: Mapping[int, int]) -> dict[int, int]:
+    """Return where the partitions begin. Raises InvalidRequestError: a former topic was there."""
+    for p, start in starts.items():
+        if p not in bases or start < 0:
+            raise InvalidRequestError(
+                f"starts={dict(starts)}: want offsets of partitions in 0..{len(bases) - 1}"
+            )
+        if start < bases[p]:
+            raise InvalidRequestError(
+                f"{name}-{p} was to begin at offset {start}, but a topic of this name was deleted "
+                f"that ended at {bases[p]}, and no offset may ever name two records: choose "
+                "another name"
+            )
+    return {p: starts.get(p, base) for p, base in bases.items()}
 
 
 def create_internal(session: "Session", name: str, config: Mapping[str, object]) -> bool:

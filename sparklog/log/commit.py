@@ -74,12 +74,15 @@ def commit(
     identity: Identity | None = None,
     app: str = "",
     source: Mapping[str, Any] | None = None,
+    at: Mapping[tuple[str, int], int] | None = None,
 ) -> CommitResult:
     """Append all chunks, in their order, as one atomic commit; nothing if it is a replay.
 
+    `at`: {(topic, partition): offset} where the chunks must come to lie.
     Raises: BatchConflictError if the batch number was committed with another fingerprint;
-    UnknownTopicError; StorageUnavailableError if the disk is full or fails (the log is then as it
-    was); DataCorruptionError if a partition is offline.
+    InvalidRequestError if a partition ends elsewhere than `at` says; UnknownTopicError;
+    StorageUnavailableError if the disk is full or fails (the log is then as it was);
+    DataCorruptionError if a partition is offline.
     Cost: one fdatasync a touched partition, one for the ledger, one for the watermarks.
     """
     with session.locked():
@@ -92,6 +95,7 @@ def commit(
         elif not chunks:
             return CommitResult(False, session.clock(), {})
         _check(session, chunks)
+        _check_ends(session, at or {})
         duplicate = _duplicate(session, chunks)
         if duplicate is not None:
             return CommitResult(True, session.state.time_ms, duplicate)
@@ -193,6 +197,16 @@ def _check(session: "Session", chunks: Sequence[Chunk]) -> None:
         size = 0 if _adoptable(session, chunk, log) else chunk.size_bytes  # it is there already
         needed[directory] = needed.get(directory, 0) + size
     check_space(session, needed)
+
+
+def _check_ends(session: "Session", at: Mapping[tuple[str, int], int]) -> None:
+    for key, offset in at.items():
+        end = session.writer(*key).end_offset
+        if end != offset:
+            raise InvalidRequestError(
+                f"{key[0]}-{key[1]} ends at {end}, and records from offset {offset} on were to "
+                "follow: somebody else writes to it; nothing was written"
+            )
 
 
 def _duplicate(session: "Session", chunks: Sequence[Chunk]) -> Ends | None:

@@ -111,16 +111,19 @@ class Log:
         config: Mapping[str, object] | None = None,
         *,
         if_not_exists: bool = False,
+        starts: Mapping[int, int] | None = None,
     ) -> TopicInfo:
         """Make a topic; a new partition goes to the log dir that has fewest.
 
         `config` takes Kafka's topic keys ("retention.ms", ...); what it leaves out has the
         defaults of the log's options, then Kafka's. A topic that was deleted and is made again
-        goes on at its old end, so that no offset ever names two records.
+        goes on at its old end, so that no offset ever names two records. `starts`: {partition:
+        offset} where they begin, of a topic whose records come from elsewhere and keep their
+        offsets (sparklog.tools.placing): some may be missing.
 
         Raises: InvalidRequestError for a name that is reserved, taken or collides, or a bad config.
         """
-        admin.create_topic(self._writing(), name, partitions, config or {}, if_not_exists)
+        admin.create_topic(self._writing(), name, partitions, config or {}, if_not_exists, starts)
         return self._committed_topic(name)
 
     def alter_topic(
@@ -191,9 +194,11 @@ class Log:
         identity: Identity | None = None,
         app: str = "",
         source: Mapping[str, Any] | None = None,
+        at: Mapping[tuple[str, int], int] | None = None,
     ) -> CommitResult:
         """Commit staged chunks at once; see `sparklog.log.commit.commit`. The sink's entry."""
-        return commit(self._writing(), chunks, identity=identity, app=app, source=source)
+        given: Any = {"identity": identity, "app": app, "source": source, "at": at}
+        return commit(self._writing(), chunks, **given)
 
     def committed(self, identity: Identity) -> CommitResult | None:
         """Return what this micro-batch wrote, or None. Raises BatchConflictError."""
@@ -352,6 +357,7 @@ class Log:
     def _committed_topic(self, name: str) -> TopicInfo:
         """A topic as the ledger has it: the topics file may lag if the disk failed meanwhile."""
         session = self._writing()
+        self._view.refresh()
         return describe(session.directories, name, session.state.topics[name])
 
     @property

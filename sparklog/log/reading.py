@@ -211,8 +211,12 @@ def follow(
     isolation: str,
     progress: Progress | None = None,
     poll_ms: float = 20,
+    ended: Callable[[], bool] = lambda: False,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield records as they are committed, for ever; new ones show within about `poll_ms`."""
+    """Yield records as they are committed; new ones show within about `poll_ms`.
+
+    For ever, or until `ended` says so, which is asked whenever there is nothing new.
+    """
     at = dict(positions)
     keys = [(topic, p) for p in partitions]
     ids = {p: view.topic_id(topic, p) for p in partitions}
@@ -248,4 +252,6 @@ def follow(
                 progress.flush()
             for p in partitions:
                 check_topic_id(view, topic, p, ids[p])
+            if ended():
+                return
             pause(poll_ms)

@@ -4,7 +4,7 @@ cleaned, and what was retired is unlinked when its delay is over. Each step is s
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from sparklog.clock import monotonic_ms
 from sparklog.errors import DataCorruptionError, InvalidRequestError, SparklogError
 from sparklog.format.names import DELETED
 from sparklog.fs import LOCAL
+from sparklog.log.admin import unknown
 from sparklog.log.cleaning.cleaner import (
     Cleanable,
     CleanReport,
@@ -176,15 +177,35 @@ class Rounds:
 
     # --- cleaning ------------------------------------------------------------------------------
 
-    def clean(self, report: Report) -> bool:
-        """Clean what is dirty enough, the dirtiest first; tells whether there was something."""
+    def check_compacted(self, topics: Collection[str]) -> None:
+        """Raise UnknownTopicError or InvalidRequestError unless all of them are compacted."""
+        with self._session.locked():
+            known = dict(self._session.state.topics)
+        for name in topics:
+            if name not in known:
+                raise unknown(name, self._session.home, known)
+            if not known[name].parsed().compact:
+                raise InvalidRequestError(
+                    f"topic {name} is not compacted: its cleanup.policy is "
+                    f"{','.join(known[name].parsed().cleanup_policy)}"
+                )
+
+    def clean(
+        self, report: Report, topics: Collection[str] | None = None, *, every: bool = False
+    ) -> bool:
+        """Clean what is dirty enough, the dirtiest first; tells whether there was something.
+
+        `topics`: only these. `every`: whatever has anything that can be cleaned.
+        """
         options = self._options
         if not options.cleaner_enable:
             return False
         found = [
             one
-            for one in cleanable(self._session, now_ms=report.time_ms)
+            for one in cleanable(self._session, now_ms=report.time_ms, every=every)
             if (one.topic, one.partition) not in self._uncleanable
+            and (topics is None or one.topic in topics)
+            and (one.wanted or one.dirt.cleanable_bytes)
         ]
         if report.dry_run:
             report.cleaned += [

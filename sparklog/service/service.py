@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -182,6 +182,32 @@ class Service:
         Args: now: ms, by default the clock's time. A service needn't be started for this.
         Raises: what `sparklog.open` raises. What fails within a round is in `Report.errors`.
         """
+        return self._once({"tier", "retain", "clean", "purge"}, now=now, dry_run=dry_run)
+
+    def compact(
+        self, topics: Collection[str] | None = None, now: int | None = None, dry_run: bool = False
+    ) -> Report:
+        """Clean every compacted topic, or `topics`, however dirty it is; nothing else.
+
+        As `run_once`. Kafka's limits hold: not the active segment, nor what is younger than
+        min.compaction.lag.ms. Raises: InvalidRequestError for a topic that isn't compacted;
+        UnknownTopicError.
+        """
+        return self._once({"clean"}, now=now, dry_run=dry_run, topics=topics, every=True)
+
+    def retain(self, now: int | None = None, dry_run: bool = False) -> Report:
+        """Close idle segments and delete what is due, and nothing else; as `run_once`."""
+        return self._once({"retain", "purge"}, now=now, dry_run=dry_run)
+
+    def _once(
+        self,
+        wanted: set[str],
+        *,
+        now: int | None,
+        dry_run: bool,
+        topics: Collection[str] | None = None,
+        every: bool = False,
+    ) -> Report:
         with self._turns["retain"], self._turns["clean"], self._turns["tier"]:
             with self._mutex:
                 opened = self._log is None
@@ -194,13 +220,23 @@ class Service:
                     assert self._lease is not None
                     report.standing_by = self._lease.describe()
                     return report
-                self._work(rounds, {"tier", "retain", "clean", "purge"}, report)
+                if every:
+                    rounds.check_compacted(topics or ())
+                self._work(rounds, wanted, report, topics=topics, every=every)
                 return report
             finally:
                 if opened:
                     self._shut()
 
-    def _work(self, rounds: Rounds, wanted: set[str], report: Report) -> None:
+    def _work(
+        self,
+        rounds: Rounds,
+        wanted: set[str],
+        report: Report,
+        *,
+        topics: Collection[str] | None = None,
+        every: bool = False,
+    ) -> None:
         options, began = self._options, monotonic_ms()
         try:
             if "tier" in wanted and rounds.tiering is not None:
@@ -212,7 +248,7 @@ class Service:
                 rounds.retain(report)
                 self._due["retain"] = report.time_ms + options.retention_check_interval_ms
             if "clean" in wanted:
-                found = rounds.clean(report)
+                found = rounds.clean(report, topics, every=every)
                 self._due["clean"] = report.time_ms + (0 if found else options.cleaner_backoff_ms)
             if "purge" in wanted or "retain" in wanted:
                 rounds.purge(report)

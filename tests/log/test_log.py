@@ -142,6 +142,7 @@ def test_altered_topic(tmp_path: Path) -> None:
         log.create_topic("t", config={"retention.ms": 5})
         assert log.alter_topic("t", partitions=3, config={"segment.ms": 7}).partitions == 3
         assert log.topic("t").config.to_dict() == {"retention.ms": "5", "segment.ms": "7"}
+        assert list(log.offsets("t")) == [0, 1, 2]  # at once, for this log's own readers
         log.alter_topic("t", config={"retention.ms": None})
         with pytest.raises(sparklog.InvalidRequestError, match="can only grow"):
             log.alter_topic("t", partitions=2)

@@ -1,0 +1,150 @@
+"""`sparklog consume`: records of a topic on standard output."""
+
+import os
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+import sparklog
+from sparklog.cli.output import EXIT_OK
+from sparklog.cli.parsing import parse_properties, parse_time
+from sparklog.cli.stopping import stop_signal
+from sparklog.cli.storage import parse_storage_options, storage_option
+from sparklog.log.positions import Position
+from sparklog.log.reading import ISOLATION
+from sparklog.tools.consuming import Match
+from sparklog.tools.consuming import consume as read
+from sparklog.tools.formatting import FORMATS, Layout, formatter
+
+
+@click.command()
+@click.argument("path")
+@click.option("--topic", required=True)
+@click.option("--partition", "partitions", type=int, multiple=True, help="Again for another.")
+@click.option(
+    "--offset", metavar="OFFSET",
+    help="Where to begin: a number (with one --partition), earliest, latest, or an ISO time.",
+)  # fmt: skip
+@click.option("--timestamp", metavar="TIME", help="Begin at the first record of this ISO time.")
+@click.option("--from-beginning", is_flag=True, help="Begin at the log start: so without -f.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is committed later.")
+@click.option("--max-messages", type=click.IntRange(1), help="End after so many records.")
+@click.option(
+    "--timeout-ms", type=click.IntRange(0), help="With -f: end when nothing new has come so long."
+)
+@click.option(
+    "--isolation-level", type=click.Choice(ISOLATION), default="read_uncommitted",
+    show_default=True, help="As Kafka's tool has it.",
+)  # fmt: skip
+@click.option("--group", help="Register as a reader: goes on where the group has read to.")
+@click.option(
+    "--formatter", "form", type=click.Choice(FORMATS), default="text", show_default=True,
+    help="json: an object a line. raw: values alone, nothing between them.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="As --formatter json.")
+@click.option(
+    "--property", "--formatter-property", "properties", multiple=True, metavar="KEY=VALUE",
+    help="Of the text and hex forms: print.key, print.value, print.headers, print.timestamp, "
+    "print.offset, print.partition (true or false), key.separator, line.separator, "
+    "headers.separator, null.literal.",
+)  # fmt: skip
+@click.option("--key", help="Only records with this key.")
+@click.option("--key-regex", metavar="RE2", help="Only records whose key has a match.")
+@click.option("--value-regex", metavar="RE2", help="Only records whose value has a match.")
+@storage_option
+def consume(
+    path: str,
+    topic: str,
+    partitions: Sequence[int],
+    offset: str | None,
+    timestamp: str | None,
+    from_beginning: bool,
+    follow: bool,
+    max_messages: int | None,
+    timeout_ms: int | None,
+    isolation_level: str,
+    group: str | None,
+    form: str,
+    as_json: bool,
+    properties: Sequence[str],
+    key: str | None,
+    key_regex: str | None,
+    value_regex: str | None,
+    storage_options: str,
+) -> int:
+    """Print the records of a topic in the log at PATH, which may be an archive's URL.
+
+    Options are named as kafka-console-consumer's. It ends at the present end; with -f it begins
+    there and waits for more, as Kafka's does. Damage ends it with exit code 1; what was printed
+    until then is whole.
+    """
+    layout = Layout.parse(parse_properties(properties, "--property"))
+    write, columns = formatter("json" if as_json else form, layout)
+    match = Match(
+        key=None if key is None else key.encode(), key_regex=key_regex, value_regex=value_regex
+    )
+    with sparklog.open(path, storage_options=parse_storage_options(storage_options)) as log:
+        start = _start(offset, timestamp, from_beginning, follow, partitions, log, topic)
+        with stop_signal() as stop:
+            found = read(
+                log, topic, partitions=partitions or None, start=start, isolation=isolation_level,
+                columns=columns, match=match, max_messages=max_messages, follow_on=follow,
+                timeout_ms=timeout_ms, group=group, stopped=stop.is_set,
+            )  # fmt: skip
+            count = _print(found, write)
+    click.echo(f"{count} records", err=True)
+    return EXIT_OK
+
+
+def _print(found: Any, write: Any) -> int:
+    """Write batch after batch, each whole; ends early where nobody reads any more."""
+    count, out = 0, sys.stdout.buffer
+    try:
+        for rows in found:
+            out.write(write(rows))
+            out.flush()
+            count += rows.num_rows
+    except BrokenPipeError:
+        found.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return count
+
+
+def _start(
+    offset: str | None,
+    timestamp: str | None,
+    from_beginning: bool,
+    follow: bool,
+    partitions: Sequence[int],
+    log: sparklog.Log,
+    topic: str,
+) -> Position:
+    given = [offset is not None, timestamp is not None, from_beginning]
+    if sum(given) > 1:
+        raise click.UsageError("--offset, --timestamp and --from-beginning exclude each other")
+    if timestamp is not None:
+        return _time(timestamp, "--timestamp")
+    if from_beginning or (offset is None and not follow):
+        return "earliest"
+    if offset is None or offset == "latest":
+        return "latest"
+    if offset == "earliest":
+        return "earliest"
+    if not offset.removeprefix("-").isdigit():
+        return _time(offset, "--offset")
+    numbers = partitions or log.view.partitions(topic)
+    if len(numbers) != 1:
+        raise click.UsageError("--offset with a number wants one --partition")
+    if offset.startswith("-"):
+        raise click.BadParameter(f"{offset}: want 0 or more, earliest, latest, or an ISO time",
+                                 param_hint="--offset")  # fmt: skip
+    return {numbers[0]: int(offset)}
+
+
+def _time(text: str, option: str) -> datetime:
+    ms = parse_time(text, option)
+    assert ms is not None
+    return datetime.fromtimestamp(ms / 1000, UTC)

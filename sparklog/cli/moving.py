@@ -1,0 +1,242 @@
+"""`sparklog import` and `sparklog export`: from Kafka, to Kafka, Parquet, Delta, a log dir."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+import sparklog
+from sparklog.cli.output import EXIT_OK, console, count_bar, print_json
+from sparklog.cli.parsing import parse_properties, parse_time
+from sparklog.cli.stopping import stop_signal
+from sparklog.cli.storage import parse_storage_options, storage_option
+from sparklog.format.compression import Codec
+from sparklog.log.log import Log
+from sparklog.log.positions import Position
+from sparklog.log.reading import ISOLATION
+from sparklog.log.staging import Framing
+from sparklog.tools.export_delta import export_delta
+from sparklog.tools.export_kafka import export_kafka
+from sparklog.tools.export_log import export_log
+from sparklog.tools.export_parquet import export_parquet
+from sparklog.tools.exporting import Exported
+from sparklog.tools.import_kafka import import_topic
+from sparklog.tools.kafka import read_config
+
+_codec = click.option(
+    "--compression-type", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    help="Codec; a topic's own compression.type, if it isn't producer, goes before.",
+)  # fmt: skip
+_isolation = click.option(
+    "--isolation-level", type=click.Choice(ISOLATION), default="read_committed", show_default=True
+)
+_config = click.option(
+    "--command-config", metavar="FILE", help="librdkafka's settings, key=value a line."
+)
+_as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+
+
+@click.command(name="import")
+@click.argument("path")
+@click.option("--topic", required=True, help="Topic of the log; it is made if need be.")
+@click.option("--bootstrap-server", required=True, metavar="HOST:PORT")
+@click.option("--kafka-topic", help="Kafka's topic, if it has another name.")
+@_config
+@click.option(
+    "--config", "configs", multiple=True, metavar="KEY=VALUE",
+    help="Config of the new topic, beside or instead of what is set on Kafka's.",
+)  # fmt: skip
+@_codec
+@_isolation
+@click.option(
+    "--fail-on-data-loss/--no-fail-on-data-loss", default=True, show_default=True,
+    help="Whether records that Kafka deleted before they were copied are an error, or a gap.",
+)  # fmt: skip
+@_as_json
+def import_(
+    path: str,
+    topic: str,
+    bootstrap_server: str,
+    kafka_topic: str | None,
+    command_config: str | None,
+    configs: Sequence[str],
+    compression_type: str | None,
+    isolation_level: str,
+    fail_on_data_loss: bool,
+    as_json: bool,
+) -> int:
+    """Copy a topic of a live Kafka to the log at PATH, with its offsets and timestamps.
+
+    Done again, it copies what has come since; stopped or killed, it goes on where it was, and no
+    record comes twice. Compacted records and transactions leave the gaps here that they left
+    there.
+    """
+    given: dict[str, Any] = {
+        "kafka_topic": kafka_topic,
+        "config": None if command_config is None else read_config(command_config),
+        "topic_config": parse_properties(configs, "--config"),
+        "isolation": isolation_level,
+        "framing": _framing(compression_type),
+        "fail_on_data_loss": fail_on_data_loss,
+    }
+    bar = count_bar("importing", shown=not as_json)
+    with stop_signal() as stop, sparklog.open(path, "rw") as log, bar as progress:
+        given |= {"progress": progress, "stopped": stop.is_set}
+        done = import_topic(log, topic, bootstrap_server, **given)
+    if as_json:
+        print_json(
+            {
+                "topic": done.topic, "kafka_topic": done.kafka_topic, "records": done.records,
+                "commits": done.commits, "stopped": done.stopped,
+                "offsets": _spans(done.offsets), "took_ms": done.took_ms,
+            }
+        )  # fmt: skip
+        return EXIT_OK
+    _show(done.topic, done.offsets)
+    ended = "; stopped, do it again to go on" if done.stopped else ""
+    _say(done.records, done.offsets, done.took_ms, ended)
+    return EXIT_OK
+
+
+@click.command()
+@click.argument("path")
+@click.option("--topic", required=True)
+@click.option(
+    "--to", metavar="PATH",
+    help="A log dir that a broker loads, offsets kept; or, with the ending .parquet, one file.",
+)  # fmt: skip
+@click.option("--to-parquet", metavar="DIR", help="A directory of Parquet files; goes on there.")
+@click.option("--to-delta", metavar="URI", help="A Delta table; goes on where it ends.")
+@click.option("--to-kafka", metavar="HOST:PORT", help="A live Kafka, by transactions; goes on.")
+@click.option("--kafka-topic", help="Kafka's topic, if it has another name.")
+@click.option("--create", is_flag=True, help="Make Kafka's topic if need be.")
+@_config
+@click.option(
+    "--from-offset", "from_offsets", multiple=True, metavar="[PARTITION=]OFFSET",
+    help="Where to begin; again for another partition. By default the log start.",
+)  # fmt: skip
+@click.option("--to-offset", "to_offsets", multiple=True, metavar="[PARTITION=]OFFSET",
+              help="Where to end, this one not included.")  # fmt: skip
+@click.option("--from-time", metavar="TIME", help="Instead: the first record of this ISO time.")
+@click.option("--to-time", metavar="TIME", help="Instead: up to the first record of this time.")
+@_codec
+@_isolation
+@storage_option
+@_as_json
+def export(
+    path: str,
+    topic: str,
+    from_offsets: Sequence[str],
+    to_offsets: Sequence[str],
+    from_time: str | None,
+    to_time: str | None,
+    storage_options: str,
+    as_json: bool,
+    **target: Any,
+) -> int:
+    """Copy a range of a topic in the log at PATH to another place.
+
+    Done again, an export to a log dir, to Delta, to Kafka or to a directory of Parquet goes on
+    where the last one ended; no record comes twice. PATH may be an archive's URL.
+    """
+    chosen = [n for n in ("to", "to_parquet", "to_delta", "to_kafka") if target[n] is not None]
+    if len(chosen) != 1:
+        raise click.UsageError("give one of --to, --to-parquet, --to-delta, --to-kafka")
+    storage = parse_storage_options(storage_options)
+    with sparklog.open(path, storage_options=storage) as log:
+        span: dict[str, Any] = {
+            "start": _position(log, topic, from_offsets, from_time, "from", "earliest"),
+            "end": _position(log, topic, to_offsets, to_time, "to", "latest"),
+            "isolation": target["isolation_level"],
+        }
+        with count_bar("exporting", shown=not as_json) as progress:
+            done = _export(log, topic, chosen[0], target, storage, span | {"progress": progress})
+    if as_json:
+        print_json(
+            {"topic": done.topic, "to": done.to, "records": done.records, "files": done.files,
+             "offsets": _spans(done.offsets), "took_ms": done.took_ms}
+        )  # fmt: skip
+        return EXIT_OK
+    _show(done.topic, done.offsets)
+    _say(done.records, done.offsets, done.took_ms, f" to {done.to}")
+    return EXIT_OK
+
+
+def _export(
+    log: Log,
+    topic: str,
+    how: str,
+    target: dict[str, Any],
+    storage: dict[str, Any],
+    span: dict[str, Any],
+) -> Exported:
+    to, codec = target[how], target["compression_type"]
+    if how != "to_kafka" and (target["kafka_topic"] or target["command_config"]):
+        raise click.UsageError("--kafka-topic and --command-config go with --to-kafka")
+    if how == "to_kafka":
+        config = {} if target["command_config"] is None else read_config(target["command_config"])
+        config |= {} if codec is None else {"compression.type": codec}
+        with stop_signal() as stop:
+            return export_kafka(
+                log, topic, to, kafka_topic=target["kafka_topic"], config=config,
+                create=target["create"], stopped=stop.is_set, **span,
+            )  # fmt: skip
+    if how == "to_delta":
+        texts = {key: str(value) for key, value in storage.items()}
+        return export_delta(log, topic, to, storage_options=texts, **span)
+    if how == "to_parquet" or to.endswith(".parquet"):
+        return export_parquet(log, topic, to, compression=codec or "zstd", **span)
+    return export_log(log, topic, to, framing=_framing(codec), **span)
+
+
+def _framing(codec: str | None) -> Framing:
+    return Framing(codec=None if codec is None else Codec.parse(codec))
+
+
+def _position(
+    log: Log, topic: str, offsets: Sequence[str], time: str | None, side: str, default: str
+) -> Position:
+    if offsets and time is not None:
+        raise click.UsageError(f"--{side}-offset and --{side}-time exclude each other")
+    if time is not None:
+        ms = parse_time(time, f"--{side}-time")
+        assert ms is not None
+        return datetime.fromtimestamp(ms / 1000, UTC)
+    if not offsets:
+        return default
+    found: dict[int, int] = {}
+    for text in offsets:
+        partition, equals, offset = text.rpartition("=")
+        if not (offset.isdigit() and (partition.isdigit() or not equals)):
+            raise click.BadParameter(f"{text!r}: want OFFSET or PARTITION=OFFSET",
+                                     param_hint=f"--{side}-offset")  # fmt: skip
+        numbers = [int(partition)] if equals else log.view.partitions(topic)
+        if len(numbers) != 1:
+            raise click.UsageError(f"--{side}-offset wants PARTITION=OFFSET: there are several")
+        found[numbers[0]] = int(offset)
+    return found
+
+
+def _spans(offsets: dict[int, tuple[int, int]]) -> dict[str, list[int]]:
+    return {str(p): list(span) for p, span in sorted(offsets.items())}
+
+
+def _show(topic: str, offsets: dict[int, tuple[int, int]]) -> None:
+    if not offsets:
+        return
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("topic", "partition", "first", "end"):
+        table.add_column(name, justify="left" if name == "topic" else "right")
+    for p, (first, end) in sorted(offsets.items()):
+        table.add_row(topic, str(p), str(first), str(end))
+    console().print(table)
+
+
+def _say(records: int, offsets: dict[int, tuple[int, int]], took_ms: int, more: str) -> None:
+    said = f"{records} records in {took_ms / 1000:.1f} s" if offsets else "nothing new"
+    click.echo(f"{said}{more}", err=True)
+
+

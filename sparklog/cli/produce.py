@@ -1,0 +1,135 @@
+"""`sparklog produce`: lines, JSON, CSV or Parquet into a topic."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, BinaryIO
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+import sparklog
+from sparklog.cli.output import EXIT_OK, bytes_bar, console, print_json
+from sparklog.cli.parsing import parse_properties
+from sparklog.format.compression import Codec
+from sparklog.log.staging import Framing
+from sparklog.tools.inputs import FORMATS, Lines
+from sparklog.tools.producing import Produced
+from sparklog.tools.producing import produce as write
+
+
+@click.command()
+@click.argument("path")
+@click.argument("files", nargs=-1, type=click.Path())
+@click.option("--topic", required=True)
+@click.option(
+    "--format", "form", type=click.Choice(FORMATS), default="lines", show_default=True,
+    help="json: an object a line, as consume --json prints it. csv: a header line first. csv and "
+    "parquet: columns value, key, timestamp, partition; parquet also headers.",
+)  # fmt: skip
+@click.option(
+    "--property", "--reader-property", "properties", multiple=True, metavar="KEY=VALUE",
+    help="Of lines: parse.key, parse.headers, ignore.error (true or false), key.separator, "
+    "headers.delimiter, headers.separator, headers.key.separator, null.marker.",
+)  # fmt: skip
+@click.option("--partition", type=int, help="For all records; else by key, as Kafka does.")
+@click.option(
+    "--compression-type", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    help="Codec; a topic's own compression.type, if it isn't producer, goes before.",
+)  # fmt: skip
+@click.option("--create", type=click.IntRange(1), metavar="N", help="Make the topic if need be.")
+@click.option("--writer", help="With --batch: all input is one micro-batch, written only once.")
+@click.option("--batch", type=click.IntRange(0), help="Its number; higher than the one before.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def produce(
+    path: str,
+    files: Sequence[str],
+    topic: str,
+    form: str,
+    properties: Sequence[str],
+    partition: int | None,
+    compression_type: str | None,
+    create: int | None,
+    writer: str | None,
+    batch: int | None,
+    as_json: bool,
+) -> int:
+    """Append the records of FILES, or of standard input, to a topic of the log at PATH.
+
+    A line that can't be read is refused with its number, before anything of its commit (64 MiB)
+    is written. With --writer and --batch all of it is one commit, and doing it again with the
+    same bytes writes nothing.
+    """
+    lines = Lines.parse(parse_properties(properties, "--property"))
+    if properties and form != "lines":
+        raise click.UsageError("--property is for --format lines")
+    if (writer is None) != (batch is None):
+        raise click.UsageError("--writer and --batch belong together")
+    codec = None if compression_type is None else Codec.parse(compression_type)
+    if create is None and not any(os.path.isdir(part) for part in path.split(",")):
+        raise click.BadParameter(f"{path} is no directory; --create N makes it", param_hint="PATH")
+    with contextlib.ExitStack() as stack:
+        inputs = [(name, stack.enter_context(_opened(name))) for name in files or ("-",)]
+        log = stack.enter_context(sparklog.open(path, "rw"))
+        if create is not None:
+            log.create_topic(topic, create, if_not_exists=True)
+        seen = stack.enter_context(_bar(files, shown=not as_json))
+        done = write(
+            log, topic, inputs, form=form, lines=lines, partition=partition,
+            framing=Framing(codec=codec), writer=writer, batch=batch, seen=seen,
+        )  # fmt: skip
+    if as_json:
+        print_json(to_dict(done))
+    else:
+        _show(done)
+    return EXIT_OK
+
+
+def _opened(name: str) -> Any:
+    if name == "-":
+        return contextlib.nullcontext(sys.stdin.buffer)
+    try:
+        file: BinaryIO = open(name, "rb")  # noqa: SIM115 - the caller's stack closes it
+    except OSError as error:
+        raise click.BadParameter(f"{name}: {error.strerror}", param_hint="FILES") from None
+    return file
+
+
+@contextlib.contextmanager
+def _bar(files: Sequence[str], *, shown: bool) -> Any:
+    total = sum(os.path.getsize(name) for name in files if name != "-" and os.path.isfile(name))
+    done = 0
+    with bytes_bar("producing", shown=shown and bool(total)) as bar:
+
+        def seen(size: int) -> None:
+            nonlocal done
+            done += size
+            if bar is not None:
+                bar(done, total)
+
+        yield seen
+
+
+def to_dict(done: Produced) -> dict[str, Any]:
+    """Return what scripts get."""
+    return {
+        "topic": done.topic,
+        "records": done.records,
+        "commits": done.commits,
+        "replayed": done.replayed,
+        "offsets": {str(p): list(span) for p, span in sorted(done.offsets.items())},
+    }
+
+
+def _show(done: Produced) -> None:
+    if done.offsets:
+        table = Table(box=SIMPLE_HEAD, pad_edge=False)
+        for name in ("topic", "partition", "first", "end"):
+            table.add_column(name, justify="left" if name == "topic" else "right")
+        for p, (first, end) in sorted(done.offsets.items()):
+            table.add_row(done.topic, str(p), str(first), str(end))
+        console().print(table)
+    said = "committed before, nothing was written" if done.replayed else f"{done.records} records"
+    click.echo(f"{done.topic}: {said}", err=True)

@@ -1,0 +1,156 @@
+"""`sparklog compact` and `sparklog retain`: one kind of the service's work, now."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from sparklog.cli.output import EXIT_FAILED, EXIT_OK, console, print_json, size_text
+from sparklog.cli.parsing import parse_properties
+from sparklog.cli.storage import parse_storage_options, storage_option
+from sparklog.service import Service
+from sparklog.service.report import Report
+
+_option = click.option(
+    "--option", "options", multiple=True, metavar="KEY=VALUE",
+    help="An option of the service under Kafka's name; may be given several times.",
+)  # fmt: skip
+_dry_run = click.option("--dry-run", is_flag=True, help="Show what would be done; changes nothing.")
+_as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+
+
+@click.command()
+@click.argument("path")
+@click.option("--topic", "topics", multiple=True, help="Only this one; again for another.")
+@_option
+@_dry_run
+@storage_option
+@_as_json
+def compact(
+    path: str,
+    topics: Sequence[str],
+    options: Sequence[str],
+    dry_run: bool,
+    storage_options: str,
+    as_json: bool,
+) -> int:
+    """Clean the compacted topics of the log at PATH now, however dirty they are.
+
+    As Kafka's cleaner: not the active segment, nothing younger than min.compaction.lag.ms. A
+    service that runs on the log has the say; it is named then, and nothing is done.
+    """
+    service = _service(path, options, storage_options)
+    try:
+        report = service.compact(topics or None, dry_run=dry_run)
+    finally:
+        service.close()
+    if as_json:
+        print_json(_compacted(report))
+    else:
+        _show_compacted(report)
+    return _end(report, as_json=as_json)
+
+
+@click.command()
+@click.argument("path")
+@_option
+@_dry_run
+@storage_option
+@_as_json
+def retain(
+    path: str, options: Sequence[str], dry_run: bool, storage_options: str, as_json: bool
+) -> int:
+    """Delete what retention says of the log at PATH now; --dry-run: preview of what goes.
+
+    By retention.ms, retention.bytes and the log start, as the service does it: files are unlinked
+    after file.delete.delay.ms, by a service or the next writer.
+    """
+    service = _service(path, options, storage_options)
+    try:
+        report = service.retain(dry_run=dry_run)
+    finally:
+        service.close()
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        _show_retained(report)
+    return _end(report, as_json=as_json)
+
+
+def _service(path: str, options: Sequence[str], storage_options: str) -> Service:
+    for part in path.split(","):
+        if not os.path.isdir(part):
+            raise click.BadParameter(f"{part} is no directory", param_hint="PATH")
+    known = parse_properties(options, "--option")
+    return Service(path, options=known, storage_options=parse_storage_options(storage_options))
+
+
+def _end(report: Report, *, as_json: bool) -> int:
+    failed = [*report.errors, *([report.standing_by] if report.standing_by else [])]
+    if not as_json:
+        for error in report.errors:
+            click.echo(f"failed: {error}", err=True)
+        if report.standing_by:
+            click.echo(f"{report.standing_by} does the background work; nothing was done", err=True)
+    return EXIT_FAILED if failed else EXIT_OK
+
+
+def _compacted(report: Report) -> dict[str, Any]:
+    whole = report.to_dict()
+    kept = {name: whole[name] for name in ("path", "dry_run", "standing_by", "errors", "took_ms")}
+    return kept | {
+        "cleaned": whole["cleaned"],
+        "bytes_before": sum(one.bytes_before for one in report.cleaned),
+        "bytes_after": sum(one.bytes_after for one in report.cleaned),
+    }
+
+
+def _show_compacted(report: Report) -> None:
+    if not report.cleaned:
+        if not report.errors and not report.standing_by:
+            click.echo("nothing to compact: all closed segments are clean")
+        return
+    names = ["topic", "partition", "dirty bytes", "ratio"]
+    names += [] if report.dry_run else ["bytes before", "bytes after", "records", "keys", "ms"]
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in names:
+        table.add_column(name, justify="left" if name == "topic" else "right")
+    for one in report.cleaned:
+        row = [one.topic, str(one.partition), size_text(one.dirt.cleanable_bytes),
+               f"{one.dirt.ratio:.2f}"]  # fmt: skip
+        if not report.dry_run:
+            row += [size_text(one.bytes_before), size_text(one.bytes_after)]
+            row += [f"{one.records_kept} of {one.records_read}", str(one.keys)]
+            row += [f"{one.took_ms:.0f}"]
+        table.add_row(*row)
+    console().print(table)
+    if report.dry_run:
+        click.echo("these would be compacted")
+
+
+def _show_retained(report: Report) -> None:
+    would = "would be " if report.dry_run else ""
+    for topic, partition, base in report.rolled:
+        click.echo(f"{topic}-{partition}: segment {base} {would}closed, as it is idle")
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("topic", "partition", "first", "end", "size", "rule", "why"):
+        table.add_column(name, justify="right" if name in ("partition", "first", "end", "size")
+                         else "left", overflow="fold")  # fmt: skip
+    for gone in report.deleted:
+        for segment in gone.segments:
+            table.add_row(gone.topic, str(gone.partition), str(segment.base), str(segment.end),
+                          size_text(segment.bytes), segment.rule, segment.why)  # fmt: skip
+    if table.row_count:
+        console().print(table)
+    for gone in report.deleted:
+        if gone.held_back_bytes:
+            held = size_text(gone.held_back_bytes)
+            click.echo(f"{gone.topic}-{gone.partition}: {held} wait for registered readers")
+    for note in report.notes:
+        click.echo(note)
+    segments = sum(len(gone.segments) for gone in report.deleted)
+    size = size_text(sum(gone.bytes for gone in report.deleted))
+    click.echo(f"{segments} segments of {size} {would}deleted")

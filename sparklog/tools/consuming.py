@@ -1,0 +1,165 @@
+"""Records of a topic as they are asked for on a command line: from where, how many, which."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.clock import monotonic_ms, system_clock
+from sparklog.errors import InvalidRequestError
+from sparklog.fs import LOCAL
+from sparklog.log.log import Log
+from sparklog.log.positions import Position, resolve
+from sparklog.log.progress import Progress
+from sparklog.log.reading import check_isolation, follow, read_ranges, schema_of
+
+_PLACES: Final = ("partition", "offset")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """Which records are wanted; those that fit all that is given. Regular expressions are RE2's."""
+
+    key: bytes | None = None
+    key_regex: str | None = None
+    value_regex: str | None = None
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that it looks at."""
+        key = self.key is not None or self.key_regex is not None
+        return ["key"] * key + ["value"] * (self.value_regex is not None)
+
+    def check(self) -> None:
+        """Raise InvalidRequestError for a regular expression that isn't one."""
+        for pattern in (self.key_regex, self.value_regex):
+            if pattern is not None:
+                try:
+                    pc.match_substring_regex(pa.array([b""]), pattern)
+                except pa.ArrowInvalid as error:
+                    raise InvalidRequestError(f"{pattern!r}: {error}") from None
+
+    def mask(self, rows: pa.RecordBatch) -> Any | None:
+        """Tell of each row whether it fits; None: all do. A null fits nothing."""
+        masks = []
+        if self.key is not None:
+            masks.append(pc.equal(rows.column("key"), pa.scalar(self.key, pa.binary())))
+        for name, pattern in (("key", self.key_regex), ("value", self.value_regex)):
+            if pattern is not None:
+                masks.append(pc.match_substring_regex(rows.column(name), pattern))
+        if not masks:
+            return None
+        whole = masks[0]
+        for mask in masks[1:]:
+            whole = pc.and_(whole, mask)
+        return whole
+
+
+def consume(
+    log: Log,
+    topic: str,
+    *,
+    partitions: Sequence[int] | None = None,
+    start: Position = "earliest",
+    end: Position = "latest",
+    isolation: str = "read_uncommitted",
+    columns: Sequence[str] | None = None,
+    match: Match | None = None,
+    max_messages: int | None = None,
+    follow_on: bool = False,
+    timeout_ms: int | None = None,
+    group: str | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Iterator[pa.RecordBatch]:
+    """Yield record batches with `columns` (see `Log.read`), and partition and offset besides.
+
+    Args:
+        match: leaves out what doesn't fit; `max_messages` counts what is left.
+        follow_on: wait for more at the end; for `timeout_ms` without anything new, else for ever.
+        group: registered as a reader; goes on where it has committed to unless `start` names an
+            offset or a time. A record counts as taken when the next batch is asked for.
+        stopped: ends it between two batches, and while it waits.
+    Raises: as `Log.read`.
+    """
+    match = match or Match()
+    match.check()
+    check_isolation(isolation)
+    if max_messages is not None and max_messages < 1:
+        raise InvalidRequestError(f"max_messages={max_messages}: want at least 1")
+    view, wanted = log.view, schema_of(columns).names
+    known = view.partitions(topic)
+    numbers = list(dict.fromkeys(known if partitions is None else partitions))
+    for number in numbers:
+        if number not in known:
+            raise InvalidRequestError(
+                f"topic {topic} has no partition {number}: want one of {known}"
+            )
+    schema = schema_of(list(dict.fromkeys([*wanted, *_PLACES, *match.columns])))
+    spans = view.spans([(topic, p) for p in numbers])
+    progress = None
+    if group is not None:
+        if "://" in view.home:
+            raise InvalidRequestError(
+                f"group {group} can't be registered in an archive, which is read-only"
+            )
+        progress = Progress(LOCAL, view.home, system_clock, group, topic)
+        start = progress.resume(numbers, start, spans)
+    given: Any = {"isolation": isolation}
+    first = resolve(view, topic, numbers, start, spans, name="start", **given)
+    if progress is not None:
+        progress.begin(dict(first))
+    patience = _Patience(timeout_ms, stopped)
+    if follow_on:
+        given["ended"] = patience.is_over
+        batches = follow(view, topic, numbers, first, schema=schema, **given)
+    else:
+        last = resolve(view, topic, numbers, end, spans, name="end", **given)
+        ids = {p: view.topic_id(topic, p) for p in numbers}
+        batches = read_ranges(view, topic, first, last, ids, schema=schema, **given)
+    try:
+        left = max_messages
+        for rows in batches:
+            patience.renew()
+            rows, behind = _chosen(rows, match, left)
+            left = None if left is None else left - rows.num_rows
+            if rows.num_rows:
+                yield rows.select([*wanted, *(n for n in _PLACES if n not in wanted)])
+            if progress is not None:
+                progress.taken(*behind)
+            if left == 0 or stopped():
+                return
+    finally:
+        if progress is not None:
+            progress.flush()
+
+
+def _chosen(
+    rows: pa.RecordBatch, match: Match, most: int | None
+) -> tuple[pa.RecordBatch, tuple[int, int]]:
+    """Return the rows that fit, `most` at most, and (partition, offset) behind what was seen."""
+    partition, offsets = rows.column("partition")[0].as_py(), rows.column("offset")
+    last = offsets[len(offsets) - 1].as_py()
+    mask = match.mask(rows)
+    if mask is not None:
+        rows = rows.filter(mask)
+    if most is not None and rows.num_rows >= most:
+        rows = rows.slice(0, most)
+        last = rows.column("offset")[most - 1].as_py()
+    return rows, (partition, last + 1)
+
+
+class _Patience:
+    """How long a follower waits for something new."""
+
+    def __init__(self, timeout_ms: int | None, stopped: Callable[[], bool]) -> None:
+        self._timeout_ms, self._stopped = timeout_ms, stopped
+        self.renew()
+
+    def renew(self) -> None:
+        self._since = monotonic_ms()
+
+    def is_over(self) -> bool:
+        late = self._timeout_ms is not None and monotonic_ms() - self._since >= self._timeout_ms
+        return late or self._stopped()

@@ -1,0 +1,165 @@
+"""A range of a topic into a live Kafka topic, each record once.
+
+A broker gives out offsets by itself, so a record's own offset can't be kept; partition, order,
+timestamp, key and headers are. Each transaction holds records and, as the committed offsets of a
+consumer group, how far of the log they go. So a repeated export goes on where the last transaction
+ended, and read_committed consumers see each record once. (KIP-98, KIP-447)
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from sparklog.clock import monotonic_ms
+from sparklog.errors import InvalidRequestError, UnknownTopicError
+from sparklog.log.log import Log
+from sparklog.log.positions import Position
+from sparklog.tools.exporting import Exported, Meter, Progress, pieces, planned, resumed
+from sparklog.tools.kafka import TIMEOUT_S, client, errors, library, metadata
+
+_COLUMNS: Final = ("key", "value", "headers", "timestamp", "offset")
+_TRANSACTION: Final = 50_000  # records, about
+
+
+def export_kafka(
+    log: Log,
+    topic: str,
+    bootstrap_servers: str,
+    *,
+    kafka_topic: str | None = None,
+    start: Position = "earliest",
+    end: Position = "latest",
+    isolation: str = "read_committed",
+    config: Mapping[str, object] | None = None,
+    create: bool = False,
+    progress: Progress | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Exported:
+    """Produce the records of [start, end) to `kafka_topic` (by default of the same name).
+
+    Args:
+        config: librdkafka's settings. create: make the topic, with as many partitions.
+        progress, stopped: as with `import_topic`; it ends after the transaction at hand.
+    How far it has got is kept in Kafka as group `sparklog-export-TOPICID`, for as long as
+    offsets.retention.minutes says.
+    Raises: UnknownTopicError; InvalidRequestError: too few partitions there, a setting;
+        OffsetOutOfRangeError; StorageUnavailableError: the broker is away.
+    Cost: a call a record, as confluent-kafka takes them.
+    """
+    began = monotonic_ms()
+    name = kafka_topic or topic
+    done = Exported(topic=topic, to=f"{bootstrap_servers}/{name}")
+    first, last = planned(log, topic, start, end, isolation)
+    group = f"sparklog-export-{log.view.topic_id(topic, min(first))}"
+    target = _Target(bootstrap_servers, name, group, dict(config or {}))
+    try:
+        target.check(max(first) + 1, create=create)
+        at = resumed(log, topic, first, last, target.begin(sorted(first)), done.to)
+        meter = Meter(at, last, progress)
+        for p in at:
+            place = at[p]
+            given = pieces(log, topic, p, place, last[p], isolation=isolation, columns=_COLUMNS)
+            for rows in given:
+                for cut in range(0, rows.num_rows, _TRANSACTION):
+                    part = rows.slice(cut, _TRANSACTION)
+                    upto = part.column("offset")[part.num_rows - 1].as_py() + 1
+                    target.send(p, part, upto)
+                    done.records += part.num_rows
+                    done.offsets[p] = (at[p], upto)
+                    meter.add(upto - place)
+                    place = upto
+                if stopped():
+                    break
+    finally:
+        target.close()
+    done.took_ms = int(monotonic_ms() - began)
+    return done
+
+
+class _Target:
+    """A transactional producer, and the group whose offsets go with its transactions."""
+
+    def __init__(self, servers: str, topic: str, group: str, config: dict[str, object]) -> None:
+        kafka = library()
+        self._kafka, self._servers, self._topic, self._config = kafka, servers, topic, config
+        self.what = f"topic {topic} at {servers}"
+        settings = {"linger.ms": 20, **config, "transactional.id": f"{group}-{topic}"}
+        self._producer = client(kafka.Producer, servers, settings)
+        self._group = client(
+            kafka.Consumer, servers, {**config, "group.id": group, "enable.auto.commit": False}
+        )
+        self._failed: list[Any] = []
+
+    def check(self, partitions: int, *, create: bool) -> None:
+        try:
+            held = metadata(self._group, self._topic, self._servers)[1]
+        except UnknownTopicError as error:
+            if not create:
+                raise UnknownTopicError(
+                    f"{error}; make it there with {partitions} partitions, or give --create"
+                ) from None
+            self._create(partitions)
+            return
+        if len(held) < partitions:
+            raise InvalidRequestError(
+                f"{self.what} has {len(held)} partitions, {partitions} are needed: add some, or "
+                "export to another topic"
+            )
+
+    def _create(self, partitions: int) -> None:
+        admin = client(self._kafka.admin.AdminClient, self._servers, self._config)
+        wanted = self._kafka.admin.NewTopic(self._topic, partitions, -1)
+        with errors(f"{self.what}: making it"):
+            admin.create_topics([wanted])[self._topic].result(TIMEOUT_S)
+
+    def begin(self, partitions: list[int]) -> dict[int, int]:
+        """End what an earlier export left open; return how far it got."""
+        with errors(self.what):
+            self._producer.init_transactions(TIMEOUT_S)
+            places = [self._kafka.TopicPartition(self._topic, p) for p in partitions]
+            found = self._group.committed(places, TIMEOUT_S)
+        return {place.partition: place.offset for place in found if place.offset >= 0}
+
+    def send(self, p: int, rows: Any, upto: int) -> None:
+        """One transaction: the rows, and that all before `upto` is done."""
+        with errors(self.what):
+            self._producer.begin_transaction()
+            try:
+                self._produce(p, rows)
+                place = self._kafka.TopicPartition(self._topic, p, upto)
+                about = self._group.consumer_group_metadata()
+                self._producer.send_offsets_to_transaction([place], about, TIMEOUT_S)
+                self._producer.commit_transaction(TIMEOUT_S)
+            except BaseException:
+                self._producer.abort_transaction(TIMEOUT_S)
+                raise
+
+    def _produce(self, p: int, rows: Any) -> None:
+        keys, values = rows.column("key").to_pylist(), rows.column("value").to_pylist()
+        micros = rows.column("timestamp").cast("int64").to_numpy(zero_copy_only=False)
+        stamps = (micros // 1000).tolist()
+        headers = rows.column("headers").to_pylist()
+        for key, value, stamp, given in zip(keys, values, stamps, headers, strict=True):
+            pairs = [(h["key"], h["value"]) for h in given or ()]
+            more: dict[str, Any] = {"headers": pairs} if pairs else {}
+            if stamp > 0:  # librdkafka takes 0 for "now"
+                more["timestamp"] = stamp
+            while True:
+                try:
+                    self._producer.produce(
+                        self._topic, value=value, key=key, partition=p,
+                        on_delivery=self._delivered, **more,
+                    )  # fmt: skip
+                    break
+                except BufferError:  # its queue is full
+                    self._producer.poll(0.1)
+            self._producer.poll(0)
+        self._producer.flush(TIMEOUT_S)
+        if self._failed:
+            raise self._kafka.KafkaException(self._failed[0])
+
+    def _delivered(self, error: Any, _: Any) -> None:
+        if error is not None:
+            self._failed.append(error)
+
+    def close(self) -> None:
+        self._group.close()

@@ -1,0 +1,144 @@
+"""A range of a topic as Parquet: one file, or a directory that grows from export to export."""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow.parquet
+
+from sparklog.clock import monotonic_ms
+from sparklog.errors import InvalidRequestError, StorageUnavailableError
+from sparklog.fs import LOCAL, FileSystem
+from sparklog.log.log import Log
+from sparklog.log.positions import Position
+from sparklog.log.reading import schema_of
+from sparklog.tools.exporting import (
+    TABLE_COLUMNS,
+    Exported,
+    Meter,
+    Progress,
+    pieces,
+    planned,
+    resumed,
+)
+
+FILE_BYTES: Final = 256 << 20
+"""So many bytes of Arrow data are one file of a directory."""
+
+_SCHEMA: Final = schema_of(TABLE_COLUMNS)
+_NAME: Final = re.compile(r"(?P<topic>.+)-(?P<p>\d+)-(?P<first>\d{20})-(?P<end>\d{20})\.parquet")
+
+
+def export_parquet(
+    log: Log,
+    topic: str,
+    to: str | os.PathLike[str],
+    *,
+    start: Position = "earliest",
+    end: Position = "latest",
+    isolation: str = "read_committed",
+    compression: str = "zstd",
+    progress: Progress | None = None,
+    fs: FileSystem = LOCAL,
+) -> Exported:
+    """Write the records of [start, end) with the columns of `Log.read`.
+
+    `to`: a name that ends with .parquet is one file, written anew. Else a directory, with files
+    TOPIC-PARTITION-FIRST-END.parquet; an export goes on where the files there end, so none has a
+    record twice. A file gets its name when it is whole and durable.
+    Raises: InvalidRequestError, OffsetOutOfRangeError, StorageUnavailableError; as `Log.read`.
+    """
+    began = monotonic_ms()
+    to = os.fspath(to)
+    done = Exported(topic=topic, to=to)
+    first, last = planned(log, topic, start, end, isolation)
+    if to.endswith(".parquet"):
+        meter = Meter(first, last, progress)
+        with _written(fs, to, compression) as writer:
+            for p in first:
+                for rows in pieces(log, topic, p, first[p], last[p], isolation=isolation,
+                                   columns=TABLE_COLUMNS):  # fmt: skip
+                    writer.write_batch(rows)
+                    done.records += rows.num_rows
+                meter.add(last[p] - first[p])
+                done.offsets[p] = (first[p], last[p])
+        done.files = 1
+    else:
+        at = resumed(log, topic, first, last, _ends(fs, to, topic), to)
+        meter = Meter(at, last, progress)
+        for p in at:
+            _partition(log, topic, p, (at[p], last[p]), to, isolation, compression, done, meter, fs)
+    done.took_ms = int(monotonic_ms() - began)
+    return done
+
+
+def _ends(fs: FileSystem, directory: str, topic: str) -> dict[int, int]:
+    """Where the files of a directory end."""
+    if fs.exists(directory) and not fs.is_dir(directory):
+        raise InvalidRequestError(f"{directory} is a file: want a directory, or a .parquet name")
+    if not fs.is_dir(directory):
+        fs.mkdir(directory)
+        return {}
+    ends: dict[int, int] = {}
+    for name in fs.listdir(directory):
+        found = _NAME.fullmatch(name)
+        if found is not None and found["topic"] == topic:
+            p = int(found["p"])
+            ends[p] = max(ends.get(p, 0), int(found["end"]))
+    return ends
+
+
+def _partition(
+    log: Log,
+    topic: str,
+    p: int,
+    span: tuple[int, int],
+    to: str,
+    isolation: str,
+    compression: str,
+    done: Exported,
+    meter: Meter,
+    fs: FileSystem,
+) -> None:
+    at, end = span
+    given = pieces(log, topic, p, at, end, isolation=isolation, columns=TABLE_COLUMNS)
+    while at < end:
+        part = os.path.join(to, f".{topic}-{p}-{at:020}.part")
+        size, upto = 0, end
+        with _written(fs, part, compression) as writer:
+            for rows in given:
+                writer.write_batch(rows)
+                done.records += rows.num_rows
+                size += rows.nbytes
+                if size >= FILE_BYTES:
+                    upto = rows.column("offset")[rows.num_rows - 1].as_py() + 1
+                    break
+        fs.rename(part, os.path.join(to, f"{topic}-{p}-{at:020}-{upto:020}.parquet"))
+        fs.sync_dir(to)
+        meter.add(upto - at)
+        done.files += 1
+        done.offsets[p] = (span[0], upto)
+        at = upto
+
+
+@contextlib.contextmanager
+def _written(
+    fs: FileSystem, path: str, compression: str
+) -> Iterator["pyarrow.parquet.ParquetWriter"]:
+    """Give a writer of a file that has its name only once it is whole."""
+    home, name = os.path.split(os.path.abspath(path))
+    waiting = os.path.join(home, f".{name}.tmp")
+    try:
+        with pyarrow.parquet.ParquetWriter(waiting, _SCHEMA, compression=compression) as writer:
+            yield writer
+        with fs.open(waiting, write=True) as file:
+            file.sync()
+        fs.rename(waiting, os.path.join(home, name))
+        fs.sync_dir(home)
+    except OSError as error:
+        raise StorageUnavailableError(f"{path}: {error}") from error
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            fs.unlink(waiting)

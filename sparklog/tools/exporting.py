@@ -1,0 +1,104 @@
+"""What every export has: a range of offsets, where the last one ended, what was done."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+import pyarrow as pa
+
+from sparklog.errors import OffsetOutOfRangeError
+from sparklog.log.log import Log
+from sparklog.log.positions import Position, resolve
+from sparklog.log.reading import check_isolation
+
+Offsets: TypeAlias = dict[int, int]
+Progress: TypeAlias = Callable[[int, int], None]
+"""Is told (offsets done, offsets in all)."""
+
+TABLE_COLUMNS: Final = (
+    "key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"
+)  # fmt: skip
+"""The columns of a table that records are exported to: those of `Log.read`."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Exported:
+    """What went where: {partition: (first, end)} offsets of the log, `records` of them.
+
+    Where nothing was new, `offsets` is empty.
+    """
+
+    topic: str
+    to: str
+    records: int = 0
+    files: int = 0
+    offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
+    took_ms: int = 0
+
+
+def planned(
+    log: Log, topic: str, start: Position, end: Position, isolation: str
+) -> tuple[Offsets, Offsets]:
+    """Return {partition: offset} of start and end. Raises as `Log.read`."""
+    check_isolation(isolation)
+    view = log.view
+    numbers = sorted(log.topic(topic).dirs)
+    spans = view.spans([(topic, p) for p in numbers])
+    first = resolve(view, topic, numbers, start, spans, name="start", isolation=isolation)
+    last = resolve(view, topic, numbers, end, spans, name="end", isolation=isolation)
+    if isolation == "read_committed":
+        for p, offset in last.items():
+            last[p] = min(offset, view.reader(topic, p).last_stable_offset(offset))
+    return first, {p: max(offset, first[p]) for p, offset in last.items()}
+
+
+def resumed(
+    log: Log, topic: str, first: Offsets, last: Offsets, done: Mapping[int, int], to: str
+) -> Offsets:
+    """Return where to begin, given where the export before ended.
+
+    Raises OffsetOutOfRangeError: what lies between is gone from the log.
+    """
+    starts = {p: low for p, (low, _) in log.offsets(topic).items()}
+    for p, offset in done.items():
+        if p in first and offset < starts[p] < last[p] and first[p] <= starts[p]:
+            raise OffsetOutOfRangeError(
+                f"{topic}-{p}: {to} has offsets up to {offset}, and the log starts at {starts[p]} "
+                "now, so what lies between is lost; export to a new place, or give a start behind "
+                "it",
+                offset=offset, start=starts[p], end=last[p],
+            )  # fmt: skip
+    return {p: max(offset, done.get(p, offset)) for p, offset in first.items()}
+
+
+def pieces(
+    log: Log,
+    topic: str,
+    partition: int,
+    start: int,
+    end: int,
+    *,
+    isolation: str,
+    columns: tuple[str, ...],
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records [start, end) of one partition."""
+    if start < end:
+        yield from log.read(
+            topic, [partition], {partition: start}, {partition: end},
+            isolation=isolation, columns=columns,
+        )  # fmt: skip
+
+
+class Meter:
+    """Tells progress in offsets."""
+
+    def __init__(self, first: Offsets, last: Offsets, tell: Progress | None) -> None:
+        self._tell = tell
+        self._total = sum(max(0, last[p] - at) for p, at in first.items())
+        self._done = 0
+
+    def add(self, offsets: int) -> None:
+        """Count what was done."""
+        self._done += offsets
+        if self._tell is not None:
+            self._tell(self._done, self._total)

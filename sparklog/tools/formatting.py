@@ -1,0 +1,251 @@
+"""Record batches as bytes for a terminal or a pipe: Kafka's text, JSON lines, hex, raw values.
+
+Whole columns at a time, by Arrow's kernels; only text that JSON can't carry as it is goes through
+Python, and only in the batch that has it.
+"""
+
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.errors import InvalidRequestError
+
+Format: TypeAlias = Callable[[pa.RecordBatch], "memoryview | bytes"]
+
+FORMATS: Final = ("text", "json", "hex", "raw")
+_KINDS: Final = ("CreateTime", "LogAppendTime")
+_PRINTS: Final = {
+    "print.timestamp": "timestamp", "print.partition": "partition", "print.offset": "offset",
+    "print.headers": "headers", "print.key": "key", "print.value": "value",
+}  # fmt: skip
+_TEXTS: Final = {
+    "key.separator": b"\t", "line.separator": b"\n", "headers.separator": b",",
+    "null.literal": b"null",
+}  # fmt: skip
+_HEX: Final = pa.binary()
+_ESCAPES: Final = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
+_SPACE: Final = 0x20
+_NAMED: Final = np.array([ord(what) for what, _ in _ESCAPES], np.uint8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """What the text form shows. `prints`: columns in Kafka's order."""
+
+    prints: tuple[str, ...] = ("value",)
+    separator: bytes = b"\t"
+    line_end: bytes = b"\n"
+    headers_separator: bytes = b","
+    null: bytes = b"null"
+
+    @classmethod
+    def parse(cls, properties: dict[str, str]) -> "Layout":
+        """Read the properties of kafka-console-consumer. Raises InvalidRequestError.
+
+        Source: DefaultMessageFormatter (Kafka 4.1).
+        """
+        shown = {name: name == "print.value" for name in _PRINTS}
+        texts = dict(_TEXTS)
+        for name, value in properties.items():
+            if name in shown:
+                if value.lower() not in ("true", "false"):
+                    raise InvalidRequestError(f"{name}={value}: want true or false")
+                shown[name] = value.lower() == "true"
+            elif name in texts:
+                texts[name] = value.encode()
+            else:
+                raise InvalidRequestError(
+                    f"property {name} is unknown; there are {', '.join([*shown, *texts])}"
+                )
+        return cls(
+            prints=tuple(column for name, column in _PRINTS.items() if shown[name]),
+            separator=texts["key.separator"],
+            line_end=texts["line.separator"],
+            headers_separator=texts["headers.separator"],
+            null=texts["null.literal"],
+        )
+
+
+def formatter(name: str, layout: Layout | None = None) -> tuple[Format, list[str]]:
+    """Return what turns batches into bytes, and the columns that it needs."""
+    layout = layout or Layout()
+    if name == "raw":
+        return _raw, ["value"]
+    if name == "json":
+        return _json, ["topic", "partition", "offset", "timestamp", "timestampType", "headers",
+                       "key", "value"]  # fmt: skip
+    if name not in ("text", "hex"):
+        raise InvalidRequestError(f"formatter {name}: want one of {', '.join(FORMATS)}")
+    columns = [*layout.prints, *(["timestampType"] if "timestamp" in layout.prints else [])]
+    return lambda rows: _text(rows, layout, to_hex if name == "hex" else _same), columns
+
+
+def _same(column: Any) -> Any:
+    return column
+
+
+def _raw(rows: pa.RecordBatch) -> memoryview | bytes:
+    return _bytes_of(rows.column("value"))
+
+
+def _bytes_of(column: Any) -> memoryview | bytes:
+    """All values of a binary or string array, one behind the other."""
+    if column.null_count:
+        column = column.drop_null()
+    _, offsets, data = column.buffers()
+    if not len(column) or data is None:
+        return b""
+    starts = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
+    return memoryview(data)[int(starts[0]) : int(starts[-1])]
+
+
+# --- Kafka's text ------------------------------------------------------------------------------
+
+
+def _text(rows: pa.RecordBatch, layout: Layout, show: Callable[[Any], Any]) -> memoryview | bytes:
+    parts: list[Any] = []
+    for name in layout.prints:
+        column = rows.column(name)
+        if name == "timestamp":
+            parts.append(_stamps(column, rows.column("timestampType")))
+        elif name in ("partition", "offset"):
+            label = b"Partition:" if name == "partition" else b"Offset:"
+            parts.append(_joined(label, _digits(column)))
+        elif name == "headers":
+            parts.append(_headers(column, layout, show))
+        else:
+            parts.append(show(column))
+    if not parts:
+        return b""
+    line = parts[0].fill_null(layout.null)
+    for part in parts[1:]:
+        line = _joined(line, part.fill_null(layout.null), separator=layout.separator)
+    return _bytes_of(_joined(line, b"", separator=layout.line_end))
+
+
+def _binary(column: Any) -> Any:
+    return column.cast(pa.binary())
+
+
+def _digits(column: Any) -> Any:
+    return _binary(column.cast(pa.string()))
+
+
+def _joined(*parts: Any, separator: bytes = b"") -> Any:
+    """Element by element; bytes stand for a column of them. Null where a part is."""
+    given = [pa.scalar(p, pa.binary()) if isinstance(p, bytes) else p for p in parts]
+    return pc.binary_join_element_wise(*given, pa.scalar(separator, pa.binary()))
+
+
+def _stamps(times: Any, kinds: Any) -> Any:
+    """CreateTime:1700000000000, as Kafka prints it; NO_TIMESTAMP for -1."""
+    ms = _millis(times)
+    names = pa.array([kind.encode() for kind in _KINDS], pa.binary()).take(kinds)
+    text = _joined(names, _digits(ms), separator=b":")
+    return pc.if_else(pc.less(ms, 0), pa.scalar(b"NO_TIMESTAMP", pa.binary()), text)
+
+
+def _millis(times: Any) -> Any:
+    ticks = times.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return pa.array(np.floor_divide(ticks, 1000))
+
+
+def _headers(column: Any, layout: Layout, show: Callable[[Any], Any]) -> Any:
+    flat = column.flatten()
+    values = show(flat.field("value")).fill_null(layout.null)
+    pairs = _joined(_binary(flat.field("key")), values, separator=b":")
+    lists = _lists(column, pairs)
+    text = pc.binary_join(lists, pa.scalar(layout.headers_separator, pa.binary()))
+    none = pc.equal(pc.list_value_length(lists), 0)
+    return pc.if_else(none, pa.scalar(b"NO_HEADERS", pa.binary()), text)
+
+
+def _lists(like: Any, values: Any) -> Any:
+    """Lists of `values` as long as those of `like`, whose elements they were made of."""
+    lengths = pc.list_value_length(like).fill_null(0).to_numpy(zero_copy_only=False)
+    ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(ends), values)
+
+
+def to_hex(column: Any) -> Any:
+    """A binary array in hexadecimal digits, two a byte; null stays null."""
+    valid, offsets, data = column.buffers()
+    if not len(column):
+        return column
+    starts = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
+    low, high = int(starts[0]), int(starts[-1])
+    digits = b"" if data is None else bytes(memoryview(data)[low:high]).hex().encode()
+    wider = ((starts.astype(np.int64) - low) * 2).astype(np.int32)
+    whole = pa.Array.from_buffers(
+        _HEX, len(column), [None, pa.py_buffer(wider), pa.py_buffer(digits)]
+    )
+    if valid is None or not column.null_count:
+        return whole
+    return pc.if_else(column.is_valid(), whole, pa.scalar(None, pa.binary()))
+
+
+# --- JSON lines --------------------------------------------------------------------------------
+
+
+def _json(rows: pa.RecordBatch) -> memoryview | bytes:
+    """One object a line; bytes that aren't UTF-8 in base64, as keyBase64 and valueBase64."""
+    kinds = pa.array([f'"{kind}"'.encode() for kind in _KINDS], pa.binary())
+    topic = json.dumps(rows.column("topic")[0].as_py()).encode() if rows.num_rows else b""
+    line = _joined(
+        b'{"topic":' + topic + b',"partition":', _digits(rows.column("partition")),
+        b',"offset":', _digits(rows.column("offset")),
+        b',"timestamp":', _digits(_millis(rows.column("timestamp"))),
+        b',"timestampType":', kinds.take(rows.column("timestampType")),
+        b',"headers":[', _json_headers(rows.column("headers")),
+        b"],", _json_field(rows.column("key"), "key"),
+        b",", _json_field(rows.column("value"), "value"), b"}\n",
+    )  # fmt: skip
+    return _bytes_of(line)
+
+
+def _json_headers(column: Any) -> Any:
+    flat = column.flatten()
+    names = _json_field(_binary(flat.field("key")), "key")
+    pairs = _joined(b"{", names, b",", _json_field(flat.field("value"), "value"), b"}")
+    return pc.binary_join(_lists(column, pairs), pa.scalar(b",", pa.binary()))
+
+
+def _json_field(column: Any, name: str) -> Any:
+    """A column as `"name":"text"`, `"name":null` or `"nameBase64":"..."`."""
+    try:
+        escaped = _escaped(column.cast(pa.string()))
+    except pa.ArrowInvalid:
+        return pa.array([_slow_field(v, name) for v in column.to_pylist()], pa.binary())
+    if escaped is None:
+        return pa.array([_slow_field(v, name) for v in column.to_pylist()], pa.binary())
+    text = _joined(f'"{name}":"'.encode(), _binary(escaped), b'"')
+    return text.fill_null(f'"{name}":null'.encode())
+
+
+def _escaped(text: Any) -> Any | None:
+    """JSON's escapes; None if there are control characters that need numbers."""
+    held = np.frombuffer(_bytes_of(text), np.uint8)
+    low = held[held < _SPACE]
+    known = np.isin(low, _NAMED)
+    if not known.all():
+        return None
+    for what, by in _ESCAPES:
+        code = ord(what)
+        if ((low if code < _SPACE else held) == code).any():
+            text = pc.replace_substring(text, what, by)
+    return text
+
+
+def _slow_field(value: bytes | None, name: str) -> bytes:
+    if value is None:
+        return f'"{name}":null'.encode()
+    try:
+        return f'"{name}":{json.dumps(value.decode(), ensure_ascii=False)}'.encode()
+    except UnicodeDecodeError:
+        return f'"{name}Base64":"{base64.b64encode(value).decode()}"'.encode()

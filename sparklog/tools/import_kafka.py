@@ -1,0 +1,299 @@
+"""A live Kafka topic into a log, with its offsets, timestamps, keys, headers.
+
+Offsets that have no record in Kafka (compacted away, markers and aborted records of transactions)
+have none here either. Where the log ends is where the copy goes on, so it may be stopped and
+repeated at will, and nothing comes twice.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+from sparklog.clock import monotonic_ms
+from sparklog.config import TopicConfig
+from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError, StorageUnavailableError
+from sparklog.format.columns import HEADERS_TYPE
+from sparklog.log.log import Log
+from sparklog.log.reading import check_isolation
+from sparklog.log.staging import Framing
+from sparklog.tools.kafka import TIMEOUT_S, client, errors, library, metadata, translated
+from sparklog.tools.placing import COMMIT_BYTES, Run, commit_runs, copied_ends
+
+_POLL: Final = 10_000  # messages
+_SILENCE_MS: Final = 60_000  # without a message while there should be some
+_RECORD_BYTES: Final = 32  # beside key and value
+_MS: Final = pa.timestamp("ms", tz="UTC")
+_NOT_KEPT: Final = ("message.timestamp.type",)  # every record keeps the timestamp that it has
+
+
+@dataclass(slots=True, kw_only=True)
+class Imported:
+    """What was copied: {partition: (first, end)} offsets, `records` of them, the rest were gaps."""
+
+    topic: str
+    kafka_topic: str
+    records: int = 0
+    commits: int = 0
+    stopped: bool = False
+    offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
+    took_ms: int = 0
+
+
+def import_topic(
+    log: Log,
+    topic: str,
+    bootstrap_servers: str,
+    *,
+    kafka_topic: str | None = None,
+    config: Mapping[str, object] | None = None,
+    topic_config: Mapping[str, object] | None = None,
+    isolation: str = "read_committed",
+    framing: Framing | None = None,
+    fail_on_data_loss: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Imported:
+    """Copy what `kafka_topic` (by default of the same name) holds now and `topic` hasn't yet.
+
+    Args:
+        log: open with mode "rw". The topic is made, with as many partitions, beginning where
+            Kafka's begin, with the configs that are set on Kafka's topic (retention.ms -1 if it
+            isn't), changed by `topic_config`.
+        config: librdkafka's settings (security.protocol, ...).
+        isolation: "read_committed" copies no aborted records and stops at open transactions.
+        fail_on_data_loss: whether records that Kafka has deleted before they were copied are an
+            error; else they are a gap.
+        progress: is told (offsets done, offsets in all).
+        stopped: ends it after the next commit.
+    Timestamps stay, as CreateTime; which codec, producer or transaction a record came by isn't
+    told by a consumer and isn't kept.
+    Raises: UnknownTopicError, OffsetOutOfRangeError (data loss; see above), InvalidRequestError:
+        the topic holds other records than Kafka's; StorageUnavailableError: the broker is away.
+    Cost: a Python object a message, as confluent-kafka gives them.
+    """
+    check_isolation(isolation)
+    done = Imported(topic=topic, kafka_topic=kafka_topic or topic)
+    began = monotonic_ms()
+    settings = {
+        "group.id": "sparklog-import",  # nothing is committed to it
+        "enable.partition.eof": True, "check.crcs": True, **(config or {}),
+        "enable.auto.commit": False, "auto.offset.reset": "error", "isolation.level": isolation,
+    }  # fmt: skip
+    consumer = client(library().Consumer, bootstrap_servers, settings)
+    try:
+        source = _Source(consumer, bootstrap_servers, done.kafka_topic, dict(config or {}))
+        starts = _prepare(log, source, done, topic_config or {}, fail_on_data_loss)
+        copying = _Copying(log, source, done, framing or Framing(), starts)
+        copying.run(progress, stopped)
+    finally:
+        consumer.close()
+    done.took_ms = int(monotonic_ms() - began)
+    return done
+
+
+class _Source:
+    """Kafka's topic: its identity, partitions and offsets."""
+
+    def __init__(
+        self, consumer: Any, servers: str, topic: str, config: dict[str, object]
+    ) -> None:
+        self.consumer, self.topic = consumer, topic
+        self.what = f"topic {topic} at {servers}"
+        cluster, self.partitions = metadata(consumer, topic, servers)
+        kafka = library()
+        self._admin = client(kafka.admin.AdminClient, servers, config)
+        with errors(self.what):
+            asked = self._admin.describe_topics(kafka.TopicCollection([topic]))
+            about = asked[topic].result(TIMEOUT_S)
+        topic_id = getattr(about, "topic_id", None)
+        self.writer = f"import/{cluster}/{topic}/{topic_id if topic_id is not None else '-'}"
+        self.spans: dict[int, tuple[int, int]] = {}
+        for p in self.partitions:
+            with errors(f"{self.what}, partition {p}"):
+                place = kafka.TopicPartition(topic, p)
+                low, high = consumer.get_watermark_offsets(place, timeout=TIMEOUT_S)
+                self.spans[p] = (low, high)
+
+    def configs(self) -> dict[str, str]:
+        """What is set on the topic and means something here."""
+        kafka = library()
+        resource = kafka.admin.ConfigResource(kafka.admin.RESOURCE_TOPIC, self.topic)
+        with errors(f"{self.what}: its configs"):
+            entries = self._admin.describe_configs([resource])[resource].result(TIMEOUT_S)
+        dynamic = kafka.admin.ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+        found: dict[str, str] = {}
+        for name, entry in entries.items():
+            if entry.source == dynamic and entry.value is not None and name not in _NOT_KEPT:
+                try:
+                    TopicConfig.parse({name: entry.value})
+                except InvalidRequestError:
+                    continue  # of replication, say
+                if not name.startswith(("remote.", "local.")):
+                    found[name] = entry.value
+        return found
+
+
+def _prepare(
+    log: Log,
+    source: _Source,
+    done: Imported,
+    topic_config: Mapping[str, object],
+    fail_on_data_loss: bool,
+) -> dict[int, int]:
+    """Make the topic, or see whether it is a copy of this one; return where each partition ends."""
+    spans, known = source.spans, log.topics().get(done.topic)
+    if known is None:
+        wanted = {"retention.ms": "-1", **source.configs(), **topic_config}
+        starts = {p: low for p, (low, _) in spans.items()}
+        log.create_topic(done.topic, len(spans), wanted, starts=starts)
+        return starts
+    ends = copied_ends(log, done.topic, source.writer, source.what)
+    copied = set(ends)
+    if len(spans) > len(ends):
+        log.alter_topic(done.topic, partitions=len(spans))
+        ends |= {p: end for p, (_, end) in log.offsets(done.topic).items() if p not in ends}
+    for p, (low, high) in spans.items():
+        at = ends[p]
+        if at > high:
+            raise OffsetOutOfRangeError(
+                f"{done.topic}-{p} ends at {at}, and Kafka's ends at {high}: Kafka has lost what "
+                "was copied, and gives its offsets to other records; import to a new topic",
+                offset=at, start=low, end=high,
+            )  # fmt: skip
+        if at < low and p in copied and fail_on_data_loss:
+            raise OffsetOutOfRangeError(
+                f"{done.topic}-{p}: offsets [{at}, {low}) are gone from Kafka, by retention or "
+                "kafka-delete-records, before they were copied; to go on without them give "
+                "--no-fail-on-data-loss",
+                offset=at, start=low, end=high,
+            )  # fmt: skip
+    return {p: ends[p] for p in spans}
+
+
+class _Copying:
+    """The loop: messages into runs, runs into commits."""
+
+    def __init__(
+        self, log: Log, source: _Source, done: Imported, framing: Framing, at: dict[int, int]
+    ) -> None:
+        self._log, self._source, self._done, self._framing = log, source, done, framing
+        self._at = dict(at)  # where each partition of the log ends
+        self._first = dict(at)
+        self._ends = {p: max(high, at[p]) for p, (_, high) in source.spans.items()}
+        self._reading = {p for p, end in self._ends.items() if at[p] < end}
+        self._held: dict[int, list[pa.RecordBatch]] = {}
+        self._seen = dict(at)  # behind the last message
+        self._bytes = 0
+
+    def run(
+        self, progress: Callable[[int, int], None] | None, stopped: Callable[[], bool]
+    ) -> None:
+        total = sum(end - self._at[p] for p, end in self._ends.items())
+        consumer, kafka = self._source.consumer, library()
+        places = []
+        for p in sorted(self._reading):
+            start = max(self._at[p], self._source.spans[p][0])
+            places.append(kafka.TopicPartition(self._source.topic, p, start))
+        if places:
+            with errors(self._source.what):
+                consumer.assign(places)
+        heard = monotonic_ms()
+        while self._reading and not stopped():
+            with errors(self._source.what):
+                messages = consumer.consume(_POLL, 0.5)
+            if messages:
+                self._take(messages)
+                heard = monotonic_ms()
+            elif monotonic_ms() - heard > _SILENCE_MS:
+                raise StorageUnavailableError(
+                    f"{self._source.what}: nothing for {_SILENCE_MS // 1000} s; what came until "
+                    "then is committed, do it again to go on"
+                )
+            if self._bytes >= COMMIT_BYTES:
+                self._commit()
+            if progress is not None:
+                progress(total - sum(self._ends[p] - self._seen[p] for p in self._ends), total)
+        self._done.stopped = bool(self._reading)
+        self._commit()
+
+    def _take(self, messages: list[Any]) -> None:
+        by_partition: dict[int, list[Any]] = {}
+        for message in messages:
+            error = message.error()
+            p = message.partition()
+            if error is None:
+                if p in self._reading and message.offset() < self._ends[p]:
+                    by_partition.setdefault(p, []).append(message)
+                elif p in self._reading:
+                    self._finish(p, self._ends[p])  # what came since isn't copied now
+            elif error.name() == "_PARTITION_EOF":
+                # At an open transaction it comes early, and there the copy ends for now.
+                self._add(by_partition)
+                by_partition = {}
+                if p in self._reading:
+                    self._finish(p, min(self._ends[p], max(message.offset(), self._seen[p])))
+            else:
+                self._add(by_partition)
+                raise translated(error, self._source.what)
+        self._add(by_partition)
+
+    def _add(self, by_partition: dict[int, list[Any]]) -> None:
+        for p, found in by_partition.items():
+            rows = _rows(found, f"{self._source.what}, partition {p}")
+            self._held.setdefault(p, []).append(rows)
+            self._bytes += rows.nbytes + _RECORD_BYTES * rows.num_rows
+            self._seen[p] = found[-1].offset() + 1
+            if self._seen[p] >= self._ends[p]:
+                self._finish(p, self._ends[p])
+
+    def _finish(self, p: int, end: int) -> None:
+        self._ends[p] = self._seen[p] = end
+        self._reading.discard(p)
+
+    def _commit(self) -> None:
+        runs = {
+            p: Run(at, self._seen[p], self._held.get(p, []))
+            for p, at in self._at.items()
+            if self._seen[p] > at
+        }
+        self._held, self._bytes = {}, 0
+        if not runs:
+            return
+        commit_runs(
+            self._log, self._done.topic, runs, writer=self._source.writer, framing=self._framing,
+            source={"kafka": self._source.topic},
+        )  # fmt: skip
+        self._done.commits += 1
+        for p, run in runs.items():
+            self._done.records += sum(rows.num_rows for rows in run.rows)
+            self._at[p] = run.end
+            self._done.offsets[p] = (self._first[p], run.end)
+
+
+def _rows(messages: list[Any], what: str) -> pa.RecordBatch:
+    """Messages of one partition as columns."""
+    try:
+        headers = [message.headers() for message in messages]
+    except UnicodeDecodeError:
+        raise InvalidRequestError(
+            f"{what}: a header key near offset {messages[0].offset()} is not UTF-8"
+        ) from None
+    stamps = pa.array([message.timestamp()[1] for message in messages], pa.int64())
+    columns: dict[str, Any] = {
+        "key": pa.array([message.key() for message in messages], pa.binary()),
+        "value": pa.array([message.value() for message in messages], pa.binary()),
+        "timestamp": stamps.cast(_MS),
+        "offset": pa.array([message.offset() for message in messages], pa.int64()),
+    }
+    if any(headers):
+        columns["headers"] = pa.array([_headers(one) for one in headers], HEADERS_TYPE)
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _headers(given: Any) -> list[dict[str, Any]]:
+    return [{"key": key, "value": value} for key, value in given or ()]
+
+
+__all__ = ["Imported", "import_topic"]

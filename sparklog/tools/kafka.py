@@ -1,0 +1,106 @@
+"""What import from and export to a live Kafka share: clients, configuration, errors.
+
+librdkafka (confluent-kafka) is asked for when it is needed: `pip install sparklog[kafka]`.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from sparklog.errors import (
+    InvalidRequestError,
+    SparklogError,
+    StorageUnavailableError,
+    UnknownTopicError,
+)
+
+TIMEOUT_S: Final = 30.0
+"""How long a broker may take to answer."""
+
+_FATAL: Final = ("_INVALID_ARG", "TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED",
+                 "SASL_AUTHENTICATION_FAILED", "_AUTHENTICATION", "TOPIC_EXCEPTION",
+                 "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED",
+                 "INVALID_PARTITIONS", "POLICY_VIOLATION", "MSG_SIZE_TOO_LARGE")  # fmt: skip
+
+
+def library() -> Any:
+    """Return confluent_kafka. Raises InvalidRequestError where it isn't installed."""
+    try:
+        import confluent_kafka
+        import confluent_kafka.admin
+    except ImportError:
+        raise InvalidRequestError(
+            "confluent-kafka is not installed: pip install 'sparklog[kafka]'"
+        ) from None
+    return confluent_kafka
+
+
+def read_config(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Return the settings of a client's properties file (--command-config), as librdkafka has them.
+
+    Lines key=value; # and ! begin comments. Raises InvalidRequestError.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequestError(f"{os.fspath(path)}: {error}") from None
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        if not line or line[0] in "#!":
+            continue
+        key, equals, value = line.partition("=")
+        if not equals:
+            raise InvalidRequestError(f"{os.fspath(path)}, line {number}: want key=value")
+        found[key.strip()] = value.strip()
+    return found
+
+
+def client(make: Any, bootstrap_servers: str, config: Mapping[str, object]) -> Any:
+    """Make a client. Raises InvalidRequestError for a setting that librdkafka doesn't know."""
+    whole = {"log_level": 2, **config, "bootstrap.servers": bootstrap_servers}
+    try:
+        return make(whole)
+    except (library().KafkaException, TypeError, ValueError) as error:
+        raise InvalidRequestError(f"Kafka client: {text_of(error)}") from None
+
+
+def text_of(error: BaseException) -> str:
+    """The words of a Kafka error."""
+    inner = error.args[0] if error.args else error
+    return str(inner.str()) if hasattr(inner, "str") else str(inner)
+
+
+@contextlib.contextmanager
+def errors(what: str) -> Iterator[None]:
+    """Turn librdkafka's errors into ours; `what` says what was tried, and where."""
+    kafka = library()
+    try:
+        yield
+    except kafka.KafkaException as error:
+        raise translated(error.args[0], what) from error
+    except TimeoutError as error:  # of the admin client's futures
+        raise translated("no answer in time", what) from error
+
+
+def translated(error: Any, what: str) -> SparklogError:
+    """Return our error for a KafkaError."""
+    name = error.name() if hasattr(error, "name") else ""
+    text = f"{what}: {error.str() if hasattr(error, 'str') else error}"
+    if name in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"):
+        return UnknownTopicError(text)
+    if name in _FATAL:
+        return InvalidRequestError(text)
+    return StorageUnavailableError(f"{text}; do it again, it goes on where it was")
+
+
+def metadata(asked: Any, topic: str, where: str) -> tuple[str, list[int]]:
+    """Return (cluster id, partitions) of a topic. Raises UnknownTopicError, ..."""
+    with errors(f"topic {topic} at {where}"):
+        found = asked.list_topics(topic, timeout=TIMEOUT_S)
+    about = found.topics[topic]
+    if about.error is not None:
+        raise translated(about.error, f"topic {topic} at {where}")
+    return str(found.cluster_id), sorted(about.partitions)

@@ -1,0 +1,140 @@
+"""Records that come with their offsets, committed where they belong: what `import` and `export` do.
+
+Such a topic is made with `Log.create_topic(starts=...)`, so that readers, recovery and verify know
+that offsets may be missing. Its end says how far the copy has got; a commit names the end that it
+expects, so none is written twice and none in a wrong place, however often it is begun anew.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from sparklog.errors import InvalidRequestError
+from sparklog.format.spaced import encode_spaced
+from sparklog.log.commit import Chunk, CommitResult, Identity
+from sparklog.log.log import Log
+from sparklog.log.staging import Framing
+from sparklog.log.topics import TopicInfo
+
+COMMIT_BYTES: Final = 32 << 20
+"""So many bytes of Arrow data are one commit."""
+
+_RECORD: Final = ("key", "value", "headers", "timestamp")
+
+
+@dataclass(slots=True)
+class Run:
+    """What comes next in a partition: rows with column offset, up to (without) offset `end`."""
+
+    start: int
+    end: int
+    rows: list[pa.RecordBatch] = field(default_factory=list)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of Arrow data."""
+        return sum(rows.nbytes for rows in self.rows)
+
+
+def is_placed(log: Log, topic: str) -> bool:
+    """Tell whether offsets may be missing in a topic, as in one that was made with `starts`."""
+    with log.session.locked():
+        known = log.session.state.topics.get(topic)
+        return known is not None and known.adopted
+
+
+def copied_ends(log: Log, topic: str, writer: str, what: str) -> dict[int, int]:
+    """Return {partition: end} of a topic that `writer` is to go on with; `what` it is a copy of.
+
+    Raises InvalidRequestError if it holds anything that `writer` didn't put there: the numbers of
+    what comes next may be taken.
+    """
+    spans = log.offsets(topic)
+    with log.session.locked():
+        state = log.session.state
+        known, last = state.topics[topic].adopted, state.writers.get(writer)
+    left: dict[str, int] = {}
+    if last is not None and last.fingerprint.startswith("{"):
+        left = json.loads(last.fingerprint)
+    for p, (start, end) in spans.items():
+        if not known or left.get(str(p), start) != end:
+            raise InvalidRequestError(
+                f"{topic}-{p} holds records of its own, which did not come from {what} as it is "
+                "now: choose another name or place for the copy"
+            )
+    return {p: end for p, (_, end) in spans.items()}
+
+
+def commit_runs(
+    log: Log,
+    topic: str,
+    runs: Mapping[int, Run],
+    *,
+    writer: str,
+    framing: Framing | None = None,
+    source: Mapping[str, Any] | None = None,
+) -> CommitResult:
+    """Commit {partition: run} at once, as the next batch of `writer`.
+
+    Raises: InvalidRequestError: a partition doesn't end where its run starts (somebody else
+    writes to the topic); BatchConflictError: the same writer is at work elsewhere;
+    RecordTooLargeError; as `Log.append`.
+    """
+    info = log.topic(topic)
+    if not is_placed(log, topic):
+        raise InvalidRequestError(
+            f"topic {topic} was made for records of its own, so no offset may be missing there; "
+            "choose the name of a new topic"
+        )
+    chunks = [_chunk(info, p, run, framing or Framing()) for p, run in sorted(runs.items())]
+    with log.session.locked():  # what the copy is after this: `copied_ends` compares
+        state = log.session.state
+        ends = {p: state.ends[topic, p] for p in state.topics[topic].dirs}
+        last = state.writers.get(writer)
+    ends |= {p: run.end for p, run in runs.items()}
+    identity = Identity(
+        writer=writer,
+        batch=0 if last is None else last.batch + 1,
+        fingerprint=json.dumps({str(p): end for p, end in sorted(ends.items())}),
+    )
+    at = {(topic, p): run.start for p, run in runs.items()}
+    return log.commit(chunks, identity=identity, source=source, at=at)
+
+
+def _chunk(info: TopicInfo, partition: int, run: Run, framing: Framing) -> Chunk:
+    rows = _whole(run.rows)
+    offsets = rows.column("offset").to_numpy(zero_copy_only=False)
+    codec, level = framing.compression(info.config)
+    made = encode_spaced(
+        rows.select([name for name in _RECORD if name in rows.schema.names]),
+        np.ascontiguousarray(offsets, np.int64),
+        start=run.start,
+        end=run.end,
+        codec=codec,
+        level=level,
+        batch_size=framing.batch_size,
+        max_message_bytes=info.config.max_message_bytes,
+    )
+    return Chunk(
+        topic=info.name,
+        partition=partition,
+        data=made.data,
+        size_bytes=len(made.data),
+        records=made.records,
+        min_timestamp=made.min_timestamp,
+        max_timestamp=made.max_timestamp,
+    )
+
+
+def _whole(rows: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    if not rows:
+        return pa.RecordBatch.from_pydict(
+            {"value": pa.nulls(0, pa.binary()), "offset": pa.nulls(0, pa.int64())}
+        )
+    if len(rows) == 1:
+        return rows[0]
+    return pa.Table.from_batches(rows).combine_chunks().to_batches()[0]

@@ -1,0 +1,154 @@
+"""Records from files or a pipe into a topic: in commits of bounded size, or one micro-batch."""
+
+import hashlib
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, Final
+
+import pyarrow as pa
+
+from sparklog.errors import InvalidRequestError
+from sparklog.log.commit import Identity
+from sparklog.log.log import Log
+from sparklog.log.staging import Framing, chunk_label
+from sparklog.tools.inputs import Lines, batches
+
+COMMIT_BYTES: Final = 64 << 20
+"""Without an identity, so many bytes of Arrow data are one commit."""
+
+_READ: Final = 1 << 20
+
+
+@dataclass(slots=True, kw_only=True)
+class Produced:
+    """What was written: offset ranges {partition: (first, end)}, over all `commits`.
+
+    `replayed`: the micro-batch had been committed before; nothing was written, and the ranges are
+    those of that commit.
+    """
+
+    topic: str
+    records: int = 0
+    commits: int = 0
+    replayed: bool = False
+    offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def add(self, spans: dict[int, tuple[int, int]]) -> None:
+        """Take down one commit."""
+        self.commits += 1
+        for p, (first, end) in spans.items():
+            self.offsets[p] = (min(first, self.offsets.get(p, (first, end))[0]), end)
+
+
+class _Hashing(io.RawIOBase):
+    """A file whose bytes are hashed as they are read."""
+
+    def __init__(self, file: BinaryIO, digest: Any, seen: Callable[[int], None]) -> None:
+        self._file, self._digest, self._seen = file, digest, seen
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        self._digest.update(data)
+        self._seen(len(data))
+        return len(data)
+
+
+def produce(
+    log: Log,
+    topic: str,
+    files: Sequence[tuple[str, BinaryIO]],
+    *,
+    form: str = "lines",
+    lines: Lines | None = None,
+    partition: int | None = None,
+    framing: Framing | None = None,
+    writer: str | None = None,
+    batch: int | None = None,
+    seen: Callable[[int], None] = lambda size: None,
+) -> Produced:
+    """Append the records of open binary files, one after the other.
+
+    Args:
+        files: (name, file); the name is for errors. form, lines: see `inputs.batches`.
+        partition: for all records; else as `Log.append` chooses.
+        writer, batch: all files together are this micro-batch of that writer, one atomic commit
+            however large it is. Doing it again with the same bytes writes nothing. Without them
+            about COMMIT_BYTES are one commit, and what was committed before a failure stays.
+        seen: is told how many bytes were read.
+    Raises: InvalidRequestError with file and line; BatchConflictError: the batch was committed
+        from other bytes; as `Log.append`.
+    """
+    if (writer is None) != (batch is None):
+        raise InvalidRequestError("writer and batch belong together: give both, or neither")
+    if batch is not None and batch < 0:
+        raise InvalidRequestError(f"batch={batch}: want 0 or more")
+    digest = hashlib.sha256(repr((topic, form, lines, partition)).encode())
+    rows = _rows(files, form, lines, digest, seen)
+    framing = framing or Framing()
+    if writer is None or batch is None:
+        return _in_commits(log, topic, rows, partition, framing)
+    done = Produced(topic=topic)
+    stager = log.stager(framing, label=chunk_label(writer, batch))
+    try:
+        info = log.topic(topic)
+        for part in rows:
+            stager.add(info, part, partition=partition)
+            done.records += part.num_rows
+        identity = Identity(writer=writer, batch=batch, fingerprint=digest.hexdigest())
+        result = log.commit(stager.finish(), identity=identity)
+    except BaseException:
+        stager.discard()
+        raise
+    if result.replayed:
+        stager.discard()
+        done.records, done.replayed = 0, True
+    done.add(result.ends.get(topic, {}))
+    return done
+
+
+def _rows(
+    files: Sequence[tuple[str, BinaryIO]],
+    form: str,
+    lines: Lines | None,
+    digest: Any,
+    seen: Callable[[int], None],
+) -> Iterator[pa.RecordBatch]:
+    for name, file in files:
+        try:
+            if form == "parquet":  # it is read out of order
+                while block := file.read(_READ):
+                    digest.update(block)
+                    seen(len(block))
+                file.seek(0)
+                yield from batches(file, form)
+            else:
+                reading: Any = io.BufferedReader(_Hashing(file, digest, seen), _READ)
+                yield from batches(reading, form, lines)
+        except io.UnsupportedOperation:
+            raise InvalidRequestError(f"{name}: {form} is read from a file, not a pipe") from None
+        except InvalidRequestError as error:
+            raise InvalidRequestError(f"{name}: {error}") from None
+
+
+def _in_commits(
+    log: Log, topic: str, rows: Iterator[pa.RecordBatch], partition: int | None, framing: Framing
+) -> Produced:
+    done = Produced(topic=topic)
+    log.topic(topic)  # raises for one that isn't there, whatever the input is
+    while True:
+        stager, size, count = log.stager(framing), 0, 0
+        info = log.topic(topic)
+        for part in rows:
+            stager.add(info, part, partition=partition)
+            size, count = size + part.nbytes, count + part.num_rows
+            if size >= COMMIT_BYTES:
+                break
+        if not count:
+            return done
+        done.add(log.commit(stager.finish()).ends.get(topic, {}))
+        done.records += count

@@ -1,0 +1,87 @@
+"""`sparklog readers` and `sparklog commits`."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import sparklog
+from sparklog.cli.app import run
+from sparklog.clock import ManualClock
+from sparklog.log.commit import Identity
+from sparklog.log.staging import Framing
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def log(tmp_path: Path, clock: ManualClock) -> str:
+    """Two batches each of writers q/a and q/b, one append; group g has read 3 records of t."""
+    path = str(tmp_path / "log")
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t", 2)
+        log.create_topic("other")
+        for batch in range(2):
+            for writer in ("q/a", "q/b"):
+                clock.advance(1000)
+                stager = log.stager(Framing())
+                for p in (0, 1):
+                    rows = pa.table({"value": ["x", "y"]}).to_batches()[0]
+                    stager.add(log.topic("t"), rows, partition=p)
+                identity = Identity(writer=writer, batch=batch, fingerprint="f")
+                log.commit(stager.finish(), identity=identity)
+        log.append("other", pa.table({"value": ["x"]}))
+        log.commit_offsets("g", {"t": {0: 3, 1: 0}})
+    return path
+
+
+def documents(capsys: Capture, *arguments: str) -> list[dict[str, object]]:
+    assert run([*arguments, "--json"]) == 0
+    found: list[dict[str, object]] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_readers(log: str, capsys: Capture) -> None:
+    rows = documents(capsys, "readers", log)
+    assert [(r["group"], r["topic"], r["partition"], r["offset"], r["lag"]) for r in rows] == [
+        ("g", "t", 0, 3, 5), ("g", "t", 1, 0, 8),
+    ]  # fmt: skip
+    assert documents(capsys, "readers", log, "--topic", "other") == []
+    assert run(["readers", log]) == 0
+    assert " g       group   t               0        3 " in capsys.readouterr().out
+
+
+def test_a_reader_is_deleted(log: str, capsys: Capture) -> None:
+    assert run(["readers", log, "--delete", "none"]) == 1
+    assert "is no reader of this log" in capsys.readouterr().err
+    assert run(["readers", log, "--delete", "g", "--topic", "t"]) == 2
+    assert run(["readers", log, "--delete", "g"]) == 0
+    capsys.readouterr()
+    assert documents(capsys, "readers", log) == []
+    assert run(["readers", log]) == 0
+    assert capsys.readouterr().out == "no reader is registered\n"
+
+
+def test_commits(log: str, capsys: Capture, clock: ManualClock) -> None:
+    rows = documents(capsys, "commits", log)
+    assert len(rows) == 9
+    assert rows[-1] | {"offset": 0} == {
+        "offset": 0, "time": clock(), "kind": "append", "writer": None, "batch": None,
+        "fingerprint": None, "topic": "other", "partition": 0, "first": 0, "end": 1,
+    }  # fmt: skip
+    mine = documents(capsys, "commits", log, "--writer", "q/b", "--last", "1")
+    assert [(r["batch"], r["partition"], r["first"], r["end"]) for r in mine] == [
+        (1, 0, 6, 8), (1, 1, 6, 8),
+    ]  # fmt: skip
+    assert len(documents(capsys, "commits", log, "--writer", "q")) == 8
+    assert len(documents(capsys, "commits", log, "--topic", "other")) == 1
+    assert run(["commits", log, "--writer", "q/a", "--last", "1"]) == 0
+    assert " commit   q/a          1   t               0       4     6 " in capsys.readouterr().out
+    assert run(["commits", log, "--writer", "nobody"]) == 0
+    assert capsys.readouterr().out == "no commit is in the ledger of these\n"
+
+
+def test_no_log(tmp_path: Path) -> None:
+    assert run(["commits", str(tmp_path / "none")]) != 0
+    assert run(["readers", str(tmp_path / "none")]) != 0

@@ -1,0 +1,107 @@
+"""`sparklog export` as users and scripts meet it; with a broker: tests/kafka/test_moving.py."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+import sparklog
+from sparklog.cli.app import run
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    path = str(tmp_path / "log")
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("t", 2)
+        log.create_topic("empty")
+        for p in (0, 1):
+            log.append("t", pa.table({"value": [f"{p} {n}" for n in range(10)]}), partition=p)
+    return path
+
+
+def test_to_a_log_dir(log: str, tmp_path: Path, capsys: Capture) -> None:
+    to = str(tmp_path / "to")
+    command = ["export", log, "--topic", "t", "--to", to, "--from-offset", "0=4",
+               "--from-offset", "1=10"]  # fmt: skip
+    assert run([*command, "--to-offset", "0=6"]) == 0
+    out = capsys.readouterr()
+    assert " t               0       4     6 " in out.out
+    assert out.err.startswith("2 records in ")
+    assert run([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["offsets"] == {"0": [6, 10]}
+    with sparklog.open(to) as other:
+        assert other.offsets("t") == {0: (4, 10), 1: (10, 10)}
+        found = other.read("t", columns=["offset", "value"]).read_all().to_pylist()
+        assert found == [{"offset": n, "value": b"0 %d" % n} for n in range(4, 10)]
+    assert run(command) == 0
+    assert capsys.readouterr().err == f"nothing new to {to}\n"
+
+
+def test_to_parquet_and_delta(log: str, tmp_path: Path, capsys: Capture) -> None:
+    file, delta, directory = (str(tmp_path / name) for name in ("x.parquet", "delta", "parquet"))
+    for option, to in (("--to", file), ("--to-delta", delta), ("--to-parquet", directory)):
+        assert run(["export", log, "--topic", "t", option, to, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["records"] == 20
+    assert pyarrow.parquet.read_table(file).num_rows == 20
+    assert len(list(Path(directory).glob("*.parquet"))) == 2
+    assert run(["export", log, "--topic", "empty", "--to", file]) == 0
+    assert pyarrow.parquet.read_table(file).num_rows == 0
+
+
+def test_by_time(log: str, tmp_path: Path, capsys: Capture) -> None:
+    to = str(tmp_path / "x.parquet")
+    past = ["--from-time", "2020-01-01", "--to-time", "2021-01-01"]
+    assert run(["export", log, "--topic", "t", "--to", to, *past, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["records"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "give one of --to"),
+        (["--to", "a", "--to-delta", "b"], "give one of --to"),
+        (["--to", "a", "--from-offset", "5"], "there are several"),
+        (["--to", "a", "--from-offset", "x=5"], "want OFFSET or PARTITION=OFFSET"),
+        (["--to", "a", "--from-offset", "0=1", "--from-time", "2020-01-01"], "exclude each other"),
+        (["--to", "a", "--kafka-topic", "k"], "go with --to-kafka"),
+        (["--to", "a", "--from-offset", "9=1"], "not read here"),
+    ],
+)
+def test_wrong_use(
+    log: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str], words: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert run(["export", log, "--topic", "t", *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_nowhere(log: str, tmp_path: Path, capsys: Capture) -> None:
+    assert run(["export", log, "--topic", "none", "--to", str(tmp_path / "x.parquet")]) == 2
+    assert run(["export", log, "--topic", "t", "--to", log]) == 2
+    assert "is the log itself" in capsys.readouterr().err
+    missing = str(tmp_path / "no" / "such" / "x.parquet")
+    assert run(["export", log, "--topic", "t", "--to", missing]) == 1
+    assert run(["export", log, "--topic", "t", "--to", str(tmp_path / "x.parquet"),
+                "--from-offset", "0=99"]) == 1  # fmt: skip
+    assert not (tmp_path / "x.parquet").exists()
+    assert "holds offsets [0, 10)" in capsys.readouterr().err
+
+
+def test_no_broker(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sparklog.tools import kafka
+
+    monkeypatch.setattr(kafka, "TIMEOUT_S", 0.3)
+    command = ["import", str(tmp_path / "log"), "--topic", "t", "--bootstrap-server"]
+    assert run([*command, "localhost:1"]) == 1
+    assert "topic t at localhost:1: " in capsys.readouterr().err
+    (tmp_path / "bad").write_text("nonsense\n")
+    assert run([*command, "localhost:1", "--command-config", str(tmp_path / "bad")]) == 2
+    assert "line 1: want key=value" in capsys.readouterr().err
+    (tmp_path / "unknown").write_text("# a comment\nsasl.jaas.config=x\n")
+    assert run([*command, "localhost:1", "--command-config", str(tmp_path / "unknown")]) == 2

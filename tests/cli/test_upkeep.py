@@ -1,0 +1,88 @@
+"""`sparklog compact` and `sparklog retain`."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import sparklog
+from sparklog.cli.app import run
+from sparklog.service import Service
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    """c: compacted, 3 segments of 8 keys; d: 3 segments that are older than their retention."""
+    path = str(tmp_path / "log")
+    with sparklog.open(path, "rw") as log:
+        small = {"segment.bytes": 1 << 20}
+        log.create_topic("c", config={**small, "cleanup.policy": "compact"})
+        log.create_topic("d", config={**small, "retention.ms": 1000})
+        old = pa.array([1_000 + n for n in range(16)], pa.timestamp("ms", tz="UTC"))
+        for _ in range(3):
+            keys = [f"k{n % 8}" for n in range(16)]
+            values = [bytes([n]) * 60_000 for n in range(16)]
+            log.append("c", pa.table({"key": keys, "value": values}))
+            log.append("d", pa.table({"value": values, "timestamp": old}))
+    return path
+
+
+def test_compact(log: str, capsys: Capture) -> None:
+    assert run(["compact", log, "--dry-run"]) == 0
+    assert "these would be compacted" in capsys.readouterr().out
+    assert run(["compact", log, "--topic", "c", "--json"]) == 0
+    done = json.loads(capsys.readouterr().out)
+    (one,) = done["cleaned"]
+    assert (one["topic"], one["keys"], one["records_kept"]) == ("c", 8, 8)
+    assert done["bytes_before"] == one["bytes_before"] > 2 * done["bytes_after"] > 0
+    with sparklog.open(log) as opened:
+        assert opened.read("c").read_all().num_rows == 8 + 16  # and the active segment
+        assert opened.offsets("d") == {0: (0, 48)}  # nothing else was done
+    assert run(["compact", log]) == 0
+    assert capsys.readouterr().out.startswith("nothing to compact")
+
+
+def test_compact_however_clean(log: str, capsys: Capture) -> None:
+    """The service would leave it alone by min.cleanable.dirty.ratio."""
+    with sparklog.open(log, "rw") as opened:
+        opened.alter_topic("c", config={"min.cleanable.dirty.ratio": "1"})
+    with Service(log) as service:
+        assert not service.run_once().cleaned
+    assert run(["compact", log]) == 0
+    assert " c               0 " in capsys.readouterr().out
+
+
+def test_what_cannot_be_compacted(log: str, capsys: Capture) -> None:
+    for topic, words in (("d", "d is not compacted: its cleanup.policy is delete"), ("x", "x is")):
+        assert run(["compact", log, "--topic", topic]) == 2
+        assert words in capsys.readouterr().err
+    assert run(["compact", f"{log}/none"]) == 2
+
+
+def test_retain(log: str, capsys: Capture) -> None:
+    assert run(["retain", log, "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "3 segments of 2.7 MiB would be deleted" in out
+    assert "retention.ms" in out
+    with sparklog.open(log) as opened:
+        assert opened.offsets("d") == {0: (0, 48)}
+    assert run(["retain", log, "--json"]) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert [(gone["topic"], gone["log_start"]) for gone in done["deleted"]] == [("d", 48)]
+    assert not done["cleaned"]
+    with sparklog.open(log) as opened:
+        assert opened.offsets("d") == {0: (48, 48)}
+        assert opened.read("c").read_all().num_rows == 48  # nothing else was done
+    assert run(["retain", log]) == 0
+    assert capsys.readouterr().out == "0 segments of 0 bytes deleted\n"
+
+
+def test_a_service_has_the_say(log: str, capsys: Capture) -> None:
+    with Service(log, options={"log.initial.task.delay.ms": 3_600_000}) as service:
+        service.tick()
+        assert run(["retain", log]) == 1
+        assert "does the background work; nothing was done" in capsys.readouterr().err
+    assert run(["retain", log, "--option", "log.nonsense=1"]) == 2

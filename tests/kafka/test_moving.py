@@ -1,0 +1,253 @@
+"""A live Kafka topic into a log and back: offsets, timestamps, gaps, resumption."""
+
+import json
+import runpy
+import time
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pyarrow as pa
+import pytest
+
+import sparklog
+from sparklog.cli.app import run
+from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError, UnknownTopicError
+from sparklog.service import verify
+from sparklog.tools.export_kafka import export_kafka
+from sparklog.tools.export_log import export_log
+from sparklog.tools.import_kafka import import_topic
+from tests.kafka.broker import Broker, Seen
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+TIME = 1_600_000_000_000
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def records(log: sparklog.Log, topic: str, p: int = 0) -> list[Seen]:
+    """A partition of a log as a consumer would see it."""
+    return [
+        Seen(
+            row["offset"],
+            round(row["timestamp"].timestamp() * 1000),
+            row["key"],
+            row["value"],
+            tuple((h["key"], h["value"]) for h in row["headers"]),
+        )
+        for row in log.read(topic, [p]).read_all().to_pylist()
+    ]
+
+
+def fill(broker: Broker, topic: str, numbers: range, **config: object) -> None:
+    producer = broker.producer(**config)
+    for n in numbers:
+        producer.produce(
+            topic,
+            value=None if n % 7 == 3 else b"value %d" % n,
+            key=None if n % 5 == 2 else b"k%d" % (n % 10),
+            partition=n % 2,
+            timestamp=TIME + n * 10,
+            headers=[("n", str(n).encode()), ("empty", None)] if n % 3 == 0 else None,
+        )
+    producer.flush(30)
+
+
+def transact(broker: Broker, topic: str, name: str) -> None:
+    """Three transactions to partition 0, the second one aborted."""
+    producer = broker.producer(transactional_id=name)
+    producer.init_transactions(30)
+    for n in range(3):
+        producer.begin_transaction()
+        for i in range(4):
+            producer.produce(topic, value=b"%d %d" % (n, i), partition=0, timestamp=TIME + n)
+        if n == 1:
+            producer.flush(30)
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+
+
+def delete_records(broker: Broker, topic: str, before: int) -> None:
+    where = confluent_kafka.TopicPartition(topic, 0, before)
+    admin = broker.admin()  # its futures die with it
+    admin.delete_records([where])[where].result(30)
+
+
+def test_import_keeps_everything(broker: Broker, tmp_path: Path, capsys: Any) -> None:
+    broker.create_topic("plain", 2, **{"segment.bytes": 1 << 20})
+    fill(broker, "plain", range(500))
+    path = str(tmp_path / "log")
+    command = ["import", path, "--topic", "copy", "--kafka-topic", "plain", "--json",
+               "--bootstrap-server", broker.bootstrap, "--compression-type", "zstd"]  # fmt: skip
+    assert run(command) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert (done["records"], done["offsets"]) == (500, {"0": [0, 250], "1": [0, 250]})
+    with sparklog.open(path) as log:
+        for p in (0, 1):
+            assert records(log, "copy", p) == broker.consume("plain", p)
+        assert log.topic("copy").config.to_dict()["segment.bytes"] == str(1 << 20)
+        assert log.topic("copy").config.to_dict()["retention.ms"] == "-1"
+    assert run(command) == 0  # nothing comes twice
+    assert json.loads(capsys.readouterr().out)["records"] == 0
+    fill(broker, "plain", range(500, 530))
+    assert run(command) == 0
+    assert json.loads(capsys.readouterr().out)["offsets"] == {"0": [250, 265], "1": [250, 265]}
+    with sparklog.open(path) as log:
+        for p in (0, 1):
+            assert records(log, "copy", p) == broker.consume("plain", p)
+    assert verify(path).ok
+
+
+def test_gaps_of_transactions(broker: Broker, tmp_path: Path) -> None:
+    broker.create_topic("txn")
+    transact(broker, "txn", "a")
+    fill_one = broker.producer()
+    fill_one.produce("txn", value=b"last", partition=0, timestamp=TIME)
+    fill_one.flush(30)
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        done = import_topic(log, "txn", broker.bootstrap)
+        seen = broker.consume("txn", isolation="read_committed")
+        assert [s.offset for s in seen] == [0, 1, 2, 3, 10, 11, 12, 13, 15]
+        assert (done.records, done.offsets) == (9, {0: (0, 16)})
+        assert records(log, "txn") == seen
+        transact(broker, "txn", "b")  # ends with a marker: the end is a gap, too
+        import_topic(log, "txn", broker.bootstrap)
+        assert records(log, "txn") == broker.consume("txn", isolation="read_committed")
+        assert log.offsets("txn")[0] == broker.offsets("txn")
+        assert import_topic(log, "txn", broker.bootstrap).offsets == {}
+    assert verify(tmp_path / "log").ok
+
+
+def test_an_open_transaction_ends_the_copy(broker: Broker, tmp_path: Path) -> None:
+    broker.create_topic("open")
+    fill_one = broker.producer()
+    fill_one.produce("open", value=b"before", partition=0)
+    fill_one.flush(30)
+    producer = broker.producer(transactional_id="open")
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("open", value=b"undecided", partition=0)
+    producer.flush(30)
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        assert import_topic(log, "open", broker.bootstrap).offsets == {0: (0, 1)}
+        producer.commit_transaction(30)
+        assert import_topic(log, "open", broker.bootstrap).offsets == {0: (1, 3)}
+        assert [r.value for r in records(log, "open")] == [b"before", b"undecided"]
+
+
+def test_a_compacted_topic_whose_start_was_raised(broker: Broker, tmp_path: Path) -> None:
+    broker.create_topic(
+        "compacted", cleanup_policy="compact,delete", min_cleanable_dirty_ratio="0.01",
+        segment_ms="100", max_compaction_lag_ms="200", min_compaction_lag_ms="0",
+        delete_retention_ms="0",
+    )  # fmt: skip
+    for _ in range(4):
+        producer = broker.producer()
+        for n in range(200):
+            producer.produce("compacted", value=b"x" * 50, key=b"%d" % (n % 20), partition=0)
+        producer.flush(30)
+        time.sleep(0.15)
+    until = time.monotonic() + 60
+    while len(broker.consume("compacted")) > 500 and time.monotonic() < until:
+        time.sleep(0.5)
+    delete_records(broker, "compacted", 100)
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        import_topic(log, "compacted", broker.bootstrap)
+        low, high = broker.offsets("compacted")
+        assert log.offsets("compacted")[0] == (low, high) == (100, 800)
+        seen, held = broker.consume("compacted"), records(log, "compacted")
+        assert 20 <= len(held) < 500
+        kept = {s.offset for s in seen}  # the cleaner may have been at work meanwhile
+        assert [r for r in held if r.offset in kept] == seen
+        assert log.topic("compacted").config.compact
+    assert verify(tmp_path / "log").ok
+
+
+def test_a_broker_loads_an_export_with_gaps(broker: Broker, tmp_path: Path) -> None:
+    broker.create_topic("source")
+    transact(broker, "source", "source")
+    broker.create_topic("loaded")
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        import_topic(log, "source", broker.bootstrap, kafka_topic="source", topic_config={})
+        export_log(log, "source", tmp_path / "out", start={0: 2}, end={0: 13})
+        expected = [r for r in records(log, "source") if 2 <= r.offset < 13]
+    broker.stop()
+    broker.adopt(tmp_path / "out" / "source-0", topic_partition="loaded-0")
+    broker.start()
+    assert broker.consume("loaded") == expected
+    assert broker.offsets("loaded")[1] == 13
+
+
+def test_export_to_kafka_once(broker: Broker, tmp_path: Path) -> None:
+    headers = pa.array([[("h", b"1")], None, []] * 40, pa.list_(
+        pa.struct([("key", pa.string()), ("value", pa.binary())])))  # fmt: skip
+    rows = pa.table(
+        {
+            "key": [None, b"a", b"b"] * 40, "value": [b"x", None, b"z"] * 40, "headers": headers,
+            "timestamp": pa.array(range(TIME, TIME + 120), pa.timestamp("ms", tz="UTC")),
+        }
+    )  # fmt: skip
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        log.create_topic("t", 2)
+        for p in (0, 1):
+            log.append("t", rows, partition=p)
+        with pytest.raises(UnknownTopicError, match="--create"):
+            export_kafka(log, "t", broker.bootstrap, kafka_topic="back")
+        done = export_kafka(log, "t", broker.bootstrap, kafka_topic="back", create=True)
+        assert done.offsets == {0: (0, 120), 1: (0, 120)}
+        assert export_kafka(log, "t", broker.bootstrap, kafka_topic="back").records == 0
+        log.append("t", rows, partition=1)
+        again = export_kafka(log, "t", broker.bootstrap, kafka_topic="back")
+        assert again.offsets == {1: (120, 240)}
+        for p in (0, 1):
+            seen = broker.consume("back", p, isolation="read_committed")
+            assert list(map(_fields, seen)) == list(map(_fields, records(log, "t", p)))
+        broker.create_topic("narrow")
+        with pytest.raises(InvalidRequestError, match="2 are needed"):
+            export_kafka(log, "t", broker.bootstrap, kafka_topic="narrow")
+
+
+def _fields(seen: Seen) -> tuple[Any, ...]:
+    return seen.timestamp, seen.key, seen.value, seen.headers
+
+
+def test_refusals(broker: Broker, tmp_path: Path) -> None:
+    broker.create_topic("lossy")
+    fill_one = broker.producer()
+    for n in range(10):
+        fill_one.produce("lossy", value=b"%d" % n, partition=0)
+    fill_one.flush(30)
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        with pytest.raises(UnknownTopicError, match="no-such"):
+            import_topic(log, "no-such", broker.bootstrap)
+        with pytest.raises(InvalidRequestError, match="No such configuration property"):
+            import_topic(log, "lossy", broker.bootstrap, config={"sasl.jaas": "x"})
+        log.create_topic("own")
+        log.append("own", pa.table({"value": ["x"]}))
+        with pytest.raises(InvalidRequestError, match="own-0 holds records of its own"):
+            import_topic(log, "own", broker.bootstrap, kafka_topic="lossy")
+        import_topic(log, "lossy", broker.bootstrap)
+        for n in range(10, 20):
+            fill_one.produce("lossy", value=b"%d" % n, partition=0)
+        fill_one.flush(30)
+        delete_records(broker, "lossy", 15)
+        with pytest.raises(OffsetOutOfRangeError, match=r"\[10, 15\) are gone"):
+            import_topic(log, "lossy", broker.bootstrap)
+        import_topic(log, "lossy", broker.bootstrap, fail_on_data_loss=False)
+        assert [r.offset for r in records(log, "lossy")] == [*range(10), *range(15, 20)]
+        log.append("lossy", pa.table({"value": ["mine"]}))  # ours: Kafka's offsets go elsewhere
+        with pytest.raises(InvalidRequestError, match="lossy-0 holds records of its own"):
+            import_topic(log, "lossy", broker.bootstrap)
+    assert run(["import", str(tmp_path / "log"), "--topic", "x", "--bootstrap-server", "nohost:1",
+                "--command-config", str(tmp_path / "none")]) == 2  # fmt: skip
+
+
+def test_the_example(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["kafka_and_back.py", broker.bootstrap])
+    runpy.run_path(str(EXAMPLES / "kafka_and_back.py"), run_name="__main__")
+    out = capsys.readouterr().out
+    assert "imported 200 records" in out
+    assert "partition 0 ends at 153 and holds 100 records" in out
+    assert "exported 200 records" in out
