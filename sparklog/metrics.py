@@ -46,7 +46,8 @@ class Metric:
     buckets: tuple[float, ...] = ()
 
 
-class Distribution(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Distribution:
     """A histogram's or summary's state: `at` is {upper bound: how many up to it} or {quantile: q}.
 
     `count` and `sum` are of all observations.
@@ -102,13 +103,11 @@ class Gauge:
         with self._mutex:
             self._values[labels] = self._values.get(labels, 0.0) + amount
 
-    def clear(self, *labels: str) -> None:
-        """Forget one value, or all."""
+    def clear(self, *first: str) -> None:
+        """Forget the values whose labels begin with these; all without any."""
         with self._mutex:
-            if labels:
-                self._values.pop(labels, None)
-            else:
-                self._values.clear()
+            for labels in [known for known in self._values if known[: len(first)] == first]:
+                del self._values[labels]
 
     def value(self, *labels: str) -> float | None:
         """Return one value, None if it isn't set."""
@@ -228,6 +227,9 @@ class Meters:
         for instrument in list(self._made.values()):
             yield from instrument.samples()
 
+
+QUERIES: Final = "spark:queries"
+"""Where this process's streaming queries are counted: `meters(QUERIES)`, see sparklog.sink."""
 
 _meters: dict[str, Meters] = {}
 _mutex = threading.Lock()

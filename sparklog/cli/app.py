@@ -9,9 +9,11 @@ from typing import Final
 import click
 
 import sparklog
+from sparklog.cli.alerts import alerts
 from sparklog.cli.archive import archive, points, prune, restore
 from sparklog.cli.checkpoint import checkpoint
 from sparklog.cli.fork import fork
+from sparklog.cli.metrics import metrics
 from sparklog.cli.output import EXIT_FAILED, EXIT_MISUSED
 from sparklog.cli.serve import serve
 from sparklog.cli.spark_conf import spark_conf
@@ -36,6 +38,8 @@ def app(verbose: int) -> None:
     logging.getLogger("sparklog").setLevel(level)
 
 
+app.add_command(alerts)
+app.add_command(metrics)
 app.add_command(verify)
 app.add_command(serve)
 app.add_command(tier)

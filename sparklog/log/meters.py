@@ -92,6 +92,15 @@ class WriteMeters:
         yield
         self._flush.observe(monotonic_ms() - began)
 
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Note which log dir fails within."""
+        try:
+            yield
+        except StorageUnavailableError as error:
+            self.failed(error)
+            raise
+
     def wrote(self) -> None:
         """A step is done: what had failed works again."""
         for directory in self._directories:

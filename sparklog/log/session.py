@@ -100,7 +100,8 @@ class Session:
     def locked(self) -> Iterator[None]:
         """Hold the write lock with a state that is up to date."""
         with self.exclusive():
-            self.refresh()
+            with self.meters.writing():
+                self.refresh()
             yield
 
     def refresh(self) -> None:
@@ -308,16 +309,16 @@ class Session:
         self._write_page(State.IDLE)
 
     def _write_page(self, state: State, intent: Record | None = None) -> None:
-        self.lock.write(
-            Page(
-                state=state,
-                pid=os.getpid(),
-                generation=self.generation,
-                ledger_end=self.ledger.end,
-                era=self.era,
-                body={**(intent or {}), **offline_to(self.offline)},
-            )
+        page = Page(
+            state=state,
+            pid=os.getpid(),
+            generation=self.generation,
+            ledger_end=self.ledger.end,
+            era=self.era,
+            body={**(intent or {}), **offline_to(self.offline)},
         )
+        with self.meters.writing():
+            self.lock.write(page)
 
     def _check_sizes(self, touched: Sequence[tuple[str, int]]) -> None:
         for key in (*touched, LEDGER):

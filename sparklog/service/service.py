@@ -117,8 +117,7 @@ class Service:
         except BaseException:
             self._stop_serving()
             raise
-        works = [work for work in self._turns if work != "tier" or tiering is not None]
-        self._meters.started(works, self._clock())
+        works = self._works(tiering is not None)
         first = self._clock() + self._options.initial_task_delay_ms
         self._due = dict.fromkeys(self._turns, float(first))
         self._stop.clear()
@@ -162,6 +161,7 @@ class Service:
                 wait = self._turn(work)
             except Exception:  # whatever it is, the thread must not end in silence
                 _LOGGER.exception("%s: %s failed; trying again later", self.path, work)
+                self._meters.failed(work)
                 wait = _POLL_MS
             self._stop.wait(min(wait, _POLL_MS) / 1000)
         if not self._stop.is_set():
@@ -314,7 +314,11 @@ class Service:
                 stopping=self._stop.is_set,
                 tiering=tiering,
             )
+            self._meters.started(self._works(tiering is not None), self._clock())
         return self._rounds
+
+    def _works(self, tiered: bool) -> list[str]:
+        return [work for work in self._turns if work != "tier" or tiered]
 
     def _tiering(self, log: Log, lease: Lease) -> Tiering | None:
         if not Tiering.wanted(log, self._url):

@@ -6,7 +6,10 @@ observer  Observer, collect: reading them, cheaply again and again (ledger, tier
 work      what the service counts of its own rounds
 samples   all of it as samples with labels
 endpoint  /metrics and /healthz by HTTP; needs prometheus_client
+alerts    alerts.yml: rules for Prometheus
 """
+
+from importlib.resources import files
 
 from sparklog.service.metrics.observed import (
     CommitMetrics,
@@ -28,5 +31,11 @@ __all__ = [
     "ReaderMetrics",
     "TierMetrics",
     "WriterMetrics",
+    "alert_rules",
     "collect",
 ]
+
+
+def alert_rules() -> str:
+    """Return the alert rules for Prometheus that are shipped, as YAML."""
+    return files(__name__).joinpath("alerts.yml").read_text(encoding="utf-8")

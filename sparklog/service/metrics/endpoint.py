@@ -18,7 +18,7 @@ from sparklog.metrics import Distribution, Kind, Metric, Sample
 from sparklog.service.metrics.samples import by_metric
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
-_NEEDED: Final = "the metrics endpoint needs prometheus_client; run: pip install 'sparklog[metrics]'"
+_NEEDED: Final = "metrics as text need prometheus_client; run: pip install 'sparklog[metrics]'"
 Read = Callable[[], Iterable[Sample]]
 Health = Callable[[], list[str]]
 
@@ -113,7 +113,8 @@ class Families:
         from prometheus_client.core import Metric as Family
 
         for metric, samples in by_metric(self._read()).items():
-            name = metric.name.removesuffix("_total") if metric.kind is Kind.COUNTER else metric.name
+            is_counter = metric.kind is Kind.COUNTER  # the library adds the ending itself
+            name = metric.name.removesuffix("_total") if is_counter else metric.name
             family = Family(name, metric.help, str(metric.kind))
             for sample in samples:
                 _add(family, metric, sample)

@@ -47,7 +47,7 @@ def _own(
     return Metric(f"sparklog_{name}", kind, text, labels, process=False, buckets=buckets)
 
 
-# --- read from the log's files: about all its writers, readers and services ------------------------
+# --- read from the log's files: about all its writers, readers and services ---------------------
 
 SIZE: Final = _of_log("Size", "Bytes of a partition's local segments.")
 SEGMENTS: Final = _of_log("NumLogSegments", "A partition's local segments.")
@@ -161,7 +161,7 @@ SCRAPE_ERRORS: Final = _own(
 )
 INFO: Final = _own("info", Kind.GAUGE, "Always 1; which log this is.", ("path",))
 
-# --- counted by the service in this process ----------------------------------------------------------
+# --- counted by the service in this process -----------------------------------------------------
 
 
 def _work(

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from sparklog.clock import Clock, monotonic_ms, system_clock
 from sparklog.config import LogOptions
 from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.format.names import log_name
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.guard import is_guarded, was_left_by_us
 from sparklog.log.lag import retention_floors
@@ -21,14 +22,13 @@ from sparklog.log.ledger import LEDGER, ledger_bases, ledger_config, ledger_path
 from sparklog.log.lock import Page, State, offline_from, peek
 from sparklog.log.log import split_path
 from sparklog.log.readers import Readers, is_expired, read_readers
-from sparklog.log.retention import NO_TERMS, Due, Held, Terms
+from sparklog.log.retention import Due, Held, Terms
 from sparklog.log.retiring import Place, place_of
 from sparklog.log.state import LogState
 from sparklog.log.topics import partition_path
 from sparklog.log.view import View
 from sparklog.log.walk import joined
 from sparklog.log.watermarks import published
-from sparklog.format.names import log_name
 from sparklog.service.metrics.ledger import LedgerTail
 from sparklog.service.metrics.observed import (
     DirectoryMetrics,

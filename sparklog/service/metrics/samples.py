@@ -1,11 +1,10 @@
 """Observed objects and this process's counts as samples: what an endpoint or a table shows."""
 
 from collections.abc import Iterable, Iterator
-from typing import Final
 
 from sparklog.log.log import split_path
 from sparklog.log.meters import UNWRITABLE
-from sparklog.metrics import Distribution, Metric, Sample, meters
+from sparklog.metrics import QUERIES, Distribution, Metric, Sample, meters
 from sparklog.service.metrics import names
 from sparklog.service.metrics.observed import LogMetrics
 
@@ -91,10 +90,6 @@ def _readers(found: LogMetrics) -> Iterator[Sample]:
     for who, time_ms in times.items():
         yield Sample(names.READER_TIME, who, time_ms / 1000)
     yield Sample(names.READERS_DAMAGED, (), found.damaged_readers)
-
-
-QUERIES: Final = "spark:queries"
-"""Where this process's streaming queries are counted: `meters(QUERIES)`, see sparklog.sink."""
 
 
 def process_samples() -> Iterator[Sample]:

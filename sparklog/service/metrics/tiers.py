@@ -61,7 +61,8 @@ class Tiers:
             found = named.get(key)
             start = None if found is None else places[found].log_start
             for segment in self._catalog.all(key):
-                self._count(rows.setdefault(segment.topic, TierMetrics(segment.topic)), segment, start)
+                row = rows.setdefault(segment.topic, TierMetrics(segment.topic))
+                self._count(row, segment, start)
         self._largest = {k: at for k, at in self._largest.items() if k in waiting}
         self._stood = {key: stood for key, stood in self._stood.items() if key in places}
         return [rows[topic] for topic in sorted(rows)]

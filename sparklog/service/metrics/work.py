@@ -47,7 +47,7 @@ class WorkMeters:
 
     def uncleanable(self, given_up: Iterable[tuple[str, int]], found: LogMetrics) -> None:
         """Count the partitions that the cleaner gave up, and their bytes, by log dir."""
-        counts, sizes = ({d: 0 for d in self._directories} for _ in range(2))
+        counts, sizes = (dict.fromkeys(self._directories, 0) for _ in range(2))
         wanted = set(given_up)
         for one in found.partitions if wanted else ():
             if (one.topic, one.partition) in wanted:
@@ -57,6 +57,10 @@ class WorkMeters:
         for directory in counts if self._cleaned_ms is not None else ():
             self._all.gauge(names.UNCLEANABLE).set(counts[directory], directory)
             self._all.gauge(names.UNCLEANABLE_BYTES).set(sizes[directory], directory)
+
+    def failed(self, work: str) -> None:
+        """Count what kept a round from beginning."""
+        self._all.counter(names.ROUND_ERRORS).add(1, work)
 
     @contextlib.contextmanager
     def round(self, work: str, report: Report) -> Iterator[None]:
