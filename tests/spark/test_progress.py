@@ -38,7 +38,7 @@ def scrape(service: Service) -> Found:
 
 def wait(service: Service, ready: Callable[[Found], object]) -> Found:
     """Scrape until it is so: Spark tells its listeners a little later."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + 120
     while True:
         found = scrape(service)
         if ready(found):
