@@ -9,6 +9,7 @@ from typing import Final
 import click
 
 import sparklog
+from sparklog.cli.alerts import alerts
 from sparklog.cli.archive import archive, points, prune, restore
 from sparklog.cli.checkpoint import checkpoint
 from sparklog.cli.configs import configs
@@ -19,6 +20,7 @@ from sparklog.cli.fork import fork
 from sparklog.cli.get_offsets import offsets as get_offsets
 from sparklog.cli.ledger import commits, readers
 from sparklog.cli.log_dirs import log_dirs
+from sparklog.cli.metrics import metrics
 from sparklog.cli.moving import export, import_
 from sparklog.cli.output import EXIT_FAILED, EXIT_MISUSED
 from sparklog.cli.produce import produce
@@ -47,6 +49,7 @@ def app(verbose: int) -> None:
     logging.getLogger("sparklog").setLevel(level)
 
 
+app.add_command(alerts)
 app.add_command(checkpoint)
 app.add_command(commits)
 app.add_command(compact)
@@ -59,6 +62,7 @@ app.add_command(fork)
 app.add_command(get_offsets)
 app.add_command(import_)
 app.add_command(log_dirs)
+app.add_command(metrics)
 app.add_command(produce)
 app.add_command(readers)
 app.add_command(retain)

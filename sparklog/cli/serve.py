@@ -28,6 +28,14 @@ from sparklog.tiered.keyring import Keyring
     "--take-over", is_flag=True,
     help="The copies become this log's, whose log dir was restored or copied. Stop the other.",
 )  # fmt: skip
+@click.option(
+    "--metrics-port", metavar="N", type=click.IntRange(0, 65535),
+    help="Serve /metrics for Prometheus, and /healthz, on this port; 0 takes a free one.",
+)  # fmt: skip
+@click.option(
+    "--metrics-address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
+    help="Where --metrics-port listens: 0.0.0.0 is every network that this host is in.",
+)  # fmt: skip
 @click.option("--once", is_flag=True, help="Do one whole round and stop.")
 @click.option("--dry-run", is_flag=True, help="Show what one round would do; changes nothing.")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of text.")
@@ -38,6 +46,8 @@ def serve(
     storage_options: str,
     keyring: str | None,
     take_over: bool,
+    metrics_port: int | None,
+    metrics_address: str,
     once: bool,
     dry_run: bool,
     as_json: bool,
@@ -57,6 +67,8 @@ def serve(
         keyring=None if keyring is None else Keyring.load(keyring),
         take_over=take_over,
         options=known,
+        metrics_port=metrics_port,
+        metrics_address=metrics_address,
     )
     if once or dry_run:
         try:
@@ -69,7 +81,7 @@ def serve(
             click.echo(str(report))
         return EXIT_FAILED if report.errors else EXIT_OK
     with stop_signal() as stop, service:
-        _tell("serving", path, as_json=as_json)
+        _tell("serving", path, as_json=as_json, metrics=service.metrics_url)
         stop.wait()
     _tell("stopped", path, as_json=as_json)
     return EXIT_OK
@@ -85,8 +97,8 @@ def _read(options: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _tell(event: str, path: str, *, as_json: bool) -> None:
+def _tell(event: str, path: str, *, as_json: bool, metrics: str | None = None) -> None:
     if as_json:
-        print_json({"event": event, "path": path})
+        print_json({"event": event, "path": path} | ({"metrics": metrics} if metrics else {}))
     else:
-        click.echo(f"{event} {path}", err=True)
+        click.echo(f"{event} {path}" + (f", metrics at {metrics}" if metrics else ""), err=True)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from sparklog.clock import monotonic_ms
 from sparklog.errors import BatchConflictError, InvalidRequestError, StorageUnavailableError
 from sparklog.fs import FileSystem
 from sparklog.log.batches import find_commit
@@ -85,6 +86,25 @@ def commit(
     DataCorruptionError if a partition is offline.
     Cost: one fdatasync a touched partition, one for the ledger, one for the watermarks.
     """
+    began_ms = monotonic_ms()
+    with session.meters.committing():
+        result = _commit(session, chunks, identity, app=app, source=source)
+    if result.replayed:
+        session.meters.replays.add()
+    else:
+        session.meters.committed(began_ms, (chunk.size_bytes for chunk in chunks))
+    return result
+
+
+def _commit(
+    session: "Session",
+    chunks: Sequence[Chunk],
+    identity: Identity | None,
+    *,
+    app: str,
+    source: Mapping[str, Any] | None,
+) -> CommitResult:
+    asked_ms = session.clock()
     with session.locked():
         if session.sync and session.state.unsynced:
             write_snapshot(session)  # "committed already" must mean durable
@@ -106,8 +126,11 @@ def commit(
             ends = _append(session, chunks)
             if session.sync:
                 for key in touched:
-                    session.writer(*key).sync()
+                    with session.meters.flushing():
+                        session.writer(*key).sync()
             step.record = _record(identity, ends, app, source)
+            step.record["bytes"] = sum(chunk.size_bytes for chunk in chunks)
+            step.record["ms"] = max(0, session.clock() - asked_ms)
             if any(chunk.idempotent for chunk in chunks):
                 step.record["idempotent"] = True
         if session.sync:

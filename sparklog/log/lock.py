@@ -35,7 +35,7 @@ import crc32c
 
 from sparklog.clock import attempts
 from sparklog.errors import DataCorruptionError, LogLockedError, SparklogError
-from sparklog.fs import FileSystem, LockFile
+from sparklog.fs import File, FileSystem, LockFile
 
 LOCK_NAME: Final = "sparklog.lock"
 BODY_AT: Final = 4096
@@ -123,27 +123,7 @@ class LogLock:
 
     def read(self) -> Page | None:
         """Return the page, or None if it is damaged, of another boot, or of another file."""
-        raw = self._file.pread(_PAGE.size + _CRC.size, 0)
-        if len(raw) < _PAGE.size + _CRC.size:
-            return None
-        if _CRC.unpack_from(raw, _PAGE.size)[0] != crc32c.crc32c(raw[: _PAGE.size]):
-            return None
-        magic, version, *fields, dev, ino, end, era, length, crc = _PAGE.unpack_from(raw)
-        state, pid, generation, boot = fields
-        here = (b"SPLK", 1, self._boot.encode(), *self._file.identity())
-        if (magic, version, boot.rstrip(b"\0"), dev, ino) != here:
-            return None
-        body = self._file.pread(length, BODY_AT) if length else b"{}"
-        if length and (len(body) != length or crc32c.crc32c(body) != crc):
-            return None
-        return Page(
-            state=State(state),
-            pid=pid,
-            generation=generation,
-            ledger_end=end,
-            era=era,
-            body=json.loads(body),
-        )
+        return _read(self._file, self._boot, self._file.identity())
 
     def write(self, page: Page) -> None:
         """Store the page; its body first, then the header in one short write."""
@@ -169,6 +149,42 @@ class LogLock:
         fresh = self._fs.open_lock(self._path)
         self._file.close()
         self._file = fresh
+
+
+def peek(fs: FileSystem, directory: str) -> Page | None:
+    """Return the page for one who only watches; None as `LogLock.read`, or if there is no file.
+
+    Without a lock: its writer may be at work, and what it says is then of a moment ago.
+    """
+    path = os.path.join(directory, LOCK_NAME)
+    try:
+        with fs.open(path) as file:
+            return _read(file, fs.boot_id(), fs.identity(path))
+    except FileNotFoundError:
+        return None
+
+
+def _read(file: File, boot_id: str, identity: tuple[int, int]) -> Page | None:
+    raw = file.pread(_PAGE.size + _CRC.size, 0)
+    if len(raw) < _PAGE.size + _CRC.size:
+        return None
+    if _CRC.unpack_from(raw, _PAGE.size)[0] != crc32c.crc32c(raw[: _PAGE.size]):
+        return None
+    magic, version, *fields, dev, ino, end, era, length, crc = _PAGE.unpack_from(raw)
+    state, pid, generation, boot = fields
+    if (magic, version, boot.rstrip(b"\0"), dev, ino) != (b"SPLK", 1, boot_id.encode(), *identity):
+        return None
+    body = file.pread(length, BODY_AT) if length else b"{}"
+    if length and (len(body) != length or crc32c.crc32c(body) != crc):
+        return None
+    return Page(
+        state=State(state),
+        pid=pid,
+        generation=generation,
+        ledger_end=end,
+        era=era,
+        body=json.loads(body),
+    )
 
 
 def offline_to(offline: dict[tuple[str, int], DataCorruptionError]) -> dict[str, Any]:

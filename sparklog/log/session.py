@@ -27,6 +27,7 @@ from sparklog.log.effects import carry_out, publish_all
 from sparklog.log.ledger import LEDGER, Ledger, fold, ledger_config, ledger_path
 from sparklog.log.lock import LogLock, Page, State, offline_from, offline_to
 from sparklog.log.lookup import StaleReadError
+from sparklog.log.meters import WriteMeters
 from sparklog.log.partition import PartitionLog
 from sparklog.log.state import LogState, Record
 from sparklog.log.topics import partition_path
@@ -56,6 +57,7 @@ class Session:
         self.fs, self.clock, self.directories, self.options = fs, clock, directories, options
         self.lock = LogLock(fs, directories[0], timeout_ms=options.lock_timeout_ms)
         self.state = LogState()
+        self.meters = WriteMeters(directories)
         self.ledger: Ledger
         self.generation = self.era = 0
         self._loaded = False  # whether state, ledger and writers are those of `generation`
@@ -98,7 +100,8 @@ class Session:
     def locked(self) -> Iterator[None]:
         """Hold the write lock with a state that is up to date."""
         with self.exclusive():
-            self.refresh()
+            with self.meters.writing():
+                self.refresh()
             yield
 
     def refresh(self) -> None:
@@ -212,7 +215,8 @@ class Session:
             yield step
             assert step.record is not None
             record = self._append_record(step.record, sync=sync)
-        except BaseException:
+        except BaseException as error:
+            self.meters.failed(error)
             self._undo(intent)
             raise
         self._settle(record)
@@ -228,10 +232,12 @@ class Session:
         self._write_page(State.BUSY, intent)
         try:
             yield
-        except BaseException:
+        except BaseException as error:
+            self.meters.failed(error)
             self._undo(intent)
             raise
         self.idle()
+        self.meters.wrote()
 
     def _intent(self, touched: Sequence[tuple[str, int]], making: Sequence[str] = ()) -> Record:
         self._check_sizes(touched)
@@ -255,7 +261,9 @@ class Session:
             carry_out(self, record)
             publish_all(self)
             self.idle()
+            self.meters.wrote()
         except Exception as error:  # noqa: BLE001 - the commit stands, whatever this is
+            self.meters.failed(error)
             self.forget()
             self._settle_again(error)
         except BaseException:
@@ -301,16 +309,16 @@ class Session:
         self._write_page(State.IDLE)
 
     def _write_page(self, state: State, intent: Record | None = None) -> None:
-        self.lock.write(
-            Page(
-                state=state,
-                pid=os.getpid(),
-                generation=self.generation,
-                ledger_end=self.ledger.end,
-                era=self.era,
-                body={**(intent or {}), **offline_to(self.offline)},
-            )
+        page = Page(
+            state=state,
+            pid=os.getpid(),
+            generation=self.generation,
+            ledger_end=self.ledger.end,
+            era=self.era,
+            body={**(intent or {}), **offline_to(self.offline)},
         )
+        with self.meters.writing():
+            self.lock.write(page)
 
     def _check_sizes(self, touched: Sequence[tuple[str, int]]) -> None:
         for key in (*touched, LEDGER):

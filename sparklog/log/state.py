@@ -4,7 +4,9 @@
 the same state. Record kinds (JSON, field `kind`; all carry `v`, `time`, `epoch`):
 
     commit    a micro-batch: writer, batch, fp, ends {topic: {partition: [first, end]}}
-    append    the same without an identity
+    append    the same without an identity. Both tell those who watch the log `bytes`, the size of
+              the batches, and `ms`, the time from asking for the lock to this record; older
+              sparklogs wrote neither
     topic     a topic was made or altered: topic, id, config, bases {partition: base}, dirs
     drop      a topic was deleted: topic, id
     start     log start offsets were raised: starts {topic: {partition: offset}}; `local`, in the

@@ -179,13 +179,24 @@ def _recover_partitions(session: "Session") -> None:
             session.offline[key] = error
             _LOGGER.critical("%s-%d is offline: %s", topic, partition, error)
 
+    waiting, keys = session.meters.to_recover, sorted(session.state.ends)
+    homes = {key: os.path.dirname(session.partition_path(*key)) for key in keys}
+    for home in homes.values():
+        waiting.add(1, home)
+
+    def counted(key: tuple[str, int]) -> None:
+        try:
+            one(key)
+        finally:
+            waiting.add(-1, homes[key])
+
     threads = session.options.recovery_threads * len(session.directories)
     if threads == 1:
-        for key in sorted(session.state.ends):
-            one(key)
+        for key in keys:
+            counted(key)
         return
     with ThreadPoolExecutor(threads, thread_name_prefix="sparklog-recovery") as pool:
-        list(pool.map(one, sorted(session.state.ends)))
+        list(pool.map(counted, keys))
 
 
 def _durable_prefix(session: "Session", state: LogState, end: int) -> int:

@@ -30,6 +30,7 @@ from sparklog.log.session import Session
 from sparklog.log.space import below_floor
 from sparklog.log.walk import joined, segment_bases
 from sparklog.service.lease import Lease, StoodBack
+from sparklog.service.metrics.work import WorkMeters
 from sparklog.service.options import ServiceOptions
 from sparklog.service.report import Deleted, Report
 from sparklog.service.survey import Survey
@@ -65,6 +66,7 @@ class Rounds:
         self._uncleanable: dict[Key, str] = {}  # partition -> why
         self._announced = False
         self._hurried_ms = 0
+        self._meters = WorkMeters(session.directories)
 
     # --- roll and retention ------------------------------------------------------------------
 
@@ -200,12 +202,14 @@ class Rounds:
         options = self._options
         if not options.cleaner_enable:
             return False
+        compacted = cleanable(self._session, now_ms=report.time_ms, every=True)
+        self._meters.dirt(compacted)
         found = [
             one
-            for one in cleanable(self._session, now_ms=report.time_ms, every=every)
-            if (one.topic, one.partition) not in self._uncleanable
+            for one in compacted
+            if (one.wanted or (every and one.dirt.cleanable_bytes))
+            and (one.topic, one.partition) not in self._uncleanable
             and (topics is None or one.topic in topics)
-            and (one.wanted or one.dirt.cleanable_bytes)
         ]
         if report.dry_run:
             report.cleaned += [
@@ -257,6 +261,11 @@ class Rounds:
             with self._noting(report, (job.topic, job.partition)):
                 self._lease.check()
                 yield finish(self._session, job, made)
+
+    @property
+    def uncleanable(self) -> dict[Key, str]:
+        """{(topic, partition): why} of what is left alone until the service starts again."""
+        return dict(self._uncleanable)
 
     def _throttle(self, size: int) -> None:
         if self._stopping():

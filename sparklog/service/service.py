@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -14,7 +14,12 @@ from sparklog.clock import Clock, monotonic_ms, system_clock
 from sparklog.errors import SparklogError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.log import Log
+from sparklog.metrics import Sample
 from sparklog.service.lease import Lease, StoodBack
+from sparklog.service.metrics.endpoint import Endpoint
+from sparklog.service.metrics.observer import Observer
+from sparklog.service.metrics.samples import process_samples, samples
+from sparklog.service.metrics.work import WorkMeters
 from sparklog.service.options import ServiceOptions
 from sparklog.service.report import Report
 from sparklog.service.rounds import Map, Rounds
@@ -50,6 +55,8 @@ class Service:
         take_over: bool = False,
         options: Mapping[str, object] | None = None,
         map: Map | None = None,
+        metrics_port: int | None = None,
+        metrics_address: str = "127.0.0.1",
         fs: FileSystem = LOCAL,
         clock: Clock = system_clock,
         opening: OpenStore = open_store,
@@ -66,6 +73,9 @@ class Service:
             options: Kafka's broker keys (options.py), and those of `sparklog.open`.
             map: runs a function over a list of cleaning jobs, elsewhere: `sparklog.sink.spark_map`
                 makes each a Spark task. By default threads of this process clean.
+            metrics_port: where /metrics and /healthz are served while the service is started; 0
+                takes a free port, see `metrics_url`. Needs the extra `metrics`.
+            metrics_address: whom they are served to; "0.0.0.0" is everybody who gets there.
             opening: makes the store of a URL.
         Raises: InvalidRequestError for an unknown key, a bad value, a URL with credentials.
         """
@@ -85,6 +95,10 @@ class Service:
         self._due = dict.fromkeys(self._turns, 0.0)
         self._stood_by = False
         self.last_report: Report | None = None
+        self._serving = None if metrics_port is None else (metrics_address, metrics_port)
+        self._endpoint: Endpoint | None = None
+        self._observer = Observer(self.path, options=self._log_options, fs=fs, clock=clock)
+        self._meters = WorkMeters(self._observer.directories)
 
     # --- in the background ---------------------------------------------------------------------
 
@@ -95,9 +109,15 @@ class Service:
         """
         if self._threads:
             return
-        with self._mutex:
-            tiering = self._open().tiering
-        works = [work for work in self._turns if work != "tier" or tiering is not None]
+        if self._serving is not None and self._endpoint is None:  # also while the log recovers
+            self._endpoint = Endpoint(*self._serving, read=self.samples, health=self._wrong)
+        try:
+            with self._mutex:
+                tiering = self._open().tiering
+        except BaseException:
+            self._stop_serving()
+            raise
+        works = self._works(tiering is not None)
         first = self._clock() + self._options.initial_task_delay_ms
         self._due = dict.fromkeys(self._turns, float(first))
         self._stop.clear()
@@ -120,6 +140,7 @@ class Service:
             if thread is not threading.current_thread():
                 thread.join()
         self._shut()
+        self._stop_serving()
         _services.discard(self)
 
     def __enter__(self) -> Self:
@@ -140,6 +161,7 @@ class Service:
                 wait = self._turn(work)
             except Exception:  # whatever it is, the thread must not end in silence
                 _LOGGER.exception("%s: %s failed; trying again later", self.path, work)
+                self._meters.failed(work)
                 wait = _POLL_MS
             self._stop.wait(min(wait, _POLL_MS) / 1000)
         if not self._stop.is_set():
@@ -240,15 +262,18 @@ class Service:
         options, began = self._options, monotonic_ms()
         try:
             if "tier" in wanted and rounds.tiering is not None:
-                rounds.tiering.work(report)
+                with self._meters.round("tier", report):
+                    rounds.tiering.work(report)
                 self._due["tier"] = report.time_ms + rounds.tiering.pause_ms
                 if report.uploaded:  # what has a copy now may go here
                     self._due["retain"] = report.time_ms
             if "retain" in wanted:
-                rounds.retain(report)
+                with self._meters.round("retain", report):
+                    rounds.retain(report)
                 self._due["retain"] = report.time_ms + options.retention_check_interval_ms
             if "clean" in wanted:
-                found = rounds.clean(report, topics, every=every)
+                with self._meters.round("clean", report):
+                    found = rounds.clean(report, topics, every=every)
                 self._due["clean"] = report.time_ms + (0 if found else options.cleaner_backoff_ms)
             if "purge" in wanted or "retain" in wanted:
                 rounds.purge(report)
@@ -264,6 +289,43 @@ class Service:
         self.last_report = report
         if report.worked:
             _LOGGER.info("%s", report)
+
+    # --- metrics -------------------------------------------------------------------------------
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where Prometheus scrapes; None unless it was asked for and the service is started."""
+        return None if self._endpoint is None else self._endpoint.url
+
+    def samples(self) -> Iterable[Sample]:
+        """Return all numbers as of now: what the endpoint gives. Takes no lock of the log."""
+        found = self._observer.observe()
+        rounds, lease = self._rounds, self._lease
+        given_up = {} if rounds is None else rounds.uncleanable
+        self._meters.uncleanable(given_up, found)
+        self._meters.refresh(
+            now_ms=self._clock(), leading=lease is not None and lease.held, dead=self._dead()
+        )
+        return [*samples(found), *process_samples()]
+
+    def _dead(self) -> dict[str, bool]:
+        """{work: whether its thread ended by itself}"""
+        stopped = self._stop.is_set()
+        return {
+            thread.name.removeprefix("sparklog-"): not (stopped or thread.is_alive())
+            for thread in self._threads
+        }
+
+    def _wrong(self) -> list[str]:
+        """What /healthz says is wrong."""
+        dead = [f"thread {work} has died" for work, is_dead in self._dead().items() if is_dead]
+        found = self._observer.look_at_directories()
+        return dead + [f"{d.directory} is offline: {d.error}" for d in found if d.error]
+
+    def _stop_serving(self) -> None:
+        endpoint, self._endpoint = self._endpoint, None
+        if endpoint is not None:
+            endpoint.close()
 
     # --- opening and closing -------------------------------------------------------------------
 
@@ -288,7 +350,11 @@ class Service:
                 stopping=self._stop.is_set,
                 tiering=tiering,
             )
+            self._meters.started(self._works(tiering is not None), self._clock())
         return self._rounds
+
+    def _works(self, tiered: bool) -> list[str]:
+        return [work for work in self._turns if work != "tier" or tiered]
 
     def _tiering(self, log: Log, lease: Lease) -> Tiering | None:
         if not Tiering.wanted(log, self._url):

@@ -73,6 +73,14 @@ class Survey:
                 found[key] = seen.found
         return found
 
+    def held(self, key: Key) -> list[Held] | None:
+        """Return a partition's segments as `due` last saw them; None if it couldn't.
+
+        The same list as long as nothing changed; the active one's size may be an earlier one.
+        """
+        seen = self._seen.get(key)
+        return None if seen is None else seen.segments
+
     def idle(self, places: Mapping[Key, Place], *, now_ms: int) -> dict[Key, int]:
         """Partitions whose active segment had no append for segment.idle.ms: {key: its base}."""
         found = {}

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.metrics import meters
 from sparklog.tiered import manifest as manifests
 from sparklog.tiered.encryption import DataKey, open_data_key
 from sparklog.tiered.fetching import Blocks, Fetcher
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.manifest import Manifest, manifest_object
+from sparklog.tiered.meters import fetching
 from sparklog.tiered.segments import RemoteSegment
 from sparklog.tiered.store import Store
 
@@ -56,7 +58,11 @@ class LogRanges:
 
     def fetch(self, start: int, end: int) -> bytes:
         """Return stored bytes; one request."""
-        return self.store.get(self.name, start, end)
+        topic = self.opened.manifest.segment.topic
+        with fetching(meters(self.store.url), topic) as got:
+            data = self.store.get(self.name, start, end)
+            got.size = len(data)
+        return data
 
     def get(self, start: int, end: int) -> bytes:
         """Return the plain bytes [start, end), start < end."""
@@ -115,7 +121,9 @@ class RemoteObjects:
         name = manifest_object(segment)
         opened = self._cached(name)
         if opened is None:
-            raw = self.store.get(name)
+            with fetching(meters(self.store.url), segment.topic) as got:
+                raw = self.store.get(name)
+                got.size = len(raw)
             opened = self._parsed(raw, name)
             self._cache.put(name, 0, raw)
         self._keep(opened)

@@ -1,0 +1,91 @@
+"""`sparklog metrics`: a log's numbers once, read from its files."""
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from sparklog.cli.output import EXIT_FAILED, EXIT_OK, console, print_json, size_text
+from sparklog.service.metrics import LogMetrics, collect
+from sparklog.service.metrics.endpoint import text_of
+from sparklog.service.metrics.samples import samples, to_json
+
+
+@click.command()
+@click.argument("path")
+@click.option("--table", "as_table", is_flag=True, help="Tables for people.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def metrics(path: str, as_table: bool, as_json: bool) -> int:
+    """Print the metrics of the log at PATH once, in Prometheus' text format.
+
+    What its files tell: sizes, offsets, lag, what is overdue, and all commits that the ledger
+    still holds. What a process counts is at the endpoint of `sparklog serve --metrics-port`.
+    Exit code 1 if something could not be read.
+    """
+    if as_table and as_json:
+        raise click.UsageError("--table and --json: want one of them")
+    found = collect(path)
+    if as_json:
+        given = to_json(samples(found, process=False))
+        print_json({**found.to_dict(), "samples": given})
+    elif as_table:
+        _print(found)
+    else:
+        click.echo(text_of(samples(found, process=False)), nl=False)
+    if not as_table and not as_json:
+        for error in found.errors:
+            click.echo(f"sparklog: {error}", err=True)
+    return EXIT_FAILED if found.errors else EXIT_OK
+
+
+def _print(found: LogMetrics) -> None:
+    out = console()
+    for directory in found.directories:
+        free = directory.free_bytes
+        text = "offline" if free is None else f"{size_text(free)} free"
+        out.print(f"{directory.directory}: {text}", markup=False)
+    rows = [
+        [
+            p.topic, str(p.partition), size_text(p.size_bytes), str(p.segments),
+            str(p.log_start_offset), str(p.log_end_offset), size_text(p.due_bytes),
+        ]
+        for p in found.partitions
+    ]  # fmt: skip
+    names = ["topic", "partition", "size", "segments", "log start", "log end", "overdue"]
+    _table(names, rows)
+    _table(
+        ["reader", "kind", "topic", "partition", "offset", "lag"],
+        [
+            [
+                r.group, r.kind, r.topic, str(r.partition), str(r.offset),
+                "-" if r.lag is None else str(r.lag),
+            ]
+            for r in found.readers
+        ],
+    )  # fmt: skip
+    _table(
+        ["tiered topic", "remote", "waits for copy", "segments", "lag", "waits for deletion"],
+        [
+            [
+                t.topic, size_text(t.remote_bytes), size_text(t.copy_lag_bytes),
+                str(t.copy_lag_segments), f"{t.copy_lag_ms / 1000:.0f} s",
+                size_text(t.delete_lag_bytes),
+            ]
+            for t in found.tiers
+        ],
+    )  # fmt: skip
+    for (topic, partition), why in sorted(found.offline.items()):
+        out.print(Text(f"{topic}-{partition} is offline: {why}", style="bold red"))
+    for error in found.errors:
+        out.print(Text(f"not read: {error}", style="bold red"))
+
+
+def _table(names: list[str], rows: list[list[str]]) -> None:
+    if not rows:
+        return
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for at, name in enumerate(names):
+        table.add_column(name, justify="right" if rows[0][at][:1].isdigit() else "left")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console().print(table)

@@ -1,0 +1,116 @@
+"""What a process counts of its own writing to a log: commits, syncs, replays, failures."""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from sparklog.clock import monotonic_ms
+from sparklog.errors import SparklogError, StorageUnavailableError
+from sparklog.metrics import BYTES, SECONDS, Kind, Meters, Metric, meters
+
+COMMIT_SECONDS: Final = Metric(
+    "sparklog_process_commit_duration_seconds",
+    Kind.HISTOGRAM,
+    "Time of a commit, from asking for the write lock until readers see it; of this process.",
+    buckets=SECONDS,
+)
+CHUNK_BYTES: Final = Metric(
+    "sparklog_process_chunk_bytes",
+    Kind.HISTOGRAM,
+    "Size of the chunks (one task's records for one partition) that this process committed.",
+    buckets=BYTES,
+)
+REPLAYS: Final = Metric(
+    "sparklog_process_replayed_commits_total",
+    Kind.COUNTER,
+    "Commits of this process that were dropped, for the very same one was in the log already.",
+)
+COMMIT_ERRORS: Final = Metric(
+    "sparklog_process_commit_errors_total",
+    Kind.COUNTER,
+    "Commits of this process that were refused or failed, by the error's class.",
+    ("error",),
+)
+FLUSH: Final = Metric(
+    "kafka_log_logflushstats_logflushrateandtimems",
+    Kind.SUMMARY,
+    "Time (ms) of a partition's fsync; of this process.",
+    kafka="kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs",
+)
+UNWRITABLE: Final = Metric(
+    "sparklog_process_write_failed",
+    Kind.GAUGE,
+    "1 if this process's last write to the log dir failed, 0 once one has succeeded.",
+    ("logDirectory",),
+)
+LOGS_TO_RECOVER: Final = Metric(
+    "kafka_log_logmanager_remaininglogstorecover",
+    Kind.GAUGE,
+    "Partitions that wait for their recovery after an unclean stop; of this process.",
+    ("dir",),
+    kafka="kafka.log:type=LogManager,name=remainingLogsToRecover",
+)
+
+METRICS: Final = (
+    COMMIT_SECONDS, CHUNK_BYTES, REPLAYS, COMMIT_ERRORS, FLUSH, UNWRITABLE, LOGS_TO_RECOVER,
+)  # fmt: skip
+
+
+class WriteMeters:
+    """A log's instruments, looked up once: a commit must not wait for its own figures."""
+
+    def __init__(self, directories: list[str]) -> None:
+        self._directories = directories
+        self.all: Meters = meters(directories[0])
+        self._commit = self.all.histogram(COMMIT_SECONDS)
+        self._chunk = self.all.histogram(CHUNK_BYTES)
+        self._flush = self.all.summary(FLUSH)
+        self._failed = self.all.gauge(UNWRITABLE)
+        self.replays = self.all.counter(REPLAYS)
+        self.errors = self.all.counter(COMMIT_ERRORS)
+        self.to_recover = self.all.gauge(LOGS_TO_RECOVER)
+
+    @contextlib.contextmanager
+    def committing(self) -> Iterator[None]:
+        """Count what fails within."""
+        try:
+            yield
+        except SparklogError as error:
+            self.errors.add(1, type(error).__name__)
+            raise
+
+    def committed(self, began_ms: float, sizes: Iterable[int]) -> None:
+        """Count a commit that began at `began_ms` (monotonic) with chunks of these sizes."""
+        self._commit.observe((monotonic_ms() - began_ms) / 1000)
+        for size in sizes:
+            self._chunk.observe(size)
+
+    @contextlib.contextmanager
+    def flushing(self) -> Iterator[None]:
+        """Time one partition's sync."""
+        began = monotonic_ms()
+        yield
+        self._flush.observe(monotonic_ms() - began)
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Note which log dir fails within."""
+        try:
+            yield
+        except StorageUnavailableError as error:
+            self.failed(error)
+            raise
+
+    def wrote(self) -> None:
+        """A step is done: what had failed works again."""
+        for directory in self._directories:
+            if self._failed.value(directory):
+                self._failed.set(0, directory)
+
+    def failed(self, error: BaseException) -> None:
+        """A step failed; if the disk did, note which log dir is on it (the first, if unsure)."""
+        if isinstance(error, StorageUnavailableError):
+            text = str(error)
+            named = [d for d in self._directories if f"{d}/" in text or text.endswith(d)]
+            for directory in named or self._directories[:1]:
+                self._failed.set(1, directory)

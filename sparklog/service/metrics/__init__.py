@@ -1,0 +1,41 @@
+"""A log's metrics: as objects, as samples, and as a Prometheus endpoint.
+
+names     what every number is called and means
+observed  LogMetrics and its parts: what the log's files say
+observer  Observer, collect: reading them, cheaply again and again (ledger, tiers)
+work      what the service counts of its own rounds
+samples   all of it as samples with labels
+endpoint  /metrics and /healthz by HTTP; needs prometheus_client
+alerts    alerts.yml: rules for Prometheus
+"""
+
+from importlib.resources import files
+
+from sparklog.service.metrics.observed import (
+    CommitMetrics,
+    DirectoryMetrics,
+    LogMetrics,
+    PartitionMetrics,
+    ReaderMetrics,
+    TierMetrics,
+    WriterMetrics,
+)
+from sparklog.service.metrics.observer import Observer, collect
+
+__all__ = [
+    "CommitMetrics",
+    "DirectoryMetrics",
+    "LogMetrics",
+    "Observer",
+    "PartitionMetrics",
+    "ReaderMetrics",
+    "TierMetrics",
+    "WriterMetrics",
+    "alert_rules",
+    "collect",
+]
+
+
+def alert_rules() -> str:
+    """Return the alert rules for Prometheus that are shipped, as YAML."""
+    return files(__name__).joinpath("alerts.yml").read_text(encoding="utf-8")

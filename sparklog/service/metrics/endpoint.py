@@ -1,0 +1,153 @@
+"""The Prometheus endpoint: /metrics and /healthz by a small HTTP server in daemon threads.
+
+Each endpoint has a registry of its own, so that several logs have theirs in one process. A scrape
+reads the log's files and takes no lock of the log; two scrapes at once take turns.
+"""
+
+import contextlib
+import json
+import logging
+import socketserver
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from sparklog.errors import InvalidRequestError
+from sparklog.metrics import Distribution, Kind, Metric, Sample
+from sparklog.service.metrics.samples import by_metric
+
+_LOGGER: Final = logging.getLogger("sparklog.service")
+_NEEDED: Final = "metrics as text need prometheus_client; run: pip install 'sparklog[metrics]'"
+Read = Callable[[], Iterable[Sample]]
+Health = Callable[[], list[str]]
+
+
+class _Server(socketserver.ThreadingMixIn, WSGIServer):
+    daemon_threads = True  # a scraper that hangs must not keep the process alive
+    block_on_close = False
+
+
+class _Quiet(WSGIRequestHandler):
+    timeout = 30
+
+    def log_message(self, format: str, *args: Any) -> None:
+        _LOGGER.debug("metrics endpoint: " + format, *args)
+
+
+class Endpoint:
+    """Serves what `read` gives until `close`.
+
+    Args: port: 0 takes a free one. `health`: what is wrong, nothing if all is well.
+    Raises: InvalidRequestError: prometheus_client isn't installed, or the address is taken.
+    """
+
+    def __init__(self, address: str, port: int, read: Read, health: Health) -> None:
+        with _needing_the_library():
+            from prometheus_client import CollectorRegistry, make_wsgi_app
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(Families(read))
+        metrics = make_wsgi_app(registry)
+
+        def answer(environ: dict[str, Any], start: Any) -> Iterable[bytes]:
+            path = environ.get("PATH_INFO", "")
+            if path == "/healthz":
+                return _healthz(health, start)
+            if path in ("", "/", "/metrics"):
+                found: Iterable[bytes] = metrics(environ, start)
+                return found
+            start("404 Not Found", [("Content-Type", "text/plain")])
+            return [b"want /metrics or /healthz\n"]
+
+        try:
+            self._server = make_server(address, port, answer, _Server, handler_class=_Quiet)
+        except (OSError, OverflowError) as error:
+            raise InvalidRequestError(
+                f"metrics endpoint: can't listen on {address}:{port}: {error}; choose another "
+                "port, or 0 for a free one"
+            ) from None
+        self.address, self.port = address, int(self._server.server_address[1])
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="sparklog-metrics", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """Where Prometheus scrapes."""
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return f"http://{host}:{self.port}/metrics"
+
+    def close(self) -> None:
+        """Stop serving. Idempotent."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _healthz(health: Health, start: Any) -> Iterable[bytes]:
+    wrong = health()
+    start(
+        "503 Service Unavailable" if wrong else "200 OK", [("Content-Type", "application/json")]
+    )
+    return [json.dumps({"ok": not wrong, "wrong": wrong}).encode() + b"\n"]
+
+
+def text_of(samples: Iterable[Sample]) -> str:
+    """Return samples in Prometheus' text format. Raises InvalidRequestError as `Endpoint`."""
+    with _needing_the_library():
+        from prometheus_client import CollectorRegistry, generate_latest
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Families(lambda: samples))
+    return generate_latest(registry).decode()
+
+
+class Families:
+    """A collector for prometheus_client."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+
+    def collect(self) -> Iterator[Any]:
+        """Yield prometheus_client's metrics."""
+        from prometheus_client.core import Metric as Family
+
+        for metric, samples in by_metric(self._read()).items():
+            is_counter = metric.kind is Kind.COUNTER  # the library adds the ending itself
+            name = metric.name.removesuffix("_total") if is_counter else metric.name
+            family = Family(name, metric.help, str(metric.kind))
+            for sample in samples:
+                _add(family, metric, sample)
+            yield family
+
+
+def _add(family: Any, metric: Metric, sample: Sample) -> None:
+    labels = dict(zip(metric.labels, map(_clean, sample.labels), strict=True))
+    value = sample.value
+    if not isinstance(value, Distribution):
+        family.add_sample(metric.name, labels, value)
+        return
+    if metric.kind is Kind.HISTOGRAM:
+        for bound, count in (*value.at.items(), (float("inf"), value.count)):
+            le = "+Inf" if bound == float("inf") else repr(float(bound))
+            family.add_sample(f"{metric.name}_bucket", labels | {"le": le}, count)
+    else:
+        for quantile, found in value.at.items():
+            family.add_sample(metric.name, labels | {"quantile": repr(quantile)}, found)
+    family.add_sample(f"{metric.name}_count", labels, value.count)
+    family.add_sample(f"{metric.name}_sum", labels, value.sum)
+
+
+def _clean(text: str) -> str:
+    """A label that UTF-8 has: a group or query may be named by half a surrogate pair."""
+    return text.encode(errors="replace").decode()
+
+
+@contextlib.contextmanager
+def _needing_the_library() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "prometheus_client":
+            raise
+        raise InvalidRequestError(_NEEDED) from None

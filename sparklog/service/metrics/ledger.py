@@ -1,0 +1,87 @@
+"""The ledger, followed without a lock: the log's state as of a record, and what was committed."""
+
+from sparklog.errors import DataCorruptionError, SparklogError
+from sparklog.fs import FileSystem
+from sparklog.log.ledger import last_base, ledger_bases, ledger_path, replay
+from sparklog.log.state import LogState, Record
+from sparklog.metrics import Distribution, Histogram
+from sparklog.service.metrics.names import COMMIT_BYTES, COMMIT_SECONDS
+from sparklog.service.metrics.observed import CommitMetrics
+
+
+class LedgerTail:
+    """Folds the ledger's news at each look. Not shared between threads.
+
+    With `history` the commits that the ledger still holds at the first look count, too; without
+    it only what comes later does, so that a restart counts nothing twice.
+    """
+
+    def __init__(self, fs: FileSystem, home: str, *, history: bool) -> None:
+        self._fs, self._home, self._history = fs, home, history
+        self._state: LogState | None = None
+        self.at = 0  # the ledger offset up to which it was folded
+        self._identity = (0, 0)
+        self._commits: dict[str, int] = {}
+        self._records: dict[str, int] = {}
+        self._sizes, self._times = Histogram(COMMIT_BYTES), Histogram(COMMIT_SECONDS)
+
+    def catch_up(self, end: int) -> LogState:
+        """Return the state as of ledger offset `end`.
+
+        Raises: DataCorruptionError; FileNotFoundError if the log is gone.
+        Cost: at first a pass over the ledger's last segment (16 MiB at most), then its news.
+        """
+        identity = self._fs.identity(ledger_path(self._home))
+        try:
+            if self._state is not None and identity == self._identity and end >= self.at:
+                self._fold(self._state, self.at, end, counted=True)
+                return self._state
+        except (SparklogError, FileNotFoundError):
+            self._state = None  # expired, cut or replaced while we looked elsewhere
+        first = last_base(self._fs, self._home, end)
+        if self._history:
+            first = ledger_bases(self._fs, self._home)[0]
+        state = LogState()
+        self._fold(state, first, end, counted=self._history)
+        self._state, self._identity, self._history = state, identity, False
+        return state
+
+    def _fold(self, state: LogState, first: int, end: int, *, counted: bool) -> None:
+        self.at = first
+        for offset, record in replay(self._fs, self._home, first, end):
+            if not state.time_ms and record["kind"] != "snapshot":
+                raise DataCorruptionError(
+                    "this ledger segment does not begin with a snapshot",
+                    path=ledger_path(self._home),
+                    first=offset,
+                )
+            state.apply(record)
+            self.at = offset + 1
+            if counted and record["kind"] in ("commit", "append"):
+                self._count(record)
+
+    def _count(self, record: Record) -> None:
+        kind = record["kind"]
+        self._commits[kind] = self._commits.get(kind, 0) + 1
+        for topic, spans in record["ends"].items():
+            count = sum(end - first for first, end in spans.values())
+            self._records[topic] = self._records.get(topic, 0) + count
+        if "bytes" in record:
+            self._sizes.observe(record["bytes"])
+            self._times.observe(record["ms"] / 1000)
+
+    @property
+    def commits(self) -> CommitMetrics:
+        """What was counted so far."""
+        return CommitMetrics(
+            {"append": 0, "commit": 0} | self._commits,
+            dict(self._records),
+            _only(self._sizes),
+            _only(self._times),
+        )
+
+
+def _only(histogram: Histogram) -> Distribution:
+    (sample,) = histogram.samples()
+    assert isinstance(sample.value, Distribution)
+    return sample.value

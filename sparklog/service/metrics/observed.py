@@ -1,0 +1,137 @@
+"""What a log's files say at one moment, as objects. Sizes in bytes, times in ms since the epoch."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from sparklog.metrics import Distribution
+
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetrics:
+    """A partition's local files, and the offsets [log_start_offset, log_end_offset) it holds.
+
+    `due_bytes`: of segments that retention should have deleted by now.
+    """
+
+    topic: str
+    partition: int
+    directory: str
+    size_bytes: int
+    segments: int
+    log_start_offset: int
+    log_end_offset: int
+    due_bytes: int = 0
+
+
+@dataclass(slots=True)
+class TierMetrics:
+    """A topic's remote side. `copy_lag_ms`: age of the newest record in the oldest closed segment
+    without a copy; 0 if there is none."""
+
+    topic: str
+    remote_bytes: int = 0
+    copy_lag_bytes: int = 0
+    copy_lag_segments: int = 0
+    copy_lag_ms: int = 0
+    delete_lag_bytes: int = 0
+    delete_lag_segments: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderMetrics:
+    """How far a registered reader (kind: query or group) is; `lag`: None if its partition is gone.
+
+    `expired`: retention waits for it no more.
+    """
+
+    group: str
+    kind: str
+    topic: str
+    partition: int
+    offset: int
+    lag: int | None
+    time_ms: int
+    expired: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WriterMetrics:
+    """A writer's last micro-batch."""
+
+    writer: str
+    batch: int
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryMetrics:
+    """A log dir; `error` says why it is offline, and free_bytes is then None."""
+
+    directory: str
+    free_bytes: int | None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMetrics:
+    """What the ledger gained: commits by kind, records by topic.
+
+    `size_bytes`, `duration_seconds`: of the commits that tell it, all but those of old sparklogs.
+    """
+
+    commits: dict[str, int]
+    records: dict[str, int]
+    size_bytes: Distribution
+    duration_seconds: Distribution
+
+
+@dataclass(slots=True, kw_only=True)
+class LogMetrics:
+    """A log as `Observer.observe` found it.
+
+    `commits`: since the observer's first look, or of all that the ledger holds; None for a log
+    without a ledger. `offline`: {(topic, partition): why}. `errors`: what could not be read.
+    """
+
+    path: str
+    time_ms: int
+    directories: list[DirectoryMetrics] = field(default_factory=list)
+    partitions: list[PartitionMetrics] = field(default_factory=list)
+    tiers: list[TierMetrics] = field(default_factory=list)
+    readers: list[ReaderMetrics] = field(default_factory=list)
+    damaged_readers: int = 0
+    writers: list[WriterMetrics] = field(default_factory=list)
+    last_commit_ms: int | None = None
+    commits: CommitMetrics | None = None
+    offline: dict[Key, str] = field(default_factory=dict)
+    remote_url: str | None = None
+    errors: list[str] = field(default_factory=list)
+    took_ms: float = 0.0
+
+    def note(self, error: BaseException) -> None:
+        """Take down what could not be read."""
+        self.errors.append(f"{type(error).__name__}: {error}")
+
+    def size_bytes(self, keys: Iterable[Key]) -> int:
+        """Return the bytes that some partitions take here."""
+        wanted = set(keys)
+        return sum(p.size_bytes for p in self.partitions if (p.topic, p.partition) in wanted)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain dicts and lists, for JSON."""
+        found = asdict(self)
+        found["offline"] = [
+            {"topic": topic, "partition": p, "error": why}
+            for (topic, p), why in sorted(self.offline.items())
+        ]
+        for name in ("size_bytes", "duration_seconds"):
+            if self.commits is not None:
+                given: Distribution = getattr(self.commits, name)
+                buckets = {str(bound): count for bound, count in given.at.items()}
+                found["commits"][name] = {
+                    "count": given.count, "sum": given.sum, "buckets": buckets,
+                }  # fmt: skip
+        return found

@@ -1,0 +1,119 @@
+"""How far a log's tier is behind, by topic: from its own metadata topic, so with the store down."""
+
+from collections.abc import Mapping, Sequence
+
+from sparklog.clock import Clock
+from sparklog.errors import SparklogError
+from sparklog.fs import FileSystem
+from sparklog.log.epochs import read_epochs
+from sparklog.log.retention import Held, Terms, Tier, largest_of
+from sparklog.log.retiring import Place
+from sparklog.log.view import View
+from sparklog.service.metrics.observed import Key, TierMetrics
+from sparklog.tiered import plan
+from sparklog.tiered.catalog import Catalog
+from sparklog.tiered.metadata import MetadataFollower
+from sparklog.tiered.segments import RemoteSegment, SegmentState
+
+
+class Tiers:
+    """Remembers between looks which copies stood, and how old what waits is."""
+
+    def __init__(self, fs: FileSystem, clock: Clock, directories: Sequence[str]) -> None:
+        self._fs, self._clock = fs, clock
+        self._follower = MetadataFollower(View(fs, directories), clock)
+        self._catalog = Catalog()
+        self._stood: dict[Key, tuple[list[RemoteSegment], Place, list[RemoteSegment]]] = {}
+        self._largest: dict[tuple[Key, int], int] = {}
+
+    def catch_up(self) -> None:
+        """Read what is new in the metadata topic. Raises DataCorruptionError."""
+        self._catalog = self._follower.catch_up()
+
+    def terms(
+        self, ids: Mapping[str, str], places: Mapping[Key, Place], floors: Mapping[Key, int]
+    ) -> dict[Key, Terms]:
+        """Return what retention of each partition heeds: readers, and copies that stand."""
+        found = {key: Terms(floor) for key, floor in floors.items()}
+        for key, place in places.items():
+            if _is_tiered(place) and not place.config.compact:
+                copied = plan.spans(self._standing(ids[key[0]], key, place))
+                tier = Tier(copied, copying=not place.config.remote_log_copy_disable)
+                found[key] = Terms(floors.get(key), tier)
+        return found
+
+    def look(
+        self,
+        ids: Mapping[str, str],
+        places: Mapping[Key, Place],
+        held: Mapping[Key, Sequence[Held]],
+    ) -> list[TierMetrics]:
+        """Return a row for each topic that is tiered, or has copies left, by name."""
+        rows: dict[str, TierMetrics] = {}
+        named = {(ids[topic], p): (topic, p) for topic, p in places if topic in ids}
+        waiting: set[tuple[Key, int]] = set()
+        for (topic, p), place in places.items():
+            if _is_tiered(place):
+                row = rows.setdefault(topic, TierMetrics(topic))
+                segments = held.get((topic, p), ())
+                waiting |= self._copy_lag(row, ids[topic], (topic, p), place, segments)
+        for key in self._catalog.keys():  # noqa: SIM118
+            found = named.get(key)
+            start = None if found is None else places[found].log_start
+            for segment in self._catalog.all(key):
+                row = rows.setdefault(segment.topic, TierMetrics(segment.topic))
+                self._count(row, segment, start)
+        self._largest = {k: at for k, at in self._largest.items() if k in waiting}
+        self._stood = {key: stood for key, stood in self._stood.items() if key in places}
+        return [rows[topic] for topic in sorted(rows)]
+
+    def _count(self, row: TierMetrics, segment: RemoteSegment, log_start: int | None) -> None:
+        """Add one copy; `log_start` None: its topic was deleted."""
+        if segment.state is SegmentState.COPY_FINISHED:
+            row.remote_bytes += segment.size
+        gone = log_start is None or segment.end <= log_start
+        if segment.state is SegmentState.DELETE_STARTED or gone:
+            row.delete_lag_bytes += segment.size
+            row.delete_lag_segments += 1
+
+    def _copy_lag(
+        self, row: TierMetrics, topic_id: str, key: Key, place: Place, segments: Sequence[Held]
+    ) -> set[tuple[Key, int]]:
+        standing = self._standing(topic_id, key, place)
+        waiting = plan.to_copy(
+            segments, standing, place.config, log_start=place.log_start, stable=place.end
+        )
+        row.copy_lag_bytes += sum(one.size for one in waiting)
+        row.copy_lag_segments += len(waiting)
+        if not waiting:
+            return set()
+        oldest = key, waiting[0].base
+        if oldest not in self._largest:
+            at = largest_of(self._fs, place.directory, place.end)
+            self._largest[oldest] = at(waiting[0].base)
+        row.copy_lag_ms = max(row.copy_lag_ms, self._clock() - self._largest[oldest])
+        return {oldest}
+
+    def _standing(self, topic_id: str, key: Key, place: Place) -> list[RemoteSegment]:
+        readable = self._catalog.readable((topic_id, key[1]))
+        if not readable:
+            return []
+        seen = self._stood.get(key)
+        if (
+            seen is not None
+            and seen[0] is readable  # the catalog makes another list when anything changes
+            and seen[1].log_start == place.log_start
+            and seen[1].end <= place.end
+        ):
+            return seen[2]
+        try:
+            lineage = read_epochs(self._fs, place.directory)
+        except SparklogError:  # damaged; the next open makes it anew
+            lineage = []
+        found = plan.standing(readable, lineage, end=place.end)
+        self._stood[key] = readable, place, found
+        return found
+
+
+def _is_tiered(place: Place) -> bool:
+    return place.config.remote_storage_enable

@@ -1,0 +1,43 @@
+"""What a process counts of its own reading from a store."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Final
+
+from sparklog.metrics import Kind, Meters, Metric
+
+
+def _counter(name: str, text: str) -> Metric:
+    return Metric(
+        f"kafka_server_brokertopicmetrics_{name.lower()}_total",
+        Kind.COUNTER,
+        text,
+        ("topic",),
+        kafka=f"kafka.server:type=BrokerTopicMetrics,name={name}PerSec",
+    )
+
+
+FETCH_BYTES: Final = _counter("RemoteFetchBytes", "Bytes that this process got from the store.")
+FETCH_REQUESTS: Final = _counter("RemoteFetchRequests", "Gets that this process sent the store.")
+FETCH_ERRORS: Final = _counter("RemoteFetchErrors", "Gets of this process that failed.")
+METRICS: Final = (FETCH_BYTES, FETCH_REQUESTS, FETCH_ERRORS)
+
+
+class Fetched:
+    """Takes the bytes of a get that went well."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+
+@contextlib.contextmanager
+def fetching(counts: Meters, topic: str) -> Iterator[Fetched]:
+    """Count one get; the block sets `size`."""
+    counts.counter(FETCH_REQUESTS).add(1, topic)
+    got = Fetched()
+    try:
+        yield got
+    except Exception:
+        counts.counter(FETCH_ERRORS).add(1, topic)
+        raise
+    counts.counter(FETCH_BYTES).add(got.size, topic)

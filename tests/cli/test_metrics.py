@@ -1,0 +1,101 @@
+"""`sparklog metrics`, `sparklog alerts`, and the endpoint of `sparklog serve`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sparklog.cli.app import run
+from tests.promtool import parsed
+from tests.service.logs import make
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    make(tmp_path / "log")
+    return tmp_path / "log"
+
+
+def test_text_for_prometheus(log: Path, capsys: Capture) -> None:
+    assert run(["metrics", str(log)]) == 0
+    found = {(s.name, s.labels.get("topic"), s.labels.get("partition")): s.value
+             for s in parsed(capsys.readouterr().out)}  # fmt: skip
+    assert found["kafka_log_log_logendoffset", "t", "0"] == 60
+    assert found["sparklog_commits_total", None, None] >= 0
+    assert not [name for name, _, _ in found if "process" in name or "service" in name]
+
+
+def test_json(log: Path, capsys: Capture) -> None:
+    assert run(["metrics", str(log), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    (one,) = [p for p in found["partitions"] if (p["topic"], p["partition"]) == ("t", 0)]
+    assert (one["log_start_offset"], one["log_end_offset"], one["segments"]) == (14, 60, 5)
+    (end,) = [
+        s["value"] for s in found["samples"]
+        if s["name"] == "kafka_log_log_logendoffset" and s["labels"] == {"topic": "t", "partition": "0"}
+    ]  # fmt: skip
+    assert end == 60
+
+
+def test_tables(log: Path, capsys: Capture) -> None:
+    assert run(["metrics", str(log), "--table"]) == 0
+    text = capsys.readouterr().out
+    assert [line.split()[:2] for line in text.splitlines() if line.startswith("t ")] == [
+        ["t", "0"], ["t", "1"],
+    ]  # fmt: skip
+    assert "free" in text
+
+
+def test_what_can_not_be_read_is_said(log: Path, capsys: Capture) -> None:
+    (log / "sparklog.watermarks").unlink()
+    (log / "sparklog.lock").unlink()
+    (path,) = (log / "__sparklog_commits-0").glob("*.log")
+    raw = path.read_bytes()
+    path.write_bytes(raw[:70] + b"x" + raw[71:])
+    assert run(["metrics", str(log)]) == 1
+    given = capsys.readouterr()
+    assert "ledger" in given.err
+    assert "kafka_log_logmanager_logdirectoryoffline" in given.out
+
+
+def test_misuse(tmp_path: Path, log: Path, capsys: Capture) -> None:
+    assert run(["metrics", str(tmp_path / "none")]) == 2
+    assert "does not exist" in capsys.readouterr().err
+    assert run(["metrics", str(log), "--json", "--table"]) == 2
+    assert run(["serve", str(log), "--metrics-port", "70000"]) == 2
+    assert run(["serve", str(log), "--metrics-port", "0", "--metrics-address", "256.1.1.1"]) == 2
+    assert "choose another port" in capsys.readouterr().err
+
+
+def test_alerts(capsys: Capture) -> None:
+    assert run(["alerts"]) == 0
+    (group,) = yaml.safe_load(capsys.readouterr().out)["groups"]
+    assert len(group["rules"]) > 10
+
+
+def test_serve_with_an_endpoint(log: Path) -> None:
+    command = [sys.executable, "-m", "sparklog.cli", "serve", str(log), "--json"]
+    with subprocess.Popen(
+        [*command, "--metrics-port", "0"], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
+    ) as process:
+        assert process.stdout is not None
+        lines: list[str] = []
+        while not lines or lines[-1] != "}\n":
+            lines.append(process.stdout.readline())
+        url = json.loads("".join(lines))["metrics"]
+        with urllib.request.urlopen(url) as answer:
+            found = {s.name: s.value for s in parsed(answer.read().decode())}
+        assert found["sparklog_service_leading"] in (0, 1)
+        process.send_signal(signal.SIGTERM)
+        assert json.loads(process.stdout.read())["event"] == "stopped"
+    assert process.returncode == 0

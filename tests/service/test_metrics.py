@@ -1,0 +1,520 @@
+"""What an observer sees of a log, what a service counts, and what its endpoint says of both."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as open_metrics_families,
+)
+
+import sparklog
+from sparklog.clock import ManualClock
+from sparklog.errors import BatchConflictError, InvalidRequestError
+from sparklog.fs.local import LocalFileSystem
+from sparklog.log.commit import Identity
+from sparklog.log.lock import LogLock, peek
+from sparklog.log.staging import Framing
+from sparklog.metrics import Distribution, meters
+from sparklog.service import Service
+from sparklog.service.metrics import Observer, PartitionMetrics, collect
+from sparklog.service.metrics.endpoint import text_of
+from sparklog.service.metrics.names import METRICS
+from sparklog.service.metrics.samples import samples
+from sparklog.testing.faultstore import FaultStore
+from tests.promtool import parsed
+from tests.service.logs import make
+from tests.service.test_service import compacted, filled, rows, stepped
+from tests.tiered.logs import filled as tiered
+
+MINUTE = 60_000
+Found = dict[tuple[str, tuple[str, ...]], float]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "log")
+
+
+def numbers(text: str) -> Found:
+    """{(name, label values by the label's name): value}"""
+    return {(s.name, tuple(v for _, v in sorted(s.labels.items()))): s.value for s in parsed(text)}
+
+
+def scrape(service: Service) -> Found:
+    return numbers(text_of(service.samples()))
+
+
+def partition(observer: Observer, topic: str = "t", number: int = 0) -> PartitionMetrics:
+    (found,) = [
+        p for p in observer.observe().partitions if (p.topic, p.partition) == (topic, number)
+    ]
+    return found
+
+
+def on_disk(path: str, name: str) -> tuple[int, int]:
+    sizes = [p.stat().st_size for p in Path(path, name).glob("*.log")]
+    return sum(sizes), len(sizes)
+
+
+# --- the log's files ----------------------------------------------------------------------------
+
+
+def test_partitions_are_as_their_files(path: str, clock: ManualClock) -> None:
+    make(Path(path))
+    found = collect(path, clock=clock)
+    assert not found.errors
+    assert {(p.topic, p.partition) for p in found.partitions} == {
+        ("t", 0), ("t", 1), ("u", 0), ("__sparklog_commits", 0),
+    }  # fmt: skip
+    with sparklog.open(path) as log:
+        for one in found.partitions:
+            name = f"{one.topic}-{one.partition}"
+            assert (one.size_bytes, one.segments) == on_disk(path, name)
+            if one.topic != "__sparklog_commits":
+                span = log.offsets(one.topic)[one.partition]
+                assert (one.log_start_offset, one.log_end_offset) == span
+
+
+def test_each_look_sees_what_others_did_since(path: str, clock: ManualClock) -> None:
+    """Appends, rolls, retention, compaction, topics that come and go, the close: by their files."""
+    with filled(path, clock) as log:
+        observer = Observer(path, clock=clock)
+        for _ in range(8):
+            log.append("t", rows(["x" * 150]))
+            one = partition(observer)
+            assert (one.size_bytes, one.segments) == on_disk(path, "t-0")
+            assert one.log_end_offset == log.offsets("t")[0][1]
+        log.delete_records("t", {0: 10})
+        Service(path, clock=clock).run_once()
+        one = partition(observer)
+        assert (one.size_bytes, one.segments) == on_disk(path, "t-0")
+        assert one.log_start_offset == 10
+        log.create_topic("new", 3)
+        assert partition(observer, "new", 2).size_bytes == 0
+        log.delete_topic("new")
+        assert "new" not in {p.topic for p in observer.observe().partitions}
+    before = observer.observe()
+    assert not before.errors
+    assert partition(observer).log_end_offset == 20
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.append("t", rows(["x"]))
+        assert partition(observer).log_end_offset == 21
+
+
+def test_a_look_at_a_log_where_nothing_changed_asks_little(path: str, clock: ManualClock) -> None:
+    asked: list[str] = []
+
+    class Counting(LocalFileSystem):
+        def listdir(self, path: str) -> list[str]:
+            asked.append(path)
+            return super().listdir(path)
+
+        def size(self, path: str) -> int:
+            asked.append(path)
+            return super().size(path)
+
+    with filled(path, clock) as log:
+        observer = Observer(path, clock=clock, fs=Counting())
+        log.create_topic("many", 50, config={"retention.ms": "-1"})
+        observer.observe()
+        settle(path)
+        observer.observe()
+        asked.clear()
+        observer.observe()
+        assert not [p for p in asked if "many" in p or "/t-0" in p]
+        log.append("many", rows(["x"]), partition=7)
+        asked.clear()
+        observer.observe()
+        assert {p.split("/")[-2] for p in asked if p.endswith(".log")} <= {
+            "many-7", "__sparklog_commits-0",
+        }  # fmt: skip
+
+
+def settle(path: str) -> None:
+    """Let the partitions' directories have changed long ago, as they mostly have."""
+    import os
+
+    for directory in Path(path).iterdir():
+        if directory.is_dir():
+            os.utime(directory, (1_600_000_000, 1_600_000_000))
+
+
+def test_a_brokers_directory(path: str, clock: ManualClock) -> None:
+    """Without a ledger, and after a broker has been at ours."""
+    make(Path(path))
+    for name in ("sparklog.watermarks", "sparklog.topics", "sparklog.lock"):
+        Path(path, name).unlink()
+    shutil.rmtree(Path(path, "__sparklog_commits-0"))
+    found = collect(path, clock=clock)
+    assert not found.errors
+    assert found.commits is None
+    spans = {(p.topic, p.partition): p.log_end_offset for p in found.partitions}
+    assert spans == {("t", 0): 60, ("t", 1): 24, ("u", 0): 10}
+    assert "sparklog_commits_total" not in text_of(samples(found, process=False))
+
+
+def test_what_retention_has_left_to_do(path: str, clock: ManualClock) -> None:
+    with filled(path, clock, retention_ms=str(10 * MINUTE)):
+        observer = Observer(path, clock=clock)
+        assert partition(observer).due_bytes == 0
+        clock.advance(20 * MINUTE)
+        size, _ = on_disk(path, "t-0")
+        assert partition(observer).due_bytes == size
+        Service(path, clock=clock).run_once()
+        assert partition(observer).due_bytes == 0
+
+
+def test_readers(path: str, clock: ManualClock) -> None:
+    with filled(path, clock) as log:
+        log.commit_offsets("g", {"t": {0: 5}})
+        (one,) = Observer(path, clock=clock).observe().readers
+        assert (one.group, one.kind, one.offset, one.lag) == ("g", "group", 5, 7)
+        clock.advance(8 * 24 * 3600_000)
+        found = Observer(path, clock=clock).observe()
+        assert [r.expired for r in found.readers] == [True]
+        assert "reader_lag" not in text_of(samples(found, process=False))
+        for file in Path(path).glob("sparklog.readers-*"):
+            file.write_bytes(b"rubbish")
+        assert Observer(path, clock=clock).observe().damaged_readers == 1
+
+
+def commit(log: sparklog.Log, batch: int, fingerprint: str = "a") -> bool:
+    stager = log.stager(Framing())
+    stager.add(log.topic("t"), pa.record_batch({"value": [b"v" * 50] * 10}))
+    return log.commit(
+        stager.finish(), identity=Identity(writer="w", batch=batch, fingerprint=fingerprint)
+    ).replayed
+
+
+def test_commits_of_all_processes_are_counted_once(path: str, clock: ManualClock) -> None:
+    with filled(path, clock, 3) as log:
+        observer, late = Observer(path, clock=clock), Observer(path, history=True, clock=clock)
+        observer.observe()
+        commit(log, 0)
+        assert commit(log, 0)  # a replay leaves no record
+        clock.advance(5000)
+        code = (
+            "import sys, sparklog, pyarrow as pa\n"
+            "with sparklog.open(sys.argv[1], 'rw') as log:\n"
+            "    log.append('t', pa.table({'value': ['a', 'b']}))\n"
+        )
+        subprocess.run([sys.executable, "-c", code, path], check=True)
+        found, whole = observer.observe(), late.observe()
+        assert found.commits is not None
+        assert whole.commits is not None
+        assert found.commits.commits == {"append": 1, "commit": 1}
+        assert found.commits.records == {"t": 12}
+        assert whole.commits.commits == {"append": 4, "commit": 1}
+        ends = log.commits("w").column("end").to_pylist()
+        assert [(w.writer, w.batch, w.time_ms) for w in found.writers] == [("w", 0, 1_700_000_003_000)]
+        assert ends == [13]
+        assert found.commits.size_bytes.count == 2
+        assert found.commits.size_bytes.sum == on_disk(path, "t-0")[0] - 3 * 177
+        assert observer.observe().commits == found.commits
+        fresh = Observer(path, clock=clock).observe()  # a service that was started again
+        assert fresh.commits is not None
+        assert fresh.commits.commits == {"append": 0, "commit": 0}
+
+
+def test_a_log_that_is_replaced_under_an_observer(path: str, clock: ManualClock) -> None:
+    filled(path, clock).close()
+    observer = Observer(path, clock=clock)
+    assert partition(observer).log_end_offset == 12
+    shutil.rmtree(path)
+    gone = observer.observe()
+    assert gone.errors
+    assert [d.free_bytes for d in gone.directories] == [None]
+    assert not gone.partitions
+    filled(path, clock, 2).close()
+    found = observer.observe()
+    assert not found.errors
+    assert partition(observer).log_end_offset == 2
+    assert found.commits is not None
+    assert found.commits.commits == {"append": 0, "commit": 0}
+
+
+def test_partitions_that_vanish_while_they_are_looked_at(path: str, clock: ManualClock) -> None:
+    log = filled(path, clock)
+    observer = Observer(path, clock=clock)
+    stop = threading.Event()
+    looks, wrong = [], []
+
+    def look() -> None:
+        while not stop.is_set():
+            found = observer.observe()
+            looks.append(found.took_ms)
+            wrong.extend(e for e in found.errors if "could not be read" not in e)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    for n in range(40):
+        log.create_topic(f"u{n}", 2)
+        log.append(f"u{n}", rows(["x"]))
+        log.delete_topic(f"u{n}")
+    stop.set()
+    thread.join()
+    assert len(looks) > 3
+    assert not wrong
+    log.close()
+
+
+# --- the tier -----------------------------------------------------------------------------------
+
+
+def test_the_tier(path: str, clock: ManualClock) -> None:
+    store = FaultStore(clock=clock)
+    with tiered(path, clock, 12) as log:
+        with stepped(
+            Service(path, remote="memory://b", clock=clock, opening=lambda url, options: store)
+        ) as service:
+            service.run_once()
+            (row,) = service._observer.observe().tiers
+            assert (row.topic, row.copy_lag_bytes, row.copy_lag_ms) == ("t", 0, 0)
+            found = scrape(service)
+            copied = found["kafka_server_brokertopicmetrics_remotecopybytes_total", ("t",)]
+            assert copied == row.remote_bytes > 0
+            for _ in range(4):
+                log.append("t", rows(["x" * 300]))
+            clock.advance(MINUTE)
+            (behind,) = service._observer.observe().tiers
+            report = service.run_once(dry_run=True)
+            assert behind.copy_lag_bytes == sum(u.bytes for u in report.uploaded) > 0
+            assert behind.copy_lag_segments == len(report.uploaded)
+            assert behind.copy_lag_ms >= MINUTE
+            log.delete_records("t", {0: 8})
+            (late,) = service._observer.observe().tiers
+            assert late.delete_lag_segments > 0
+            service.run_once()
+            (row,) = service._observer.observe().tiers
+            assert (row.copy_lag_bytes, row.delete_lag_bytes) == (0, 0)
+            assert scrape(service)[
+                "kafka_server_brokertopicmetrics_remotedeleterequests_total", ("t",)
+            ]
+
+
+# --- what this process counts --------------------------------------------------------------------
+
+
+def test_commits_of_this_process(path: str, clock: ManualClock) -> None:
+    with filled(path, clock, 0) as log:
+        commit(log, 0)
+        assert commit(log, 0)
+        with pytest.raises(BatchConflictError):
+            commit(log, 0, "b")
+        found = numbers(text_of(meters(path).samples()))
+    assert found["sparklog_process_commit_duration_seconds_count", ()] == 1
+    assert found["sparklog_process_chunk_bytes_sum", ()] == on_disk(path, "t-0")[0]
+    assert found["sparklog_process_replayed_commits_total", ()] == 1
+    assert found["sparklog_process_commit_errors_total", ("BatchConflictError",)] == 1
+    assert found["kafka_log_logflushstats_logflushrateandtimems_count", ()] == 1
+    with sparklog.open(path, "rw", clock=clock) as log:  # it counts on
+        commit(log, 1)
+    found = numbers(text_of(meters(path).samples()))
+    assert found["sparklog_process_commit_duration_seconds_count", ()] == 2
+
+
+def test_the_ledger_tells_how_long_and_how_large(path: str) -> None:
+    """The time is the log's clock's: here it moves on by itself at each look."""
+
+    class Ticking(ManualClock):
+        def __call__(self) -> int:
+            self.now_ms += 10
+            return self.now_ms
+
+    clock = Ticking()
+    with filled(path, clock, 1) as log:
+        found = Observer(path, history=True, clock=clock).observe().commits
+        assert found is not None
+        assert found.duration_seconds.count == 1
+        assert 0.01 <= found.duration_seconds.sum < 1
+        assert log.commits().num_rows == 1
+
+
+def test_the_cleaner(path: str, clock: ManualClock) -> None:
+    with compacted(path, clock), stepped(Service(path, clock=clock)) as service:
+        service._turn("retain")  # takes the lease
+        report = service.run_once()
+        (cleaned,) = report.cleaned
+        found = scrape(service)
+        assert found["sparklog_service_cleaned_bytes_total", ()] == cleaned.bytes_before
+        assert found["sparklog_service_cleaner_written_bytes_total", ()] == cleaned.bytes_after
+        recopy = 100 * cleaned.bytes_after / cleaned.bytes_before
+        assert found["kafka_log_logcleaner_cleaner_recopy_percent", ()] == recopy
+        assert found["kafka_log_logcleanermanager_max_dirty_percent", ()] == 100 * cleaned.dirt.ratio
+        assert found["sparklog_service_rounds_total", ("clean",)] == 1
+        assert found["sparklog_service_rounds_total", ("retain",)] == 1
+        clock.advance(MINUTE)
+        since = "kafka_log_logcleanermanager_time_since_last_run_ms"
+        assert scrape(service)[since, ()] == MINUTE
+        service.run_once(dry_run=True)
+        assert scrape(service)["sparklog_service_rounds_total", ("clean",)] == 1
+
+
+def test_retention(path: str, clock: ManualClock) -> None:
+    with filled(path, clock, retention_bytes="500"), stepped(Service(path, clock=clock)) as service:
+        service._turn("retain")
+        report = service.run_once()
+        found = scrape(service)
+        gone = sum(d.bytes for d in report.deleted)
+        assert found["sparklog_service_deleted_bytes_total", ("retention.bytes",)] == gone > 0
+        assert found["sparklog_service_lock_held_seconds_count", ()] == len(report.locked_ms)
+
+
+# --- the endpoint ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def served(path: str, clock: ManualClock) -> Iterator[Service]:
+    filled(path, clock).close()
+    with Service(path, metrics_port=0) as service:
+        yield service
+
+
+def get(url: str, **headers: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_pages(served: Service) -> None:
+    url = served.metrics_url or ""
+    status, text = get(url)
+    assert status == 200
+    names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+    assert names <= METRICS.keys()
+    assert {"kafka_log_log_size", "sparklog_service_leading"} <= names
+    status, text = get(url, Accept="application/openmetrics-text; version=1.0.0")
+    assert status == 200
+    assert list(open_metrics_families(text))  # OpenMetrics is stricter
+    health = url.replace("/metrics", "/healthz")
+    assert get(health) == (200, '{"ok": true, "wrong": []}\n')
+    assert get(url + "/nothing")[0] == 404
+    served.close()
+    assert served.metrics_url is None
+    with pytest.raises(urllib.error.URLError):
+        get(url)
+
+
+def test_two_logs_have_each_their_endpoint(tmp_path: Path, clock: ManualClock) -> None:
+    paths = [str(tmp_path / name) for name in ("a", "b")]
+    for count, path in enumerate(paths, 3):
+        filled(path, clock, count).close()
+    with Service(paths[0], metrics_port=0) as one, Service(paths[1], metrics_port=0) as two:
+        for count, (service, path) in enumerate(zip((one, two), paths, strict=True), 3):
+            found = numbers(get(service.metrics_url or "")[1])
+            assert found["kafka_log_log_logendoffset", ("0", "t")] == count
+            assert found["sparklog_info", (path,)] == 1
+            assert found["sparklog_process_commit_duration_seconds_count", ()] == count
+
+
+def test_odd_names_come_out_as_they_are(path: str, clock: ManualClock) -> None:
+    group = 'a "quoted" \\ {name="x"} \u20ac'
+    with filled(path, clock) as log:
+        log.create_topic("odd._-Name")
+        log.commit_offsets(group, {"t": {0: 1}})
+        found = numbers(text_of(samples(collect(path, clock=clock))))
+    assert found["kafka_log_log_size", ("0", "odd._-Name")] == 0
+    assert found["sparklog_reader_lag_records", (group, "group", "0", "t")] == 11
+    half = meters("odd")
+    half.counter(METRICS["sparklog_process_commit_errors_total"]).add(1, "half \ud83d")
+    assert ("half ?",) in {labels for _, labels in numbers(text_of(half.samples()))}
+
+
+def test_a_port_that_is_taken(served: Service, path: str) -> None:
+    port = int((served.metrics_url or "").split(":")[2].split("/")[0])
+    other = Service(path, metrics_port=port)
+    with pytest.raises(InvalidRequestError, match="choose another port"):
+        other.start()
+    assert not other._threads
+
+
+def test_without_the_library(served: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(sys.modules):
+        if name.partition(".")[0] == "prometheus_client":
+            monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(InvalidRequestError, match=r"pip install 'sparklog\[metrics\]'"):
+        text_of([])
+
+
+def test_an_endpoint_goes_when_the_log_can_not_be_opened(path: str, clock: ManualClock) -> None:
+    filled(path, clock).close()
+    Path(path, "sparklog.topics").unlink()
+    (Path(path) / "x-y").touch()
+    broker = LocalFileSystem().open_lock(f"{path}/.lock")
+    assert broker.try_lock(0, 0, exclusive=True)
+    service = Service(path, metrics_port=0)
+    with pytest.raises(sparklog.LogLockedError):
+        service.start()
+    assert service.metrics_url is None
+    assert not [t for t in threading.enumerate() if t.name == "sparklog-metrics"]
+    broker.close()
+
+
+def test_a_scrape_waits_for_no_lock(path: str, clock: ManualClock) -> None:
+    """A commit, a round, a recovery under way: the endpoint answers, and delays nobody."""
+    with filled(path, clock) as log, stepped(Service(path, clock=clock)) as service:
+        with log.session.locked(), service._mutex, service._turns["retain"]:
+            done = threading.Thread(target=lambda: scrape(service))
+            done.start()
+            done.join(30)
+            assert not done.is_alive()
+
+
+def test_scrapes_at_the_same_time(served: Service) -> None:
+    answers: list[int] = []
+    url = served.metrics_url or ""
+    threads = [threading.Thread(target=lambda: answers.append(get(url)[0])) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [200] * 8
+
+
+def test_every_metric_is_said_once_and_said_well() -> None:
+    for name, metric in METRICS.items():
+        assert name == name.lower()
+        assert metric.help.endswith(".")
+        assert metric.help[0].isupper() or metric.help[0].isdigit()
+        assert (metric.kind == "counter") == name.endswith("_total")
+        assert name.startswith("kafka_" if metric.kafka else "sparklog_")
+
+
+def test_objects_as_json(path: str, clock: ManualClock) -> None:
+    make(Path(path))
+    found = json.loads(json.dumps(collect(path, clock=clock).to_dict()))
+    assert found["commits"]["size_bytes"]["count"] > 0
+    assert isinstance(collect(path).commits.size_bytes, Distribution)  # type: ignore[union-attr]
+
+
+# --- the page that is peeked at -------------------------------------------------------------------
+
+
+def test_a_page_is_read_without_its_lock(path: str, clock: ManualClock) -> None:
+    with filled(path, clock) as log:
+        page = peek(LocalFileSystem(), path)
+        assert page is not None
+        with log.session.locked():
+            assert log.session.lock.read() == page
+        assert page.ledger_end == log.session.ledger.end
+    lock = LogLock(LocalFileSystem(), path, timeout_ms=1000)
+    lock._file.pwrite(b"x", 30)
+    lock.close()
+    assert peek(LocalFileSystem(), path) is None
+    Path(path, "sparklog.lock").unlink()
+    assert peek(LocalFileSystem(), path) is None
+    assert not Path(path, "sparklog.lock").exists()

@@ -1,0 +1,118 @@
+"""What Spark knows of its queries, at the endpoint of a service in the same process."""
+
+from __future__ import annotations
+
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, window
+
+import sparklog
+from sparklog.service import Service
+from sparklog.sink import SegmentSink, watch_queries
+from sparklog.sink.progress import METRICS
+
+Found = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+@pytest.fixture
+def watched(spark: SparkSession) -> Iterator[None]:
+    listener = watch_queries(spark)
+    yield
+    spark.streams.removeListener(listener)
+
+
+def scrape(service: Service) -> Found:
+    assert service.metrics_url is not None
+    with urllib.request.urlopen(service.metrics_url) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    return {
+        (s.name, tuple(sorted(s.labels.items()))): s.value for f in families for s in f.samples
+    }
+
+
+def wait(service: Service, ready: Callable[[Found], object]) -> Found:
+    """Scrape until it is so: Spark tells its listeners a little later."""
+    end = time.monotonic() + 120
+    while True:
+        found = scrape(service)
+        if ready(found):
+            return found
+        assert time.monotonic() < end, found
+        time.sleep(0.05)
+
+
+@pytest.mark.usefixtures("watched")
+def test_queries_at_the_endpoint(
+    spark: SparkSession,
+    path: str,
+    checkpoint: str,
+    numbers: Callable[..., DataFrame],
+    run_batches: Callable[..., int],
+) -> None:
+    odd = 'wri"ter\\ \n'
+    me = ("query", odd)
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("t", partitions=2)
+    with Service(path, metrics_port=0) as service:
+        scrape(service)
+        writer = (
+            numbers(rows=100).writeStream.queryName(odd).foreachBatch(SegmentSink(path, "t"))
+            .option("checkpointLocation", f"{checkpoint}-w")
+        )  # fmt: skip
+        run_batches(writer, 2)
+        found = wait(
+            service,
+            lambda f: (
+                f.get(("sparklog_query_input_rows_total", (me,))) == 200
+                and f.get(("sparklog_query_active", (me,))) == 0
+            ),
+        )
+        assert found["sparklog_query_batch_duration_seconds_count", (me,)] == 2
+        assert found["sparklog_query_failures_total", (me,)] == 0
+        assert found["sparklog_commits_total", (("kind", "commit"),)] == 2
+        assert found["sparklog_commit_records_total", (("topic", "t"),)] == 200
+        assert found["sparklog_process_commit_duration_seconds_count", ()] >= 2
+        reading(spark, path, checkpoint, service)
+
+
+def reading(spark: SparkSession, path: str, checkpoint: str, service: Service) -> None:
+    """A query with state and a watermark that takes 30 offsets a trigger, of 200."""
+    counted = (
+        spark.readStream.format("sparklog").option("path", path).option("subscribe", "t")
+        .option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 30).load()
+        .withWatermark("timestamp", "1 hour")
+        .groupBy(window(col("timestamp"), "1 minute"), col("key")).count()
+    )  # fmt: skip
+    query = (
+        counted.writeStream.queryName("reader").format("noop").outputMode("update")
+        .trigger(processingTime="2 seconds")
+        .option("checkpointLocation", f"{checkpoint}-r").start()
+    )  # fmt: skip
+    me = ("query", "reader")
+
+    def lags(found: Found) -> list[float]:
+        return [v for (name, labels), v in found.items()
+                if name == "sparklog_query_lag_records" and me in labels]  # fmt: skip
+
+    try:
+        found = wait(service, lambda f: f.get(("sparklog_query_state_rows", (("operator", "0:stateStoreSave"), me))) and lags(f))
+    finally:
+        query.stop()
+    done = found["sparklog_query_input_rows_total", (me,)]
+    assert done % 30 == 0
+    assert sum(lags(found)) == 200 - done
+    assert found["sparklog_query_active", (me,)] == 1
+    assert found["sparklog_query_phase_duration_seconds", (("phase", "addBatch"), me)] > 0
+    assert found["sparklog_query_state_memory_bytes", (("operator", "0:stateStoreSave"), me)] > 0
+    names = {name for name, labels in found if me in labels}
+    for metric in METRICS:
+        assert any(name.startswith(metric.name) for name in names), metric.name
+    ended = wait(service, lambda f: f["sparklog_query_active", (me,)] == 0)
+    assert not lags(ended)
+    assert ended["sparklog_query_input_rows_total", (me,)] >= done
