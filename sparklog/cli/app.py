@@ -13,6 +13,7 @@ from sparklog.cli.archive import archive, points, prune, restore
 from sparklog.cli.checkpoint import checkpoint
 from sparklog.cli.fork import fork
 from sparklog.cli.output import EXIT_FAILED, EXIT_MISUSED
+from sparklog.cli.report import report
 from sparklog.cli.serve import serve
 from sparklog.cli.spark_conf import spark_conf
 from sparklog.cli.tier import tier
@@ -36,6 +37,7 @@ def app(verbose: int) -> None:
     logging.getLogger("sparklog").setLevel(level)
 
 
+app.add_command(report)
 app.add_command(verify)
 app.add_command(serve)
 app.add_command(tier)

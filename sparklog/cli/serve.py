@@ -5,8 +5,9 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
+from typing import Any
 
 import click
 
@@ -14,6 +15,8 @@ from sparklog.cli.output import EXIT_FAILED, EXIT_OK, print_json
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.service import Service
 from sparklog.tiered.keyring import Keyring
+from sparklog.tools.live import LiveReport, parse_address
+from sparklog.tools.report_build import make_report
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -34,6 +37,10 @@ _LOGGER = logging.getLogger(__name__)
     "--take-over", is_flag=True,
     help="The copies become this log's, whose log dir was restored or copied. Stop the other.",
 )  # fmt: skip
+@click.option(
+    "--ui", "address", metavar="[HOST:]PORT",
+    help="Show the log's report live in a browser; on 127.0.0.1 by default, port 0 is a free one.",
+)  # fmt: skip
 @click.option("--once", is_flag=True, help="Do one whole round and stop.")
 @click.option("--dry-run", is_flag=True, help="Show what one round would do; changes nothing.")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of text.")
@@ -44,6 +51,7 @@ def serve(
     storage_options: str,
     keyring: str | None,
     take_over: bool,
+    address: str | None,
     once: bool,
     dry_run: bool,
     as_json: bool,
@@ -56,10 +64,14 @@ def serve(
     for part in path.split(","):
         if not os.path.isdir(part):
             raise click.BadParameter(f"{part} is no directory", param_hint="PATH")
+    given = parse_storage_options(storage_options)
+    live = None if address is None else parse_address(address)
+    if live is not None and (once or dry_run):
+        raise click.UsageError("--ui is for a service that stays: leave out --once and --dry-run")
     service = Service(
         path,
         remote=remote,
-        storage_options=parse_storage_options(storage_options),
+        storage_options=given,
         keyring=None if keyring is None else Keyring.load(keyring),
         take_over=take_over,
         options=known,
@@ -74,8 +86,8 @@ def serve(
         else:
             click.echo(str(report))
         return EXIT_FAILED if report.errors else EXIT_OK
-    with _stop_signal() as stop, service:
-        _tell("serving", path, as_json=as_json)
+    with _stop_signal() as stop, service, _showing(path, live, given) as url:
+        _tell("serving", path, as_json=as_json, **({} if url is None else {"ui": url}))
         stop.wait()
     _tell("stopped", path, as_json=as_json)
     return EXIT_OK
@@ -91,11 +103,23 @@ def _read(options: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _tell(event: str, path: str, *, as_json: bool) -> None:
+@contextlib.contextmanager
+def _showing(
+    path: str, address: tuple[str, int] | None, storage_options: Mapping[str, Any]
+) -> Iterator[str | None]:
+    """Show the report live, if it is asked for; gives its URL."""
+    if address is None:
+        yield None
+        return
+    with LiveReport(lambda: make_report(path, storage_options=storage_options), address) as live:
+        yield live.url
+
+
+def _tell(event: str, path: str, *, as_json: bool, **more: str) -> None:
     if as_json:
-        print_json({"event": event, "path": path})
+        print_json({"event": event, "path": path, **more})
     else:
-        click.echo(f"{event} {path}", err=True)
+        click.echo(" ".join([event, path, *more.values()]), err=True)
 
 
 @contextlib.contextmanager

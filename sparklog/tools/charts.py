@@ -14,6 +14,7 @@ _WIDE: Final = 0.8  # per cent: from here on blocks are set apart by a gap
 _THIN: Final = 0.35  # per cent: narrower blocks are drawn as one, or so wide
 _HEIGHT: Final = 100
 UNKNOWN: Final = "unknown"
+EMPTY: Final = "w-empty"
 
 
 @dataclass(slots=True)
@@ -31,7 +32,8 @@ class Block:
     def holds(self, segment: SegmentReport) -> bool:
         """Whether a segment looks like the others here."""
         last = self.segments[-1]
-        return (segment.where, segment.codec) == (last.where, last.codec)
+        looks = [(s.where, s.codec, not s.bytes) for s in (segment, last)]
+        return looks[0] == looks[1]
 
 
 def blocks(
@@ -61,15 +63,11 @@ def strip(found: Sequence[Block], label: str) -> Html:
         gap = 0.12 if block.width > _WIDE else 0.0
         x, width = f"{block.x:.2f}%", f"{max(block.width - gap, _THIN):.2f}%"
         most = max(block.segments, key=lambda s: s.bytes)
-        codec = most.codec or UNKNOWN
-        drawn.append(
-            el(
-                "g",
-                el("title", describe(block.segments)),
-                el("rect", x=x, width=width, y=0, height=11, class_=f"w-{most.where}"),
-                el("rect", x=x, width=width, y=12, height=3, class_=f"c-{codec}"),
-            )
-        )
+        codec, where = most.codec or UNKNOWN, f"w-{most.where}" if most.bytes else EMPTY
+        above = el("rect", x=x, width=width, y=0, height=11, class_=where)
+        below = el("rect", x=x, width=width, y=12, height=3, class_=f"c-{codec}")
+        title = el("title", describe(block.segments))
+        drawn.append(el("g", title, above, below if most.bytes else None))
     return el("svg", drawn, class_="strip", role="img", aria_label=label)
 
 

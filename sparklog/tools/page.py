@@ -43,7 +43,7 @@ def render(report: LogReport, *, refresh_ms: int | None = None) -> str:
         el("meta", name="viewport", content="width=device-width, initial-scale=1"),
         el("meta", name="color-scheme", content="light dark"),
         el("meta", name="referrer", content="no-referrer"),
-        el("title", f"{report.path} – sparklog"),
+        el("title", f"{report.path} - sparklog"),
         el("style", Html(_asset("page.css"))),
     )
     status = None

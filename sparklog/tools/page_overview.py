@@ -4,19 +4,32 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Final
 
+from sparklog.config import TopicConfig
 from sparklog.service import Severity
 from sparklog.tools.charts import areas, bar
 from sparklog.tools.html import Child, Html, el, foreign
-from sparklog.tools.page_parts import Column, axis, chip, figure, folded, legend, note, section, table
+from sparklog.tools.page_parts import (
+    Column,
+    axis,
+    chip,
+    figure,
+    folded,
+    legend,
+    note,
+    section,
+    table,
+)
 from sparklog.tools.page_segments import WHERE
 from sparklog.tools.report import GrowthReport, LogReport, TopicReport, Where
 from sparklog.tools.units import (
+    NONE,
     axis_time_text,
     count_text,
     number,
     share_text,
     size,
     size_text,
+    span_text,
     time_text,
 )
 
@@ -141,7 +154,8 @@ def _outside(found: GrowthReport) -> Child:
 
 
 def _growth_table(found: GrowthReport) -> list[Child]:
-    columns = [Column("up to"), *(Column(words, "n") for words in WHERE.values()), Column("all", "n")]
+    places = [Column(words, "n") for words in WHERE.values()]
+    columns = [Column("up to"), *places, Column("all", "n")]
     step = -(-(len(found.edges_ms) - 1) // _GROWTH_ROWS)
     rows = []
     for low, high in pairwise(range(0, len(found.edges_ms), step)):
@@ -179,15 +193,12 @@ def _topic_row(topic: TopicReport, top: int) -> Sequence[Child]:
         number(len(topic.partitions)),
         number(sum(len(p.segments) for p in topic.partitions)),
         number(sum(p.offsets for p in topic.partitions)),
-        retention_words(topic),
+        _retention_words(topic),
     )
 
 
-def retention_words(topic: TopicReport) -> str:
+def _retention_words(topic: TopicReport) -> str:
     """The topic's rules in short, as its configs have them."""
-    from sparklog.config import TopicConfig
-    from sparklog.tools.units import span_text
-
     if topic.config is None:
         return "the broker's"
     config = TopicConfig.parse(topic.config)
@@ -214,7 +225,7 @@ def directories_section(report: LogReport) -> Html:
             chip("offline", "is-damage") if d.offline else "online",
             number(d.partitions),
             size(d.bytes),
-            size(d.free_bytes) if d.free_bytes is not None else "–",
+            size(d.free_bytes) if d.free_bytes is not None else NONE,
         )
         for d in report.directories
     ]

@@ -2,8 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from sparklog.tools.html import Child, Html, el
+from sparklog.tools.units import NONE
+
+NOTHING: Final = Html(NONE)
+"""The cell of a table that has nothing to say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,7 @@ def table(caption: str, columns: Sequence[Column], rows: Iterable[Sequence[Child
     for row in rows:
         first = el("th", row[0], scope="row", role="rowheader", class_=columns[0].style)
         cells = [
-            el("td", cell, role="cell", class_=column.style, data_name=column.name)
+            el("td", cell, role="cell", class_=_style(column, cell), data_name=column.name)
             for column, cell in zip(columns[1:], row[1:], strict=True)
         ]
         body.append(el("tr", first, cells, role="row"))
@@ -44,6 +49,13 @@ def table(caption: str, columns: Sequence[Column], rows: Iterable[Sequence[Child
         el("tbody", body, role="rowgroup"),
         role="table",
     )
+
+
+def _style(column: Column, cell: Child) -> str | None:
+    """A cell's class; one without anything to say isn't shown on a card."""
+    if cell is NOTHING:
+        return f"{column.style or ''} nil".strip()
+    return column.style
 
 
 def legend(entries: Iterable[tuple[str, Child]]) -> Html:

@@ -1,9 +1,9 @@
 """The section of segments: a map of each topic by offset and by time, and the tables behind it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from sparklog.tools.charts import UNKNOWN, blocks, strip
+from sparklog.tools.charts import EMPTY, UNKNOWN, blocks, strip
 from sparklog.tools.html import Child, Html, el, foreign
 from sparklog.tools.page_parts import (
     Column,
@@ -25,7 +25,14 @@ from sparklog.tools.report import (
     Where,
 )
 from sparklog.tools.report_segments import codecs_of
-from sparklog.tools.units import axis_time_text, number, size, size_text, time_text
+from sparklog.tools.units import (
+    NONE,
+    axis_time_text,
+    number,
+    size,
+    size_text,
+    time_text,
+)
 
 TOPICS_MAX: Final = 24  # drawn; the others are rows of a table
 ROWS_MAX: Final = 16  # partitions drawn of a topic
@@ -45,7 +52,7 @@ Spans = Callable[[SegmentReport], tuple[float, float]]
 def segments_section(report: LogReport) -> Html:
     """The maps of the largest topics; the rest in words."""
     topics = sorted(report.topics, key=lambda t: -t.bytes)
-    shown = [t for t in topics[:TOPICS_MAX] if any(p.segments for p in t.partitions)]
+    shown = [t for t in topics[:TOPICS_MAX] if t.bytes or any(p.error for p in t.partitions)]
     rows = sum(min(len(t.partitions), ROWS_MAX) for t in shown)
     most = max(8, min(_BLOCKS_A_ROW, _BLOCKS // max(rows, 1)))
     rest = [t for t in topics if t not in shown]
@@ -61,10 +68,12 @@ def segments_section(report: LogReport) -> Html:
 def _legend(report: LogReport) -> Html:
     held = {s.where for t in report.topics for s in t.segments}
     codecs = {s.codec or UNKNOWN for t in report.topics for s in t.segments if s.bytes}
-    entries: list[tuple[str, Child]] = [(f"w-{w}", words) for w, words in WHERE.items() if w in held]
+    entries: list[tuple[str, Child]] = [(f"w-{w}", what) for w, what in WHERE.items() if w in held]
     entries += [(f"c-{c}", c if c != "none" else "uncompressed") for c in CODECS if c in codecs]
     if UNKNOWN in codecs:
         entries.append((f"c-{UNKNOWN}", "codec not read: remote"))
+    if any(not s.bytes for t in report.topics for p in t.partitions for s in p.segments[:-1]):
+        entries.append((EMPTY, "empty, all compacted away"))
     return el("div", legend(entries), note(
         "A block is a segment, the line below it the codec of its first batch. Each row is a "
         "partition: by offset it begins at its log start, and rows of a topic share one scale."
@@ -131,9 +140,8 @@ def _by_time(partitions: Sequence[PartitionReport], now_ms: int, most: int) -> H
             first, last = s.first_ms or 0, s.last_ms or 0
             return _clip((first - low) / (high - low)), _clip((last - low) / (high - low))
 
-        mine = sorted(
-            (s for s in p.segments if s.last_ms is not None), key=lambda s: (s.first_ms or 0, s.base)
-        )
+        mine = [s for s in p.segments if s.last_ms is not None]
+        mine.sort(key=lambda s: (s.first_ms or 0, s.base))
         rows.append(_row(p, mine, place, most, f"{p.topic}-{p.partition}: segments by time"))
     if not dated:
         return figure("By time of the records", note("No record here has a time."))
@@ -162,7 +170,7 @@ def _row(
     name = el("span", str(p.partition), class_="who", title=f"{p.topic}-{p.partition}")
     if p.error is not None:
         return [name, el("span", "can't be read", class_="bad")]
-    held = [s for s in segments if s.bytes]
+    held = [s for s in segments if s.bytes or s is not p.segments[-1]]
     return [name, strip(blocks(held, [place(s) for s in held], most), label)]
 
 
@@ -177,8 +185,8 @@ def _partitions_table(topic: TopicReport) -> list[Child]:
         (
             p.partition, number(p.log_start), number(p.end), len(p.segments), size(p.local_bytes),
             size(p.remote_bytes),
-            time_text(min((s.first_ms for s in p.segments if s.first_ms is not None), default=None)),
-            time_text(max((s.last_ms for s in p.segments if s.last_ms is not None), default=None)),
+            time_text(min(_known(s.first_ms for s in p.segments), default=None)),
+            time_text(max(_known(s.last_ms for s in p.segments), default=None)),
         )
         for p in shown
     ]  # fmt: skip
@@ -196,12 +204,17 @@ def _segments_table(topic: TopicReport) -> list[Child]:
     rows = [
         (
             el("span", f"{partition} / ", number(s.base)), number(s.end), size(s.bytes),
-            WHERE[s.where], s.codec or "–", time_text(s.first_ms),
+            WHERE[s.where], s.codec or NONE, time_text(s.first_ms),
             el("span", time_text(s.last_ms), " (of its file)" if s.time_of_file else None),
         )
         for partition, s in shown
     ]  # fmt: skip
-    return [table(f"Segments of {topic.name}, the newest first", columns, rows), _left(found, shown)]
+    title = f"Segments of {topic.name}, the newest first"
+    return [table(title, columns, rows), _left(found, shown)]
+
+
+def _known(times: Iterable[int | None]) -> list[int]:
+    return [time for time in times if time is not None]
 
 
 def _left(found: Sequence[object], shown: Sequence[object]) -> Child:

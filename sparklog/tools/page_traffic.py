@@ -6,9 +6,19 @@ from typing import Final
 
 from sparklog.tools.charts import bar, stacked
 from sparklog.tools.html import Child, Html, el, foreign
-from sparklog.tools.page_parts import Column, axis, chip, figure, legend, note, section, table
+from sparklog.tools.page_parts import (
+    NOTHING,
+    Column,
+    axis,
+    chip,
+    figure,
+    legend,
+    note,
+    section,
+    table,
+)
 from sparklog.tools.report import CommitsReport, LogReport, ReaderReport, WriterReport
-from sparklog.tools.units import ago_text, axis_time_text, count_text, number, time_text
+from sparklog.tools.units import NONE, ago_text, axis_time_text, count_text, number, time_text
 
 _SERIES_MAX: Final = 6
 _ROWS_MAX: Final = 60
@@ -69,7 +79,7 @@ def _picture(found: CommitsReport, drawn: Sequence[WriterReport]) -> Html:
 def _writer_row(writer: WriterReport, now_ms: int) -> Sequence[Child]:
     topics = ", ".join(writer.topics[:_TOPICS_NAMED])
     more = len(writer.topics) - _TOPICS_NAMED
-    batches: Child = "–"
+    batches: Child = NOTHING
     if writer.first_batch is not None:
         batches = el("span", number(writer.first_batch), " to ", number(writer.last_batch))
     return (
@@ -78,8 +88,8 @@ def _writer_row(writer: WriterReport, now_ms: int) -> Sequence[Child]:
         number(writer.records),
         batches,
         el("span", ago_text(writer.last_ms, now_ms), title=f"{time_text(writer.last_ms)} UTC"),
-        el("bdi", f"{topics} and {more} more" if more > 0 else topics or "–"),
-        number(writer.resets),
+        el("bdi", f"{topics} and {more} more" if more > 0 else topics or NONE),
+        number(writer.resets) if writer.resets else NOTHING,
     )
 
 
@@ -121,12 +131,12 @@ def _reader_row(rows: Sequence[ReaderReport], lag: int, top: int, now_ms: int) -
         state = chip("expired", "is-leftover")
     elif any(r.lag is None for r in rows):
         state = chip("topic is gone", "is-warning")
-    where: Child = "–"
+    where: Child = NOTHING
     if slowest.lag:
         where = el("span", f"{slowest.partition}, ", number(slowest.lag), " behind")
     return (
         foreign(first.group),
-        foreign(first.topic or "–"),
+        foreign(first.topic or NONE),
         bar([("w-lag", lag / top)], f"{first.group}: {lag:,} offsets behind"),
         number(lag),
         where,

@@ -5,8 +5,7 @@ from typing import Final
 
 from sparklog.tools.charts import bar
 from sparklog.tools.html import Child, Html, el, foreign
-from sparklog.tools.page_overview import retention_words
-from sparklog.tools.page_parts import Column, chip, legend, note, section, table
+from sparklog.tools.page_parts import NOTHING, Column, chip, legend, note, section, table
 from sparklog.tools.report import (
     HORIZONS_MS,
     CompactionReport,
@@ -96,7 +95,7 @@ def _rows(topic: TopicReport) -> list[Sequence[Child]]:
         )
     held = sum(p.held_back_bytes for p in topic.partitions)
     if held:
-        cells = [size(held), *([el("span", "–", class_="nil")] * (len(HORIZONS_MS) - 1))]
+        cells = [size(held), *([NOTHING] * (len(HORIZONS_MS) - 1))]
         waits = el("span", "waits for a registered reader", class_="held")
         nothing = bar([("w-held", held / total)], f"{topic.name}: {size_text(held)} wait")
         rows.append((foreign(topic.name), nothing, waits, *cells))
@@ -105,7 +104,7 @@ def _rows(topic: TopicReport) -> list[Sequence[Child]]:
 
 def _cell(gone: Sequence[Going]) -> Child:
     if not gone:
-        return el("span", "–", class_="nil")
+        return NOTHING
     segments = sum(g.segments for g in gone)
     total = sum(g.bytes for g in gone)
     return el("span", size_text(total), title=f"{segments} segments, {total:,} bytes")
@@ -163,9 +162,7 @@ def _dirt_row(p: PartitionReport, dirt: CompactionReport) -> Sequence[Child]:
         size(dirt.clean_bytes),
         size(dirt.cleanable_bytes),
         number(dirt.first_dirty),
-        "–" if dirt.kept_share is None else share_text(dirt.kept_share),
+        NOTHING if dirt.kept_share is None else share_text(dirt.kept_share),
         chip("due", "is-warning") if dirt.wanted else "not due",
     )
 
-
-__all__ = ["compaction_section", "retention_section", "retention_words"]

@@ -5,6 +5,7 @@ notice, and the rest of the report goes on.
 """
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.config import LogOptions
-from sparklog.errors import DataCorruptionError, InvalidRequestError, SparklogError
+from sparklog.errors import DataCorruptionError, SparklogError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.epochs import read_epochs
 from sparklog.log.lag import retention_floors
@@ -22,6 +23,7 @@ from sparklog.log.readers import Readers, read_readers
 from sparklog.log.retention import Tier
 from sparklog.log.state import LogState, TopicState
 from sparklog.log.topics import TopicInfo, read_topics
+from sparklog.log.view import View
 from sparklog.service import Severity
 from sparklog.tiered.catalog import Catalog
 from sparklog.tiered.metadata import MetadataFollower
@@ -30,10 +32,10 @@ from sparklog.tiered.options import RemoteOptions
 from sparklog.tiered.plan import spans, standing
 from sparklog.tiered.segments import RemoteSegment
 from sparklog.tiered.settings import read_settings
-from sparklog.log.view import View
 from sparklog.tools.report import (
     DAY_MS,
     CommitsReport,
+    Going,
     LogReport,
     Notice,
     PartitionReport,
@@ -119,9 +121,8 @@ def make_report(
 
 
 def _version() -> str:
-    import sparklog  # the package itself imports no tool
-
-    return sparklog.__version__
+    version: str = sys.modules[__package__.partition(".")[0]].__version__
+    return version
 
 
 def _opened(
@@ -205,7 +206,8 @@ def _looked(look: _Look, info: TopicInfo, number: int) -> PartitionReport:
         look.note(Severity.DAMAGE, f"{info.name}-{number}", fault)
     copies = [copy for copy in copies if listed.start < copy.end <= listed.end]
     local = [s for s in listed.segments if s.where is not Where.REMOTE]
-    going, next_ms, held_back, dirt = (), None, 0, None
+    going: tuple[Going, ...] = ()
+    next_ms, held_back, dirt = None, 0, None
     if look.known is not None and not look.archive:
         floor = _floor(look, info, number, listed.start, listed.end)
         steps, next_ms, held_back = foretell(
@@ -257,7 +259,8 @@ def _ledger(look: _Look) -> tuple[CommitsReport, tuple[ReaderReport, ...]]:
     """Writers and readers; none where there is no ledger."""
     if look.archive:
         return CommitsReport(), ()
-    commits, readers = CommitsReport(), ()
+    commits = CommitsReport()
+    readers: tuple[ReaderReport, ...] = ()
     if look.known is not None:
         try:
             commits = commits_report(look.log.commits())
@@ -286,5 +289,3 @@ def _dates(look: _Look, partitions: list[PartitionReport]) -> None:
                 "than a day ahead: retention.ms takes neither them nor what follows before then",
             )
 
-
-__all__ = ["InvalidRequestError", "LogReport", "make_report"]

@@ -10,6 +10,7 @@ from sparklog.tools.report import DAY_MS, GrowthReport, SegmentReport, Where
 
 BINS: Final = 72
 _OUTLIERS: Final = 0.005  # the share of bytes that may lie before the axis
+_STRETCH: Final = 2  # how much longer they may make it
 Floats = NDArray[np.float64]
 
 
@@ -45,9 +46,11 @@ def _span(first: Floats, last: Floats, size: Floats, latest: float) -> tuple[flo
     """(begin, end) of the axis; at least a second long."""
     order = np.argsort(first)
     below = np.cumsum(size[order]) / size.sum()
-    low = float(first[order][np.searchsorted(below, _OUTLIERS)])
     usual = last[last <= latest]
     high = float(usual.max()) if len(usual) else latest
+    oldest, low = float(first.min()), float(first[order][np.searchsorted(below, _OUTLIERS)])
+    if high - oldest <= _STRETCH * (high - low):
+        low = oldest
     low = min(low, high)
     return low, max(high, low + 1000)
 

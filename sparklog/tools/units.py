@@ -6,6 +6,7 @@ from typing import Final
 from sparklog.tools.html import Html, el
 from sparklog.tools.report import DAY_MS, HOUR_MS, MINUTE_MS
 
+NONE: Final = "\N{EN DASH}"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PLAIN_MAX: Final = 1_000_000
 _YEAR_MS: Final = 365.25 * DAY_MS
@@ -40,7 +41,7 @@ def size(count: float) -> Html:
 def number(count: int | None) -> Html:
     """A count or an offset; in full as its title where it is shortened."""
     if count is None:
-        return el("span", "–")
+        return el("span", NONE)
     short = abs(count) >= _PLAIN_MAX
     return el("span", count_text(count), title=f"{count:,}" if short else None)
 
@@ -71,7 +72,7 @@ def ago_text(time_ms: int, now_ms: int) -> str:
 def time_text(time_ms: int | None, *, seconds: bool = False) -> str:
     """A time in UTC; one that no calendar has as its number."""
     if time_ms is None:
-        return "–"
+        return NONE
     try:
         when = _EPOCH + timedelta(milliseconds=time_ms)
     except OverflowError:
