@@ -243,16 +243,18 @@ def _copies(look: _Look, info: TopicInfo, number: int) -> list[RemoteSegment]:
     return standing(readable, read_epochs(look.fs, info.dirs[number]), end=2**63)
 
 
-def _floor(look: _Look, info: TopicInfo, number: int, start: int, end: int) -> int | None:
-    """Where retention must stop for a registered reader's sake."""
+def _floor(
+    look: _Look, info: TopicInfo, number: int, start: int, end: int
+) -> Callable[[int], int | None]:
+    """Where retention must stop at some time for a registered reader's sake."""
     if not info.config.retention_respect_readers or look.known is None:
-        return None
+        return lambda at_ms: None
     key = info.name, number
     state = LogState(topics=look.known, starts={key: start}, ends={key: end})
-    floors = retention_floors(
-        state, look.readers, [key], now_ms=look.now_ms, retention_ms=look.offsets_retention_ms
-    )
-    return floors.get(key)
+    kept_ms = look.offsets_retention_ms
+    return lambda at_ms: retention_floors(
+        state, look.readers, [key], now_ms=at_ms, retention_ms=kept_ms
+    ).get(key)
 
 
 def _ledger(look: _Look) -> tuple[CommitsReport, tuple[ReaderReport, ...]]:

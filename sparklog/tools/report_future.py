@@ -3,7 +3,7 @@ that the service goes by, asked for later times. Nothing is changed.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from sparklog.config import TopicConfig
 from sparklog.fs import FileSystem
@@ -25,18 +25,18 @@ def foretell(
     config: TopicConfig,
     copies: list[RemoteSegment],
     *,
-    floor: int | None,
+    floor: Callable[[int], int | None],
     now_ms: int,
 ) -> tuple[list[Going], int | None, int]:
     """Return (what goes, when age takes the next one in ms or None, bytes held back by readers).
 
-    Args: copies: those that stand. floor: the slowest registered reader that is waited for.
+    Args: copies: those that stand. floor: where the slowest registered
+        reader is that is waited for at some time (ms); one that is silent expires.
     Cost: a walk over the segments for each horizon; no file is touched.
     """
     held = [Held(s.base, s.bytes) for s in listed.segments if s.where is not Where.REMOTE]
     is_tiered = config.remote_storage_enable and not config.compact
     tier = Tier(plan.spans(copies), copying=not config.remote_log_copy_disable)
-    terms = Terms(floor, tier if is_tiered else None)
     log_start = listed.start
     if not is_tiered and held:
         log_start = max(log_start, held[0].base)
@@ -44,7 +44,8 @@ def foretell(
     def local(at_ms: int) -> tuple[list[Taken], float, int]:
         found = due(
             held, config, log_start=log_start, end=listed.end, now_ms=at_ms,
-            largest=listed.ages.__getitem__, terms=terms,
+            largest=listed.ages.__getitem__,
+            terms=Terms(floor(at_ms), tier if is_tiered else None),
         )  # fmt: skip
         where = Where.LOCAL if found.local else Where.BOTH
         gone = [(e.rule, where, e.bytes, e.end) for e in found.expired]
@@ -54,7 +55,7 @@ def foretell(
         if not copies:
             return []
         found = plan.due_remotely(
-            copies, held, config, log_start=log_start, now_ms=at_ms, floor=floor
+            copies, held, config, log_start=log_start, now_ms=at_ms, floor=floor(at_ms)
         )
         return [(e.rule, Where.REMOTE, e.segment.size, e.segment.end) for e in found.expired]
 

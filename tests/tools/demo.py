@@ -49,10 +49,12 @@ def _rows(rng: random.Random, topic: str, count: int, at_ms: int) -> pa.Table:
     )
 
 
-def make_demo(path: Path | str, *, days: int = 6, seed: int = 7) -> tuple[ManualClock, FaultStore]:
+def make_demo(
+    path: Path | str, *, days: int = 6, seed: int = 7, remote: str = "memory://bucket"
+) -> tuple[ManualClock, FaultStore]:
     """Write `days` days of micro-batches, one in four hours; the service works once a day.
 
-    Returns the clock as it stands then, and the bucket with the copies.
+    Returns the clock as it stands then, and the bucket of memory://bucket.
     """
     clock, rng = ManualClock(START), random.Random(seed)
     store = FaultStore(clock=clock)
@@ -65,17 +67,19 @@ def make_demo(path: Path | str, *, days: int = 6, seed: int = 7) -> tuple[Manual
             busy = 6.0 if batch % 6 in (2, 3, 4) else 2.0
             _commit(log, topic, batch, _rows(rng, topic, int((90 - 12 * place) * busy), clock()))
         if batch % 6 == 5:
-            serve(path, clock, store)
+            serve(path, clock, store, remote)
     _readers(log)
     log.close()
     return clock, store
 
 
-def serve(path: Path | str, clock: ManualClock, store: FaultStore) -> None:
-    """One round of the service, with its bucket in memory."""
+def serve(path: Path | str, clock: ManualClock, store: FaultStore, remote: str) -> None:
+    """One round of the service, with its bucket in memory or at a real URL."""
     options: dict[str, object] = {"remote.log.manager.copier.thread.pool.size": "1"}
-    given: dict[str, Any] = {"clock": clock, "opening": lambda url, options: store}
-    service = Service(str(path), remote="memory://bucket", options=options, **given)
+    given: dict[str, Any] = {"clock": clock}
+    if remote.startswith("memory:"):
+        given["opening"] = lambda url, options: store
+    service = Service(str(path), remote=remote, options=options, **given)
     report = service.run_once()
     assert not report.errors, report.errors
     service.close()
