@@ -4,6 +4,7 @@ Takes no lock and changes nothing: a log may be written meanwhile. What can't be
 notice, and the rest of the report goes on.
 """
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -23,7 +24,7 @@ from sparklog.log.readers import Readers, read_readers
 from sparklog.log.retention import Tier
 from sparklog.log.state import LogState, TopicState
 from sparklog.log.topics import TopicInfo, read_topics
-from sparklog.log.view import View
+from sparklog.log.view import Key, View
 from sparklog.service import Severity
 from sparklog.tiered.catalog import Catalog
 from sparklog.tiered.metadata import MetadataFollower
@@ -51,6 +52,7 @@ from sparklog.tools.report_segments import list_partition
 
 Path = str | os.PathLike[str]
 Progress = Callable[[int, int], None]
+_LOGGER = logging.getLogger(__name__)
 _FAULTS_TOLD = 5  # of a partition; `verify` finds them all
 
 
@@ -67,6 +69,7 @@ class _Look:
     archive: bool
     offsets_retention_ms: int
     notices: list[Notice] = field(default_factory=list)
+    spans: Mapping[Key, tuple[int, int]] = field(default_factory=dict)
 
     def note(self, severity: Severity, where: str, what: str) -> None:
         self.notices.append(Notice(severity=severity, where=where, what=what))
@@ -163,6 +166,11 @@ def _opened(
 
 def _topics(look: _Look, progress: Progress | None) -> list[TopicReport]:
     infos = look.log.topics()
+    keys = [(name, p) for name, info in infos.items() for p in info.dirs]
+    try:
+        look.spans = look.log.view.spans(keys)
+    except (SparklogError, FileNotFoundError) as error:
+        _LOGGER.debug("each partition is asked for its span: %s", error)
     total, done, topics = sum(len(info.dirs) for info in infos.values()), 0, []
     for name, info in sorted(infos.items()):
         partitions = []
@@ -201,7 +209,7 @@ def _partition(look: _Look, info: TopicInfo, number: int) -> PartitionReport:
 def _looked(look: _Look, info: TopicInfo, number: int) -> PartitionReport:
     key, path, view, config = (info.name, number), info.dirs[number], look.log.view, info.config
     copies = _copies(look, info, number)
-    listed = list_partition(look.fs, view, key, Tier(spans(copies)))
+    listed = list_partition(look.fs, view, key, Tier(spans(copies)), look.spans.get(key))
     for fault in listed.faults[:_FAULTS_TOLD]:
         look.note(Severity.DAMAGE, f"{info.name}-{number}", fault)
     copies = [copy for copy in copies if listed.start < copy.end <= listed.end]

@@ -38,16 +38,19 @@ class _Head:
     fault: str = ""
 
 
-def list_partition(fs: FileSystem, view: View, key: Key, copied: Tier) -> Listed:
-    """Look at every segment of a partition.
+def list_partition(
+    fs: FileSystem, view: View, key: Key, copied: Tier, span: tuple[int, int] | None = None
+) -> Listed:
+    """Look at every segment of a partition, up to the end of its `span` (log start, end).
 
+    None: as it is now, which costs another look at the log's watermarks.
     Raises: StaleReadError, FileNotFoundError if the partition is gone; DataCorruptionError.
     Cost: a stat, a small read and a look at the time index for each local segment, some 100 us;
     no request for a remote one.
     """
     for attempt in range(_ATTEMPTS):
         try:
-            return _list(fs, view, key, copied)
+            return _list(fs, view, key, copied, span)
         except (StaleReadError, FileNotFoundError):
             if attempt + 1 == _ATTEMPTS:
                 raise
@@ -55,10 +58,15 @@ def list_partition(fs: FileSystem, view: View, key: Key, copied: Tier) -> Listed
     raise AssertionError("unreachable")
 
 
-def _list(fs: FileSystem, view: View, key: Key, copied: Tier) -> Listed:
+def _list(
+    fs: FileSystem, view: View, key: Key, copied: Tier, span: tuple[int, int] | None
+) -> Listed:
     reader = view.reader(*key)
-    found = reader.segments()
-    start, end = view.spans([key])[key]  # after the listing: it covers what is below this end
+    start, end = view.spans([key])[key] if span is None else span
+    found = reader.segments()  # what has come since lies behind the end, and isn't committed there
+    found = [each for each in found if each.base <= end] or found[:1]
+    start = start if fs.max_timestamp(found[0].path) is not None else max(start, found[0].base)
+    end = max(start, end)
     largest = largest_of(fs, reader.path, end)
     faults: list[str] = []
     ages: dict[int, int] = {}

@@ -31,7 +31,7 @@ class Demo:
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     """Nobody changes it."""
     path: Path = tmp_path_factory.mktemp("demo") / "log"
-    clock, store = make_demo(path, days=2)
+    clock, store = make_demo(path, days=1)
     return Demo(str(path), clock(), store)
 
 

@@ -18,15 +18,12 @@ HOUR = 3_600_000
 DAY = 24 * HOUR
 START = 1_700_000_000_000
 SMALL = {"internal.segment.bytes": "24000", "index.interval.bytes": "1024"}
-TOPICS: dict[str, tuple[int, dict[str, str]]] = {
-    "orders": (4, {
-        "remote.storage.enable": "true", "retention.ms": str(7 * DAY),
-        "local.retention.ms": str(2 * DAY),
-    }),
-    "clicks": (6, {"retention.bytes": "90000", "retention.ms": str(30 * DAY)}),
+TOPICS: dict[str, tuple[int, dict[str, str]]] = {  # times in sixths of the demo's length
+    "orders": (4, {"remote.storage.enable": "true", "retention.ms": "7", "local.retention.ms": "2"}),
+    "clicks": (6, {"retention.bytes": "90000", "retention.ms": "30"}),
     "customers": (3, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.3"}),
-    "sensor.readings": (2, {"retention.ms": str(4 * DAY)}),
-    "payments": (2, {"retention.ms": str(3 * DAY), "retention.respect.readers": "true"}),
+    "sensor.readings": (2, {"retention.ms": "4"}),
+    "payments": (2, {"retention.ms": "3", "retention.respect.readers": "true"}),
     "audit": (1, {"retention.ms": "-1"}),
     "empty": (1, {}),
 }  # fmt: skip
@@ -60,8 +57,11 @@ def make_demo(
     store = FaultStore(clock=clock)
     log = sparklog.open(path, "rw", clock=clock, options={"flush": "none"})
     for name, (partitions, config) in TOPICS.items():
-        log.create_topic(name, partitions, {**SMALL, "file.delete.delay.ms": "0", **config})
-    for batch in range(days * 6 + 5):
+        unit = days * DAY // 6
+        given = {k: str(int(v) * unit) if k.endswith("retention.ms") and int(v) > 0 else v
+                 for k, v in config.items()}  # fmt: skip
+        log.create_topic(name, partitions, {**SMALL, "file.delete.delay.ms": "0", **given})
+    for batch in range(days * 6 + 5 if days > 1 else 10):
         clock.advance(4 * HOUR)
         for place, topic in enumerate(CODECS):
             busy = 6.0 if batch % 6 in (2, 3, 4) else 2.0
