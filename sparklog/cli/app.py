@@ -24,6 +24,7 @@ from sparklog.cli.metrics import metrics
 from sparklog.cli.moving import export, import_
 from sparklog.cli.output import EXIT_FAILED, EXIT_MISUSED
 from sparklog.cli.produce import produce
+from sparklog.cli.report import report
 from sparklog.cli.serve import serve
 from sparklog.cli.spark_conf import spark_conf
 from sparklog.cli.tier import tier
@@ -65,6 +66,7 @@ app.add_command(log_dirs)
 app.add_command(metrics)
 app.add_command(produce)
 app.add_command(readers)
+app.add_command(report)
 app.add_command(retain)
 app.add_command(serve)
 app.add_command(spark_conf)

@@ -1,7 +1,9 @@
 """`sparklog serve`: the service without Spark."""
 
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import click
 
@@ -10,6 +12,8 @@ from sparklog.cli.stopping import stop_signal
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.service import Service
 from sparklog.tiered.keyring import Keyring
+from sparklog.tools.live import LiveReport, parse_address
+from sparklog.tools.report_build import make_report
 
 
 @click.command()
@@ -36,6 +40,10 @@ from sparklog.tiered.keyring import Keyring
     "--metrics-address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
     help="Where --metrics-port listens: 0.0.0.0 is every network that this host is in.",
 )  # fmt: skip
+@click.option(
+    "--ui", "address", metavar="[HOST:]PORT",
+    help="Show the log's report live in a browser; on 127.0.0.1 by default, port 0 is a free one.",
+)  # fmt: skip
 @click.option("--once", is_flag=True, help="Do one whole round and stop.")
 @click.option("--dry-run", is_flag=True, help="Show what one round would do; changes nothing.")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of text.")
@@ -48,6 +56,7 @@ def serve(
     take_over: bool,
     metrics_port: int | None,
     metrics_address: str,
+    address: str | None,
     once: bool,
     dry_run: bool,
     as_json: bool,
@@ -60,10 +69,14 @@ def serve(
     for part in path.split(","):
         if not os.path.isdir(part):
             raise click.BadParameter(f"{part} is no directory", param_hint="PATH")
+    given = parse_storage_options(storage_options)
+    live = None if address is None else parse_address(address)
+    if live is not None and (once or dry_run):
+        raise click.UsageError("--ui is for a service that stays: leave out --once and --dry-run")
     service = Service(
         path,
         remote=remote,
-        storage_options=parse_storage_options(storage_options),
+        storage_options=given,
         keyring=None if keyring is None else Keyring.load(keyring),
         take_over=take_over,
         options=known,
@@ -80,8 +93,9 @@ def serve(
         else:
             click.echo(str(report))
         return EXIT_FAILED if report.errors else EXIT_OK
-    with stop_signal() as stop, service:
-        _tell("serving", path, as_json=as_json, metrics=service.metrics_url)
+    with stop_signal() as stop, service, _showing(path, live, given) as url:
+        urls = {"metrics": service.metrics_url, "ui": url}
+        _tell("serving", path, as_json=as_json, **{name: at for name, at in urls.items() if at})
         stop.wait()
     _tell("stopped", path, as_json=as_json)
     return EXIT_OK
@@ -97,8 +111,21 @@ def _read(options: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _tell(event: str, path: str, *, as_json: bool, metrics: str | None = None) -> None:
+@contextlib.contextmanager
+def _showing(
+    path: str, address: tuple[str, int] | None, storage_options: Mapping[str, Any]
+) -> Iterator[str | None]:
+    """Show the report live, if it is asked for; gives its URL."""
+    if address is None:
+        yield None
+        return
+    with LiveReport(lambda: make_report(path, storage_options=storage_options), address) as live:
+        yield live.url
+
+
+def _tell(event: str, path: str, *, as_json: bool, **urls: str) -> None:
     if as_json:
-        print_json({"event": event, "path": path} | ({"metrics": metrics} if metrics else {}))
+        print_json({"event": event, "path": path, **urls})
     else:
-        click.echo(f"{event} {path}" + (f", metrics at {metrics}" if metrics else ""), err=True)
+        said = "".join(f", {name} at {url}" for name, url in urls.items())
+        click.echo(f"{event} {path}{said}", err=True)

@@ -88,7 +88,7 @@ def commit(
     """
     began_ms = monotonic_ms()
     with session.meters.committing():
-        result = _commit(session, chunks, identity, app=app, source=source)
+        result = _commit(session, chunks, identity, app=app, source=source, at=at or {})
     if result.replayed:
         session.meters.replays.add()
     else:
@@ -103,6 +103,7 @@ def _commit(
     *,
     app: str,
     source: Mapping[str, Any] | None,
+    at: Mapping[tuple[str, int], int],
 ) -> CommitResult:
     asked_ms = session.clock()
     with session.locked():
@@ -115,7 +116,7 @@ def _commit(
         elif not chunks:
             return CommitResult(False, session.clock(), {})
         _check(session, chunks)
-        _check_ends(session, at or {})
+        _check_ends(session, at)
         duplicate = _duplicate(session, chunks)
         if duplicate is not None:
             return CommitResult(True, session.state.time_ms, duplicate)

@@ -1,0 +1,89 @@
+"""`sparklog report`: a log as one HTML page, or as JSON."""
+
+import contextlib
+from collections.abc import Iterator
+
+import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from sparklog.cli.output import EXIT_FAILED, EXIT_OK, console, print_json, size_text
+from sparklog.cli.storage import parse_storage_options, storage_option
+from sparklog.errors import StorageUnavailableError
+from sparklog.tools.page import render
+from sparklog.tools.report import LogReport
+from sparklog.tools.report_build import Progress as Done
+from sparklog.tools.report_build import make_report
+
+_DEFAULT = "report.html"
+
+
+@click.command()
+@click.argument("path")
+@click.option(
+    "-o", "--output", metavar="FILE",
+    help=f'Where the page goes; "-" is stdout.  [default: {_DEFAULT}, none with --json]',
+)  # fmt: skip
+@storage_option
+@click.option("--keyring", help="File with the keys of encrypted segments, for an archive.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a page.")
+def report(
+    path: str, output: str | None, storage_options: str, keyring: str | None, as_json: bool
+) -> int:
+    """Write what the log at PATH holds, and what becomes of it, into one HTML page.
+
+    Segments by offset and time, growth, what retention takes when, compaction, commits, readers
+    and what is damaged. PATH may be log dirs, a broker's too, or an archive's URL. Works while
+    the log is written, and changes nothing. The page asks for nothing else: send it, keep it.
+    """
+    if as_json and output == "-":
+        raise click.UsageError("--json goes to stdout: give -o another FILE")
+    with _progress(shown=not as_json) as progress:
+        found = make_report(
+            path,
+            storage_options=parse_storage_options(storage_options),
+            options={"remote.keyring": keyring} if keyring else None,
+            progress=progress,
+        )
+    target = output if output is not None or as_json else _DEFAULT
+    if target is not None:
+        _write(found, target)
+    if as_json:
+        print_json(found.to_dict())
+    return EXIT_FAILED if found.damaged else EXIT_OK
+
+
+def _write(found: LogReport, target: str) -> None:
+    raw = render(found).encode()
+    if target == "-":
+        click.echo(raw, nl=False)
+        return
+    try:
+        with open(target, "wb") as file:
+            file.write(raw)
+    except OSError as error:
+        raise StorageUnavailableError(
+            f"{target} can't be written ({error.strerror}): give another file by -o"
+        ) from error
+    click.echo(
+        f"{target}: {size_text(len(raw))}, {len(found.topics)} topics, "
+        f"{sum(len(p.segments) for p in found.partitions)} segments, looked at in "
+        f"{found.took_ms / 1000:.1f} s",
+        err=True,
+    )
+    for notice in found.notices:
+        click.echo(f"{notice.severity}: {notice.where}: {notice.what}", err=True)
+
+
+@contextlib.contextmanager
+def _progress(*, shown: bool) -> Iterator[Done | None]:
+    """A bar on stderr where a person looks at it."""
+    err = console(err=True)
+    if not shown or not err.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("looking"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task("looking", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+

@@ -1,0 +1,240 @@
+"""A log as numbers: what a report shows, and `sparklog report --json` prints.
+
+Everything is as of `LogReport.time_ms`. Times are ms since the epoch, UTC; None where records have
+none. Sizes are bytes of log as Kafka counts them. Offset ranges are [first, end).
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from sparklog.service import Severity
+
+MINUTE_MS: Final = 60_000
+HOUR_MS: Final = 60 * MINUTE_MS
+DAY_MS: Final = 24 * HOUR_MS
+HORIZONS_MS: Final = (0, HOUR_MS, 6 * HOUR_MS, DAY_MS, 3 * DAY_MS, 7 * DAY_MS, 30 * DAY_MS)
+"""How far retention is looked ahead; the first is what the next round takes."""
+
+
+class Where(StrEnum):
+    """Where a segment lies (KIP-405's tiers)."""
+
+    LOCAL = "local"
+    BOTH = "both"
+    REMOTE = "remote"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentReport:
+    """Offsets [base, end) and their records' times. `codec`: that of the first batch.
+
+    None where it would take a request to remote storage, or the segment is empty. `time_of_file`:
+    its records have no time, so it counts as old as its file, as in Kafka.
+    """
+
+    base: int
+    end: int
+    bytes: int
+    where: Where
+    codec: str | None
+    first_ms: int | None
+    last_ms: int | None
+    time_of_file: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Going:
+    """What retention takes within `within_ms` from now, and not before the horizon before it.
+
+    If nothing more is written. `where`: local, for a local segment that has a copy; remote, for a
+    copy; both, for what is then gone for good. `end`: the offset up to which it goes.
+    """
+
+    within_ms: int
+    rule: str
+    where: Where
+    segments: int
+    bytes: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionReport:
+    """How dirty a partition is: see `sparklog.log.cleaning.plan.Dirt`.
+
+    `wanted`: a cleaner would take it now. `kept_share`: bytes an offset in what was cleaned, by
+    bytes an offset in what was not; None if either is empty. An estimate of what compaction keeps.
+    """
+
+    first_dirty: int
+    first_uncleanable: int
+    clean_bytes: int
+    cleanable_bytes: int
+    dirty_ratio: float
+    wanted_ratio: float
+    wanted: bool
+    kept_share: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionReport:
+    """A partition. `error`: why nothing more is known of it.
+
+    `remote_bytes` of all copies, those of local segments included. `next_ms`: when age takes the
+    next segment, None if never. `held_back_bytes`: due, but a registered reader still wants them.
+    """
+
+    topic: str
+    partition: int
+    directory: str
+    log_start: int = 0
+    end: int = 0
+    local_bytes: int = 0
+    remote_bytes: int = 0
+    segments: tuple[SegmentReport, ...] = ()
+    going: tuple[Going, ...] = ()
+    next_ms: int | None = None
+    held_back_bytes: int = 0
+    compaction: CompactionReport | None = None
+    error: str | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of log, each segment once, wherever it lies."""
+        return sum(s.bytes for s in self.segments)
+
+    @property
+    def offsets(self) -> int:
+        """Offsets between log start and high watermark; a compacted log holds fewer records."""
+        return max(0, self.end - self.log_start)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicReport:
+    """A topic; `config` holds what differs from Kafka's defaults, None if that is not known here.
+
+    (A broker keeps configs in its cluster metadata: nothing can be foretold without them.)
+    """
+
+    name: str
+    id: str
+    config: dict[str, str] | None
+    cleanup_policy: tuple[str, ...]
+    remote_storage_enable: bool
+    partitions: tuple[PartitionReport, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of log, each segment once."""
+        return sum(p.bytes for p in self.partitions)
+
+    @property
+    def segments(self) -> Iterator[SegmentReport]:
+        """All segments."""
+        return (s for p in self.partitions for s in p.segments)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriterReport:
+    """What a writer committed, as far as the ledger reaches back; `writer` None: plain appends."""
+
+    writer: str | None
+    commits: int
+    records: int
+    resets: int
+    first_batch: int | None
+    last_batch: int | None
+    first_ms: int
+    last_ms: int
+    topics: tuple[str, ...]
+    by_time: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitsReport:
+    """The ledger. `edges_ms` bound the bins of `WriterReport.by_time`, which hold records."""
+
+    edges_ms: tuple[int, ...] = ()
+    writers: tuple[WriterReport, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderReport:
+    """A registered reader's position in a partition; None where that is gone, or it is damaged."""
+
+    group: str
+    kind: str
+    topic: str | None
+    partition: int | None
+    offset: int | None
+    lag: int | None
+    time_ms: int
+    expired: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrowthReport:
+    """Bytes held now by the times of their records: bin i is [edges_ms[i], edges_ms[i + 1]).
+
+    Spread evenly over each segment's time. What is dated before the first edge is in `before`,
+    behind the last in `after` (bytes), what has no time at all in neither.
+    """
+
+    edges_ms: tuple[int, ...] = ()
+    bytes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    before: int = 0
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoryReport:
+    """A log dir: how many partitions and bytes it holds; `offline`: why it can't be read."""
+
+    path: str
+    partitions: int
+    bytes: int
+    free_bytes: int | None
+    offline: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """Something that the log's owner should know of, by severity; `where` may be empty."""
+
+    severity: Severity
+    where: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogReport:
+    """A whole log. `kind`: log, broker (no ledger) or archive; `url`: its remote storage."""
+
+    path: str
+    kind: str
+    url: str | None
+    time_ms: int
+    took_ms: int
+    version: str
+    directories: tuple[DirectoryReport, ...]
+    topics: tuple[TopicReport, ...]
+    growth: GrowthReport
+    commits: CommitsReport
+    readers: tuple[ReaderReport, ...]
+    notices: tuple[Notice, ...]
+
+    @property
+    def partitions(self) -> Iterator[PartitionReport]:
+        """All partitions."""
+        return (p for topic in self.topics for p in topic.partitions)
+
+    @property
+    def damaged(self) -> bool:
+        """Whether something can't be read, or a log dir is offline."""
+        return any(notice.severity is Severity.DAMAGE for notice in self.notices)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain dicts and lists, for JSON."""
+        return asdict(self)

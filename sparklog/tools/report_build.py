@@ -1,0 +1,301 @@
+"""`make_report`: look at a log, an archive or a broker's directory, and put it into a `LogReport`.
+
+Takes no lock and changes nothing: a log may be written meanwhile. What can't be read becomes a
+notice, and the rest of the report goes on.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from sparklog.clock import Clock, stopwatch, system_clock
+from sparklog.config import LogOptions
+from sparklog.errors import DataCorruptionError, SparklogError
+from sparklog.fs import LOCAL, FileSystem
+from sparklog.log.epochs import read_epochs
+from sparklog.log.lag import retention_floors
+from sparklog.log.log import Log, split_path
+from sparklog.log.readers import Readers, read_readers
+from sparklog.log.retention import Tier
+from sparklog.log.state import LogState, TopicState
+from sparklog.log.topics import TopicInfo, read_topics
+from sparklog.log.view import Key, View
+from sparklog.service import Severity
+from sparklog.tiered.catalog import Catalog
+from sparklog.tiered.metadata import MetadataFollower
+from sparklog.tiered.opening import archive_url, reading
+from sparklog.tiered.options import RemoteOptions
+from sparklog.tiered.plan import spans, standing
+from sparklog.tiered.segments import RemoteSegment
+from sparklog.tiered.settings import read_settings
+from sparklog.tools.report import (
+    DAY_MS,
+    CommitsReport,
+    Going,
+    LogReport,
+    Notice,
+    PartitionReport,
+    ReaderReport,
+    TopicReport,
+    Where,
+)
+from sparklog.tools.report_directories import find_directories, missing_partitions, sized
+from sparklog.tools.report_future import compaction, foretell
+from sparklog.tools.report_growth import growth
+from sparklog.tools.report_ledger import commits_report, readers_report
+from sparklog.tools.report_segments import list_partition
+
+Path = str | os.PathLike[str]
+Progress = Callable[[int, int], None]
+_LOGGER = logging.getLogger(__name__)
+_FAULTS_TOLD = 5  # of a partition; `verify` finds them all
+
+
+@dataclass(slots=True, kw_only=True)
+class _Look:
+    """What all partitions are looked at by."""
+
+    fs: FileSystem
+    log: Log
+    catalog: Catalog
+    readers: Readers
+    now_ms: int
+    known: dict[str, TopicState] | None
+    archive: bool
+    offsets_retention_ms: int
+    notices: list[Notice] = field(default_factory=list)
+    spans: Mapping[Key, tuple[int, int]] = field(default_factory=dict)
+
+    def note(self, severity: Severity, where: str, what: str) -> None:
+        self.notices.append(Notice(severity=severity, where=where, what=what))
+
+
+def make_report(
+    path: Path,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
+    fs: FileSystem = LOCAL,
+    clock: Clock = system_clock,
+    progress: Progress | None = None,
+) -> LogReport:
+    """Look at everything at `path`: log dirs joined by ",", or an archive's URL.
+
+    Args: options: those of reading remote segments (`sparklog.open`). progress: called with
+        (partitions done, of how many).
+    Raises: InvalidRequestError if there is no log; StorageUnavailableError for an archive that
+        can't be reached. Damage is told by `LogReport.notices`.
+    Cost: some 100 us a local segment, and one read of the ledger. Of remote storage only an
+    archive is asked: its listing, and a manifest a topic.
+    """
+    took = stopwatch()
+    url = archive_url(path, fs)
+    found = find_directories(fs, split_path(path), archive=url is not None)
+    opened = ",".join(found.online)
+    remote, rest = RemoteOptions.parse(options or {})
+    look = _opened(opened, fs, clock, url, remote, rest, storage_options)
+    look.notices += found.notices
+    topics = _topics(look, progress)
+    if look.known is not None and url is None:
+        look.notices += missing_partitions(fs, found, look.known, split_path(path))
+    partitions = [p for topic in topics for p in topic.partitions]
+    commits, readers = _ledger(look)
+    _dates(look, partitions)
+    settings = None if url is not None else read_settings(fs, found.online[0])
+    return LogReport(
+        path=os.fspath(path),
+        kind="archive" if url is not None else "broker" if look.known is None else "log",
+        url=url if url is not None else None if settings is None else settings.url,
+        time_ms=look.now_ms,
+        took_ms=took(),
+        version=_version(),
+        directories=sized(found, partitions),
+        topics=tuple(topics),
+        growth=growth((s for p in partitions for s in p.segments), now_ms=look.now_ms),
+        commits=commits,
+        readers=readers,
+        notices=tuple(sorted(look.notices, key=lambda n: list(Severity).index(n.severity))),
+    )
+
+
+def _version() -> str:
+    version: str = sys.modules[__package__.partition(".")[0]].__version__
+    return version
+
+
+def _opened(
+    path: str,
+    fs: FileSystem,
+    clock: Clock,
+    url: str | None,
+    remote: RemoteOptions,
+    rest: Mapping[str, object],
+    storage_options: Mapping[str, Any] | None,
+) -> _Look:
+    """Open for reading; where the metadata of copies is damaged, what is local alone."""
+    reads = reading(path, options=remote, storage_options=storage_options, fs=fs)
+    catalog, notices = Catalog(), []
+    directories = split_path(path)
+    if url is None:
+        try:
+            catalog = MetadataFollower(View(fs, directories), clock).catch_up()
+        except DataCorruptionError as error:
+            reads = fs
+            what = f"what is in remote storage is not shown: {error.reason}"
+            notices.append(Notice(severity=Severity.DAMAGE, where=error.path, what=what))
+    log = Log(path, fs=fs if url is None else reads, reads=reads, options=rest, clock=clock)
+    home = log.view.home
+    readers = Readers([], {}) if url is not None else read_readers(fs, home)
+    return _Look(
+        fs=reads,
+        log=log,
+        catalog=catalog,
+        readers=readers,
+        now_ms=clock(),
+        known=read_topics(reads, home),
+        archive=url is not None,
+        offsets_retention_ms=LogOptions.parse(rest).offsets_retention_ms,
+        notices=notices,
+    )
+
+
+def _topics(look: _Look, progress: Progress | None) -> list[TopicReport]:
+    infos = look.log.topics()
+    keys = [(name, p) for name, info in infos.items() for p in info.dirs]
+    try:
+        look.spans = look.log.view.spans(keys)
+    except (SparklogError, FileNotFoundError) as error:
+        _LOGGER.debug("each partition is asked for its span: %s", error)
+    total, done, topics = sum(len(info.dirs) for info in infos.values()), 0, []
+    for name, info in sorted(infos.items()):
+        partitions = []
+        for number in sorted(info.dirs):
+            partitions.append(_partition(look, info, number))
+            done += 1
+            if progress is not None:
+                progress(done, total)
+        topics.append(
+            TopicReport(
+                name=name,
+                id=info.id,
+                config=None if look.known is None else info.config.to_dict(),
+                cleanup_policy=info.config.cleanup_policy,
+                remote_storage_enable=info.config.remote_storage_enable,
+                partitions=tuple(partitions),
+            )
+        )
+    return topics
+
+
+def _partition(look: _Look, info: TopicInfo, number: int) -> PartitionReport:
+    key, path = (info.name, number), info.dirs[number]
+    try:
+        return _looked(look, info, number)
+    except (SparklogError, FileNotFoundError) as error:
+        if not look.archive and not look.fs.is_dir(path):
+            what = "deleted while the report was made"
+            look.note(Severity.WARNING, f"{info.name}-{number}", what)
+        else:
+            look.note(Severity.DAMAGE, f"{info.name}-{number}", str(error))
+            what = str(error)
+        return PartitionReport(topic=key[0], partition=number, directory=path, error=what)
+
+
+def _looked(look: _Look, info: TopicInfo, number: int) -> PartitionReport:
+    key, path, view, config = (info.name, number), info.dirs[number], look.log.view, info.config
+    copies = _copies(look, info, number)
+    listed = list_partition(look.fs, view, key, Tier(spans(copies)), look.spans.get(key))
+    for fault in listed.faults[:_FAULTS_TOLD]:
+        look.note(Severity.DAMAGE, f"{info.name}-{number}", fault)
+    copies = [copy for copy in copies if listed.start < copy.end <= listed.end]
+    local = [s for s in listed.segments if s.where is not Where.REMOTE]
+    going: tuple[Going, ...] = ()
+    next_ms, held_back, dirt = None, 0, None
+    if look.known is not None and not look.archive:
+        floor = _floor(look, info, number, listed.start, listed.end)
+        steps, next_ms, held_back = foretell(
+            listed, config, copies, floor=floor, now_ms=look.now_ms
+        )
+        going = tuple(steps)
+        if config.compact and local:
+            dirt = compaction(look.fs, view, key, listed, config, now_ms=look.now_ms)
+    remote_bytes = sum(s.bytes for s in listed.segments) if look.archive else (
+        sum(copy.size for copy in copies)
+    )  # fmt: skip
+    return PartitionReport(
+        topic=info.name,
+        partition=number,
+        directory=path,
+        log_start=listed.start,
+        end=listed.end,
+        local_bytes=sum(s.bytes for s in local),
+        remote_bytes=remote_bytes,
+        segments=listed.segments,
+        going=going,
+        next_ms=next_ms,
+        held_back_bytes=held_back,
+        compaction=dirt,
+    )
+
+
+def _copies(look: _Look, info: TopicInfo, number: int) -> list[RemoteSegment]:
+    """The copies that stand, wherever the log ends by now."""
+    readable = look.catalog.readable((info.id, number))
+    if not readable:
+        return []
+    return standing(readable, read_epochs(look.fs, info.dirs[number]), end=2**63)
+
+
+def _floor(
+    look: _Look, info: TopicInfo, number: int, start: int, end: int
+) -> Callable[[int], int | None]:
+    """Where retention must stop at some time for a registered reader's sake."""
+    if not info.config.retention_respect_readers or look.known is None:
+        return lambda at_ms: None
+    key = info.name, number
+    state = LogState(topics=look.known, starts={key: start}, ends={key: end})
+    kept_ms = look.offsets_retention_ms
+    return lambda at_ms: retention_floors(
+        state, look.readers, [key], now_ms=at_ms, retention_ms=kept_ms
+    ).get(key)
+
+
+def _ledger(look: _Look) -> tuple[CommitsReport, tuple[ReaderReport, ...]]:
+    """Writers and readers; none where there is no ledger."""
+    if look.archive:
+        return CommitsReport(), ()
+    commits = CommitsReport()
+    readers: tuple[ReaderReport, ...] = ()
+    if look.known is not None:
+        try:
+            commits = commits_report(look.log.commits())
+        except (SparklogError, FileNotFoundError, pa.ArrowException) as error:
+            look.note(Severity.DAMAGE, "commit ledger", str(error))
+    try:
+        readers = readers_report(look.log.readers())
+    except (SparklogError, FileNotFoundError) as error:
+        look.note(Severity.DAMAGE, "registered readers", str(error))
+    for path in look.readers.damaged:
+        look.note(Severity.DAMAGE, path, "the file of a registered reader can't be read")
+    return commits, readers
+
+
+def _dates(look: _Look, partitions: list[PartitionReport]) -> None:
+    """Say which segments retention.ms will never, or long not, take: their times are ahead."""
+    for partition in partitions:
+        latest = look.now_ms + DAY_MS
+        ahead = [s for s in partition.segments if s.last_ms is not None and s.last_ms > latest]
+        if ahead:
+            offset = ahead[0].base
+            look.note(
+                Severity.WARNING,
+                f"{partition.topic}-{partition.partition}",
+                f"{len(ahead)} segments, the first from offset {offset}, hold records dated more "
+                "than a day ahead: retention.ms takes neither them nor what follows before then",
+            )
+

@@ -1,0 +1,131 @@
+"""What retention will take and when, and what compaction has before it: decided by the very rules
+that the service goes by, asked for later times. Nothing is changed.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from sparklog.config import TopicConfig
+from sparklog.fs import FileSystem
+from sparklog.log.checkpoints import CLEANER, read_offsets
+from sparklog.log.cleaning.plan import Segment, find_dirt, list_segments
+from sparklog.log.lookup import StaleReadError
+from sparklog.log.retention import NEVER_MS, Held, Terms, Tier, due
+from sparklog.log.view import Key, View
+from sparklog.tiered import plan
+from sparklog.tiered.segments import RemoteSegment
+from sparklog.tools.report import HORIZONS_MS, CompactionReport, Going, Where
+from sparklog.tools.report_segments import Listed
+
+Taken = tuple[str, Where, int, int]  # rule, where, bytes, end
+
+
+def foretell(
+    listed: Listed,
+    config: TopicConfig,
+    copies: list[RemoteSegment],
+    *,
+    floor: Callable[[int], int | None],
+    now_ms: int,
+) -> tuple[list[Going], int | None, int]:
+    """Return (what goes, when age takes the next one in ms or None, bytes held back by readers).
+
+    Args: copies: those that stand. floor: where the slowest registered
+        reader is that is waited for at some time (ms); one that is silent expires.
+    Cost: a walk over the segments for each horizon; no file is touched.
+    """
+    held = [Held(s.base, s.bytes) for s in listed.segments if s.where is not Where.REMOTE]
+    is_tiered = config.remote_storage_enable and not config.compact
+    tier = Tier(plan.spans(copies), copying=not config.remote_log_copy_disable)
+    log_start = listed.start
+    if not is_tiered and held:
+        log_start = max(log_start, held[0].base)
+
+    def local(at_ms: int) -> tuple[list[Taken], float, int]:
+        found = due(
+            held, config, log_start=log_start, end=listed.end, now_ms=at_ms,
+            largest=listed.ages.__getitem__,
+            terms=Terms(floor(at_ms), tier if is_tiered else None),
+        )  # fmt: skip
+        where = Where.LOCAL if found.local else Where.BOTH
+        gone = [(e.rule, where, e.bytes, e.end) for e in found.expired]
+        return gone, found.next_ms, found.held_back
+
+    def remote(at_ms: int) -> list[Taken]:
+        if not copies:
+            return []
+        found = plan.due_remotely(
+            copies, held, config, log_start=log_start, now_ms=at_ms, floor=floor(at_ms)
+        )
+        return [(e.rule, Where.REMOTE, e.segment.size, e.segment.end) for e in found.expired]
+
+    _, next_ms, held_back = local(now_ms)
+    ways = (lambda at: local(at)[0], remote)
+    going = [one for way in ways for one in _steps({h: way(now_ms + h) for h in HORIZONS_MS})]
+    going.sort(key=lambda one: one.within_ms)
+    return going, None if next_ms == NEVER_MS else int(next_ms), held_back
+
+
+def _steps(by_horizon: Mapping[int, list[Taken]]) -> Iterator[Going]:
+    """Each horizon's takings begin with those of the one before: yield what each adds, by rule."""
+    known = 0
+    for within_ms, taken in by_horizon.items():
+        added: dict[tuple[str, Where], list[Taken]] = {}
+        for one in taken[known:]:
+            added.setdefault(one[:2], []).append(one)
+        known = max(known, len(taken))
+        for (rule, where), gone in added.items():
+            yield Going(
+                within_ms=within_ms,
+                rule=rule,
+                where=where,
+                segments=len(gone),
+                bytes=sum(size for _, _, size, _ in gone),
+                end=max(end for *_, end in gone),
+            )
+
+
+def compaction(
+    fs: FileSystem, view: View, key: Key, listed: Listed, config: TopicConfig, *, now_ms: int
+) -> CompactionReport | None:
+    """Return how dirty a compacted partition is; None if its files change at this moment.
+
+    Raises DataCorruptionError if the cleaner's checkpoint is damaged.
+    """
+    reader = view.reader(*key)
+    try:
+        segments = list_segments(fs, reader.path)
+        stable = reader.last_stable_offset(listed.end)
+        if not segments:
+            return None
+        dirt = find_dirt(
+            fs,
+            reader.path,
+            config,
+            segments,
+            checkpoint=read_offsets(fs, os.path.dirname(reader.path), CLEANER).get(key),
+            log_start=max(listed.start, segments[0].base),
+            end=listed.end,
+            stable=stable,
+            now_ms=now_ms,
+        )
+    except (FileNotFoundError, StaleReadError):
+        return None
+    clean = _density([s for s in segments if s.base < dirt.first_dirty], dirt.first_dirty)
+    dirty = _density([s for s in segments if s.base >= dirt.first_dirty], listed.end)
+    return CompactionReport(
+        first_dirty=dirt.first_dirty,
+        first_uncleanable=dirt.first_uncleanable,
+        clean_bytes=dirt.clean_bytes,
+        cleanable_bytes=dirt.cleanable_bytes,
+        dirty_ratio=dirt.ratio,
+        wanted_ratio=config.min_cleanable_dirty_ratio,
+        wanted=dirt.wants_cleaning(config),
+        kept_share=clean / dirty if clean and dirty else None,
+    )
+
+
+def _density(segments: Sequence[Segment], end: int) -> float:
+    """Bytes an offset in segments that reach up to `end`; 0 where there are none."""
+    offsets = end - segments[0].base if segments else 0
+    return sum(s.size for s in segments) / offsets if offsets > 0 else 0.0

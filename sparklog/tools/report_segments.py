@@ -1,0 +1,158 @@
+"""The segments of one partition: their offsets, times, codec, and where they lie. No lock."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from sparklog.errors import DataCorruptionError
+from sparklog.format.batch import HEADER_SIZE, MAGIC, unpack_header
+from sparklog.format.compression import Codec
+from sparklog.fs import FileSystem
+from sparklog.log.lookup import StaleReadError
+from sparklog.log.reader import SegmentInfo
+from sparklog.log.retention import Tier, largest_of
+from sparklog.log.view import Key, View
+from sparklog.tools.report import SegmentReport, Where
+
+_ATTEMPTS = 3  # segments are retired and swapped while they are looked at
+_MAGIC_AT, _ATTRIBUTES_AT, _TIME_AT = 16, 17, 18  # of a message set of magic 0 and 1
+_CODEC_MASK = 0x07
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A partition's segments as of one look; `ages`: base -> what retention takes for its age."""
+
+    start: int
+    end: int
+    segments: tuple[SegmentReport, ...]
+    ages: dict[int, int]
+    faults: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What a segment's first batch says; None where it says nothing."""
+
+    codec: str | None = None
+    first_ms: int | None = None
+    fault: str = ""
+
+
+def list_partition(
+    fs: FileSystem, view: View, key: Key, copied: Tier, span: tuple[int, int] | None = None
+) -> Listed:
+    """Look at every segment of a partition, up to the end of its `span` (log start, end).
+
+    None: as it is now, which costs another look at the log's watermarks.
+    Raises: StaleReadError, FileNotFoundError if the partition is gone; DataCorruptionError.
+    Cost: a stat, a small read and a look at the time index for each local segment, some 100 us;
+    no request for a remote one.
+    """
+    for attempt in range(_ATTEMPTS):
+        try:
+            return _list(fs, view, key, copied, span)
+        except (StaleReadError, FileNotFoundError):
+            if attempt + 1 == _ATTEMPTS:
+                raise
+            view.refresh()
+    raise AssertionError("unreachable")
+
+
+def _list(
+    fs: FileSystem, view: View, key: Key, copied: Tier, span: tuple[int, int] | None
+) -> Listed:
+    reader = view.reader(*key)
+    start, end = view.spans([key])[key] if span is None else span
+    found = reader.segments()  # what has come since lies behind the end, and isn't committed there
+    found = [each for each in found if each.base <= end] or found[:1]
+    start = start if fs.max_timestamp(found[0].path) is not None else max(start, found[0].base)
+    end = max(start, end)
+    largest = largest_of(fs, reader.path, end)
+    faults: list[str] = []
+    ages: dict[int, int] = {}
+    segments: list[SegmentReport] = []
+    for info in found:
+        age, segment = _segment(fs, info, largest, copied, end, faults)
+        if segment.where is Where.REMOTE and segments and segment.last_ms is not None:
+            before = segments[-1].last_ms  # a guess, for its first batch is a request away
+            segment = replace(segment, first_ms=min(before or segment.last_ms, segment.last_ms))
+        segments.append(segment)
+        ages[info.base] = age
+    return Listed(start, end, tuple(segments), ages, tuple(faults))
+
+
+def _segment(
+    fs: FileSystem,
+    info: SegmentInfo,
+    largest: Callable[[int], int],
+    copied: Tier,
+    end: int,
+    faults: list[str],
+) -> tuple[int, SegmentReport]:
+    stop = max(info.base, end) if info.end is None else info.end
+    told = fs.max_timestamp(info.path)
+    head = _Head() if told is not None else _head(fs, info)
+    if head.fault:
+        faults.append(f"{info.path}: {head.fault}")
+    try:
+        age = told if told is not None and told >= 0 else largest(info.base)
+    except DataCorruptionError as error:
+        faults.append(str(error))
+        age = fs.mtime_ms(info.path)
+    undated = told == -1 or (told is None and (head.first_ms is None or not info.size))
+    if told is not None:
+        where = Where.REMOTE
+    else:
+        where = Where.BOTH if info.end is not None and copied.holds(info.base, stop) else (
+            Where.LOCAL
+        )  # fmt: skip
+    first = head.first_ms if head.first_ms is not None else age
+    return age, SegmentReport(
+        base=info.base,
+        end=stop,
+        bytes=info.size,
+        where=where,
+        codec=head.codec,
+        first_ms=None if undated else min(first, age),
+        last_ms=None if undated else age,
+        time_of_file=undated and info.size > 0,
+    )
+
+
+def _head(fs: FileSystem, info: SegmentInfo) -> _Head:
+    """Read the first batch's header, without its CRC: `verify` is for that."""
+    if not info.size:
+        return _Head()
+    with fs.open(info.path) as file:
+        raw = file.pread(HEADER_SIZE, 0)
+    if len(raw) <= _ATTRIBUTES_AT:
+        return _Head(fault=f"its {len(raw)} bytes are no batch")
+    magic = raw[_MAGIC_AT]
+    if magic < MAGIC:
+        stamp = int.from_bytes(raw[_TIME_AT : _TIME_AT + 8], "big", signed=True) if magic else -1
+        return _checked(raw[_ATTRIBUTES_AT] & _CODEC_MASK, stamp)
+    if magic > MAGIC or len(raw) < HEADER_SIZE:
+        return _Head(fault=f"its first batch can't be read (magic {magic})")
+    header = unpack_header(raw, 0)
+    if not info.base <= header.base_offset < (info.end or 2**63):
+        return _Head(fault=f"its first batch begins with offset {header.base_offset}")
+    horizon = header.delete_horizon_ms is not None  # base_timestamp is no record's then
+    stamp = header.max_timestamp if horizon else header.base_timestamp
+    return _checked(header.attributes & _CODEC_MASK, stamp)
+
+
+def _checked(codec: int, stamp: int) -> _Head:
+    try:
+        name = Codec(codec).name.lower()
+    except ValueError:
+        return _Head(fault=f"its first batch names codec {codec}, which there is none of")
+    return _Head(name, stamp if stamp >= 0 else None)
+
+
+def codecs_of(segments: Sequence[SegmentReport]) -> list[str]:
+    """Return the codecs that occur, by bytes, the most first."""
+    sizes: dict[str, int] = {}
+    for segment in segments:
+        if segment.codec is not None:
+            sizes[segment.codec] = sizes.get(segment.codec, 0) + segment.bytes
+    return sorted(sizes, key=lambda name: -sizes[name])
