@@ -30,7 +30,7 @@ def _files(*patterns: str) -> list[str]:
 
 
 PYTHON = _files("*.py")
-PACKAGE = [f for f in PYTHON if f.startswith("sparklog/") or f == "pyspark_sparklog.py"]
+PACKAGE = [f for f in PYTHON if f.startswith("sparklog/") or re.fullmatch(r"\w+_sparklog\.py", f)]
 
 
 def _name(node: ast.expr) -> str:

@@ -120,7 +120,8 @@ class Lookup:
             try:
                 file = self.fs.open(joined(self.directory, log_name(base)))
             except FileNotFoundError as error:
-                raise StaleReadError(f"segment {base} of {self.directory} is gone") from error
+                what = f"segment {base} of {self.directory} is gone"
+                raise StaleReadError(f"{what}: {error.strerror or error}") from error
             self._logs[base] = file
             if len(self._logs) > OPEN_MAX:
                 self._logs.popitem(last=False)

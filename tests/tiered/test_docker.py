@@ -122,6 +122,7 @@ def test_what_shares_a_log_shares_its_volumes_and_its_user(compose: dict[str, An
     assert {one["user"] for one in sharing} == {1000}
     assert all("log:/data/log" in one["volumes"] for one in sharing)
     assert sharing[1]["volumes"] == sharing[2]["volumes"]
+    assert sharing[0]["environment"] == sharing[1]["environment"] == sharing[2]["environment"]
 
 
 def test_its_commands_are_there(compose: dict[str, Any]) -> None:

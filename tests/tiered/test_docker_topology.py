@@ -149,6 +149,8 @@ def latest(log: sparklog.Log) -> dict[bytes, int]:
     return {row["key"]: int(row["value"]) for row in rows.to_pylist()}
 
 
+@pytest.mark.slow  # three JVMs on two cores
+@pytest.mark.timeout(1500)
 def test_all_of_it(topology: Topology, s3: S3Server) -> None:
     services = topology.services
     needs = {name: one.get("depends_on", {}).keys() for name, one in services.items()}

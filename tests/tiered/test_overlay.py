@@ -14,6 +14,7 @@ from sparklog.fs import LOCAL
 from sparklog.log.log import Log
 from sparklog.log.walk import segment_bases
 from sparklog.tiered.copies import LogCopies
+from sparklog.tiered.manifest import manifest_object
 from sparklog.tiered.metadata import ensure, publish
 from sparklog.tiered.overlay import TieredFileSystem
 from sparklog.tiered.segments import RemoteSegment
@@ -54,6 +55,21 @@ def made(tmp_path: Path) -> tuple[Path, DictStore, list[RemoteSegment]]:
     copied = [s for p in (0, 1) for s in copy_partition(path / f"t-{p}", store)]
     note(path, copied)
     return path, store, copied
+
+
+def test_a_copy_that_is_not_found_is_named(
+    made: tuple[Path, DictStore, list[RemoteSegment]],
+) -> None:
+    """A wrong endpoint looks so: nobody must think that a file of the disk is lost."""
+    path, store, copied = made
+    forget(path / "t-0", segment_bases(LOCAL, str(path / "t-0"))[:-KEPT])
+    store.objects.clear()
+    lost = next(s for s in copied if s.partition == 0)
+    with tiered(path, store) as log, pytest.raises(DataCorruptionError) as raised:
+        log.read("t", partitions=[0]).read_all()
+    assert f"segment {lost.base} of {path / 't-0'} is gone: " in str(raised.value)
+    assert manifest_object(lost) in str(raised.value)
+    assert "is this the store, by storage_options" in str(raised.value)
 
 
 def test_reads_and_times_do_not_care_where_a_segment_lies(
