@@ -1,15 +1,19 @@
 """`sparklog dump-log`: what kafka-dump-log prints of a partition's files."""
 
+import json
 import sys
 
 import click
 
 from sparklog.cli.output import EXIT_FAILED, EXIT_OK
-from sparklog.tools.dump import MAX_MESSAGE_SIZE, Dump, DumpOptions
+from sparklog.tools.dump import MAX_MESSAGE_SIZE, Dump, DumpOptions, Output
+from sparklog.tools.dump_json import documents
 from sparklog.tools.dump_log import SIZE_MAX
 from sparklog.tools.dump_text import STRING, check_decoder
 
-_ELSEWHERE = ("offsets", "transaction-log", "cluster-metadata", "share-group-state")
+_ELSEWHERE = (
+    "offsets", "transaction-log", "cluster-metadata", "share-group-state", "remote-log-metadata"
+)  # fmt: skip
 
 
 def _refuse(context: click.Context, option: click.Parameter, given: bool) -> None:
@@ -42,6 +46,7 @@ def _refuse(context: click.Context, option: click.Parameter, given: bool) -> Non
 @click.option(
     "--value-decoder-class", is_flag=False, flag_value=STRING, help="The same for values."
 )
+@click.option("--json", "as_json", is_flag=True, help="A JSON object a line, instead of text.")
 def dump_log(
     files: str,
     print_data_log: bool,
@@ -53,6 +58,7 @@ def dump_log(
     max_bytes: int,
     key_decoder_class: str | None,
     value_decoder_class: str | None,
+    as_json: bool,
 ) -> int:
     """Print batches, records, index entries and producers line for line as kafka-dump-log does.
 
@@ -76,8 +82,11 @@ def dump_log(
     dump = Dump(names, options)
     out, err = sys.stdout.buffer, sys.stderr.buffer
     try:
-        for text, is_error in dump.lines():
-            (err if is_error else out).write(text)
+        for each in documents(dump) if as_json else dump.lines():
+            if isinstance(each, Output):
+                (err if each.is_error else out).write(each.text)
+            else:
+                out.write(json.dumps(each, ensure_ascii=False).encode() + b"\n")
     finally:
         out.flush()  # what was printed before an error, too
         err.flush()

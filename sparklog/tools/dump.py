@@ -4,13 +4,13 @@ Source: kafka.tools.DumpLogSegments (Kafka 4.1).
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.names import INDEX, LOG, SNAPSHOT, TIMEINDEX, TXNINDEX
-from sparklog.fs import LOCAL, FileSystem
+from sparklog.fs import LOCAL, File, FileSystem
 from sparklog.tools.dump_index import (
     IndexFaults,
     IndexStyle,
@@ -24,6 +24,7 @@ from sparklog.tools.dump_log import SIZE_MAX, LogDump, dump_batches
 from sparklog.tools.dump_records import RecordLines, RecordStyle
 from sparklog.tools.dump_text import STRING, check_decoder, scala_order
 
+T = TypeVar("T")
 MAX_MESSAGE_SIZE: Final = 5 * 1024 * 1024
 
 
@@ -78,16 +79,20 @@ class Dump:
             larger.
         """
         for path in self.files:
-            path = _shown(path)
-            yield Output(f"Dumping {path}\n".encode())
-            try:
-                yield from self._file(path)
-            except FileNotFoundError as error:
-                raise InvalidRequestError(
-                    f"{error.filename or path} isn't there: give the files of one segment, "
-                    "an index with its .log beside it"
-                ) from None
-        yield from self._complaints()
+            yield from self.of(path)
+        yield from self.complaints()
+
+    def of(self, path: str) -> Iterator[Output]:
+        """Yield the lines of one file. Raises as `lines`."""
+        path = _shown(path)
+        yield Output(f"Dumping {path}\n".encode())
+        try:
+            yield from self._file(path)
+        except FileNotFoundError as error:
+            raise InvalidRequestError(
+                f"{error.filename or path} isn't there: give the files of one segment, "
+                "an index with its .log beside it"
+            ) from None
 
     def _file(self, path: str) -> Iterator[Output]:
         name = os.path.basename(path)
@@ -133,9 +138,16 @@ class Dump:
                 value_decoder=check_decoder(options.value_decoder),
             )
             lines = RecordLines(style, path)
+        most = options.max_bytes
+        yield from self.in_log(
+            path, lambda file, found: dump_batches(file, max_bytes=most, lines=lines, found=found)
+        )
+
+    def in_log(self, path: str, take: Callable[[File, LogDump], Iterator[T]]) -> Iterator[T]:
+        """Yield what `take` makes of a log; keep what it found of it."""
         found = LogDump()
         with self.fs.open(path) as file:
-            yield from dump_batches(file, max_bytes=options.max_bytes, lines=lines, found=found)
+            yield from take(file, found)
         self.damaged |= found.damaged
         if found.gaps:
             self._gaps.setdefault(os.path.abspath(path), []).extend(found.gaps)
@@ -148,8 +160,8 @@ class Dump:
             self.damaged = True
             yield Output(f"{error.reason}\n".encode(), is_error=True)
 
-    def _complaints(self) -> Iterator[Output]:
-        """What Kafka's tool says on stderr at the end."""
+    def complaints(self) -> Iterator[Output]:
+        """Yield what Kafka's tool says on stderr at the end."""
         said: list[str] = []
         faults = self._faults
         for path in scala_order(p for p in faults if faults[p].offsets):

@@ -1,6 +1,5 @@
 """Records as the lines of Kafka's dump tool: a column at a time, or one by one where need be."""
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,7 +12,7 @@ from sparklog.errors import DataCorruptionError
 from sparklog.format.batch import CONTROL, SEQUENCE_MAX
 from sparklog.format.records import Decoder
 from sparklog.format.scan import Table
-from sparklog.tools.dump_batch import CREATE_TIME, DumpedBatch, DumpedRecord, marker_text
+from sparklog.tools.dump_batch import CREATE_TIME, DumpedBatch, DumpedRecord
 from sparklog.tools.dump_text import STRING, decode_column, decode_one, java_text
 
 _BYTES_MAX: Final = 4 << 20  # of keys and values that become text at once
@@ -155,10 +154,7 @@ class RecordLines:
                 line += f" sequence: {record.sequence} headerKeys: [{names}]".encode()
             line += record.note.encode()
             if batch.is_control:
-                try:
-                    line += marker_text(record).encode()
-                except (ValueError, struct.error) as error:
-                    raise batch.damage(f"bad control record: {error}") from None
+                line += batch.marker(record).encode()
         if style.contents and not batch.is_control:
             try:
                 if record.key is not None:
