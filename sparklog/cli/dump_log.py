@@ -11,9 +11,7 @@ from sparklog.tools.dump_json import documents
 from sparklog.tools.dump_log import SIZE_MAX
 from sparklog.tools.dump_text import STRING, check_decoder
 
-_ELSEWHERE = (
-    "offsets", "transaction-log", "cluster-metadata", "share-group-state", "remote-log-metadata"
-)  # fmt: skip
+_ELSEWHERE = ("offsets", "transaction-log", "cluster-metadata", "share-group-state")
 
 
 def _refuse(context: click.Context, option: click.Parameter, given: bool) -> None:
@@ -46,6 +44,10 @@ def _refuse(context: click.Context, option: click.Parameter, given: bool) -> Non
 @click.option(
     "--value-decoder-class", is_flag=False, flag_value=STRING, help="The same for values."
 )
+@click.option(
+    "--remote-log-metadata-decoder", is_flag=True,
+    help="Print values of __remote_log_metadata as what they say of remote segments.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="A JSON object a line, instead of text.")
 def dump_log(
     files: str,
@@ -58,6 +60,7 @@ def dump_log(
     max_bytes: int,
     key_decoder_class: str | None,
     value_decoder_class: str | None,
+    remote_log_metadata_decoder: bool,
     as_json: bool,
 ) -> int:
     """Print batches, records, index entries and producers line for line as kafka-dump-log does.
@@ -66,7 +69,9 @@ def dump_log(
     """
     options = DumpOptions(
         # Asking for a decoder is asking for what it decodes.
-        print_data_log=print_data_log or bool(key_decoder_class or value_decoder_class),
+        print_data_log=print_data_log
+        or remote_log_metadata_decoder
+        or bool(key_decoder_class or value_decoder_class),
         deep_iteration=deep_iteration,
         skip_record_metadata=skip_record_metadata,
         verify_index_only=verify_index_only,
@@ -75,6 +80,7 @@ def dump_log(
         max_bytes=max_bytes,
         key_decoder=check_decoder(key_decoder_class or STRING),
         value_decoder=check_decoder(value_decoder_class or STRING),
+        remote_log_metadata_decoder=remote_log_metadata_decoder,
     )
     names = [name for name in files.split(",") if name]
     if not names:

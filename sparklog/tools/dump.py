@@ -45,6 +45,7 @@ class DumpOptions:
     max_bytes: int = SIZE_MAX
     key_decoder: str = STRING
     value_decoder: str = STRING
+    remote_log_metadata_decoder: bool = False
 
 
 class Output(NamedTuple):
@@ -136,6 +137,7 @@ class Dump:
                 contents=options.print_data_log,
                 key_decoder=check_decoder(options.key_decoder),
                 value_decoder=check_decoder(options.value_decoder),
+                remote_metadata=options.remote_log_metadata_decoder,
             )
             lines = RecordLines(style, path)
         most = options.max_bytes

@@ -10,6 +10,7 @@ from sparklog.fs import File
 from sparklog.tools.dump import Dump, DumpOptions, Output
 from sparklog.tools.dump_batch import DumpedBatch
 from sparklog.tools.dump_log import SIZE_MAX, LogDump, batch_at, size_of, whole_batch
+from sparklog.tools.dump_remote import remote_payload
 from sparklog.tools.dump_text import batch_line, check_decoder, decode_one, java_text
 
 
@@ -72,7 +73,9 @@ def _records(
             "sequence": record.sequence,
             "headerKeys": [java_text(name) for name in record.header_keys],
         }
-        if options.print_data_log and not batch.is_control:
+        if options.remote_log_metadata_decoder and not batch.is_control:
+            document["payload"] = remote_payload(record.value, record.offset)
+        elif options.print_data_log and not batch.is_control:
             document["key"] = _text(batch, record.key, key_decoder)
             document["payload"] = _text(batch, record.value, value_decoder)
         if batch.is_control:
