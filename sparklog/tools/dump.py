@@ -85,6 +85,7 @@ class Dump:
 
     def of(self, path: str) -> Iterator[Output]:
         """Yield the lines of one file. Raises as `lines`."""
+        self._check(path)
         path = _shown(path)
         yield Output(f"Dumping {path}\n".encode())
         try:
@@ -95,13 +96,20 @@ class Dump:
                 "an index with its .log beside it"
             ) from None
 
+    def _check(self, path: str) -> None:
+        if "://" in path:
+            raise InvalidRequestError(
+                f"{path} is a URL: segments are dumped from a disk; `sparklog tier restore` brings "
+                "them back to one"
+            )
+        if self.fs.is_dir(path):
+            raise InvalidRequestError(f"{path} is a directory; {_KNOWN}")
+
     def _file(self, path: str) -> Iterator[Output]:
         name = os.path.basename(path)
         dot = name.rfind(".")
         if dot < 0:
             raise InvalidRequestError(f"{path}: its name has no suffix; {_KNOWN}")
-        if self.fs.is_dir(path):
-            raise InvalidRequestError(f"{path} is a directory; {_KNOWN}")
         options, suffix = self.options, name[dot:]
         style = IndexStyle(
             sanity_only=options.index_sanity_check,
@@ -147,6 +155,7 @@ class Dump:
 
     def in_log(self, path: str, take: Callable[[File, LogDump], Iterator[T]]) -> Iterator[T]:
         """Yield what `take` makes of a log; keep what it found of it."""
+        self._check(path)
         found = LogDump()
         with self.fs.open(path) as file:
             yield from take(file, found)

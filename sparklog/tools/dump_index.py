@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from crc32c import crc32c
 
-from sparklog.errors import DataCorruptionError
+from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format import snapshot
 from sparklog.format.batch import SEQUENCE_MAX
 from sparklog.format.index import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY, Entries
@@ -44,11 +44,11 @@ class IndexStyle:
 
 
 def base_of(path: str) -> int:
-    """Return the base offset in a file's name. Raises DataCorruptionError if there is none."""
+    """Return the base offset in a file's name. Raises InvalidRequestError if there is none."""
     stem = os.path.basename(path).partition(".")[0]
     if not (stem.removeprefix("-").removeprefix("+").isascii() and _is_number(stem)):
-        raise DataCorruptionError(
-            "the file's name doesn't begin with an offset, as 00000000000000000000 does", path=path
+        raise InvalidRequestError(
+            f"{path}: its name doesn't begin with an offset, as 00000000000000000000 does"
         )
     return int(stem)
 

@@ -9,6 +9,7 @@ from sparklog.errors import InvalidRequestError
 from sparklog.fs import File
 from sparklog.tools.dump import Dump, DumpOptions, Output
 from sparklog.tools.dump_batch import DumpedBatch
+from sparklog.tools.dump_index import base_of
 from sparklog.tools.dump_log import SIZE_MAX, LogDump, batch_at, size_of, whole_batch
 from sparklog.tools.dump_remote import remote_payload
 from sparklog.tools.dump_text import batch_line, check_decoder, decode_one, java_text
@@ -36,6 +37,7 @@ def documents(dump: Dump) -> Iterator[dict[str, Any] | Output]:
 
 
 def _checked(dump: Dump, path: str) -> Iterator[dict[str, Any]]:
+    base_of(path)  # a name without an offset is refused here too
     try:
         yield from dump.in_log(path, lambda file, found: _log(file, path, dump.options, found))
     except FileNotFoundError:

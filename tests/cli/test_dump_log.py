@@ -93,6 +93,10 @@ def test_json_of_damage(partition: Path, tmp_path: Path, capsys: Capture) -> Non
         (["--files", ","], "at least one file"),
         (["--files", "0.log"], "isn't there"),
         (["--files", "."], "is a directory"),
+        (["--files", "0.log/"], "isn't there"),
+        (["--files", "dir.log"], "is a directory"),
+        (["--files", "x.log"], "doesn't begin with an offset"),
+        (["--files", "s3://bucket/0.log"], "is a URL"),
         (["--files", "5.log", "--max-bytes", "-1"], "--max-bytes"),
         (["--files", "5.log", "--value-decoder-class", "my.Own"], "my.Own can't be had"),
         (["--files", "5.log", "--offsets-decoder"], "use kafka-dump-log"),
@@ -108,8 +112,13 @@ def test_wrong_use_is_2(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("5.log").touch()
-    assert run(["dump-log", *arguments]) == 2
-    assert says in capsys.readouterr().err
+    Path("x.log").touch()
+    Path("dir.log").mkdir()
+    for form in ([], ["--json"]):
+        assert run(["dump-log", *arguments, *form]) == 2
+        said = capsys.readouterr().err
+        assert says in said
+        assert "Traceback" not in said
 
 
 def test_an_unknown_file_is_passed_over(tmp_path: Path, capsys: Capture) -> None:
