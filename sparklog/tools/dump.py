@@ -17,12 +17,12 @@ from sparklog.tools.dump_index import (
     base_of,
     dump_index,
     dump_snapshot,
-    dump_time_index,
     dump_txn_index,
 )
 from sparklog.tools.dump_log import SIZE_MAX, LogDump, dump_batches
 from sparklog.tools.dump_records import RecordLines, RecordStyle
 from sparklog.tools.dump_text import STRING, check_decoder, scala_order
+from sparklog.tools.dump_times import dump_time_index
 
 T = TypeVar("T")
 MAX_MESSAGE_SIZE: Final = 5 * 1024 * 1024

@@ -14,6 +14,7 @@ from sparklog.format.batch import (
     HEADER_SIZE,
     LEGACY_SIZE_MIN,
     LOG_OVERHEAD,
+    MAGIC,
     MAGIC_END,
 )
 from sparklog.format.compression import Codec
@@ -74,6 +75,20 @@ def whole_batch(file: File, at: int, end: int) -> int:
             f"batch length {length} is below the least possible", path=file.path, position=at
         )
     return 0 if at > end - LOG_OVERHEAD - length else LOG_OVERHEAD + length
+
+
+def last_offset_at(file: File, at: int) -> int:
+    """Return the last offset of the batch at byte `at`; reads no more than its header."""
+    raw = file.pread(HEADER_SIZE, at)
+    offset = int.from_bytes(raw[:8], "big", signed=True)
+    if raw[16] > 127 or raw[16] < MAGIC:
+        return offset
+    if len(raw) < HEADER_SIZE:
+        raise DataCorruptionError(
+            "the file ends within a batch header", path=file.path, position=at
+        )
+    last = offset + int.from_bytes(raw[23:27], "big", signed=True)
+    return (last + 2**63) % 2**64 - 2**63  # as a Java long
 
 
 def batch_at(file: File, at: int, size: int) -> DumpedBatch:

@@ -17,7 +17,7 @@ from sparklog.tools.dump_remote import remote_payload
 from sparklog.tools.dump_text import STRING, decode_column, decode_one, java_text
 
 _BYTES_MAX: Final = 4 << 20  # of keys and values that become text at once
-_MICROS_MAX: Final = 2**63 - 1  # what a time becomes that microseconds can't hold
+MICROS_MAX: Final = 2**63 - 1  # what a time becomes that microseconds can't hold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class RecordLines:
             done = int(counts.cumsum().searchsorted(self._decoder.rows, side="right"))
         rows = self._decoder.finish()
         stamps = rows["timestamp"].cast(pa.int64()).to_numpy()
-        if not done or (len(stamps) and np.abs(stamps).max() >= _MICROS_MAX):
+        if not done or (len(stamps) and np.abs(stamps).max() >= MICROS_MAX):
             return None  # or a time that the columns can't hold
         counts = counts[:done]
         try:

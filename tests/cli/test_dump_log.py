@@ -94,7 +94,7 @@ def test_json_of_damage(partition: Path, tmp_path: Path, capsys: Capture) -> Non
         (["--files", "0.log"], "isn't there"),
         (["--files", "."], "is a directory"),
         (["--files", "0.log/"], "isn't there"),
-        (["--files", "dir.log"], "is a directory"),
+        (["--files", "7.log"], "is a directory"),
         (["--files", "x.log"], "doesn't begin with an offset"),
         (["--files", "s3://bucket/0.log"], "is a URL"),
         (["--files", "5.log", "--max-bytes", "-1"], "--max-bytes"),
@@ -113,7 +113,7 @@ def test_wrong_use_is_2(
     monkeypatch.chdir(tmp_path)
     Path("5.log").touch()
     Path("x.log").touch()
-    Path("dir.log").mkdir()
+    Path("7.log").mkdir()
     for form in ([], ["--json"]):
         assert run(["dump-log", *arguments, *form]) == 2
         said = capsys.readouterr().err
