@@ -129,6 +129,10 @@ class Dump:
             case ".snapshot":
                 yield from self._snapshot(path)
                 return
+            case ".checkpoint":
+                raise InvalidRequestError(
+                    f"{path} is a snapshot of KRaft's metadata: read it with kafka-dump-log"
+                )
             case _:
                 yield Output(f"Ignoring unknown file {path}\n".encode(), is_error=True)
                 return

@@ -123,6 +123,10 @@ def dump_batches(
         if not whole:
             break
         if whole > len(data):  # larger than the window
+            if span >= whole:
+                raise DataCorruptionError(
+                    "the file became shorter while it was read", path=file.path, position=at
+                )
             span = whole
             continue
         batch = batch_at(file, at, whole)
