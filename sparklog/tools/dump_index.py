@@ -14,7 +14,7 @@ from sparklog.format.batch import SEQUENCE_MAX
 from sparklog.format.index import OFFSET_ENTRY, TXN_ENTRY, Entries
 from sparklog.format.names import LOG
 from sparklog.fs import File, FileSystem, read_bytes
-from sparklog.tools.dump_log import last_offset_at, size_of, whole_batch
+from sparklog.tools.dump_log import batch_ahead, size_of
 
 _LINES: Final = 4096  # that are yielded at once
 
@@ -111,12 +111,13 @@ def insane(odd: int, width: int) -> str:
 
 def _last_offset(log: File, at: int, end: int, most: int, path: str, number: int) -> int:
     """The last offset of the batch to which an entry points."""
-    if not (0 <= at <= end and whole_batch(log, at, min(end, at + most))):
+    size, last = batch_ahead(log, at, min(end, at + most)) if 0 <= at <= end else (0, -1)
+    if not size:
         reach = f"no batch of up to {most} bytes is whole there (--max-message-size)"
         raise DataCorruptionError(
             f"entry {number} points to byte {at} of {log.path}: {reach}", path=path
         )
-    return last_offset_at(log, at)
+    return last
 
 
 def dump_txn_index(fs: FileSystem, path: str) -> Iterator[bytes]:

@@ -67,9 +67,11 @@ def whole_batch(file: File, at: int, end: int) -> int:
 
     Raises DataCorruptionError for a length that can't be. Source: FileLogInputStream.nextBatch.
     """
-    if at >= end - MAGIC_END:
-        return 0
-    length = int.from_bytes(file.pread(4, at + 8), "big", signed=True)
+    return 0 if at >= end - MAGIC_END else _size(file, file.pread(LOG_OVERHEAD, at), at, end)
+
+
+def _size(file: File, head: bytes, at: int, end: int) -> int:
+    length = int.from_bytes(head[8:LOG_OVERHEAD], "big", signed=True)
     if length < LEGACY_SIZE_MIN:
         raise DataCorruptionError(
             f"batch length {length} is below the least possible", path=file.path, position=at
@@ -77,18 +79,26 @@ def whole_batch(file: File, at: int, end: int) -> int:
     return 0 if at > end - LOG_OVERHEAD - length else LOG_OVERHEAD + length
 
 
-def last_offset_at(file: File, at: int) -> int:
-    """Return the last offset of the batch at byte `at`; reads no more than its header."""
-    raw = file.pread(HEADER_SIZE, at)
-    offset = int.from_bytes(raw[:8], "big", signed=True)
-    if raw[16] > 127 or raw[16] < MAGIC:
-        return offset
-    if len(raw) < HEADER_SIZE:
+def batch_ahead(file: File, at: int, end: int) -> tuple[int, int]:
+    """Return size and last offset of the batch at byte `at`, (0, -1) if none is whole.
+
+    Raises as `whole_batch`. Reads no more than the header.
+    """
+    if at >= end - MAGIC_END:
+        return 0, -1
+    head = file.pread(HEADER_SIZE, at)
+    size = _size(file, head, at, end)
+    if not size:
+        return 0, -1
+    offset = int.from_bytes(head[:8], "big", signed=True)
+    if head[16] > 127 or head[16] < MAGIC:
+        return size, offset
+    if len(head) < HEADER_SIZE:
         raise DataCorruptionError(
             "the file ends within a batch header", path=file.path, position=at
         )
-    last = offset + int.from_bytes(raw[23:27], "big", signed=True)
-    return (last + 2**63) % 2**64 - 2**63  # as a Java long
+    last = offset + int.from_bytes(head[23:27], "big", signed=True)
+    return size, (last + 2**63) % 2**64 - 2**63  # as a Java long
 
 
 def batch_at(file: File, at: int, size: int) -> DumpedBatch:

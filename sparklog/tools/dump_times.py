@@ -23,7 +23,7 @@ from sparklog.tools.dump_index import (
     insane,
     whole_entries,
 )
-from sparklog.tools.dump_log import batch_at, last_offset_at, size_of, whole_batch
+from sparklog.tools.dump_log import batch_ahead, batch_at, size_of
 from sparklog.tools.dump_records import MICROS_MAX
 
 _WARM_BYTES: Final = 8192  # the end of an index, which Kafka searches first
@@ -58,13 +58,14 @@ class _TimeCheck:
             raise DataCorruptionError(
                 f"the offset index leads to byte {at}, the log has {self._end}", path=self._log.path
             )
-        while size := whole_batch(self._log, at, self._end):
-            last = last_offset_at(self._log, at)
+        while True:
+            size, last = batch_ahead(self._log, at, self._end)
+            if not size:
+                return _Found(timestamp, offset, None)
             if last >= offset:
                 batch = batch_at(self._log, at, size) if last == offset else None
                 return _Found(timestamp, offset, batch, last)
             at += size
-        return _Found(timestamp, offset, None)
 
     def check(self, group: list[_Found]) -> Iterator[tuple[int, int]]:
         """Note what is wrong with entries; yield (timestamp, offset) of each once that is done."""
