@@ -1,11 +1,13 @@
 """`sparklog dump-log`: what kafka-dump-log prints of a partition's files."""
 
+import json
 import sys
 
 import click
 
 from sparklog.cli.output import EXIT_FAILED, EXIT_OK
-from sparklog.tools.dump import MAX_MESSAGE_SIZE, Dump, DumpOptions
+from sparklog.tools.dump import MAX_MESSAGE_SIZE, Dump, DumpOptions, Output
+from sparklog.tools.dump_json import documents
 from sparklog.tools.dump_log import SIZE_MAX
 from sparklog.tools.dump_text import STRING, check_decoder
 
@@ -42,6 +44,11 @@ def _refuse(context: click.Context, option: click.Parameter, given: bool) -> Non
 @click.option(
     "--value-decoder-class", is_flag=False, flag_value=STRING, help="The same for values."
 )
+@click.option(
+    "--remote-log-metadata-decoder", is_flag=True,
+    help="Print values of __remote_log_metadata as what they say of remote segments.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="A JSON object a line, instead of text.")
 def dump_log(
     files: str,
     print_data_log: bool,
@@ -53,6 +60,8 @@ def dump_log(
     max_bytes: int,
     key_decoder_class: str | None,
     value_decoder_class: str | None,
+    remote_log_metadata_decoder: bool,
+    as_json: bool,
 ) -> int:
     """Print batches, records, index entries and producers line for line as kafka-dump-log does.
 
@@ -60,7 +69,9 @@ def dump_log(
     """
     options = DumpOptions(
         # Asking for a decoder is asking for what it decodes.
-        print_data_log=print_data_log or bool(key_decoder_class or value_decoder_class),
+        print_data_log=print_data_log
+        or remote_log_metadata_decoder
+        or bool(key_decoder_class or value_decoder_class),
         deep_iteration=deep_iteration,
         skip_record_metadata=skip_record_metadata,
         verify_index_only=verify_index_only,
@@ -69,6 +80,7 @@ def dump_log(
         max_bytes=max_bytes,
         key_decoder=check_decoder(key_decoder_class or STRING),
         value_decoder=check_decoder(value_decoder_class or STRING),
+        remote_log_metadata_decoder=remote_log_metadata_decoder,
     )
     names = [name for name in files.split(",") if name]
     if not names:
@@ -76,8 +88,11 @@ def dump_log(
     dump = Dump(names, options)
     out, err = sys.stdout.buffer, sys.stderr.buffer
     try:
-        for text, is_error in dump.lines():
-            (err if is_error else out).write(text)
+        for each in documents(dump) if as_json else dump.lines():
+            if isinstance(each, Output):
+                (err if each.is_error else out).write(each.text)
+            else:
+                out.write(json.dumps(each, ensure_ascii=False).encode() + b"\n")
     finally:
         out.flush()  # what was printed before an error, too
         err.flush()

@@ -58,8 +58,7 @@ def open_session(
     """
     for directory in directories:
         if not fs.is_dir(directory):
-            with contextlib.suppress(FileExistsError):
-                fs.mkdir(directory)
+            _make_dir(fs, directory)
             fs.sync_dir(os.path.dirname(directory))
         check_sound(fs, directory)
     _check_first(fs, directories)
@@ -84,6 +83,17 @@ def open_session(
         if session is not None:
             session.release()
         raise
+
+
+def _make_dir(fs: FileSystem, directory: str) -> None:
+    with contextlib.suppress(FileExistsError):
+        try:
+            fs.mkdir(directory)
+        except FileNotFoundError:
+            raise InvalidRequestError(
+                f"{directory} can't be made, for {os.path.dirname(directory)} does not exist: "
+                "correct the path, or make that directory first"
+            ) from None
 
 
 def _has_ledger(session: Session) -> bool:

@@ -4,26 +4,27 @@ Source: kafka.tools.DumpLogSegments (Kafka 4.1).
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.names import INDEX, LOG, SNAPSHOT, TIMEINDEX, TXNINDEX
-from sparklog.fs import LOCAL, FileSystem
+from sparklog.fs import LOCAL, File, FileSystem
 from sparklog.tools.dump_index import (
     IndexFaults,
     IndexStyle,
     base_of,
     dump_index,
     dump_snapshot,
-    dump_time_index,
     dump_txn_index,
 )
 from sparklog.tools.dump_log import SIZE_MAX, LogDump, dump_batches
 from sparklog.tools.dump_records import RecordLines, RecordStyle
 from sparklog.tools.dump_text import STRING, check_decoder, scala_order
+from sparklog.tools.dump_times import dump_time_index
 
+T = TypeVar("T")
 MAX_MESSAGE_SIZE: Final = 5 * 1024 * 1024
 
 
@@ -44,6 +45,7 @@ class DumpOptions:
     max_bytes: int = SIZE_MAX
     key_decoder: str = STRING
     value_decoder: str = STRING
+    remote_log_metadata_decoder: bool = False
 
 
 class Output(NamedTuple):
@@ -78,24 +80,36 @@ class Dump:
             larger.
         """
         for path in self.files:
-            path = _shown(path)
-            yield Output(f"Dumping {path}\n".encode())
-            try:
-                yield from self._file(path)
-            except FileNotFoundError as error:
-                raise InvalidRequestError(
-                    f"{error.filename or path} isn't there: give the files of one segment, "
-                    "an index with its .log beside it"
-                ) from None
-        yield from self._complaints()
+            yield from self.of(path)
+        yield from self.complaints()
+
+    def of(self, path: str) -> Iterator[Output]:
+        """Yield the lines of one file. Raises as `lines`."""
+        self._check(path)
+        path = _shown(path)
+        yield Output(f"Dumping {path}\n".encode())
+        try:
+            yield from self._file(path)
+        except FileNotFoundError as error:
+            raise InvalidRequestError(
+                f"{error.filename or path} isn't there: give the files of one segment, "
+                "an index with its .log beside it"
+            ) from None
+
+    def _check(self, path: str) -> None:
+        if "://" in path:
+            raise InvalidRequestError(
+                f"{path} is a URL: segments are dumped from a disk; `sparklog tier restore` brings "
+                "them back to one"
+            )
+        if self.fs.is_dir(path):
+            raise InvalidRequestError(f"{path} is a directory; {_KNOWN}")
 
     def _file(self, path: str) -> Iterator[Output]:
         name = os.path.basename(path)
         dot = name.rfind(".")
         if dot < 0:
             raise InvalidRequestError(f"{path}: its name has no suffix; {_KNOWN}")
-        if self.fs.is_dir(path):
-            raise InvalidRequestError(f"{path} is a directory; {_KNOWN}")
         options, suffix = self.options, name[dot:]
         style = IndexStyle(
             sanity_only=options.index_sanity_check,
@@ -115,6 +129,10 @@ class Dump:
             case ".snapshot":
                 yield from self._snapshot(path)
                 return
+            case ".checkpoint":
+                raise InvalidRequestError(
+                    f"{path} is a snapshot of KRaft's metadata: read it with kafka-dump-log"
+                )
             case _:
                 yield Output(f"Ignoring unknown file {path}\n".encode(), is_error=True)
                 return
@@ -131,11 +149,20 @@ class Dump:
                 contents=options.print_data_log,
                 key_decoder=check_decoder(options.key_decoder),
                 value_decoder=check_decoder(options.value_decoder),
+                remote_metadata=options.remote_log_metadata_decoder,
             )
             lines = RecordLines(style, path)
+        most = options.max_bytes
+        yield from self.in_log(
+            path, lambda file, found: dump_batches(file, max_bytes=most, lines=lines, found=found)
+        )
+
+    def in_log(self, path: str, take: Callable[[File, LogDump], Iterator[T]]) -> Iterator[T]:
+        """Yield what `take` makes of a log; keep what it found of it."""
+        self._check(path)
         found = LogDump()
         with self.fs.open(path) as file:
-            yield from dump_batches(file, max_bytes=options.max_bytes, lines=lines, found=found)
+            yield from take(file, found)
         self.damaged |= found.damaged
         if found.gaps:
             self._gaps.setdefault(os.path.abspath(path), []).extend(found.gaps)
@@ -148,8 +175,8 @@ class Dump:
             self.damaged = True
             yield Output(f"{error.reason}\n".encode(), is_error=True)
 
-    def _complaints(self) -> Iterator[Output]:
-        """What Kafka's tool says on stderr at the end."""
+    def complaints(self) -> Iterator[Output]:
+        """Yield what Kafka's tool says on stderr at the end."""
         said: list[str] = []
         faults = self._faults
         for path in scala_order(p for p in faults if faults[p].offsets):

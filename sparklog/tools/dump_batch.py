@@ -93,6 +93,13 @@ class DumpedBatch:
         except (IndexError, ValueError, struct.error) as error:
             raise self.damage(f"bad record: {error}") from None
 
+    def marker(self, record: DumpedRecord) -> str:
+        """Return what a record of a control batch says. Raises DataCorruptionError."""
+        try:
+            return _marker(record)
+        except (ValueError, struct.error) as error:
+            raise self.damage(f"bad control record: {error}") from None
+
     def damage(self, reason: str) -> DataCorruptionError:
         """Return the error for what can't be read of it."""
         return DataCorruptionError(reason, path=self.path, position=self.position)
@@ -215,11 +222,8 @@ def _record(reader: "_Reader", batch: DumpedBatch) -> DumpedRecord:
     )
 
 
-def marker_text(record: DumpedRecord) -> str:
-    """What a control record says. Raises ValueError, struct.error for a damaged one.
-
-    KRaft's are named only, their contents aren't decoded.
-    """
+def _marker(record: DumpedRecord) -> str:
+    """What a control record says; KRaft's own aren't decoded."""
     version, kind = struct.unpack_from(">hh", _there(record.key))
     if version < 0:
         raise ValueError(f"control record of version {version}")

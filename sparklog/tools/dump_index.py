@@ -1,4 +1,4 @@
-"""Index files and producer snapshots as lines, in the words of kafka-dump-log."""
+"""Offset and transaction indexes and producer snapshots as lines, as kafka-dump-log has them."""
 
 import os
 from collections.abc import Iterator
@@ -8,15 +8,14 @@ from typing import Final
 import numpy as np
 from crc32c import crc32c
 
-from sparklog.errors import DataCorruptionError
+from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format import snapshot
 from sparklog.format.batch import SEQUENCE_MAX
-from sparklog.format.index import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY, Entries
-from sparklog.format.names import INDEX, LOG
+from sparklog.format.index import OFFSET_ENTRY, TXN_ENTRY, Entries
+from sparklog.format.names import LOG
 from sparklog.fs import File, FileSystem, read_bytes
-from sparklog.tools.dump_log import batch_at, size_of, whole_batch
+from sparklog.tools.dump_log import batch_ahead, size_of
 
-_WARM_BYTES: Final = 8192  # the end of an index, which Kafka searches first
 _LINES: Final = 4096  # that are yielded at once
 
 
@@ -44,11 +43,11 @@ class IndexStyle:
 
 
 def base_of(path: str) -> int:
-    """Return the base offset in a file's name. Raises DataCorruptionError if there is none."""
+    """Return the base offset in a file's name. Raises InvalidRequestError if there is none."""
     stem = os.path.basename(path).partition(".")[0]
     if not (stem.removeprefix("-").removeprefix("+").isascii() and _is_number(stem)):
-        raise DataCorruptionError(
-            "the file's name doesn't begin with an offset, as 00000000000000000000 does", path=path
+        raise InvalidRequestError(
+            f"{path}: its name doesn't begin with an offset, as 00000000000000000000 does"
         )
     return int(stem)
 
@@ -64,8 +63,8 @@ def beside(path: str, suffix: str) -> str:
     return os.path.join(os.path.dirname(path), stem + suffix)
 
 
-def _entries(fs: FileSystem, path: str, dtype: "np.dtype[np.void]") -> tuple[Entries, int]:
-    """The whole entries of an index file, and the bytes that are too many."""
+def whole_entries(fs: FileSystem, path: str, dtype: "np.dtype[np.void]") -> tuple[Entries, int]:
+    """Return the whole entries of an index file, and how many bytes are too many."""
     raw = read_bytes(fs, path)
     odd = len(raw) % dtype.itemsize
     return np.frombuffer(raw[: len(raw) - odd], dtype), odd
@@ -78,14 +77,14 @@ def dump_index(
     base = base_of(path)
     with fs.open(beside(path, LOG)) as log:
         end = size_of(log)
-        entries, odd = _entries(fs, path, OFFSET_ENTRY)
+        entries, odd = whole_entries(fs, path, OFFSET_ENTRY)
         relatives = entries["relative_offset"].tolist()
         if not relatives:
             yield f"{path} is empty.\n".encode()
             return
         if style.sanity_only:
             if relatives[-1] < 0 or odd:
-                raise DataCorruptionError(_insane(odd, OFFSET_ENTRY.itemsize), path=path)
+                raise DataCorruptionError(insane(odd, OFFSET_ENTRY.itemsize), path=path)
             yield f"{path} passed sanity check.\n".encode()
             return
         lines = []
@@ -103,7 +102,8 @@ def dump_index(
         yield "".join(lines).encode()
 
 
-def _insane(odd: int, width: int) -> str:
+def insane(odd: int, width: int) -> str:
+    """Return why an index fails its sanity check."""
     if odd:
         return f"{odd} bytes are left over, an entry has {width}; `sparklog verify` rebuilds it"
     return "the last entry lies before the first; `sparklog verify` rebuilds it"
@@ -111,99 +111,13 @@ def _insane(odd: int, width: int) -> str:
 
 def _last_offset(log: File, at: int, end: int, most: int, path: str, number: int) -> int:
     """The last offset of the batch to which an entry points."""
-    size = whole_batch(log, at, min(end, at + most)) if 0 <= at <= end else 0
+    size, last = batch_ahead(log, at, min(end, at + most)) if 0 <= at <= end else (0, -1)
     if not size:
         reach = f"no batch of up to {most} bytes is whole there (--max-message-size)"
         raise DataCorruptionError(
             f"entry {number} points to byte {at} of {log.path}: {reach}", path=path
         )
-    return batch_at(log, at, size).last_offset
-
-
-class _TimeCheck:
-    """Compares a time index with its log, entry by entry."""
-
-    def __init__(self, log: File, offsets: Entries, base: int, faults: IndexFaults) -> None:
-        self._log, self._end, self._base = log, size_of(log), base
-        self._relatives = offsets["relative_offset"].tolist()
-        self._positions = offsets["position"].tolist()
-        self._faults = faults
-        self._before = -1
-
-    def check(self, timestamp: int, offset: int) -> None:
-        """Note what is wrong with an entry."""
-        at = self._position(offset)
-        if not 0 <= at <= self._end:
-            raise DataCorruptionError(
-                f"the offset index leads to byte {at}, the log has {self._end}", path=self._log.path
-            )
-        last = -1
-        while size := whole_batch(self._log, at, self._end):
-            batch = batch_at(self._log, at, size)
-            if batch.last_offset >= offset:
-                last = batch.last_offset
-                break
-            at += size
-        if last != offset or not size:
-            self._faults.missing.append((offset, last))
-        else:
-            highest = max((record.timestamp for record in batch.records()), default=-1)
-            highest = max(highest, -1)
-            if highest != timestamp:
-                self._faults.times.append((timestamp, highest))
-            if self._before >= timestamp:
-                self._faults.order.append((timestamp, self._before))
-        self._before = timestamp
-
-    def _position(self, offset: int) -> int:
-        """Where to look for an offset, also in an index whose entries are in disorder."""
-        slot = _slot(self._relatives, offset - self._base)
-        return 0 if slot < 0 else int(self._positions[slot])
-
-
-def _slot(relatives: list[int], wanted: int) -> int:
-    """The last entry at or below `wanted`, -1: none. Source: AbstractIndex.indexSlotRangeFor."""
-    if not relatives:
-        return -1
-    warm = max(0, len(relatives) - 1 - _WARM_BYTES // OFFSET_ENTRY.itemsize)
-    if relatives[warm] < wanted:
-        low, high = warm, len(relatives) - 1
-    elif relatives[0] > wanted:
-        return -1
-    else:
-        low, high = 0, warm
-    while low < high:
-        middle = (low + high + 1) // 2
-        if relatives[middle] > wanted:
-            high = middle - 1
-        elif relatives[middle] < wanted:
-            low = middle
-        else:
-            return middle
-    return low
-
-
-def dump_time_index(
-    fs: FileSystem, path: str, style: IndexStyle, faults: IndexFaults
-) -> Iterator[bytes]:
-    """Yield the lines of a time index. Raises: DataCorruptionError where Kafka's tool throws."""
-    base = base_of(path)
-    with fs.open(beside(path, LOG)) as log:
-        offsets, _ = _entries(fs, beside(path, INDEX), OFFSET_ENTRY)
-        entries, odd = _entries(fs, path, TIME_ENTRY)
-        check = _TimeCheck(log, offsets, base, faults)
-        rows = entries.tolist()
-        if style.sanity_only:
-            if odd or (rows and (rows[-1][0] < rows[0][0] or rows[-1][1] < 0)):
-                raise DataCorruptionError(_insane(odd, TIME_ENTRY.itemsize), path=path)
-            yield f"{path} passed sanity check.\n".encode()
-            return
-        for number, (timestamp, relative) in enumerate(rows):
-            if relative == 0 and number:
-                return
-            check.check(timestamp, base + relative)
-            if not style.verify_only:
-                yield f"timestamp: {timestamp} offset: {base + relative}\n".encode()
+    return last
 
 
 def dump_txn_index(fs: FileSystem, path: str) -> Iterator[bytes]:
@@ -212,7 +126,7 @@ def dump_txn_index(fs: FileSystem, path: str) -> Iterator[bytes]:
     As Kafka's tool it takes the first byte for the version, and says nothing of a cut entry.
     """
     base_of(path)
-    entries, _ = _entries(fs, path, TXN_ENTRY)
+    entries, _ = whole_entries(fs, path, TXN_ENTRY)
     for version, producer, first, last, stable in entries.tolist():
         if (version := version >> 8) > 0:
             raise DataCorruptionError(f"an entry of version {version} is unknown", path=path)

@@ -14,6 +14,7 @@ from sparklog.format.batch import (
     HEADER_SIZE,
     LEGACY_SIZE_MIN,
     LOG_OVERHEAD,
+    MAGIC,
     MAGIC_END,
 )
 from sparklog.format.compression import Codec
@@ -66,14 +67,38 @@ def whole_batch(file: File, at: int, end: int) -> int:
 
     Raises DataCorruptionError for a length that can't be. Source: FileLogInputStream.nextBatch.
     """
-    if at >= end - MAGIC_END:
-        return 0
-    length = int.from_bytes(file.pread(4, at + 8), "big", signed=True)
+    return 0 if at >= end - MAGIC_END else _size(file, file.pread(LOG_OVERHEAD, at), at, end)
+
+
+def _size(file: File, head: bytes, at: int, end: int) -> int:
+    length = int.from_bytes(head[8:LOG_OVERHEAD], "big", signed=True)
     if length < LEGACY_SIZE_MIN:
         raise DataCorruptionError(
             f"batch length {length} is below the least possible", path=file.path, position=at
         )
     return 0 if at > end - LOG_OVERHEAD - length else LOG_OVERHEAD + length
+
+
+def batch_ahead(file: File, at: int, end: int) -> tuple[int, int]:
+    """Return size and last offset of the batch at byte `at`, (0, -1) if none is whole.
+
+    Raises as `whole_batch`. Reads no more than the header.
+    """
+    if at >= end - MAGIC_END:
+        return 0, -1
+    head = file.pread(HEADER_SIZE, at)
+    size = _size(file, head, at, end)
+    if not size:
+        return 0, -1
+    offset = int.from_bytes(head[:8], "big", signed=True)
+    if head[16] > 127 or head[16] < MAGIC:
+        return size, offset
+    if len(head) < HEADER_SIZE:
+        raise DataCorruptionError(
+            "the file ends within a batch header", path=file.path, position=at
+        )
+    last = offset + int.from_bytes(head[23:27], "big", signed=True)
+    return size, (last + 2**63) % 2**64 - 2**63  # as a Java long
 
 
 def batch_at(file: File, at: int, size: int) -> DumpedBatch:
@@ -108,6 +133,10 @@ def dump_batches(
         if not whole:
             break
         if whole > len(data):  # larger than the window
+            if span >= whole:
+                raise DataCorruptionError(
+                    "the file became shorter while it was read", path=file.path, position=at
+                )
             span = whole
             continue
         batch = batch_at(file, at, whole)

@@ -1,6 +1,5 @@
 """Records as the lines of Kafka's dump tool: a column at a time, or one by one where need be."""
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,21 +12,26 @@ from sparklog.errors import DataCorruptionError
 from sparklog.format.batch import CONTROL, SEQUENCE_MAX
 from sparklog.format.records import Decoder
 from sparklog.format.scan import Table
-from sparklog.tools.dump_batch import CREATE_TIME, DumpedBatch, DumpedRecord, marker_text
+from sparklog.tools.dump_batch import CREATE_TIME, DumpedBatch, DumpedRecord
+from sparklog.tools.dump_remote import remote_payload
 from sparklog.tools.dump_text import STRING, decode_column, decode_one, java_text
 
 _BYTES_MAX: Final = 4 << 20  # of keys and values that become text at once
-_MICROS_MAX: Final = 2**63 - 1  # what a time becomes that microseconds can't hold
+MICROS_MAX: Final = 2**63 - 1  # what a time becomes that microseconds can't hold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordStyle:
-    """What is printed of a record: its metadata, its contents; by which decoders."""
+    """What is printed of a record: its metadata, its contents; by which decoders.
+
+    `remote_metadata`: values are those of __remote_log_metadata, and keys aren't printed.
+    """
 
     metadata: bool = True
     contents: bool = False
     key_decoder: str = STRING
     value_decoder: str = STRING
+    remote_metadata: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ class RecordLines:
             done = int(counts.cumsum().searchsorted(self._decoder.rows, side="right"))
         rows = self._decoder.finish()
         stamps = rows["timestamp"].cast(pa.int64()).to_numpy()
-        if not done or (len(stamps) and np.abs(stamps).max() >= _MICROS_MAX):
+        if not done or (len(stamps) and np.abs(stamps).max() >= MICROS_MAX):
             return None  # or a time that the columns can't hold
         counts = counts[:done]
         try:
@@ -90,7 +94,11 @@ class RecordLines:
         style, parts = self._style, list[Any]()
         if style.metadata:
             parts += self._metadata(rows, stamps, table, counts)
-        if style.contents:
+        if style.contents and style.remote_metadata:
+            pairs = zip(rows["value"].to_pylist(), rows["offset"].to_pylist(), strict=True)
+            texts = [remote_payload(raw, offset).encode() for raw, offset in pairs]
+            parts += [b" payload: ", pa.array(texts, pa.binary())]
+        elif style.contents:
             prefix = " " if style.metadata else "| "
             for name, label, decoder in (
                 ("key", f"{prefix}key: ", style.key_decoder),
@@ -155,11 +163,10 @@ class RecordLines:
                 line += f" sequence: {record.sequence} headerKeys: [{names}]".encode()
             line += record.note.encode()
             if batch.is_control:
-                try:
-                    line += marker_text(record).encode()
-                except (ValueError, struct.error) as error:
-                    raise batch.damage(f"bad control record: {error}") from None
-        if style.contents and not batch.is_control:
+                line += batch.marker(record).encode()
+        if style.contents and style.remote_metadata and not batch.is_control:
+            line += b" payload: " + remote_payload(record.value, record.offset).encode()
+        elif style.contents and not batch.is_control:
             try:
                 if record.key is not None:
                     line += prefix + b"key: " + decode_one(record.key, style.key_decoder)

@@ -37,7 +37,7 @@ def parse_time(text: str) -> int:
         when = int(text)
     except ValueError:
         when = -6
-    if when < -5:
+    if not -5 <= when < 2**63:
         names = ", ".join(f"{number} or {name}" for name, number in TIMES.items())
         raise InvalidRequestError(f"time {text!r}: want {names}, or milliseconds since the epoch")
     return when

@@ -1,5 +1,6 @@
 """`sparklog dump-log` as users meet it; what it prints is judged in tests/tools."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -56,6 +57,35 @@ def test_damage_is_1(partition: Path, tmp_path: Path, capsys: Capture) -> None:
     assert "below the least possible" in said.err
 
 
+def test_json(partition: Path, capsys: Capture) -> None:
+    files = sorted(partition.glob("00000000000000000024.*"))
+    names = ",".join(map(str, files))
+    assert run(["dump-log", "--files", names, "--json", "--print-data-log"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    by_file = {file.suffix: [f for f in found if f["file"] == str(file)] for file in files}
+    first = by_file[".log"][0]
+    assert (first["baseOffset"], first["count"], first["isvalid"]) == (24, 2, True)
+    assert (first["deleteHorizonMs"], first["compresscodec"]) == (None, "none")
+    assert first["records"][0] | {"key": "2", "payload": "t-12-a"} == first["records"][0]
+    assert set(by_file[".index"][0]) == {"file", "offset", "position"}
+    assert set(by_file[".timeindex"][0]) == {"file", "timestamp", "offset"}
+    assert by_file[".snapshot"] == []
+
+
+def test_json_of_damage(partition: Path, tmp_path: Path, capsys: Capture) -> None:
+    log = tmp_path / "00000000000000000014.log"
+    log.write_bytes(min(partition.glob("*.log")).read_bytes()[:-3])
+    assert run(["dump-log", "--files", str(log), "--json"]) == 1
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert set(last) == {"file", "invalidBytes"}
+    assert run(["dump-log", "--files", str(tmp_path / "none.log"), "--json"]) == 2
+    index = log.with_suffix(".index")
+    index.write_bytes(b"")
+    assert run(["dump-log", "--files", str(index), "--json"]) == 0
+    (only,) = capsys.readouterr().out.splitlines()
+    assert json.loads(only) == {"file": str(index), "says": f"{index} is empty."}
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -63,6 +93,11 @@ def test_damage_is_1(partition: Path, tmp_path: Path, capsys: Capture) -> None:
         (["--files", ","], "at least one file"),
         (["--files", "0.log"], "isn't there"),
         (["--files", "."], "is a directory"),
+        (["--files", "0.log/"], "isn't there"),
+        (["--files", "7.log"], "is a directory"),
+        (["--files", "00000000000000000005-0000000001.checkpoint"], "with kafka-dump-log"),
+        (["--files", "x.log"], "doesn't begin with an offset"),
+        (["--files", "s3://bucket/0.log"], "is a URL"),
         (["--files", "5.log", "--max-bytes", "-1"], "--max-bytes"),
         (["--files", "5.log", "--value-decoder-class", "my.Own"], "my.Own can't be had"),
         (["--files", "5.log", "--offsets-decoder"], "use kafka-dump-log"),
@@ -78,8 +113,13 @@ def test_wrong_use_is_2(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("5.log").touch()
-    assert run(["dump-log", *arguments]) == 2
-    assert says in capsys.readouterr().err
+    Path("x.log").touch()
+    Path("7.log").mkdir()
+    for form in ([], ["--json"]):
+        assert run(["dump-log", *arguments, *form]) == 2
+        said = capsys.readouterr().err
+        assert says in said
+        assert "Traceback" not in said
 
 
 def test_an_unknown_file_is_passed_over(tmp_path: Path, capsys: Capture) -> None:

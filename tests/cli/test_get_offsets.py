@@ -88,6 +88,7 @@ def test_json(log: str, capsys: Capture) -> None:
         (["--topic-partitions", "a:1", "--topic", "a"], "can't be used with"),
         (["--time", "-6"], "or milliseconds"),
         (["--time", "now"], "or milliseconds"),
+        (["--time", str(2**63)], "or milliseconds"),
     ],
 )
 def test_wrong_use_is_2(options: list[str], says: str, log: str, capsys: Capture) -> None:

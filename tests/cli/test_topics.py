@@ -1,6 +1,8 @@
 """`sparklog topics` and `sparklog configs`: from Kafka's options to Kafka's words."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,6 +10,7 @@ import pytest
 
 import sparklog
 from sparklog.cli.app import run
+from sparklog.fs import LOCAL
 
 Capture = pytest.CaptureFixture[str]
 
@@ -213,3 +216,46 @@ def test_an_archive_is_read_only(log: Path, tmp_path: Path, capsys: Capture) -> 
         for command in COMMANDS[2:5] + COMMANDS[6:7] + COMMANDS[9:]:
             says = printed(capsys, *[each if each != "a" else "t" for each in command], url, code=2)
             assert "read-only" in says or "not in" in says
+
+
+def test_a_log_that_is_open_elsewhere(log: Path, capsys: Capture) -> None:
+    """Both write, one after the other, and each sees what the other did."""
+    with sparklog.open(log, "rw") as other:
+        assert printed(capsys, "topics", "create", str(log), "--topic", "new")
+        other.append("new", pa.table({"value": ["x"]}))
+        assert "new:0:1\n" in printed(capsys, "get-offsets", str(log))
+        assert printed(capsys, "topics", "alter", str(log), "--topic", "new", "--partitions", "2")
+        other.append("new", pa.table({"value": ["x"]}), partition=0)  # it catches up by a commit
+        other.append("new", pa.table({"value": ["x"]}), partition=1)
+        assert "new-1\tlow_watermark: 1" in printed(
+            capsys, "delete-records", str(log), "--offset", "new:1:-1"
+        )
+        assert printed(capsys, "topics", "delete", str(log), "--topic", "new")
+        with pytest.raises(sparklog.UnknownTopicError):
+            other.append("new", pa.table({"value": ["x"]}))
+
+
+def test_a_directory_that_a_broker_has_open(log: Path, capsys: Capture) -> None:
+    """Reading is fine; a change is refused, and none was made."""
+    lock = LOCAL.open_lock(str(log / ".lock"))
+    code = (
+        "import sys, time; from sparklog.fs import LOCAL;"
+        "lock = LOCAL.open_lock(sys.argv[1]);"
+        "print(lock.try_lock(0, 0, exclusive=True), flush=True); sys.stdin.read()"
+    )
+    broker = subprocess.Popen(
+        [sys.executable, "-c", code, str(log / ".lock")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    lock.close()
+    assert broker.stdout is not None
+    try:
+        assert broker.stdout.readline() == "True\n"
+        assert printed(capsys, "topics", "list", str(log)) == "t\nt.x\n"
+        before = sorted(log.rglob("*"))
+        for command in COMMANDS[2:5] + COMMANDS[6:7] + COMMANDS[9:]:
+            given = [each.replace("a:0", "t:0") if each != "a" else "t" for each in command]
+            assert "broker" in printed(capsys, *given, str(log), code=1)
+        assert sorted(log.rglob("*")) == before
+    finally:
+        broker.communicate()

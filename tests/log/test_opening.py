@@ -30,6 +30,12 @@ def abandon(log: sparklog.Log) -> None:
     log._session = None
 
 
+def test_a_log_whose_parent_isnt_there(tmp_path: Path) -> None:
+    with pytest.raises(sparklog.InvalidRequestError, match="make that directory first"):
+        sparklog.open(tmp_path / "missing" / "log", "rw")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_ledger_never_rolls_without_a_snapshot(tmp_path: Path) -> None:
     clock = ManualClock()
     with sparklog.open(tmp_path / "l", "rw", clock=clock) as log:

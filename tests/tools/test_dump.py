@@ -15,6 +15,15 @@ from sparklog.errors import InvalidRequestError
 from sparklog.format.batch import encode_control
 from sparklog.format.compression import Codec
 from sparklog.format.records import encode
+from sparklog.log.topics import new_topic_id
+from sparklog.tiered.records import (
+    PartitionDeleteRecord,
+    PartitionDeleteState,
+    SegmentRecord,
+    UpdateRecord,
+    to_bytes,
+)
+from sparklog.tiered.segments import RemoteSegment, SegmentState
 from sparklog.tools.dump import Dump, DumpOptions
 from sparklog.tools.dump_text import INTEGER, LONG, STRING, java_text, scala_order
 from tests.format.data import NOW, rows
@@ -156,6 +165,28 @@ def test_number_decoders(decoder: str, width: int, tmp_path: Path, oracle: Oracl
     out, _, failure = ours([path], value_decoder=decoder, print_data_log=True)
     assert out.endswith(" payload: -1\n")  # as far as it goes
     assert f"the record at offset 101: {decoder.rpartition('.')[2]} wants {width}" in str(failure)
+
+
+def test_remote_log_metadata(tmp_path: Path, oracle: Oracle) -> None:
+    topic: dict[str, Any] = {"topic": "t", "topic_id": new_topic_id(), "partition": 3}
+    segment = RemoteSegment(
+        **topic, id=new_topic_id(), base=5, end=9, max_timestamp=NOW, size=170,
+        epochs=((0, 5), (3, 7)), state=SegmentState.COPY_STARTED, time_ms=NOW, has_txn_index=True,
+    )  # fmt: skip
+    values: list[bytes | None] = [None]
+    for custom in (None, b"abc"):
+        values.append(to_bytes(SegmentRecord(segment=segment, custom=custom, broker=2)))
+        for state in SegmentState:
+            update = UpdateRecord(**topic, id=segment.id, state=state, time_ms=NOW, custom=custom)
+            values.append(to_bytes(update))
+    for deletion in PartitionDeleteState:
+        values.append(to_bytes(PartitionDeleteRecord(**topic, state=deletion, time_ms=NOW)))
+    path = log_of(tmp_path, batch(*((NOW, b"k", value) for value in values)))
+    out = assert_same(oracle, [path], remote_log_metadata_decoder=True, print_data_log=True)
+    assert out.count("RemoteLogSegmentMetadata{") == 2
+    path = log_of(tmp_path, batch((NOW, None, b"\x01\x07\x00")))
+    out, _, _ = ours([path], remote_log_metadata_decoder=True, print_data_log=True)
+    assert " payload: Error at offset 100, skipping. " in out
 
 
 @pytest.mark.parametrize("name", ["org.apache.kafka.tools.api.DefaultDecoder", "my.Decoder", ""])

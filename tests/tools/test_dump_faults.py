@@ -4,6 +4,7 @@ import random
 import shutil
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ import sparklog
 from sparklog.format.batch import HEADER_SIZE, seal
 from sparklog.format.snapshot import ProducerEntry, format_snapshot
 from sparklog.tools.dump import Dump, DumpOptions
+from sparklog.tools.dump_log import LogDump, dump_batches
 from tests.format.data import NOW
 from tests.oracle import Oracle
 from tests.service.logs import fill, flip
@@ -99,6 +101,24 @@ def test_lines_before_the_fault_are_printed(partition: Path) -> None:
     assert "batch length 3 is below the least possible" in str(failure)
     assert out.count("baseOffset") == 3
     assert whole.startswith(out)
+
+
+def test_a_file_that_becomes_shorter() -> None:
+    """The dump ends, whatever is taken away while it reads."""
+    head = struct.pack(">qiib", 0, 1988, 0, 2)  # of a batch of 2000 bytes
+
+    class Cut:
+        path = "0.log"
+
+        def size(self) -> int:
+            return 5000
+
+        def pread(self, size: int, at: int) -> bytes:
+            return head[at : at + size]
+
+    file: Any = Cut()
+    with pytest.raises(sparklog.DataCorruptionError, match="became shorter while it was read"):
+        list(dump_batches(file, max_bytes=2**31 - 1, lines=None, found=LogDump()))
 
 
 def test_an_index_that_doesnt_fit(partition: Path, oracle: Oracle) -> None:

@@ -1,0 +1,110 @@
+"""A dump for scripts: a JSON object for each batch, index entry or producer, in Kafka's names."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from sparklog.errors import InvalidRequestError
+from sparklog.fs import File
+from sparklog.tools.dump import Dump, DumpOptions, Output
+from sparklog.tools.dump_batch import DumpedBatch
+from sparklog.tools.dump_index import base_of
+from sparklog.tools.dump_log import SIZE_MAX, LogDump, batch_at, size_of, whole_batch
+from sparklog.tools.dump_remote import remote_payload
+from sparklog.tools.dump_text import batch_line, check_decoder, decode_one, java_text
+
+
+def documents(dump: Dump) -> Iterator[dict[str, Any] | Output]:
+    """Yield an object a batch, entry or producer; what Kafka's tool says on stderr stays text.
+
+    Objects have the file, and the fields that `Dump.lines` prints, under the same names; a batch
+    has `records` if the options ask for these. Slower than text: record by record.
+    Raises: as `Dump.lines`.
+    """
+    for path in dump.files:
+        if path.endswith(".log"):
+            yield from _checked(dump, path)
+            continue
+        for out in dump.of(path):
+            if out.is_error:
+                yield out
+                continue
+            for line in out.text.decode().splitlines():
+                if not line.startswith("Dumping "):
+                    yield {"file": path, **_fields(line, path)}
+    yield from dump.complaints()
+
+
+def _checked(dump: Dump, path: str) -> Iterator[dict[str, Any]]:
+    base_of(path)  # a name without an offset is refused here too
+    try:
+        yield from dump.in_log(path, lambda file, found: _log(file, path, dump.options, found))
+    except FileNotFoundError:
+        raise InvalidRequestError(f"{path} isn't there") from None
+
+
+def _log(file: File, path: str, options: DumpOptions, found: LogDump) -> Iterator[dict[str, Any]]:
+    size = size_of(file)
+    end, at = min(size, options.max_bytes), 0
+    deep = options.deep_iteration or options.print_data_log
+    while whole := whole_batch(file, at, end):
+        batch = batch_at(file, at, whole)
+        found.damaged |= not batch.is_valid
+        document = {"file": path, **_fields(batch_line(batch), path)}
+        if deep:
+            document["records"] = list(_records(batch, options, found))
+        yield document
+        at += whole
+    if size > at and options.max_bytes == SIZE_MAX:
+        found.damaged = True
+        yield {"file": path, "invalidBytes": size - at}
+
+
+def _records(
+    batch: DumpedBatch, options: DumpOptions, found: LogDump
+) -> Iterator[dict[str, Any]]:
+    key_decoder, value_decoder = map(check_decoder, (options.key_decoder, options.value_decoder))
+    for record in batch.records():
+        found.follow(np.array([record.offset], np.int64))
+        document: dict[str, Any] = {
+            "offset": record.offset,
+            batch.time_type: record.timestamp,
+            "keySize": -1 if record.key is None else len(record.key),
+            "valueSize": -1 if record.value is None else len(record.value),
+            "sequence": record.sequence,
+            "headerKeys": [java_text(name) for name in record.header_keys],
+        }
+        if options.remote_log_metadata_decoder and not batch.is_control:
+            document["payload"] = remote_payload(record.value, record.offset)
+        elif options.print_data_log and not batch.is_control:
+            document["key"] = _text(batch, record.key, key_decoder)
+            document["payload"] = _text(batch, record.value, value_decoder)
+        if batch.is_control:
+            document |= _fields(batch.marker(record).strip(), batch.path)
+        yield document
+
+
+def _text(batch: DumpedBatch, data: bytes | None, decoder: str) -> str | None:
+    try:
+        return None if data is None else decode_one(data, decoder).decode()
+    except ValueError as error:
+        raise batch.damage(str(error)) from None
+
+
+def _fields(line: str, path: str) -> dict[str, Any]:
+    """The fields of a line "name: value name: value"; a line of other form is one of its own."""
+    words = line.removeprefix(f"{path} ").split()
+    if not words[0].endswith(":") or len(words) % 2:
+        return {"says": line}
+    names = [word.removesuffix(":") for word in words[::2]]
+    return dict(zip(names, map(_value, words[1::2]), strict=True))
+
+
+def _value(text: str) -> int | bool | str | None:
+    if text in ("true", "false"):
+        return text == "true"
+    text = text.removeprefix("OptionalLong[").removesuffix("]")
+    if text == "OptionalLong.empty":
+        return None
+    return int(text) if text.lstrip("-").isdecimal() else text
