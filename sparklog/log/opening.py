@@ -5,7 +5,6 @@ clean close left it, or a broker's work since. Then its own rules say where the 
 ledger takes that over in one `adopt` record. Source: PROTOCOL, "Open for writing" and "Close".
 """
 
-import contextlib
 import logging
 import os
 from collections.abc import Sequence
@@ -58,8 +57,14 @@ def open_session(
     """
     for directory in directories:
         if not fs.is_dir(directory):
-            with contextlib.suppress(FileExistsError):
+            try:
                 fs.mkdir(directory)
+            except FileExistsError:  # another process was quicker
+                pass
+            except FileNotFoundError:
+                raise InvalidRequestError(
+                    f"{directory} can't be made, the directory above it does not exist"
+                ) from None
             fs.sync_dir(os.path.dirname(directory))
         check_sound(fs, directory)
     _check_first(fs, directories)
