@@ -15,6 +15,7 @@ import sparklog
 from sparklog.cli.app import run
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError, UnknownTopicError
 from sparklog.service import verify
+from sparklog.tools import import_kafka
 from sparklog.tools.export_kafka import export_kafka
 from sparklog.tools.export_log import export_log
 from sparklog.tools.import_kafka import import_topic
@@ -121,6 +122,38 @@ def test_it_prints_what_kafkas_tool_prints(
     )  # fmt: skip
     assert ours.count(b"\n") == 30
     assert tool.stdout == ours
+
+
+def test_an_import_that_breaks_off_goes_on(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("long", 2)
+    fill(broker, "long", range(3000))
+    monkeypatch.setattr(import_kafka, "COMMIT_BYTES", 1)
+    monkeypatch.setattr(import_kafka, "_POLL", 100)
+    calls: list[int] = []
+
+    def fail(done: int, total: int) -> None:
+        assert 0 <= done <= total
+        calls.append(done)
+        if len(calls) % 4 == 0:
+            raise OSError("cut")
+
+    for _ in range(100):
+        with sparklog.open(tmp_path / "log", "rw") as log:
+            try:
+                done = import_topic(log, "long", broker.bootstrap, progress=fail)
+            except OSError:
+                continue
+            break
+    assert not done.stopped
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        for p in (0, 1):
+            assert records(log, "long", p) == broker.consume("long", p)
+        fill(broker, "long", range(3000, 3100))
+        stopped = import_topic(log, "long", broker.bootstrap, stopped=lambda: True)
+        assert (stopped.stopped, stopped.records) == (True, 0)
+    assert len(calls) > 8
 
 
 def test_gaps_of_transactions(broker: Broker, tmp_path: Path) -> None:
