@@ -1,6 +1,7 @@
 """`sparklog consume`: records of a topic on standard output."""
 
 import os
+import select
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -92,7 +93,8 @@ def consume(
             found = read(
                 log, topic, partitions=partitions or None, start=start, isolation=isolation_level,
                 columns=columns, match=match, max_messages=max_messages, follow_on=follow,
-                timeout_ms=timeout_ms, group=group, stopped=stop.is_set,
+                timeout_ms=timeout_ms, group=group,
+                stopped=lambda: stop.is_set() or _is_deserted(),
             )  # fmt: skip
             count = _print(found, write)
     click.echo(f"{count} records", err=True)
@@ -111,6 +113,16 @@ def _print(found: Any, write: Any) -> int:
         found.close()
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return count
+
+
+def _is_deserted() -> bool:
+    """Tell whether standard output is a pipe that nobody reads any more, as `tail -f` asks."""
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+    except (OSError, ValueError):  # no file at all
+        return False
+    return any(events & select.POLLERR for _, events in poll.poll(0))
 
 
 def _start(

@@ -258,7 +258,7 @@ class Log:
         spans = self._view.spans([(topic, p) for p in numbers])
         progress = None
         if group is not None:
-            progress = Progress(self._fs, self._view.home, self._clock, group, topic)
+            progress = self.progress(group, topic)
             start = progress.resume(numbers, start, spans)
         given: Any = {"schema": schema, "isolation": isolation, "progress": progress}
         first = resolve(self._view, topic, numbers, start, spans, name="start", isolation=isolation)
@@ -271,6 +271,10 @@ class Log:
         if progress is not None:
             progress.begin(first)
         return pa.RecordBatchReader.from_batches(schema, batches)
+
+    def progress(self, group: str, topic: str) -> Progress:
+        """Return what keeps a group's offsets while one of its members reads `topic`."""
+        return Progress(self._fs, self._view.home, self._clock, group, topic)
 
     def commit_offsets(self, group: str, offsets: Mapping[str, Mapping[int, int]]) -> None:
         """Register how far a group has read: {topic: {partition: next offset to read}}.

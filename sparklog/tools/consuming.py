@@ -7,12 +7,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.clock import monotonic_ms, system_clock
+from sparklog.clock import monotonic_ms
 from sparklog.errors import InvalidRequestError
-from sparklog.fs import LOCAL
 from sparklog.log.log import Log
 from sparklog.log.positions import Position, resolve
-from sparklog.log.progress import Progress
 from sparklog.log.reading import check_isolation, follow, read_ranges, schema_of
 
 _PLACES: Final = ("partition", "offset")
@@ -89,22 +87,11 @@ def consume(
     if max_messages is not None and max_messages < 1:
         raise InvalidRequestError(f"max_messages={max_messages}: want at least 1")
     view, wanted = log.view, schema_of(columns).names
-    known = view.partitions(topic)
-    numbers = list(dict.fromkeys(known if partitions is None else partitions))
-    for number in numbers:
-        if number not in known:
-            raise InvalidRequestError(
-                f"topic {topic} has no partition {number}: want one of {known}"
-            )
+    numbers = _numbers(log, topic, partitions)
     schema = schema_of(list(dict.fromkeys([*wanted, *_PLACES, *match.columns])))
     spans = view.spans([(topic, p) for p in numbers])
-    progress = None
-    if group is not None:
-        if "://" in view.home:
-            raise InvalidRequestError(
-                f"group {group} can't be registered in an archive, which is read-only"
-            )
-        progress = Progress(LOCAL, view.home, system_clock, group, topic)
+    progress = None if group is None else log.progress(group, topic)
+    if progress is not None:
         start = progress.resume(numbers, start, spans)
     given: Any = {"isolation": isolation}
     first = resolve(view, topic, numbers, start, spans, name="start", **given)
@@ -118,21 +105,42 @@ def consume(
         last = resolve(view, topic, numbers, end, spans, name="end", **given)
         ids = {p: view.topic_id(topic, p) for p in numbers}
         batches = read_ranges(view, topic, first, last, ids, schema=schema, **given)
+    shown = [*wanted, *(name for name in _PLACES if name not in wanted)]
     try:
-        left = max_messages
-        for rows in batches:
+        for rows, behind in _limited(batches, match, max_messages):
             patience.renew()
-            rows, behind = _chosen(rows, match, left)
-            left = None if left is None else left - rows.num_rows
             if rows.num_rows:
-                yield rows.select([*wanted, *(n for n in _PLACES if n not in wanted)])
+                yield rows.select(shown)
             if progress is not None:
                 progress.taken(*behind)
-            if left == 0 or stopped():
+            if stopped():
                 return
     finally:
         if progress is not None:
             progress.flush()
+
+
+def _numbers(log: Log, topic: str, partitions: Sequence[int] | None) -> list[int]:
+    known = log.view.partitions(topic)
+    numbers = list(dict.fromkeys(known if partitions is None else partitions))
+    for number in numbers:
+        if number not in known:
+            raise InvalidRequestError(
+                f"topic {topic} has no partition {number}: want one of {known}"
+            )
+    return numbers
+
+
+def _limited(
+    batches: Iterator[pa.RecordBatch], match: Match, most: int | None
+) -> Iterator[tuple[pa.RecordBatch, tuple[int, int]]]:
+    """Yield what fits, `most` records in all, and (partition, offset) behind what was seen."""
+    for rows in batches:
+        chosen, behind = _chosen(rows, match, most)
+        most = None if most is None else most - chosen.num_rows
+        yield chosen, behind
+        if most == 0:
+            return
 
 
 def _chosen(

@@ -55,6 +55,8 @@ def export_parquet(
     done = Exported(topic=topic, to=to)
     first, last = planned(log, topic, start, end, isolation)
     if to.endswith(".parquet"):
+        if not fs.is_dir(os.path.dirname(os.path.abspath(to))):
+            raise InvalidRequestError(f"{to} can't be made, the directory does not exist")
         meter = Meter(first, last, progress)
         with _written(fs, to, compression) as writer:
             for p in first:
@@ -79,7 +81,12 @@ def _ends(fs: FileSystem, directory: str, topic: str) -> dict[int, int]:
     if fs.exists(directory) and not fs.is_dir(directory):
         raise InvalidRequestError(f"{directory} is a file: want a directory, or a .parquet name")
     if not fs.is_dir(directory):
-        fs.mkdir(directory)
+        try:
+            fs.mkdir(directory)
+        except FileNotFoundError:
+            raise InvalidRequestError(
+                f"{directory} can't be made, the directory above it does not exist"
+            ) from None
         return {}
     ends: dict[int, int] = {}
     for name in fs.listdir(directory):

@@ -139,7 +139,13 @@ def _digits(column: Any) -> Any:
 
 def _joined(*parts: Any, separator: bytes = b"") -> Any:
     """Element by element; bytes stand for a column of them. Null where a part is."""
-    given = [pa.scalar(p, pa.binary()) if isinstance(p, bytes) else p for p in parts]
+    given: list[Any] = []
+    for part in parts:
+        if isinstance(part, bytes) and not separator and given and isinstance(given[-1], bytes):
+            given[-1] += part  # fewer to join
+        else:
+            given.append(part)
+    given = [pa.scalar(p, pa.binary()) if isinstance(p, bytes) else p for p in given]
     return pc.binary_join_element_wise(*given, pa.scalar(separator, pa.binary()))
 
 
@@ -211,13 +217,17 @@ def _json(rows: pa.RecordBatch) -> memoryview | bytes:
 
 def _json_headers(column: Any) -> Any:
     flat = column.flatten()
+    if not len(flat):
+        return b""
     names = _json_field(_binary(flat.field("key")), "key")
     pairs = _joined(b"{", names, b",", _json_field(flat.field("value"), "value"), b"}")
     return pc.binary_join(_lists(column, pairs), pa.scalar(b",", pa.binary()))
 
 
 def _json_field(column: Any, name: str) -> Any:
-    """A column as `"name":"text"`, `"name":null` or `"nameBase64":"..."`."""
+    """A column as `"name":"text"`, `"name":null` or `"nameBase64":"..."`; bytes if all are null."""
+    if column.null_count == len(column):
+        return f'"{name}":null'.encode()
     try:
         escaped = _escaped(column.cast(pa.string()))
     except pa.ArrowInvalid:

@@ -230,14 +230,13 @@ def _from_json(rows: pa.RecordBatch, first: int) -> pa.RecordBatch:
     given: dict[str, Any] = {}
     for name in ("key", "value"):
         given[name] = _decoded(rows.column(name), rows.column(f"{name}Base64"), name, first)
-    lists = rows.column("headers").fill_null([])
+    lists = rows.column("headers")
     flat = lists.flatten()
     values = _decoded(flat.field("value"), flat.field("valueBase64"), "header's value", first)
     fields = list(HEADERS_TYPE.value_type)
     pairs = pa.StructArray.from_arrays([flat.field("key"), values], fields=fields)
-    ends = np.concatenate(
-        [[0], np.cumsum(pc.list_value_length(lists).to_numpy(zero_copy_only=False))]
-    )
+    lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
+    ends = np.concatenate([[0], np.cumsum(lengths)])
     given["headers"] = pa.ListArray.from_arrays(pa.array(ends.astype(np.int32)), pairs)
     stamps = rows.column("timestamp")
     if stamps.null_count < len(stamps):

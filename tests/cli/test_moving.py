@@ -85,8 +85,12 @@ def test_nowhere(log: str, tmp_path: Path, capsys: Capture) -> None:
     assert run(["export", log, "--topic", "none", "--to", str(tmp_path / "x.parquet")]) == 2
     assert run(["export", log, "--topic", "t", "--to", log]) == 2
     assert "is the log itself" in capsys.readouterr().err
-    missing = str(tmp_path / "no" / "such" / "x.parquet")
-    assert run(["export", log, "--topic", "t", "--to", missing]) == 1
+    for option, name in (
+        ("--to", "x.parquet"), ("--to", "log"), ("--to-parquet", "dir"),
+    ):  # fmt: skip
+        missing = str(tmp_path / "no" / "such" / name)
+        assert run(["export", log, "--topic", "t", option, missing]) == 2
+        assert "does not exist" in capsys.readouterr().err
     assert run(["export", log, "--topic", "t", "--to", str(tmp_path / "x.parquet"),
                 "--from-offset", "0=99"]) == 1  # fmt: skip
     assert not (tmp_path / "x.parquet").exists()

@@ -204,6 +204,10 @@ def test_no_log_and_no_file(tmp_path: Path, capsys: Capture) -> None:
     assert run(["produce", new, write(tmp_path, b"x\n"), "--topic", "t"]) == 2
     assert not (tmp_path / "new").exists()
     assert run(["produce", new, str(tmp_path / "none"), "--topic", "t", "--create", "1"]) == 2
+    above = str(tmp_path / "no" / "such")
+    capsys.readouterr()
+    assert run(["produce", above, write(tmp_path, b"x\n"), "--topic", "t", "--create", "1"]) == 2
+    assert "does not exist" in capsys.readouterr().err
     assert run(["produce", new, write(tmp_path, b""), "--topic", "t", "--create", "3"]) == 0
     with sparklog.open(new) as log:
         assert log.offsets("t") == {0: (0, 0), 1: (0, 0), 2: (0, 0)}

@@ -2,6 +2,7 @@
 
 import json
 import runpy
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ import sparklog
 from sparklog.cli.app import run
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError, UnknownTopicError
 from sparklog.service import verify
+from sparklog.tools import import_kafka
 from sparklog.tools.export_kafka import export_kafka
 from sparklog.tools.export_log import export_log
 from sparklog.tools.import_kafka import import_topic
+from tests import jars
 from tests.kafka.broker import Broker, Seen
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -96,6 +99,61 @@ def test_import_keeps_everything(broker: Broker, tmp_path: Path, capsys: Any) ->
         for p in (0, 1):
             assert records(log, "copy", p) == broker.consume("plain", p)
     assert verify(path).ok
+
+
+def test_it_prints_what_kafkas_tool_prints(
+    broker: Broker, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """kafka-console-consumer over the topic, sparklog consume over its copy: the same bytes."""
+    broker.create_topic("shown", 2)
+    fill(broker, "shown", range(60))
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        import_topic(log, "shown", broker.bootstrap)
+    shown = [f"print.{n}=true" for n in ("timestamp", "partition", "offset", "headers", "key")]
+    options = [part for one in (*shown, "null.literal=NIL") for part in ("--property", one)]
+    options += ["--topic", "shown", "--partition", "0"]
+    assert run(["consume", str(tmp_path / "log"), *options]) == 0
+    ours = capsysbinary.readouterr().out
+    java = [jars.java(), "-cp", jars.kafka_jars(), "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
+    tool = subprocess.run(
+        [*java, "org.apache.kafka.tools.consumer.ConsoleConsumer", *options, "--offset", "earliest",
+         "--bootstrap-server", broker.bootstrap, "--max-messages", "30"],
+        capture_output=True, timeout=120,
+    )  # fmt: skip
+    assert ours.count(b"\n") == 30
+    assert tool.stdout == ours
+
+
+def test_an_import_that_breaks_off_goes_on(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("long", 2)
+    fill(broker, "long", range(3000))
+    monkeypatch.setattr(import_kafka, "COMMIT_BYTES", 1)
+    monkeypatch.setattr(import_kafka, "_POLL", 100)
+    calls: list[int] = []
+
+    def fail(done: int, total: int) -> None:
+        assert 0 <= done <= total
+        calls.append(done)
+        if len(calls) % 4 == 0:
+            raise OSError("cut")
+
+    for _ in range(100):
+        with sparklog.open(tmp_path / "log", "rw") as log:
+            try:
+                done = import_topic(log, "long", broker.bootstrap, progress=fail)
+            except OSError:
+                continue
+            break
+    assert not done.stopped
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        for p in (0, 1):
+            assert records(log, "long", p) == broker.consume("long", p)
+        fill(broker, "long", range(3000, 3100))
+        stopped = import_topic(log, "long", broker.bootstrap, stopped=lambda: True)
+        assert (stopped.stopped, stopped.records) == (True, 0)
+    assert len(calls) > 8
 
 
 def test_gaps_of_transactions(broker: Broker, tmp_path: Path) -> None:

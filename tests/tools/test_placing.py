@@ -1,0 +1,87 @@
+"""Records committed at offsets of their own: after a crash, beside others, in a deleted place."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import sparklog
+from sparklog.errors import InvalidRequestError
+from sparklog.service import verify
+from sparklog.tools.placing import Run, commit_runs, copied_ends
+from tests.oracle import Oracle
+
+
+def run(start: int, end: int, offsets: list[int]) -> Run:
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "value": pa.array([b"%d" % n for n in offsets], pa.binary()),
+            "timestamp": pa.array([10**12 + n for n in offsets], pa.timestamp("ms")),
+            "offset": pa.array(np.array(offsets, np.int64)),
+        }
+    )
+    return Run(start, end, [rows] if offsets else [])
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Offsets [7, 120), most of them missing; at both ends, too."""
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        log.create_topic("t", 2, starts={0: 7, 1: 0})
+        commit_runs(log, "t", {0: run(7, 50, [9, 10, 30]), 1: run(0, 3, [])}, writer="w")
+        commit_runs(log, "t", {0: run(50, 90, [])}, writer="w")
+        commit_runs(log, "t", {0: run(90, 120, [90, 91, 92, 111])}, writer="w")
+    return tmp_path / "log"
+
+
+def offsets(path: Path) -> list[int]:
+    with sparklog.open(path) as log:
+        found: list[int] = log.read("t", [0], columns=["offset"]).read_all()["offset"].to_pylist()
+    return found
+
+
+def test_what_is_there(path: Path, oracle: Oracle) -> None:
+    assert offsets(path) == [9, 10, 30, 90, 91, 92, 111]
+    with sparklog.open(path) as log:
+        assert log.offsets("t") == {0: (7, 120), 1: (0, 3)}
+        for start, first in ((7, 9), (11, 30), (31, 90), (60, 90), (112, None)):
+            found = log.read("t", [0], {0: start}).read_all()
+            assert (found["offset"][0].as_py() if found.num_rows else None) == first
+        assert log.offsets_for_times("t", {0: 10**12 + 31}) == {0: 90}
+    assert verify(path).ok
+    judged = oracle.open(path / "t-0", clean=True)
+    assert (judged.start, judged.end, judged.count, judged.untouched) == (7, 120, 7, True)
+
+
+def test_a_full_recovery_knows_of_the_gaps(path: Path, oracle: Oracle) -> None:
+    (path / "sparklog.lock").write_bytes(b"")  # as a power cut leaves it: nothing is known
+    (path / ".kafka_cleanshutdown").unlink()
+    for index in (path / "t-0").glob("*index"):
+        index.unlink()
+    with sparklog.open(path, "rw") as log:
+        assert copied_ends(log, "t", "w", "x") == {0: 120, 1: 3}
+        commit_runs(log, "t", {0: run(120, 125, [124])}, writer="w")
+    assert offsets(path) == [9, 10, 30, 90, 91, 92, 111, 124]
+    assert verify(path).ok
+    assert oracle.open(path / "t-0", clean=False).end == 125
+
+
+def test_no_two_records_at_one_offset(path: Path) -> None:
+    with sparklog.open(path, "rw") as log:
+        with pytest.raises(InvalidRequestError, match="ends at 120, and records from offset 119"):
+            commit_runs(log, "t", {0: run(119, 121, [120])}, writer="w")
+        log.append("t", pa.table({"value": ["own"]}), partition=1)
+        with pytest.raises(InvalidRequestError, match="t-1 holds records of its own"):
+            copied_ends(log, "t", "w", "Kafka")
+        with pytest.raises(InvalidRequestError, match="t-0 holds records of its own"):
+            copied_ends(log, "t", "another", "Kafka")
+        log.delete_topic("t")
+        with pytest.raises(InvalidRequestError, match="no offset may ever name two records"):
+            log.create_topic("t", 2, starts={0: 7, 1: 0})
+        log.create_topic("plain")
+        with pytest.raises(InvalidRequestError, match="made for records of its own"):
+            commit_runs(log, "plain", {0: run(0, 1, [0])}, writer="w")
+        with pytest.raises(InvalidRequestError, match="partitions in 0..0"):
+            log.create_topic("bad", 1, starts={3: 7})
+    assert verify(path).ok
