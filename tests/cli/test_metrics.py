@@ -42,7 +42,8 @@ def test_json(log: Path, capsys: Capture) -> None:
     assert (one["log_start_offset"], one["log_end_offset"], one["segments"]) == (14, 60, 5)
     (end,) = [
         s["value"] for s in found["samples"]
-        if s["name"] == "kafka_log_log_logendoffset" and s["labels"] == {"topic": "t", "partition": "0"}
+        if s["name"] == "kafka_log_log_logendoffset"
+        and s["labels"] == {"topic": "t", "partition": "0"}
     ]  # fmt: skip
     assert end == 60
 

@@ -287,33 +287,35 @@ def test_a_partition_that_is_missing_is_told(path: str, clock: ManualClock) -> N
 
 def test_the_tier(path: str, clock: ManualClock) -> None:
     store = FaultStore(clock=clock)
-    with tiered(path, clock, 12) as log:
-        with stepped(
+    with (
+        tiered(path, clock, 12) as log,
+        stepped(
             Service(path, remote="memory://b", clock=clock, opening=lambda url, options: store)
-        ) as service:
-            service.run_once()
-            (row,) = service._observer.observe().tiers
-            assert (row.topic, row.copy_lag_bytes, row.copy_lag_ms) == ("t", 0, 0)
-            found = scrape(service)
-            copied = found["kafka_server_brokertopicmetrics_remotecopybytes_total", ("t",)]
-            assert copied == row.remote_bytes > 0
-            for _ in range(4):
-                log.append("t", rows(["x" * 300]))
-            clock.advance(MINUTE)
-            (behind,) = service._observer.observe().tiers
-            report = service.run_once(dry_run=True)
-            assert behind.copy_lag_bytes == sum(u.bytes for u in report.uploaded) > 0
-            assert behind.copy_lag_segments == len(report.uploaded)
-            assert behind.copy_lag_ms >= MINUTE
-            log.delete_records("t", {0: 8})
-            (late,) = service._observer.observe().tiers
-            assert late.delete_lag_segments > 0
-            service.run_once()
-            (row,) = service._observer.observe().tiers
-            assert (row.copy_lag_bytes, row.delete_lag_bytes) == (0, 0)
-            assert scrape(service)[
-                "kafka_server_brokertopicmetrics_remotedeleterequests_total", ("t",)
-            ]
+        ) as service,
+    ):
+        service.run_once()
+        (row,) = service._observer.observe().tiers
+        assert (row.topic, row.copy_lag_bytes, row.copy_lag_ms) == ("t", 0, 0)
+        found = scrape(service)
+        copied = found["kafka_server_brokertopicmetrics_remotecopybytes_total", ("t",)]
+        assert copied == row.remote_bytes > 0
+        for _ in range(4):
+            log.append("t", rows(["x" * 300]))
+        clock.advance(MINUTE)
+        (behind,) = service._observer.observe().tiers
+        report = service.run_once(dry_run=True)
+        assert behind.copy_lag_bytes == sum(u.bytes for u in report.uploaded) > 0
+        assert behind.copy_lag_segments == len(report.uploaded)
+        assert behind.copy_lag_ms >= MINUTE
+        log.delete_records("t", {0: 8})
+        (late,) = service._observer.observe().tiers
+        assert late.delete_lag_segments > 0
+        service.run_once()
+        (row,) = service._observer.observe().tiers
+        assert (row.copy_lag_bytes, row.delete_lag_bytes) == (0, 0)
+        assert scrape(service)[
+            "kafka_server_brokertopicmetrics_remotedeleterequests_total", ("t",)
+        ]
 
 
 # --- what this process counts --------------------------------------------------------------------
@@ -364,7 +366,8 @@ def test_the_cleaner(path: str, clock: ManualClock) -> None:
         assert found["sparklog_service_cleaner_written_bytes_total", ()] == cleaned.bytes_after
         recopy = 100 * cleaned.bytes_after / cleaned.bytes_before
         assert found["kafka_log_logcleaner_cleaner_recopy_percent", ()] == recopy
-        assert found["kafka_log_logcleanermanager_max_dirty_percent", ()] == 100 * cleaned.dirt.ratio
+        dirty = found["kafka_log_logcleanermanager_max_dirty_percent", ()]
+        assert dirty == 100 * cleaned.dirt.ratio
         assert found["sparklog_service_rounds_total", ("clean",)] == 1
         assert found["sparklog_service_rounds_total", ("retain",)] == 1
         clock.advance(MINUTE)
@@ -462,6 +465,13 @@ def test_without_the_library(served: Service, monkeypatch: pytest.MonkeyPatch) -
         text_of([])
 
 
+def test_an_address_of_ipv6(path: str, clock: ManualClock) -> None:
+    filled(path, clock).close()
+    with Service(path, metrics_port=0, metrics_address="::1") as service:
+        assert (service.metrics_url or "").startswith("http://[::1]:")
+        assert get(service.metrics_url or "")[0] == 200
+
+
 def test_an_endpoint_goes_when_the_log_can_not_be_opened(path: str, clock: ManualClock) -> None:
     filled(path, clock).close()
     Path(path, "sparklog.topics").unlink()
@@ -478,12 +488,17 @@ def test_an_endpoint_goes_when_the_log_can_not_be_opened(path: str, clock: Manua
 
 def test_a_scrape_waits_for_no_lock(path: str, clock: ManualClock) -> None:
     """A commit, a round, a recovery under way: the endpoint answers, and delays nobody."""
-    with filled(path, clock) as log, stepped(Service(path, clock=clock)) as service:
-        with log.session.locked(), service._mutex, service._turns["retain"]:
-            done = threading.Thread(target=lambda: scrape(service))
-            done.start()
-            done.join(30)
-            assert not done.is_alive()
+    with (
+        filled(path, clock) as log,
+        stepped(Service(path, clock=clock)) as service,
+        log.session.locked(),
+        service._turns["retain"],
+        service._mutex,
+    ):
+        done = threading.Thread(target=lambda: scrape(service))
+        done.start()
+        done.join(30)
+        assert not done.is_alive()
 
 
 def test_scrapes_at_the_same_time(served: Service) -> None:
