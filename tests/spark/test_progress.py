@@ -57,7 +57,7 @@ def test_queries_at_the_endpoint(
     odd = 'wri"ter\\ \n'
     me = ("query", odd)
     with sparklog.open(path, "rw") as log:
-        log.create_topic("t", partitions=2)
+        log.create_topic("t", partitions=2, config={"retention.ms": "-1"})  # the rows are of 1970
     with Service(path, metrics_port=0) as service:
         scrape(service)
         writer = (
