@@ -3,7 +3,17 @@
 import threading
 import timeit
 
-from sparklog.metrics import Counter, Distribution, Gauge, Histogram, Kind, Meters, Metric, Summary, meters
+from sparklog.metrics import (
+    Counter,
+    Distribution,
+    Gauge,
+    Histogram,
+    Kind,
+    Meters,
+    Metric,
+    Summary,
+    meters,
+)
 
 COUNT = Metric("c_total", Kind.COUNTER, "", ("topic",))
 PLAIN = Metric("p_total", Kind.COUNTER, "")

@@ -6,6 +6,7 @@ survey    which partitions have something due, by one stat each
 report    what a round did, or would do
 rounds    the work of one round
 tiering   the remote side of a round: uploads, expiring, and what both know (remote)
+metrics   a log's numbers, a Prometheus endpoint, alert rules
 service   Service: rounds in daemon threads, or one by `run_once`
 verify    every invariant of a log dir; checks/ has them by noun
 repair    what verify rebuilds from the log, and what it puts into quarantine

@@ -117,6 +117,8 @@ class Service:
         except BaseException:
             self._stop_serving()
             raise
+        if self._endpoint is not None:
+            self._endpoint.prepare()
         works = self._works(tiering is not None)
         first = self._clock() + self._options.initial_task_delay_ms
         self._due = dict.fromkeys(self._turns, float(first))

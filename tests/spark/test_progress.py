@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -58,7 +57,7 @@ def test_queries_at_the_endpoint(
     odd = 'wri"ter\\ \n'
     me = ("query", odd)
     with sparklog.open(path, "rw") as log:
-        log.create_topic("t", partitions=2)
+        log.create_topic("t", partitions=2, config={"retention.ms": "-1"})  # the rows are of 1970
     with Service(path, metrics_port=0) as service:
         scrape(service)
         writer = (
@@ -95,13 +94,18 @@ def reading(spark: SparkSession, path: str, checkpoint: str, service: Service) -
         .option("checkpointLocation", f"{checkpoint}-r").start()
     )  # fmt: skip
     me = ("query", "reader")
+    operator = ("operator", "0:stateStoreSave"), me
 
     def lags(found: Found) -> list[float]:
         return [v for (name, labels), v in found.items()
                 if name == "sparklog_query_lag_records" and me in labels]  # fmt: skip
 
     try:
-        found = wait(service, lambda f: f.get(("sparklog_query_state_rows", (("operator", "0:stateStoreSave"), me))) and lags(f))
+        def ready(found: Found) -> object:
+            assert query.exception() is None
+            return found.get(("sparklog_query_state_rows", operator)) and lags(found)
+
+        found = wait(service, ready)
     finally:
         query.stop()
     done = found["sparklog_query_input_rows_total", (me,)]
@@ -109,7 +113,7 @@ def reading(spark: SparkSession, path: str, checkpoint: str, service: Service) -
     assert sum(lags(found)) == 200 - done
     assert found["sparklog_query_active", (me,)] == 1
     assert found["sparklog_query_phase_duration_seconds", (("phase", "addBatch"), me)] > 0
-    assert found["sparklog_query_state_memory_bytes", (("operator", "0:stateStoreSave"), me)] > 0
+    assert found["sparklog_query_state_memory_bytes", operator] > 0
     names = {name for name, labels in found if me in labels}
     for metric in METRICS:
         assert any(name.startswith(metric.name) for name in names), metric.name

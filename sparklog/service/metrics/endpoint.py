@@ -7,6 +7,7 @@ reads the log's files and takes no lock of the log; two scrapes at once take tur
 import contextlib
 import json
 import logging
+import socket
 import socketserver
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -26,6 +27,16 @@ Health = Callable[[], list[str]]
 class _Server(socketserver.ThreadingMixIn, WSGIServer):
     daemon_threads = True  # a scraper that hangs must not keep the process alive
     block_on_close = False
+
+    def server_bind(self) -> None:
+        """Without HTTPServer's look-up of the host's name, which may take seconds."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[:2]
+        self.setup_environ()
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
 
 
 class _Quiet(WSGIRequestHandler):
@@ -60,7 +71,8 @@ class Endpoint:
             return [b"want /metrics or /healthz\n"]
 
         try:
-            self._server = make_server(address, port, answer, _Server, handler_class=_Quiet)
+            kind = _Server6 if ":" in address else _Server
+            self._server = make_server(address, port, answer, kind, handler_class=_Quiet)
         except (OSError, OverflowError) as error:
             raise InvalidRequestError(
                 f"metrics endpoint: can't listen on {address}:{port}: {error}; choose another "
@@ -71,6 +83,22 @@ class Endpoint:
             target=self._server.serve_forever, name="sparklog-metrics", daemon=True
         )
         self._thread.start()
+        self._read = read
+        self._first: threading.Thread | None = None
+
+    def prepare(self) -> None:
+        """Read once ahead of the first scrape, which takes long: 0.5 ms a partition."""
+        self._first = threading.Thread(
+            target=self._read_once, name="sparklog-metrics-first", daemon=True
+        )
+        self._first.start()
+
+    def _read_once(self) -> None:
+        try:
+            for _ in self._read():
+                pass
+        except Exception:  # the next scrape meets it, too
+            _LOGGER.exception("metrics endpoint %s", self.url)
 
     @property
     def url(self) -> str:
@@ -80,6 +108,8 @@ class Endpoint:
 
     def close(self) -> None:
         """Stop serving. Idempotent."""
+        if self._first is not None and self._first is not threading.current_thread():
+            self._first.join()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

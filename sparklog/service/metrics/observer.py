@@ -145,7 +145,12 @@ class Observer:
             terms = tiers.terms(ids, places, floors)
         due = self._survey.due(places, terms, now_ms=found.time_ms)
         held = {key: h for key in places if (h := self._survey.held(key)) is not None}
-        found.partitions = list(self._partitions(found, places, held, due))
+        missed: list[Key] = []
+        found.partitions = list(self._partitions(places, held, due, missed))
+        if missed and (page is None or (page.state is State.IDLE and peek(fs, home) == page)):
+            # Nobody changed the log meanwhile, so they weren't deleted just now.
+            names = (f"{t}-{p}" for t, p in missed if (t, p) not in found.offline)
+            found.errors += [f"{name}: its files could not be read" for name in names]
         if tiers is not None:
             with self._noting(found):
                 found.tiers = tiers.look(ids, places, held)
@@ -217,34 +222,32 @@ class Observer:
 
     def _partitions(
         self,
-        found: LogMetrics,
         places: Mapping[Key, Place],
         held: Mapping[Key, list[Held]],
         due: Mapping[Key, Due | None],
+        missed: list[Key],
     ) -> Iterator[PartitionMetrics]:
         self._sizes = {key: seen for key, seen in self._sizes.items() if key in places}
         for key in sorted(places):
             place, segments, overdue = places[key], held.get(key), due.get(key)
-            if segments is None:  # it changes at this moment, or can't be read
-                if key not in found.offline:
-                    found.errors.append(f"{key[0]}-{key[1]}: its files could not be read")
-                continue
-            try:
-                size = self._size(key, place, segments)
-            except (SparklogError, OSError) as error:
-                found.note(error)
+            size = None if segments is None else self._size(key, place, segments)
+            if segments is None or size is None:
+                missed.append(key)
                 continue
             late = sum(e.bytes for e in overdue.expired) if overdue is not None else 0
             yield PartitionMetrics(
                 *key, place.directory, size, len(segments), place.log_start, place.end, late
             )
 
-    def _size(self, key: Key, place: Place, segments: list[Held]) -> int:
+    def _size(self, key: Key, place: Place, segments: list[Held]) -> int | None:
         seen = self._sizes.get(key)
         if seen is not None and seen[0] is segments and seen[1] == place.end:
             return seen[2]
         active = joined(place.directory, log_name(segments[-1].base)) if segments else ""
-        size = sum(s.size for s in segments[:-1]) + (self._fs.size(active) if active else 0)
+        try:
+            size = sum(s.size for s in segments[:-1]) + (self._fs.size(active) if active else 0)
+        except (SparklogError, FileNotFoundError):
+            return None
         self._sizes[key] = segments, place.end, size
         return size
 
