@@ -68,7 +68,7 @@ def odd(report: LogReport) -> LogReport:
     )
     readers = tuple(replace(r, group=long, lag=2**62) for r in report.readers)
     notices = (
-        Notice(severity=Severity.DAMAGE, where="/data/" + "d" * 200, what=f"log dir offline: {long}"),
+        Notice(severity=Severity.DAMAGE, where="/data/" + "d" * 200, what=f"offline: {long}"),
         Notice(severity=Severity.WARNING, where=rtl, what="שגיאה (error) 42"),
     )
     commits = replace(report.commits, writers=writers)

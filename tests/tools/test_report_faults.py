@@ -130,11 +130,11 @@ def test_huge_offsets(tmp_path: Path) -> None:
     assert f"{HUGE:,}" in render(found)
 
 
-@pytest.mark.parametrize("name", ["a<b>&c", "\"quoted'", "<script>alert(1)</script>", "عربي"])
+@pytest.mark.parametrize("name", ["a<b>&c", "\"quoted'", "<script>alert(1)", "عربي"])
 def test_names_that_are_no_topics_in_kafka(tmp_path: Path, name: str) -> None:
-    broker_dir(tmp_path, name.replace("/", "⁄"), 0, (T0, 10))
-    page = render(report(tmp_path))
-    assert "<script" not in page
+    """A directory of such a name is no partition, here as in a broker."""
+    broker_dir(tmp_path, name, 0, (T0, 10))
+    assert report(tmp_path).topics == ()
 
 
 def test_odd_writers_and_groups(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_a_ledger_that_is_damaged(tmp_path: Path) -> None:
     (segment,) = logs(tmp_path / "log" / "__sparklog_commits-0")
     flip(segment, 300)
     found = report(tmp_path / "log")
-    assert ("commit ledger" in [where for where, _ in damage(found)]) or found.damaged
+    assert "commit ledger" in [where for where, _ in damage(found)]
     assert len(list(found.partitions)) == 3
 
 

@@ -8,14 +8,16 @@ from importlib.resources import files
 
 import pytest
 
+from sparklog.service import Severity
 from sparklog.tools import units
 from sparklog.tools.charts import blocks
-from sparklog.tools.html import Html, el, text
+from sparklog.tools.html import Html, el, foreign, text
 from sparklog.tools.page import render
 from sparklog.tools.report import (
     CommitsReport,
     GrowthReport,
     LogReport,
+    Notice,
     PartitionReport,
     SegmentReport,
     TopicReport,
@@ -58,6 +60,30 @@ def test_text_is_escaped_and_html_is_not() -> None:
     )
     assert el("a", hidden=True, title=None, data_at="1") == '<a hidden data-at="1"></a>'
     assert text("a\x00\ud800\x1bb") == "a\ufffd\ufffd\ufffdb"
+
+
+@pytest.mark.parametrize("name", ["a<b>&c", "\"quoted'", "</title><script>alert(1)", "عربي"])
+def test_whatever_a_name_is(demo_report: LogReport, name: str) -> None:
+    """Names of topics, writers, groups, dirs, configs, and what errors say."""
+    topics = tuple(
+        replace(t, name=name + str(at), partitions=tuple(
+            replace(p, topic=name + str(at), error=name if not at else None) for p in t.partitions
+        ))
+        for at, t in enumerate(demo_report.topics)
+    )  # fmt: skip
+    writers = tuple(replace(w, writer=name, topics=(name,)) for w in demo_report.commits.writers)
+    found = replace(
+        demo_report, topics=topics, path=name, url=name,
+        commits=replace(demo_report.commits, writers=writers),
+        readers=tuple(replace(r, group=name, topic=name) for r in demo_report.readers),
+        directories=tuple(replace(d, path=name, offline=name) for d in demo_report.directories),
+        notices=(Notice(severity=Severity.DAMAGE, where=name, what=name),),
+    )  # fmt: skip
+    page = render(found)
+    tags = checked(page).tags
+    assert "script" not in tags
+    assert "b" not in tags
+    assert page.count(foreign(name)) > 8
 
 
 def test_the_size_stays_bounded() -> None:
