@@ -298,4 +298,3 @@ def _dates(look: _Look, partitions: list[PartitionReport]) -> None:
                 f"{len(ahead)} segments, the first from offset {offset}, hold records dated more "
                 "than a day ahead: retention.ms takes neither them nor what follows before then",
             )
-

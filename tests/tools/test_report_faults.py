@@ -105,8 +105,12 @@ def test_records_without_time_and_far_ahead(tmp_path: Path) -> None:
     with sparklog.open(path, "rw", clock=ManualClock(T0)) as log:
         for name in ("ahead", "usual"):
             log.create_topic(name, config=always)
-        log.append("ahead", pa.table({"value": ["x"], "timestamp": pa.array([T0 + 9 * 365 * DAY_MS],
-                                                                            pa.timestamp("ms"))}))
+        log.append(
+            "ahead",
+            pa.table(
+                {"value": ["x"], "timestamp": pa.array([T0 + 9 * 365 * DAY_MS], pa.timestamp("ms"))}
+            ),
+        )
         fill(log, "usual", 0, 3)
     found = report(path)
     assert [n.where for n in found.notices] == ["ahead-0"]
