@@ -29,6 +29,7 @@ from sparklog.tools.units import (
     NONE,
     axis_time_text,
     number,
+    plural,
     size,
     size_text,
     time_text,
@@ -127,7 +128,7 @@ def _chips(topic: TopicReport) -> list[Html]:
 def _facts(topic: TopicReport, segments: Sequence[SegmentReport]) -> str:
     codecs = ", ".join("uncompressed" if c == "none" else c for c in codecs_of(segments))
     parts = [
-        f"{len(topic.partitions)} partitions", f"{len(segments)} segments",
+        plural(len(topic.partitions), "partition"), plural(len(segments), "segment"),
         size_text(topic.bytes), codecs,
     ]  # fmt: skip
     return " · ".join(part for part in parts if part)
