@@ -145,12 +145,9 @@ def growth_section(report: LogReport) -> Html:
 
 
 def _outside(found: GrowthReport) -> Child:
-    parts = []
-    if found.before:
-        parts.append(f"{size_text(found.before)} are dated before the axis")
-    if found.after:
-        parts.append(f"{size_text(found.after)} behind it")
-    return note(" and ".join(parts), ".") if parts else None
+    sides = {"before the axis": found.before, "behind its end": found.after}
+    parts = [f"{size_text(count)} {words}" for words, count in sides.items() if count]
+    return note("Dated elsewhere: ", ", ".join(parts), ".") if parts else None
 
 
 def _growth_table(found: GrowthReport) -> list[Child]:

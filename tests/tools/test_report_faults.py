@@ -126,6 +126,18 @@ def test_records_without_time_and_far_ahead(tmp_path: Path) -> None:
     assert len(report(odd).notices) == 1
 
 
+def test_records_at_the_ends_of_the_axis_are_on_it(tmp_path: Path) -> None:
+    with sparklog.open(tmp_path / "log", "rw", clock=ManualClock(T0)) as log:
+        for name, at in (("a", T0), ("b", T0 + 5000)):
+            log.create_topic(name)
+            log.append(name, table("x-1", at=at))
+    found = report(tmp_path / "log")
+    assert found.growth.edges_ms[0] == T0
+    assert found.growth.edges_ms[-1] == T0 + 5000
+    assert (found.growth.before, found.growth.after) == (0, 0)
+    assert sum(found.growth.bytes["local"]) == sum(p.bytes for p in found.partitions)
+
+
 def test_huge_offsets(tmp_path: Path) -> None:
     broker_dir(tmp_path, "far", HUGE, (T0, 10), (T0 + 5, 10))
     found = report(tmp_path)
