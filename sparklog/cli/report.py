@@ -85,5 +85,3 @@ def _progress(*, shown: bool) -> Iterator[Done | None]:
     with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task("looking", total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
-
-

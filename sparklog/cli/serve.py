@@ -13,7 +13,9 @@ from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.service import Service
 from sparklog.tiered.keyring import Keyring
 from sparklog.tools.live import LiveReport, parse_address
+from sparklog.tools.report import LogReport
 from sparklog.tools.report_build import make_report
+from sparklog.tools.report_segments import Memory
 
 
 @click.command()
@@ -119,7 +121,12 @@ def _showing(
     if address is None:
         yield None
         return
-    with LiveReport(lambda: make_report(path, storage_options=storage_options), address) as live:
+    memory = Memory()
+
+    def make() -> LogReport:
+        return make_report(path, storage_options=storage_options, memory=memory)
+
+    with LiveReport(make, address) as live:
         yield live.url
 
 

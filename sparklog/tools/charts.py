@@ -56,8 +56,11 @@ def blocks(
     return found
 
 
-def strip(found: Sequence[Block], label: str) -> Html:
-    """A row of blocks: where they lie by colour, their codec by the line below."""
+def strip(found: Sequence[Block], label: str, marks: Sequence[tuple[float, str]] = ()) -> Html:
+    """A row of blocks: where they lie by colour, their codec by the line below.
+
+    `marks`: lines across it, (per cent, words) each.
+    """
     drawn: list[Child] = [el("title", label)]
     for block in found:
         gap = 0.12 if block.width > _WIDE else 0.0
@@ -65,9 +68,12 @@ def strip(found: Sequence[Block], label: str) -> Html:
         most = max(block.segments, key=lambda s: s.bytes)
         codec, where = most.codec or UNKNOWN, f"w-{most.where}" if most.bytes else EMPTY
         above = el("rect", x=x, width=width, y=0, height=11, class_=where)
-        below = el("rect", x=x, width=width, y=12, height=3, class_=f"c-{codec}")
+        below = el("rect", x=x, width=width, y=12, height=4, class_=f"c-{codec}")
         title = el("title", describe(block.segments))
         drawn.append(el("g", title, above, below if most.bytes else None))
+    for at, words in marks:
+        mark = el("rect", x=f"{min(at, 99.8):.2f}%", width=2, y=0, height=16, class_="mark")
+        drawn.append(el("g", el("title", words), mark))
     return el("svg", drawn, class_="strip", role="img", aria_label=label)
 
 

@@ -7,6 +7,7 @@ sooner than ten times as long after the one before as that took.
 
 import json
 import logging
+import re
 import socket
 import threading
 from collections.abc import Callable
@@ -24,6 +25,7 @@ REFRESH_MS: Final = 5000
 _REST: Final = 10  # times as long as a report took
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 _TIMEOUT_S: Final = 30  # for a client that says nothing
+_HOST: Final = re.compile(r"(?:\[(?P<six>[^\]]+)\]|(?P<name>[^:\[\]]+))(?::\d+)?")
 _LOGGER: Final = logging.getLogger("sparklog.ui")
 
 
@@ -170,8 +172,8 @@ class _Handler(BaseHTTPRequestHandler):
 
         Only where the address is this machine's alone.
         """
-        host = self.headers.get("Host", "").rpartition("]")
-        name = host[0].removeprefix("[") if host[1] else host[2].partition(":")[0]
+        found = _HOST.fullmatch(self.headers.get("Host", ""))
+        name = "" if found is None else found["six"] or found["name"]
         return not self.server.live.checks_host or name in _LOOPBACK
 
     def _send(self, status: HTTPStatus, kind: str, text: str, *, body: bool) -> None:

@@ -24,8 +24,8 @@ from sparklog.tools.report import GrowthReport, LogReport, TopicReport, Where
 from sparklog.tools.units import (
     NONE,
     axis_time_text,
-    count_text,
     number,
+    plural,
     share_text,
     size,
     size_text,
@@ -74,7 +74,7 @@ def tiles(report: LogReport) -> Html:
     remote = sum(p.remote_bytes for p in partitions)
     lag = max((r.lag for r in report.readers if r.lag is not None and not r.expired), default=None)
     found: list[tuple[str, Child, Child]] = [
-        ("topics", number(len(report.topics)), f"{count_text(len(partitions))} partitions"),
+        ("topics", number(len(report.topics)), plural(len(partitions), "partition")),
         ("segments", number(sum(len(p.segments) for p in partitions)),
          el("span", number(sum(p.offsets for p in partitions)), " offsets")),
         ("local", size(local), f"{share_text(local / (sum(sizes.values()) or 1))} of the log"),
@@ -82,9 +82,9 @@ def tiles(report: LogReport) -> Html:
     ]  # fmt: skip
     if report.kind != "archive":
         commits = sum(w.commits for w in report.commits.writers)
-        found.append(("commits", number(commits), f"{len(report.commits.writers)} writers"))
+        found.append(("commits", number(commits), plural(len(report.commits.writers), "writer")))
         groups = len({r.group for r in report.readers})
-        found.append(("greatest lag", number(lag), f"offsets, of {groups} readers"))
+        found.append(("greatest lag", number(lag), f"offsets, {plural(groups, 'reader')}"))
     return el(
         "dl",
         [el("div", el("dt", n), el("dd", v), el("dd", m, class_="more")) for n, v, m in found],
@@ -145,12 +145,9 @@ def growth_section(report: LogReport) -> Html:
 
 
 def _outside(found: GrowthReport) -> Child:
-    parts = []
-    if found.before:
-        parts.append(f"{size_text(found.before)} are dated before the axis")
-    if found.after:
-        parts.append(f"{size_text(found.after)} behind it")
-    return note(" and ".join(parts), ".") if parts else None
+    sides = {"before the axis": found.before, "behind its end": found.after}
+    parts = [f"{size_text(count)} {words}" for words, count in sides.items() if count]
+    return note("Dated elsewhere: ", ", ".join(parts), ".") if parts else None
 
 
 def _growth_table(found: GrowthReport) -> list[Child]:

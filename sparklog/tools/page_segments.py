@@ -29,6 +29,7 @@ from sparklog.tools.units import (
     NONE,
     axis_time_text,
     number,
+    plural,
     size,
     size_text,
     time_text,
@@ -40,6 +41,7 @@ TABLE_MAX: Final = 60  # rows of a table
 SEGMENTS_MAX: Final = 48  # rows of the table of a topic's segments
 _BLOCKS: Final = 4000  # of the whole page, in each of the two maps
 _BLOCKS_A_ROW: Final = 160
+_MARKS: Final = 8  # readers of a partition
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 WHERE: Final = {
     Where.LOCAL: "local only",
@@ -47,6 +49,7 @@ WHERE: Final = {
     Where.REMOTE: "remote only",
 }
 Spans = Callable[[SegmentReport], tuple[float, float]]
+Positions = dict[tuple[str | None, int | None], list[tuple[int, str]]]
 
 
 def segments_section(report: LogReport) -> Html:
@@ -57,7 +60,8 @@ def segments_section(report: LogReport) -> Html:
     most = max(8, min(_BLOCKS_A_ROW, _BLOCKS // max(rows, 1)))
     rest = [t for t in topics if t not in shown]
     content: list[Child] = [_legend(report)]
-    content += [_topic(topic, report.time_ms, most) for topic in shown]
+    at = _positions(report)
+    content += [_topic(topic, report.time_ms, most, at) for topic in shown]
     if rest:
         content.append(folded(_rest_words(rest), _rest_table(rest), key="segments-rest"))
     if not report.topics:
@@ -74,13 +78,25 @@ def _legend(report: LogReport) -> Html:
         entries.append((f"c-{UNKNOWN}", "codec not read: remote"))
     if any(not s.bytes for t in report.topics for p in t.partitions for s in p.segments[:-1]):
         entries.append((EMPTY, "empty, all compacted away"))
+    if report.readers:
+        entries.append(("mark", "a registered reader"))
     return el("div", legend(entries), note(
         "A block is a segment, the line below it the codec of its first batch. Each row is a "
         "partition: by offset it begins at its log start, and rows of a topic share one scale."
     ))  # fmt: skip
 
 
-def _topic(topic: TopicReport, now_ms: int, most: int) -> Html:
+def _positions(report: LogReport) -> Positions:
+    """Where registered readers are, by partition."""
+    found: Positions = {}
+    for reader in report.readers:
+        if reader.offset is not None and not reader.expired:
+            key = reader.topic, reader.partition
+            found.setdefault(key, []).append((reader.offset, reader.group))
+    return found
+
+
+def _topic(topic: TopicReport, now_ms: int, most: int, at: Positions) -> Html:
     drawn = sorted(topic.partitions, key=lambda p: (-p.bytes, p.partition))[:ROWS_MAX]
     drawn.sort(key=lambda p: p.partition)
     left = len(topic.partitions) - len(drawn)
@@ -93,7 +109,7 @@ def _topic(topic: TopicReport, now_ms: int, most: int) -> Html:
         "article",
         el("h3", foreign(topic.name), " ", _chips(topic)),
         el("p", _facts(topic, segments), class_="facts"),
-        el("div", _by_offset(drawn, most), _by_time(drawn, now_ms, most), class_="pair"),
+        el("div", _by_offset(drawn, most, at), _by_time(drawn, now_ms, most), class_="pair"),
         more,
         folded("Partitions as a table", _partitions_table(topic), key=f"p-{topic.name}"),
         folded("Newest segments as a table", _segments_table(topic), key=f"s-{topic.name}"),
@@ -112,21 +128,27 @@ def _chips(topic: TopicReport) -> list[Html]:
 def _facts(topic: TopicReport, segments: Sequence[SegmentReport]) -> str:
     codecs = ", ".join("uncompressed" if c == "none" else c for c in codecs_of(segments))
     parts = [
-        f"{len(topic.partitions)} partitions", f"{len(segments)} segments",
+        plural(len(topic.partitions), "partition"), plural(len(segments), "segment"),
         size_text(topic.bytes), codecs,
     ]  # fmt: skip
     return " · ".join(part for part in parts if part)
 
 
-def _by_offset(partitions: Sequence[PartitionReport], most: int) -> Html:
+def _by_offset(partitions: Sequence[PartitionReport], most: int, at: Positions) -> Html:
     widest = max([1, *(p.offsets for p in partitions)])
     rows = []
     for p in partitions:
+
         def place(s: SegmentReport, start: int = p.log_start) -> tuple[float, float]:
             return max(0, s.base - start) / widest * 100, max(0, s.end - start) / widest * 100
 
         live = [s for s in p.segments if s.end > p.log_start]
-        rows.append(_row(p, live, place, most, f"{p.topic}-{p.partition}: segments by offset"))
+        label = f"{p.topic}-{p.partition}: segments by offset"
+        marks = [
+            (max(0, offset - p.log_start) / widest * 100, f"{group} has read up to {offset:,}")
+            for offset, group in at.get((p.topic, p.partition), [])[:_MARKS]
+        ]
+        rows.append(_row(p, live, place, most, label, marks))
     labels: list[Child] = ["log start", el("span", "+", number(widest), " offsets")]
     return figure("By offset", el("div", rows, class_="rows"), axis(labels))
 
@@ -136,6 +158,7 @@ def _by_time(partitions: Sequence[PartitionReport], now_ms: int, most: int) -> H
     low, high = _time_span(dated, now_ms)
     rows = []
     for p in partitions:
+
         def place(s: SegmentReport) -> tuple[float, float]:
             first, last = s.first_ms or 0, s.last_ms or 0
             return _clip((first - low) / (high - low)), _clip((last - low) / (high - low))
@@ -165,13 +188,18 @@ def _clip(share: float) -> float:
 
 
 def _row(
-    p: PartitionReport, segments: Sequence[SegmentReport], place: Spans, most: int, label: str
+    p: PartitionReport,
+    segments: Sequence[SegmentReport],
+    place: Spans,
+    most: int,
+    label: str,
+    marks: Sequence[tuple[float, str]] = (),
 ) -> list[Html]:
     name = el("span", str(p.partition), class_="who", title=f"{p.topic}-{p.partition}")
     if p.error is not None:
         return [name, el("span", "can't be read", class_="bad")]
     held = [s for s in segments if s.bytes or s is not p.segments[-1]]
-    return [name, strip(blocks(held, [place(s) for s in held], most), label)]
+    return [name, strip(blocks(held, [place(s) for s in held], most), label, marks)]
 
 
 def _partitions_table(topic: TopicReport) -> list[Child]:

@@ -165,4 +165,3 @@ def _dirt_row(p: PartitionReport, dirt: CompactionReport) -> Sequence[Child]:
         NOTHING if dirt.kept_share is None else share_text(dirt.kept_share),
         chip("due", "is-warning") if dirt.wanted else "not due",
     )
-

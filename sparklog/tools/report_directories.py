@@ -89,9 +89,7 @@ def _notice(where: str, names: list[str]) -> Notice:
     return Notice(severity=Severity.DAMAGE, where=where, what=what)
 
 
-def sized(
-    found: Directories, partitions: Sequence[PartitionReport]
-) -> tuple[DirectoryReport, ...]:
+def sized(found: Directories, partitions: Sequence[PartitionReport]) -> tuple[DirectoryReport, ...]:
     """Return each log dir with what lies in it."""
     held: dict[str, list[PartitionReport]] = {}
     for partition in partitions:

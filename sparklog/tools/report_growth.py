@@ -32,8 +32,8 @@ def growth(segments: Iterable[SegmentReport], *, now_ms: int) -> GrowthReport:
     for where in Where:
         mine = np.array([s.where is where for s in dated])
         total[str(where)] = _spread(first[mine], last[mine], size[mine], edges)
-    before = sum(_below(first, last, size, low))
-    after = float(size.sum()) - sum(_below(first, last, size, high))
+    before = float(_below(first, last, size, low).sum())
+    after = float(size.sum() - _below(first, last, size, _behind(high)).sum())
     return GrowthReport(
         edges_ms=tuple(int(edge) for edge in edges),
         bytes={where: tuple(int(n) for n in held) for where, held in total.items()},
@@ -65,9 +65,14 @@ def _below(first: Floats, last: Floats, size: Floats, time: float) -> Floats:
     return result
 
 
+def _behind(time: float) -> float:
+    """Just after it: what is dated at the axis's end is on the axis."""
+    return float(np.nextafter(time, np.inf))
+
+
 def _spread(first: Floats, last: Floats, size: Floats, edges: Floats) -> Floats:
     """Bytes in each bin; the last one takes what lies just on its end."""
     sums = [float(_below(first, last, size, edge).sum()) for edge in edges[:-1]]
-    on_end = float(_below(first, last, size, np.nextafter(edges[-1], np.inf)).sum())
+    on_end = float(_below(first, last, size, _behind(edges[-1])).sum())
     result: Floats = np.diff([*sums, on_end])
     return result

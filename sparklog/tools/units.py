@@ -46,6 +46,11 @@ def number(count: int | None) -> Html:
     return el("span", count_text(count), title=f"{count:,}" if short else None)
 
 
+def plural(count: int, noun: str) -> str:
+    """A number of things."""
+    return f"{count_text(count)} {noun}{'' if count == 1 else 's'}"
+
+
 def share_text(share: float) -> str:
     """A share of 1 as a percentage."""
     return f"{share * 100:.1f} %" if 0 < share < 0.1 else f"{share * 100:.0f} %"

@@ -19,7 +19,9 @@ DAY = 24 * HOUR
 START = 1_700_000_000_000
 SMALL = {"internal.segment.bytes": "24000", "index.interval.bytes": "1024"}
 TOPICS: dict[str, tuple[int, dict[str, str]]] = {  # times in sixths of the demo's length
-    "orders": (4, {"remote.storage.enable": "true", "retention.ms": "7", "local.retention.ms": "2"}),
+    "orders": (4, {
+        "remote.storage.enable": "true", "retention.ms": "7", "local.retention.ms": "2",
+    }),
     "clicks": (6, {"retention.bytes": "90000", "retention.ms": "30"}),
     "customers": (3, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.3"}),
     "sensor.readings": (2, {"retention.ms": "4"}),

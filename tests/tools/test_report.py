@@ -11,11 +11,13 @@ import pytest
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.fs import LOCAL
-from sparklog.log.cleaning.cleaner import cleanable
+from sparklog.fs.local import LocalFileSystem
+from sparklog.log.cleaning.cleaner import clean_partition, cleanable
 from sparklog.log.retention import segments_of
 from sparklog.service import Service
 from sparklog.tools.report import HORIZONS_MS, LogReport, Where
 from sparklog.tools.report_build import make_report
+from sparklog.tools.report_segments import Memory
 from tests.service.logs import kept
 from tests.tools.conftest import Demo
 from tests.tools.demo import CODECS, TOPICS, make_demo
@@ -164,6 +166,50 @@ def test_lag_is_the_readers(demo: Demo, demo_report: LogReport) -> None:
         (r["group"], r["topic"], r["partition"], r["lag"]) for r in rows
     )
     assert demo_report.readers[0].group == "settlement"
+
+
+def test_a_second_report_reads_less_and_says_the_same(tmp_path: Path, demo: Demo) -> None:
+    """Only what is new is read: what was closed before is not opened again, unless it changed."""
+    path, clock = shutil.copytree(demo.path, tmp_path / "log"), ManualClock(demo.now_ms)
+    memory, fs = Memory(), Noting()
+    first = make_report(path, fs=fs, clock=clock, memory=memory)
+    opened = fs.logs()
+    assert len(opened) > 50
+    again = make_report(path, fs=fs, clock=clock, memory=memory)
+    assert again.topics == first.topics == make_report(path, clock=clock).topics
+    active = {max(each) for each in by_directory(opened).values()}
+    assert {name for name in fs.logs() if "__" not in name} == {a for a in active if "__" not in a}
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("more")
+        for cleanable_one in cleanable(log.session, every=True):
+            clean_partition(log.session, cleanable_one.topic, cleanable_one.partition)
+    later = make_report(path, fs=fs, clock=clock, memory=memory)
+    assert later.topics == make_report(path, clock=clock).topics != first.topics
+
+
+class Noting(LocalFileSystem):
+    """Notes which logs are opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._opened: set[str] = set()
+
+    def open(self, path: str, **given: Any) -> Any:
+        if path.endswith(".log"):
+            self._opened.add(path)
+        return super().open(path, **given)
+
+    def logs(self) -> set[str]:
+        """Those since the last call."""
+        found, self._opened = self._opened, set()
+        return found
+
+
+def by_directory(paths: set[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for path in paths:
+        found.setdefault(str(Path(path).parent), []).append(path)
+    return found
 
 
 def test_it_changes_nothing_and_is_json(demo: Demo) -> None:

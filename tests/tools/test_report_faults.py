@@ -105,8 +105,12 @@ def test_records_without_time_and_far_ahead(tmp_path: Path) -> None:
     with sparklog.open(path, "rw", clock=ManualClock(T0)) as log:
         for name in ("ahead", "usual"):
             log.create_topic(name, config=always)
-        log.append("ahead", pa.table({"value": ["x"], "timestamp": pa.array([T0 + 9 * 365 * DAY_MS],
-                                                                            pa.timestamp("ms"))}))
+        log.append(
+            "ahead",
+            pa.table(
+                {"value": ["x"], "timestamp": pa.array([T0 + 9 * 365 * DAY_MS], pa.timestamp("ms"))}
+            ),
+        )
         fill(log, "usual", 0, 3)
     found = report(path)
     assert [n.where for n in found.notices] == ["ahead-0"]
@@ -122,6 +126,18 @@ def test_records_without_time_and_far_ahead(tmp_path: Path) -> None:
     assert len(report(odd).notices) == 1
 
 
+def test_records_at_the_ends_of_the_axis_are_on_it(tmp_path: Path) -> None:
+    with sparklog.open(tmp_path / "log", "rw", clock=ManualClock(T0)) as log:
+        for name, at in (("a", T0), ("b", T0 + 5000)):
+            log.create_topic(name)
+            log.append(name, table("x-1", at=at))
+    found = report(tmp_path / "log")
+    assert found.growth.edges_ms[0] == T0
+    assert found.growth.edges_ms[-1] == T0 + 5000
+    assert (found.growth.before, found.growth.after) == (0, 0)
+    assert sum(found.growth.bytes["local"]) == sum(p.bytes for p in found.partitions)
+
+
 def test_huge_offsets(tmp_path: Path) -> None:
     broker_dir(tmp_path, "far", HUGE, (T0, 10), (T0 + 5, 10))
     found = report(tmp_path)
@@ -130,11 +146,11 @@ def test_huge_offsets(tmp_path: Path) -> None:
     assert f"{HUGE:,}" in render(found)
 
 
-@pytest.mark.parametrize("name", ["a<b>&c", "\"quoted'", "<script>alert(1)</script>", "عربي"])
+@pytest.mark.parametrize("name", ["a<b>&c", "\"quoted'", "<script>alert(1)", "عربي"])
 def test_names_that_are_no_topics_in_kafka(tmp_path: Path, name: str) -> None:
-    broker_dir(tmp_path, name.replace("/", "⁄"), 0, (T0, 10))
-    page = render(report(tmp_path))
-    assert "<script" not in page
+    """A directory of such a name is no partition, here as in a broker."""
+    broker_dir(tmp_path, name, 0, (T0, 10))
+    assert report(tmp_path).topics == ()
 
 
 def test_odd_writers_and_groups(tmp_path: Path) -> None:
@@ -198,7 +214,7 @@ def test_a_ledger_that_is_damaged(tmp_path: Path) -> None:
     (segment,) = logs(tmp_path / "log" / "__sparklog_commits-0")
     flip(segment, 300)
     found = report(tmp_path / "log")
-    assert ("commit ledger" in [where for where, _ in damage(found)]) or found.damaged
+    assert "commit ledger" in [where for where, _ in damage(found)]
     assert len(list(found.partitions)) == 3
 
 
