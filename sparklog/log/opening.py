@@ -5,6 +5,7 @@ clean close left it, or a broker's work since. Then its own rules say where the 
 ledger takes that over in one `adopt` record. Source: PROTOCOL, "Open for writing" and "Close".
 """
 
+import contextlib
 import logging
 import os
 from collections.abc import Sequence

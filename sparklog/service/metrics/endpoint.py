@@ -31,7 +31,8 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
     def server_bind(self) -> None:
         """Without HTTPServer's look-up of the host's name, which may take seconds."""
         socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.server_address[:2]
+        host, port, *_ = self.server_address
+        self.server_name, self.server_port = str(host), int(port)
         self.setup_environ()
 
 
