@@ -1,11 +1,8 @@
 """`Service`: a log's background work in a daemon thread, or one round when asked."""
 
-import atexit
 import logging
 import os
-import sys
 import threading
-import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
@@ -16,6 +13,7 @@ from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.log import Log
 from sparklog.metrics import Sample
 from sparklog.service.lease import Lease, StoodBack
+from sparklog.service.lifetime import close_at_exit, forget, session_alive
 from sparklog.service.metrics.endpoint import Endpoint
 from sparklog.service.metrics.observer import Observer
 from sparklog.service.metrics.samples import process_samples, samples
@@ -123,7 +121,7 @@ class Service:
         first = self._clock() + self._options.initial_task_delay_ms
         self._due = dict.fromkeys(self._turns, float(first))
         self._stop.clear()
-        alive = _session_alive()
+        alive = session_alive()
         self._threads = [
             threading.Thread(
                 target=self._run, args=(work, alive), name=f"sparklog-{work}", daemon=True
@@ -132,7 +130,7 @@ class Service:
         ]
         for thread in self._threads:
             thread.start()
-        _services.add(self)
+        close_at_exit(self)
 
     def close(self) -> None:
         """Finish the step at hand, stop, and close the log. Idempotent."""
@@ -143,7 +141,7 @@ class Service:
                 thread.join()
         self._shut()
         self._stop_serving()
-        _services.discard(self)
+        forget(self)
 
     def __enter__(self) -> Self:
         self.start()
@@ -399,22 +397,3 @@ class Service:
             log, self._log, self._rounds = self._log, None, None
             if log is not None:
                 log.close()
-
-
-def _session_alive() -> Callable[[], bool]:
-    """Whether the Spark session that is active now still is. Spark is not imported for this."""
-    pyspark = sys.modules.get("pyspark")
-    context: Any = getattr(pyspark, "SparkContext", None)
-    active = getattr(context, "_active_spark_context", None)
-    if active is None:
-        return lambda: True
-    return lambda: getattr(context, "_active_spark_context", None) is active
-
-
-_services: "weakref.WeakSet[Service]" = weakref.WeakSet()
-
-
-@atexit.register
-def _close_all() -> None:
-    for service in list(_services):
-        service.close()

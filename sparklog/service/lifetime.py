@@ -1,0 +1,42 @@
+"""How long background work goes on: as long as the Spark session and the interpreter."""
+
+import atexit
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol
+
+
+class Closing(Protocol):
+    """What ends by `close`."""
+
+    def close(self) -> None: ...
+
+
+def session_alive() -> Callable[[], bool]:
+    """Whether the Spark session that is active now still is. Spark is not imported for this."""
+    pyspark = sys.modules.get("pyspark")
+    context: Any = getattr(pyspark, "SparkContext", None)
+    active = getattr(context, "_active_spark_context", None)
+    if active is None:
+        return lambda: True
+    return lambda: getattr(context, "_active_spark_context", None) is active
+
+
+_started: "weakref.WeakSet[Closing]" = weakref.WeakSet()
+
+
+def close_at_exit(service: Closing) -> None:
+    """Close it when the interpreter ends, unless it is forgotten by then."""
+    _started.add(service)
+
+
+def forget(service: Closing) -> None:
+    """It is closed. Idempotent."""
+    _started.discard(service)
+
+
+@atexit.register
+def _close_all() -> None:
+    for service in list(_started):
+        service.close()
