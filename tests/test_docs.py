@@ -59,6 +59,6 @@ def test_an_index_entry_is_as_the_page_says(suffix: str) -> None:
 
 def test_a_producer_snapshot_is_as_the_page_says() -> None:
     said = FORMATS.split("## Producer snapshot")[1].split("##")[0]
-    for part, packed in zip(said.split("then"), (snapshot._HEAD, snapshot._ENTRY), strict=True):
+    for part, packed in zip(said.split("then"), (snapshot.HEAD, snapshot.ENTRY), strict=True):
         assert ">" + "".join(SIZES[t] for t in re.findall(r"\b[iu]\d+\b", part)) == packed.format
-    assert f"{snapshot._ENTRY.size} bytes each" in said
+    assert f"{snapshot.ENTRY.size} bytes each" in said
