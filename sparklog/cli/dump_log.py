@@ -6,10 +6,10 @@ import sys
 import click
 
 from sparklog.cli.output import EXIT_FAILED, EXIT_OK
-from sparklog.tools.dump import MAX_MESSAGE_SIZE, Dump, DumpOptions, Output
-from sparklog.tools.dump_json import documents
-from sparklog.tools.dump_log import SIZE_MAX
-from sparklog.tools.dump_text import STRING, check_decoder
+from sparklog.tools.dump.documents import documents
+from sparklog.tools.dump.log import SIZE_MAX
+from sparklog.tools.dump.text import STRING, check_decoder
+from sparklog.tools.dump.tool import MAX_MESSAGE_SIZE, Dump, DumpOptions, Output
 
 _ELSEWHERE = ("offsets", "transaction-log", "cluster-metadata", "share-group-state")
 

@@ -9,10 +9,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from sparklog.cli.output import EXIT_FAILED, EXIT_OK, console, print_json, size_text
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.errors import StorageUnavailableError
-from sparklog.tools.page import render
-from sparklog.tools.report import LogReport
-from sparklog.tools.report_build import Progress as Done
-from sparklog.tools.report_build import make_report
+from sparklog.tools.report.build import Progress as Done
+from sparklog.tools.report.build import make_report
+from sparklog.tools.report.model import LogReport
+from sparklog.tools.report.page import render
 
 _DEFAULT = "report.html"
 

@@ -12,10 +12,10 @@ from sparklog.cli.stopping import stop_signal
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.service import Service
 from sparklog.tiered.keyring import Keyring
-from sparklog.tools.live import LiveReport, parse_address
-from sparklog.tools.report import LogReport
-from sparklog.tools.report_build import make_report
-from sparklog.tools.report_segments import Memory
+from sparklog.tools.report.build import make_report
+from sparklog.tools.report.live import LiveReport, parse_address
+from sparklog.tools.report.model import LogReport
+from sparklog.tools.report.segments import Memory
 
 
 @click.command()

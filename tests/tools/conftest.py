@@ -9,8 +9,8 @@ import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.testing.faultstore import FaultStore
-from sparklog.tools.report import LogReport
-from sparklog.tools.report_build import make_report
+from sparklog.tools.report.build import make_report
+from sparklog.tools.report.model import LogReport
 from tests import browser as browsers
 from tests.tools.demo import make_demo
 

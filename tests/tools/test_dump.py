@@ -24,8 +24,8 @@ from sparklog.tiered.records import (
     to_bytes,
 )
 from sparklog.tiered.segments import RemoteSegment, SegmentState
-from sparklog.tools.dump import Dump, DumpOptions
-from sparklog.tools.dump_text import INTEGER, LONG, STRING, java_text, scala_order
+from sparklog.tools.dump.text import INTEGER, LONG, STRING, java_text, scala_order
+from sparklog.tools.dump.tool import Dump, DumpOptions
 from tests.format.data import NOW, rows
 from tests.format.test_legacy import message, wrapper
 from tests.oracle import Oracle

@@ -11,8 +11,8 @@ import pytest
 import sparklog
 from sparklog.format.batch import HEADER_SIZE, seal
 from sparklog.format.snapshot import ProducerEntry, format_snapshot
-from sparklog.tools.dump import Dump, DumpOptions
-from sparklog.tools.dump_log import LogDump, dump_batches
+from sparklog.tools.dump.log import LogDump, dump_batches
+from sparklog.tools.dump.tool import Dump, DumpOptions
 from tests.format.data import NOW
 from tests.oracle import Oracle
 from tests.service.logs import fill, flip

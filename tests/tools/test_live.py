@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
-from sparklog.tools.live import LiveReport, parse_address
-from sparklog.tools.report import LogReport
+from sparklog.tools.report.live import LiveReport, parse_address
+from sparklog.tools.report.model import LogReport
 from tests.tools.page_text import checked
 from tests.tools.test_report_page import large
 

@@ -15,9 +15,9 @@ from sparklog.fs.local import LocalFileSystem
 from sparklog.log.cleaning.cleaner import clean_partition, cleanable
 from sparklog.log.retention import segments_of
 from sparklog.service import Service
-from sparklog.tools.report import HORIZONS_MS, LogReport, Where
-from sparklog.tools.report_build import make_report
-from sparklog.tools.report_segments import Memory
+from sparklog.tools.report.build import make_report
+from sparklog.tools.report.model import HORIZONS_MS, LogReport, Where
+from sparklog.tools.report.segments import Memory
 from tests.service.logs import kept
 from tests.tools.conftest import Demo
 from tests.tools.demo import CODECS, TOPICS, make_demo

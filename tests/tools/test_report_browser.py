@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from sparklog.service import Severity
-from sparklog.tools.live import LiveReport
-from sparklog.tools.page import render
-from sparklog.tools.report import LogReport, Notice
+from sparklog.tools.report.live import LiveReport
+from sparklog.tools.report.model import LogReport, Notice
+from sparklog.tools.report.page import render
 
 # What is wrong with the layout: text outside the window or its box, words on top of each other.
 FAULTS = """() => {

@@ -15,9 +15,9 @@ from sparklog.errors import InvalidRequestError
 from sparklog.format.batch import encode_one
 from sparklog.format.names import log_name
 from sparklog.service import Severity
-from sparklog.tools.page import render
-from sparklog.tools.report import DAY_MS, LogReport
-from sparklog.tools.report_build import make_report
+from sparklog.tools.report.build import make_report
+from sparklog.tools.report.model import DAY_MS, LogReport
+from sparklog.tools.report.page import render
 from tests.service.logs import T0, fill, flip, logs, make, patch, table
 from tests.tools.page_text import checked
 

@@ -9,11 +9,10 @@ from importlib.resources import files
 import pytest
 
 from sparklog.service import Severity
-from sparklog.tools import units
-from sparklog.tools.charts import blocks
-from sparklog.tools.html import Html, el, foreign, text
-from sparklog.tools.page import render
-from sparklog.tools.report import (
+from sparklog.tools.report import units
+from sparklog.tools.report.charts import blocks
+from sparklog.tools.report.html import Html, el, foreign, text
+from sparklog.tools.report.model import (
     CommitsReport,
     GrowthReport,
     LogReport,
@@ -23,6 +22,7 @@ from sparklog.tools.report import (
     TopicReport,
     Where,
 )
+from sparklog.tools.report.page import render
 from tests.tools.page_text import checked
 
 CSS = files("sparklog.tools").joinpath("page.css").read_text("utf-8")

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sparklog.tools.html import Child, Html, el
-from sparklog.tools.report import SegmentReport
-from sparklog.tools.units import size_text, time_text
+from sparklog.tools.report.html import Child, Html, el
+from sparklog.tools.report.model import SegmentReport
+from sparklog.tools.report.units import size_text, time_text
 
 _WIDE: Final = 0.8  # per cent: from here on blocks are set apart by a gap
 _THIN: Final = 0.35  # per cent: narrower blocks are drawn as one, or so wide

@@ -9,8 +9,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-from sparklog.tools.html import Child, Html, el
-from sparklog.tools.page_overview import (
+from sparklog.tools.report.html import Child, Html, el
+from sparklog.tools.report.model import LogReport
+from sparklog.tools.report.page_overview import (
     directories_section,
     growth_section,
     header,
@@ -18,10 +19,9 @@ from sparklog.tools.page_overview import (
     tiles,
     topics_section,
 )
-from sparklog.tools.page_segments import segments_section
-from sparklog.tools.page_traffic import commits_section, readers_section
-from sparklog.tools.page_upkeep import compaction_section, retention_section
-from sparklog.tools.report import LogReport
+from sparklog.tools.report.page_segments import segments_section
+from sparklog.tools.report.page_traffic import commits_section, readers_section
+from sparklog.tools.report.page_upkeep import compaction_section, retention_section
 
 _SECTIONS: Final = {
     "topics": "Topics", "growth": "Growth", "segments": "Segments", "retention": "Retention",
@@ -95,4 +95,4 @@ def policy(*, live: bool) -> str:
 
 @cache
 def _asset(name: str) -> str:
-    return files("sparklog.tools").joinpath(name).read_text("utf-8")
+    return files("sparklog.tools.report").joinpath(name).read_text("utf-8")

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from sparklog.tools.charts import bar, stacked
-from sparklog.tools.html import Child, Html, el, foreign
-from sparklog.tools.page_parts import (
+from sparklog.tools.report.charts import bar, stacked
+from sparklog.tools.report.html import Child, Html, el, foreign
+from sparklog.tools.report.model import CommitsReport, LogReport, ReaderReport, WriterReport
+from sparklog.tools.report.page_parts import (
     NOTHING,
     Column,
     axis,
@@ -17,8 +18,14 @@ from sparklog.tools.page_parts import (
     section,
     table,
 )
-from sparklog.tools.report import CommitsReport, LogReport, ReaderReport, WriterReport
-from sparklog.tools.units import NONE, ago_text, axis_time_text, count_text, number, time_text
+from sparklog.tools.report.units import (
+    NONE,
+    ago_text,
+    axis_time_text,
+    count_text,
+    number,
+    time_text,
+)
 
 _SERIES_MAX: Final = 6
 _ROWS_MAX: Final = 60

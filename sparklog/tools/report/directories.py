@@ -10,7 +10,7 @@ from sparklog.fs import FileSystem
 from sparklog.log.state import TopicState
 from sparklog.log.topics import INTERNAL, read_topics
 from sparklog.service import Severity
-from sparklog.tools.report import DirectoryReport, Notice, PartitionReport
+from sparklog.tools.report.model import DirectoryReport, Notice, PartitionReport
 
 _NAMED = 5  # partitions named in one notice
 

@@ -14,8 +14,8 @@ from sparklog.log.retention import NEVER_MS, Held, Terms, Tier, due
 from sparklog.log.view import Key, View
 from sparklog.tiered import plan
 from sparklog.tiered.segments import RemoteSegment
-from sparklog.tools.report import HORIZONS_MS, CompactionReport, Going, Where
-from sparklog.tools.report_segments import Listed
+from sparklog.tools.report.model import HORIZONS_MS, CompactionReport, Going, Where
+from sparklog.tools.report.segments import Listed
 
 Taken = tuple[str, Where, int, int]  # rule, where, bytes, end
 

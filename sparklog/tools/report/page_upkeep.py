@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sparklog.tools.charts import bar
-from sparklog.tools.html import Child, Html, el, foreign
-from sparklog.tools.page_parts import NOTHING, Column, chip, legend, note, section, table
-from sparklog.tools.report import (
+from sparklog.tools.report.charts import bar
+from sparklog.tools.report.html import Child, Html, el, foreign
+from sparklog.tools.report.model import (
     HORIZONS_MS,
     CompactionReport,
     Going,
@@ -15,7 +14,8 @@ from sparklog.tools.report import (
     TopicReport,
     Where,
 )
-from sparklog.tools.units import (
+from sparklog.tools.report.page_parts import NOTHING, Column, chip, legend, note, section, table
+from sparklog.tools.report.units import (
     ago_text,
     number,
     share_text,

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.log.topics import INTERNAL
-from sparklog.tools.report import CommitsReport, ReaderReport, WriterReport
+from sparklog.tools.report.model import CommitsReport, ReaderReport, WriterReport
 
 BINS: Final = 72
 

@@ -18,8 +18,8 @@ from typing import Final, Self
 
 from sparklog.clock import monotonic_ms
 from sparklog.errors import InvalidRequestError, SparklogError
-from sparklog.tools.page import content, policy, render
-from sparklog.tools.report import LogReport
+from sparklog.tools.report.model import LogReport
+from sparklog.tools.report.page import content, policy, render
 
 REFRESH_MS: Final = 5000
 _REST: Final = 10  # times as long as a report took

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeVar
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.names import INDEX, LOG, SNAPSHOT, TIMEINDEX, TXNINDEX
 from sparklog.fs import LOCAL, File, FileSystem
-from sparklog.tools.dump_index import (
+from sparklog.tools.dump.index import (
     IndexFaults,
     IndexStyle,
     base_of,
@@ -19,10 +19,10 @@ from sparklog.tools.dump_index import (
     dump_snapshot,
     dump_txn_index,
 )
-from sparklog.tools.dump_log import SIZE_MAX, LogDump, dump_batches
-from sparklog.tools.dump_records import RecordLines, RecordStyle
-from sparklog.tools.dump_text import STRING, check_decoder, scala_order
-from sparklog.tools.dump_times import dump_time_index
+from sparklog.tools.dump.log import SIZE_MAX, LogDump, dump_batches
+from sparklog.tools.dump.records import RecordLines, RecordStyle
+from sparklog.tools.dump.text import STRING, check_decoder, scala_order
+from sparklog.tools.dump.times import dump_time_index
 
 T = TypeVar("T")
 MAX_MESSAGE_SIZE: Final = 5 * 1024 * 1024

@@ -3,8 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from sparklog.tools.html import Html, el
-from sparklog.tools.report import DAY_MS, HOUR_MS, MINUTE_MS
+from sparklog.tools.report.html import Html, el
+from sparklog.tools.report.model import DAY_MS, HOUR_MS, MINUTE_MS
 
 NONE: Final = "\N{EN DASH}"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

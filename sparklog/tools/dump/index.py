@@ -14,7 +14,7 @@ from sparklog.format.batch import SEQUENCE_MAX
 from sparklog.format.index import OFFSET_ENTRY, TXN_ENTRY, Entries
 from sparklog.format.names import LOG
 from sparklog.fs import File, FileSystem, read_bytes
-from sparklog.tools.dump_log import batch_ahead, size_of
+from sparklog.tools.dump.log import batch_ahead, size_of
 
 _LINES: Final = 4096  # that are yielded at once
 

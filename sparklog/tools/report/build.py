@@ -33,7 +33,11 @@ from sparklog.tiered.options import RemoteOptions
 from sparklog.tiered.plan import spans, standing
 from sparklog.tiered.segments import RemoteSegment
 from sparklog.tiered.settings import read_settings
-from sparklog.tools.report import (
+from sparklog.tools.report.directories import find_directories, missing_partitions, sized
+from sparklog.tools.report.future import compaction, foretell
+from sparklog.tools.report.growth import growth
+from sparklog.tools.report.ledger import commits_report, readers_report
+from sparklog.tools.report.model import (
     DAY_MS,
     CommitsReport,
     Going,
@@ -44,11 +48,7 @@ from sparklog.tools.report import (
     TopicReport,
     Where,
 )
-from sparklog.tools.report_directories import find_directories, missing_partitions, sized
-from sparklog.tools.report_future import compaction, foretell
-from sparklog.tools.report_growth import growth
-from sparklog.tools.report_ledger import commits_report, readers_report
-from sparklog.tools.report_segments import Memory, list_partition
+from sparklog.tools.report.segments import Memory, list_partition
 
 Path = str | os.PathLike[str]
 Progress = Callable[[int, int], None]

@@ -20,9 +20,9 @@ from sparklog.format.batch import (
 from sparklog.format.compression import Codec
 from sparklog.format.scan import Table, scan
 from sparklog.fs import File
-from sparklog.tools.dump_batch import DumpedBatch, last_sequence, read_batch
-from sparklog.tools.dump_records import RecordLines
-from sparklog.tools.dump_text import batch_line, head_text
+from sparklog.tools.dump.batch import DumpedBatch, last_sequence, read_batch
+from sparklog.tools.dump.records import RecordLines
+from sparklog.tools.dump.text import batch_line, head_text
 
 WINDOW_BYTES: Final = 1 << 20
 SIZE_MAX: Final = 2**31 - 1  # of a file that Kafka opens as a segment

@@ -14,8 +14,8 @@ from sparklog.format.names import INDEX, LOG
 from sparklog.format.records import Decoder
 from sparklog.format.scan import scan
 from sparklog.fs import File, FileSystem
-from sparklog.tools.dump_batch import DumpedBatch
-from sparklog.tools.dump_index import (
+from sparklog.tools.dump.batch import DumpedBatch
+from sparklog.tools.dump.index import (
     IndexFaults,
     IndexStyle,
     base_of,
@@ -23,8 +23,8 @@ from sparklog.tools.dump_index import (
     insane,
     whole_entries,
 )
-from sparklog.tools.dump_log import batch_ahead, batch_at, size_of
-from sparklog.tools.dump_records import MICROS_MAX
+from sparklog.tools.dump.log import batch_ahead, batch_at, size_of
+from sparklog.tools.dump.records import MICROS_MAX
 
 _WARM_BYTES: Final = 8192  # the end of an index, which Kafka searches first
 _GROUP: Final = 256  # entries that are compared at once, or

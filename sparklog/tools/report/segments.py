@@ -12,7 +12,7 @@ from sparklog.log.lookup import StaleReadError
 from sparklog.log.reader import SegmentInfo
 from sparklog.log.retention import Tier, largest_of
 from sparklog.log.view import Key, View
-from sparklog.tools.report import SegmentReport, Where
+from sparklog.tools.report.model import SegmentReport, Where
 
 _ATTEMPTS = 3  # segments are retired and swapped while they are looked at
 _MAGIC_AT, _ATTRIBUTES_AT, _TIME_AT = 16, 17, 18  # of a message set of magic 0 and 1

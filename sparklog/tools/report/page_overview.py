@@ -6,9 +6,10 @@ from typing import Final
 
 from sparklog.config import TopicConfig
 from sparklog.service import Severity
-from sparklog.tools.charts import areas, bar
-from sparklog.tools.html import Child, Html, el, foreign
-from sparklog.tools.page_parts import (
+from sparklog.tools.report.charts import areas, bar
+from sparklog.tools.report.html import Child, Html, el, foreign
+from sparklog.tools.report.model import GrowthReport, LogReport, TopicReport, Where
+from sparklog.tools.report.page_parts import (
     Column,
     axis,
     chip,
@@ -19,9 +20,8 @@ from sparklog.tools.page_parts import (
     section,
     table,
 )
-from sparklog.tools.page_segments import WHERE
-from sparklog.tools.report import GrowthReport, LogReport, TopicReport, Where
-from sparklog.tools.units import (
+from sparklog.tools.report.page_segments import WHERE
+from sparklog.tools.report.units import (
     NONE,
     axis_time_text,
     number,

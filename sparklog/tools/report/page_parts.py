@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sparklog.tools.html import Child, Html, el
-from sparklog.tools.units import NONE
+from sparklog.tools.report.html import Child, Html, el
+from sparklog.tools.report.units import NONE
 
 NOTHING: Final = Html(NONE)
 """The cell of a table that has nothing to say."""

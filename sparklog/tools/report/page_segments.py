@@ -3,9 +3,17 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from sparklog.tools.charts import EMPTY, UNKNOWN, blocks, strip
-from sparklog.tools.html import Child, Html, el, foreign
-from sparklog.tools.page_parts import (
+from sparklog.tools.report.charts import EMPTY, UNKNOWN, blocks, strip
+from sparklog.tools.report.html import Child, Html, el, foreign
+from sparklog.tools.report.model import (
+    DAY_MS,
+    LogReport,
+    PartitionReport,
+    SegmentReport,
+    TopicReport,
+    Where,
+)
+from sparklog.tools.report.page_parts import (
     Column,
     axis,
     chip,
@@ -16,16 +24,8 @@ from sparklog.tools.page_parts import (
     section,
     table,
 )
-from sparklog.tools.report import (
-    DAY_MS,
-    LogReport,
-    PartitionReport,
-    SegmentReport,
-    TopicReport,
-    Where,
-)
-from sparklog.tools.report_segments import codecs_of
-from sparklog.tools.units import (
+from sparklog.tools.report.segments import codecs_of
+from sparklog.tools.report.units import (
     NONE,
     axis_time_text,
     number,

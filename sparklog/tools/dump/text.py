@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.errors import InvalidRequestError
-from sparklog.tools.dump_batch import DumpedBatch
+from sparklog.tools.dump.batch import DumpedBatch
 
 STRING: Final = "org.apache.kafka.tools.api.StringDecoder"
 LONG: Final = "org.apache.kafka.tools.api.LongDecoder"

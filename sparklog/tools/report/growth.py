@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sparklog.tools.report import DAY_MS, GrowthReport, SegmentReport, Where
+from sparklog.tools.report.model import DAY_MS, GrowthReport, SegmentReport, Where
 
 BINS: Final = 72
 _OUTLIERS: Final = 0.005  # the share of bytes that may lie before the axis

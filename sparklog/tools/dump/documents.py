@@ -7,12 +7,12 @@ import numpy as np
 
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import File
-from sparklog.tools.dump import Dump, DumpOptions, Output
-from sparklog.tools.dump_batch import DumpedBatch
-from sparklog.tools.dump_index import base_of
-from sparklog.tools.dump_log import SIZE_MAX, LogDump, batch_at, size_of, whole_batch
-from sparklog.tools.dump_remote import remote_payload
-from sparklog.tools.dump_text import batch_line, check_decoder, decode_one, java_text
+from sparklog.tools.dump.batch import DumpedBatch
+from sparklog.tools.dump.index import base_of
+from sparklog.tools.dump.log import SIZE_MAX, LogDump, batch_at, size_of, whole_batch
+from sparklog.tools.dump.remote import remote_payload
+from sparklog.tools.dump.text import batch_line, check_decoder, decode_one, java_text
+from sparklog.tools.dump.tool import Dump, DumpOptions, Output
 
 
 def documents(dump: Dump) -> Iterator[dict[str, Any] | Output]:

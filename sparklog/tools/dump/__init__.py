@@ -1,0 +1,1 @@
+"""kafka-dump-log: its lines, of whole files and of damaged ones."""
