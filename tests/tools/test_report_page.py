@@ -25,7 +25,7 @@ from sparklog.tools.report.model import (
 from sparklog.tools.report.page import render
 from tests.tools.page_text import checked
 
-CSS = files("sparklog.tools").joinpath("page.css").read_text("utf-8")
+CSS = files("sparklog.tools.report").joinpath("page.css").read_text("utf-8")
 
 
 def test_the_page_is_whole_and_asks_for_nothing(demo_report: LogReport) -> None:
