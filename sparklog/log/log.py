@@ -139,6 +139,7 @@ class Log:
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its files. Readers at work get an error that says so."""
         admin.delete_topic(self._writing(), name)
+        self._view.forget()
 
     def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
         """Raise log start offsets: records before {partition: offset} are gone for readers.
@@ -361,7 +362,7 @@ class Log:
     def _committed_topic(self, name: str) -> TopicInfo:
         """A topic as the ledger has it: the topics file may lag if the disk failed meanwhile."""
         session = self._writing()
-        self._view.refresh()
+        self._view.forget()
         return describe(session.directories, name, session.state.topics[name])
 
     @property

@@ -223,6 +223,14 @@ def follow(
     while True:
         found = False
         for (_, partition), (start, end) in view.spans(keys).items():
+            if at[partition] < start:  # deleted meanwhile, though its files may still be there
+                raise OffsetOutOfRangeError(
+                    f"{topic}-{partition}: offsets [{at[partition]}, {start}) are gone; "
+                    "start again at 'earliest'",
+                    offset=at[partition],
+                    start=start,
+                    end=end,
+                )
             if isolation == "read_committed":
                 end = view.reader(topic, partition).last_stable_offset(end)
             if at[partition] < end:
@@ -239,14 +247,6 @@ def follow(
                     taken=None if progress is None else progress.taken,
                 )
                 at[partition] = end
-            elif at[partition] < start:  # everything up to here was deleted
-                raise OffsetOutOfRangeError(
-                    f"{topic}-{partition}: offsets [{at[partition]}, {start}) are gone; "
-                    "start again at 'earliest'",
-                    offset=at[partition],
-                    start=start,
-                    end=end,
-                )
         if not found:
             if progress is not None:
                 progress.flush()

@@ -71,6 +71,10 @@ class View:
         for (topic, _), reader in self._readers.items():
             reader.gaps = self._has_gaps(topic)
 
+    def forget(self) -> None:
+        """Make the next question list the log dirs anew: partitions came or went."""
+        self._paths = {}
+
     def topics(self) -> dict[str, TopicInfo]:
         """Return the topics, without internal ones. Lists the log dirs anew."""
         self.refresh()

@@ -1,14 +1,17 @@
 """Records from files or a pipe into a topic: in commits of bounded size, or one micro-batch."""
 
+import contextlib
 import hashlib
 import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import InvalidRequestError, RecordTooLargeError
 from sparklog.log.commit import Identity
 from sparklog.log.log import Log
 from sparklog.log.staging import Framing, chunk_label
@@ -94,13 +97,17 @@ def produce(
         return _in_commits(log, topic, rows, partition, framing)
     done = Produced(topic=topic)
     stager = log.stager(framing, label=chunk_label(writer, batch))
+    largest = _Largest()
     try:
         info = log.topic(topic)
-        for part in rows:
-            stager.add(info, part, partition=partition)
-            done.records += part.num_rows
+        with largest.named():
+            for part in rows:
+                largest.look(part)
+                stager.add(info, part, partition=partition)
+                done.records += part.num_rows
+            chunks = stager.finish()
         identity = Identity(writer=writer, batch=batch, fingerprint=digest.hexdigest())
-        result = log.commit(stager.finish(), identity=identity)
+        result = log.commit(chunks, identity=identity)
     except BaseException:
         stager.discard()
         raise
@@ -140,15 +147,49 @@ def _in_commits(
 ) -> Produced:
     done = Produced(topic=topic)
     log.topic(topic)  # raises for one that isn't there, whatever the input is
+    largest = _Largest()
     while True:
         stager, size, count = log.stager(framing), 0, 0
         info = log.topic(topic)
-        for part in rows:
-            stager.add(info, part, partition=partition)
-            size, count = size + part.nbytes, count + part.num_rows
-            if size >= COMMIT_BYTES:
-                break
+        largest.size = 0
+        with largest.named():
+            for part in rows:
+                largest.look(part)
+                stager.add(info, part, partition=partition)
+                size, count = size + part.nbytes, count + part.num_rows
+                if size >= COMMIT_BYTES:
+                    break
+            chunks = stager.finish()
         if not count:
             return done
-        done.add(log.commit(stager.finish()).ends.get(topic, {}))
+        done.add(log.commit(chunks).ends.get(topic, {}))
         done.records += count
+
+
+class _Largest:
+    """The largest record of a commit, by its number in the input: what a refusal is about."""
+
+    def __init__(self) -> None:
+        self.size, self._number, self._seen = 0, 0, 0
+
+    def look(self, rows: pa.RecordBatch) -> None:
+        """Look at the next rows of the input."""
+        sizes = np.zeros(rows.num_rows, np.int64)
+        for name in {"key", "value"} & set(rows.schema.names):
+            lengths = pc.binary_length(rows.column(name)).fill_null(0)
+            sizes += lengths.to_numpy(zero_copy_only=False)
+        at = int(sizes.argmax())
+        if sizes[at] > self.size:
+            self.size, self._number = int(sizes[at]), self._seen + at + 1
+        self._seen += rows.num_rows
+
+    @contextlib.contextmanager
+    def named(self) -> Iterator[None]:
+        """Say of a record that is too large which one it is."""
+        try:
+            yield
+        except RecordTooLargeError as error:
+            raise RecordTooLargeError(
+                f"record {self._number} of the input has {self.size} bytes ({error}); nothing of "
+                "its commit was written"
+            ) from None

@@ -152,6 +152,17 @@ def test_a_bad_line_far_in(
     assert found == [b"%04d" % n for n in range(len(found))]
 
 
+@pytest.mark.parametrize("identity", [[], ["--writer", "w", "--batch", "0"]])
+def test_a_record_that_is_too_large(
+    log: str, tmp_path: Path, capsys: Capture, identity: list[str]
+) -> None:
+    file = write(tmp_path, b"a\nb\n" + b"c" * 2_000_000 + b"\nd\n")
+    assert run(["produce", log, file, "--topic", "t", *identity]) == 2
+    assert "record 3 of the input has 2000000 bytes" in capsys.readouterr().err
+    assert held(log) == []
+    assert not list((tmp_path / "log").glob("sparklog-chunk-*"))
+
+
 def test_ignored_errors(log: str, tmp_path: Path) -> None:
     file = write(tmp_path, b"k\tv\nno key\n")
     given = ["--property", "parse.key=true", "--property", "ignore.error=true"]
