@@ -178,7 +178,10 @@ class FakeService:
         take_over: bool = False,
         options: Mapping[str, str] = {},
         map: Any = None,
+        metrics_port: int | None = None,
+        metrics_address: str = "127.0.0.1",
     ) -> None:
+        self.metrics_url = None if metrics_port is None else f"http://{metrics_address}/metrics"
         self.calls.append((path, dict(options)))
         if remote is not None:
             self.calls.append((remote, dict(storage_options)))
