@@ -192,7 +192,7 @@ class FakeService:
         metrics_port: int | None = None,
         metrics_address: str = "127.0.0.1",
     ) -> None:
-        self.metrics_url: str | None = None
+        self.metrics_url = None if metrics_port is None else f"http://{metrics_address}/metrics"
         self.calls.append((path, dict(options)))
         if remote is not None:
             self.calls.append((remote, dict(storage_options)))

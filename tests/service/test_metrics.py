@@ -260,7 +260,7 @@ def test_partitions_that_vanish_while_they_are_looked_at(path: str, clock: Manua
 
     thread = threading.Thread(target=look)
     thread.start()
-    for n in range(40):
+    for n in range(15):
         log.create_topic(f"u{n}", 2)
         log.append(f"u{n}", rows(["x"]))
         log.delete_topic(f"u{n}")

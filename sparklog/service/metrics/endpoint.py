@@ -31,8 +31,7 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
     def server_bind(self) -> None:
         """Without HTTPServer's look-up of the host's name, which may take seconds."""
         socketserver.TCPServer.server_bind(self)
-        host, port, *_ = self.server_address
-        self.server_name, self.server_port = str(host), int(port)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
         self.setup_environ()
 
 
@@ -83,9 +82,9 @@ class Endpoint:
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="sparklog-metrics", daemon=True
         )
-        self._thread.start()
         self._read = read
         self._first: threading.Thread | None = None
+        self._thread.start()
 
     def prepare(self) -> None:
         """Read once ahead of the first scrape, which takes long: 0.5 ms a partition."""
