@@ -20,8 +20,8 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 import sparklog
-from sparklog.tools.export_kafka import export_kafka
-from sparklog.tools.import_kafka import import_topic
+from sparklog.tools.moving.export_kafka import export_kafka
+from sparklog.tools.moving.import_kafka import import_topic
 
 
 def orders(servers: str, topic: str) -> None:

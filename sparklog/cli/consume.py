@@ -16,9 +16,9 @@ from sparklog.cli.stopping import stop_signal
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.log.positions import Position
 from sparklog.log.reading import ISOLATION
-from sparklog.tools.consuming import Match
-from sparklog.tools.consuming import consume as read
-from sparklog.tools.formatting import FORMATS, Layout, formatter
+from sparklog.tools.console.consuming import Match
+from sparklog.tools.console.consuming import consume as read
+from sparklog.tools.console.formatting import FORMATS, Layout, formatter
 
 
 @click.command()

@@ -18,13 +18,13 @@ from sparklog.log.log import Log
 from sparklog.log.positions import Position
 from sparklog.log.reading import ISOLATION
 from sparklog.log.staging import Framing
-from sparklog.tools.export_delta import export_delta
-from sparklog.tools.export_kafka import export_kafka
-from sparklog.tools.export_log import export_log
-from sparklog.tools.export_parquet import export_parquet
-from sparklog.tools.exporting import Exported
-from sparklog.tools.import_kafka import import_topic
-from sparklog.tools.kafka import read_config
+from sparklog.tools.moving.export_delta import export_delta
+from sparklog.tools.moving.export_kafka import export_kafka
+from sparklog.tools.moving.export_log import export_log
+from sparklog.tools.moving.export_parquet import export_parquet
+from sparklog.tools.moving.exporting import Exported
+from sparklog.tools.moving.import_kafka import import_topic
+from sparklog.tools.moving.kafka import read_config
 
 _codec = click.option(
     "--compression-type", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),

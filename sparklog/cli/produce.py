@@ -15,9 +15,9 @@ from sparklog.cli.output import EXIT_OK, bytes_bar, console, print_json
 from sparklog.cli.parsing import parse_properties
 from sparklog.format.compression import Codec
 from sparklog.log.staging import Framing
-from sparklog.tools.inputs import FORMATS, Lines
-from sparklog.tools.producing import Produced
-from sparklog.tools.producing import produce as write
+from sparklog.tools.console.inputs import FORMATS, Lines
+from sparklog.tools.console.producing import Produced
+from sparklog.tools.console.producing import produce as write
 
 
 @click.command()

@@ -98,7 +98,7 @@ def test_nowhere(log: str, tmp_path: Path, capsys: Capture) -> None:
 
 
 def test_no_broker(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sparklog.tools import kafka
+    from sparklog.tools.moving import kafka
 
     monkeypatch.setattr(kafka, "TIMEOUT_S", 0.3)
     command = ["import", str(tmp_path / "log"), "--topic", "t", "--bootstrap-server"]

@@ -12,7 +12,7 @@ import pytest
 
 import sparklog
 from sparklog.cli.app import run
-from sparklog.tools import inputs, producing
+from sparklog.tools.console import inputs, producing
 
 Capture = pytest.CaptureFixture[str]
 

@@ -15,10 +15,10 @@ import sparklog
 from sparklog.cli.app import run
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError, UnknownTopicError
 from sparklog.service import verify
-from sparklog.tools import import_kafka
-from sparklog.tools.export_kafka import export_kafka
-from sparklog.tools.export_log import export_log
-from sparklog.tools.import_kafka import import_topic
+from sparklog.tools.moving import import_kafka
+from sparklog.tools.moving.export_kafka import export_kafka
+from sparklog.tools.moving.export_log import export_log
+from sparklog.tools.moving.import_kafka import import_topic
 from tests import jars
 from tests.kafka.broker import Broker, Seen
 

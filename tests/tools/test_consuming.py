@@ -9,7 +9,7 @@ import pytest
 import sparklog
 from sparklog.errors import OffsetOutOfRangeError, UnknownTopicError
 from sparklog.service import Service
-from sparklog.tools.consuming import consume
+from sparklog.tools.console.consuming import consume
 
 
 def append(log: sparklog.Log, *values: str) -> None:

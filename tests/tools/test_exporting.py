@@ -12,12 +12,12 @@ import pytest
 import sparklog
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError, StorageUnavailableError
 from sparklog.service import Service, verify
-from sparklog.tools import export_parquet as parquet
-from sparklog.tools import placing
-from sparklog.tools.export_delta import export_delta
-from sparklog.tools.export_log import export_log
-from sparklog.tools.export_parquet import export_parquet
-from sparklog.tools.exporting import TABLE_COLUMNS
+from sparklog.tools.moving import export_parquet as parquet
+from sparklog.tools.moving import placing
+from sparklog.tools.moving.export_delta import export_delta
+from sparklog.tools.moving.export_log import export_log
+from sparklog.tools.moving.export_parquet import export_parquet
+from sparklog.tools.moving.exporting import TABLE_COLUMNS
 from tests.oracle import Oracle
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -8,8 +8,16 @@ from sparklog.errors import InvalidRequestError
 from sparklog.log.log import Log, split_path
 from sparklog.log.positions import Position
 from sparklog.log.staging import Framing
-from sparklog.tools.exporting import Exported, Meter, Offsets, Progress, pieces, planned, resumed
-from sparklog.tools.placing import COMMIT_BYTES, Run, commit_runs, copied_ends
+from sparklog.tools.moving.exporting import (
+    Exported,
+    Meter,
+    Offsets,
+    Progress,
+    pieces,
+    planned,
+    resumed,
+)
+from sparklog.tools.moving.placing import COMMIT_BYTES, Run, commit_runs, copied_ends
 
 _COLUMNS: Final = ("key", "value", "headers", "timestamp", "offset")
 _NOT_KEPT: Final = ("message.timestamp.type", "remote.", "local.")

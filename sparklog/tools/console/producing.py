@@ -15,7 +15,7 @@ from sparklog.errors import InvalidRequestError, RecordTooLargeError
 from sparklog.log.commit import Identity
 from sparklog.log.log import Log
 from sparklog.log.staging import Framing, chunk_label
-from sparklog.tools.inputs import Lines, batches
+from sparklog.tools.console.inputs import Lines, batches
 
 COMMIT_BYTES: Final = 64 << 20
 """Without an identity, so many bytes of Arrow data are one commit."""

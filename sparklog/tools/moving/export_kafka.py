@@ -13,8 +13,8 @@ from sparklog.clock import monotonic_ms
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.log.log import Log
 from sparklog.log.positions import Position
-from sparklog.tools.exporting import Exported, Meter, Progress, pieces, planned, resumed
-from sparklog.tools.kafka import TIMEOUT_S, client, errors, library, metadata
+from sparklog.tools.moving.exporting import Exported, Meter, Progress, pieces, planned, resumed
+from sparklog.tools.moving.kafka import TIMEOUT_S, client, errors, library, metadata
 
 _COLUMNS: Final = ("key", "value", "headers", "timestamp", "offset")
 _TRANSACTION: Final = 50_000  # records, about

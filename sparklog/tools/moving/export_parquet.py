@@ -14,7 +14,7 @@ from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.log import Log
 from sparklog.log.positions import Position
 from sparklog.log.reading import schema_of
-from sparklog.tools.exporting import (
+from sparklog.tools.moving.exporting import (
     TABLE_COLUMNS,
     Exported,
     Meter,

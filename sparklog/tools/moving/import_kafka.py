@@ -18,8 +18,8 @@ from sparklog.format.columns import HEADERS_TYPE
 from sparklog.log.log import Log
 from sparklog.log.reading import check_isolation
 from sparklog.log.staging import Framing
-from sparklog.tools.kafka import TIMEOUT_S, client, errors, library, metadata, translated
-from sparklog.tools.placing import COMMIT_BYTES, Run, commit_runs, copied_ends
+from sparklog.tools.moving.kafka import TIMEOUT_S, client, errors, library, metadata, translated
+from sparklog.tools.moving.placing import COMMIT_BYTES, Run, commit_runs, copied_ends
 
 _POLL: Final = 10_000  # messages
 _SILENCE_MS: Final = 60_000  # without a message while there should be some

@@ -1,0 +1,1 @@
+"""Topics to and from Kafka, Parquet, Delta and log dirs, with the offsets they have."""
