@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.examples import FOLDER, load, shown
+from tests.spark.conftest import environment
 from tests.spark.test_pytest_plugin import PLUGIN, as_it_was
 
 __all__ = ["as_it_was"]
@@ -47,3 +50,15 @@ def test_tests_without_a_broker(
     for file in (FOLDER / "tests_without_a_broker").glob("*.py"):
         shutil.copy(file, pytester.path)
     pytester.runpytest_inprocess(*PLUGIN).assert_outcomes(passed=3)
+
+
+@pytest.mark.slow
+def test_the_quickstart() -> None:
+    """What `make demo` runs; it checks itself that each flight is there once."""
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / "quickstart.py")],
+        env=environment(), capture_output=True, text=True, timeout=900,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-5000:]
+    assert "writer killed (SIGKILL)" in done.stdout
+    assert "each of the 336,776 flights is there exactly once" in done.stdout
