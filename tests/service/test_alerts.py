@@ -172,7 +172,7 @@ def test_one_that_stands_by_is_none_but_beside_one_that_works(
 def test_a_cleaner_that_dies(
     path: str, clock: ManualClock, judge: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def die(*_: object) -> bool:
+    def die(*_: object, **given: object) -> bool:
         raise SimulatedKill
 
     filled(path, clock).close()
