@@ -32,20 +32,32 @@ def start(module: str, path: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
+def wait_for_commit(path: str, driver: subprocess.Popen[str]) -> None:
+    """Wait until the driver has committed something: a busy machine takes long to start it."""
+    with sparklog.open(path) as log:
+        before = log.offsets("events")
+        deadline = time.monotonic() + 60
+        while log.offsets("events") == before:
+            assert driver.poll() is None, driver.communicate()[1]
+            assert time.monotonic() < deadline, "the driver commits nothing"
+            time.sleep(0.05)
+
+
 def soak(path: str, seconds: float, seed: int) -> Counter[str]:
     rng, tally = random.Random(seed), Counter[str]()
     driver, readers = start("soak_driver", path), []
     try:
         until = time.monotonic() + seconds
         while True:
-            with contextlib.suppress(Exception):
-                if "state" in sparklog.open(path).topics():
+            with contextlib.suppress(Exception), sparklog.open(path) as log:
+                if "state" in log.topics():
                     break
             assert time.monotonic() < until + 30
             time.sleep(0.1)
         readers = [start("soak_reader", path) for _ in range(2)]
         while time.monotonic() < until:
-            time.sleep(rng.uniform(1, 5))
+            wait_for_commit(path, driver)
+            time.sleep(rng.uniform(0, 4))
             assert driver.poll() is None, driver.communicate()[1]
             driver.send_signal(signal.SIGKILL)
             driver.communicate()
