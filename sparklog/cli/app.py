@@ -1,5 +1,6 @@
 """The commands as one group, and what becomes of errors: one line, an exit code, no traceback."""
 
+import contextlib
 import logging
 import os
 import sys
@@ -35,7 +36,8 @@ from sparklog.errors import InvalidRequestError, SparklogError
 
 _EPILOG: Final = (
     "Exit codes: 0 all is well; 1 damage or a difference was found, or the command failed; "
-    '2 wrong use. Completion for bash: eval "$(_SPARKLOG_COMPLETE=bash_source sparklog)" '
+    "2 wrong use; 130 stopped by Ctrl-C. Completion for bash: "
+    'eval "$(_SPARKLOG_COMPLETE=bash_source sparklog)" '
     "(zsh_source, fish_source likewise)."
 )
 
@@ -88,13 +90,23 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.Abort:
         return _say("stopped", 130)
     except BrokenPipeError:  # `sparklog ... | head`: the reader has had enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return EXIT_FAILED
     except InvalidRequestError as error:
         return _say(str(error), EXIT_MISUSED)
     except SparklogError as error:
         return _say(str(error), EXIT_FAILED)
+    except OSError as error:  # the disk that the output goes to is full, say
+        _drop_output()
+        where = f"{error.filename}: " if error.filename else ""
+        return _say(f"{where}{error.strerror or error}", EXIT_FAILED)
     return int(code or 0)
+
+
+def _drop_output() -> None:
+    """Let what is still to be written go nowhere, for the interpreter would complain at its end."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(text: str, code: int) -> int:

@@ -1,12 +1,13 @@
 """`sparklog report`: a log as one HTML page, or as JSON."""
 
 import contextlib
+import json
 from collections.abc import Iterator
 
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from sparklog.cli.output import EXIT_FAILED, EXIT_OK, console, print_json, size_text
+from sparklog.cli.output import EXIT_FAILED, EXIT_OK, console, size_text
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.errors import StorageUnavailableError
 from sparklog.tools.report.build import Progress as Done
@@ -21,7 +22,7 @@ _DEFAULT = "report.html"
 @click.argument("path")
 @click.option(
     "-o", "--output", metavar="FILE",
-    help=f'Where the page goes; "-" is stdout.  [default: {_DEFAULT}, none with --json]',
+    help=f'Where it goes; "-" is stdout.  [default: {_DEFAULT}, stdout with --json]',
 )  # fmt: skip
 @storage_option
 @click.option("--keyring", help="File with the keys of encrypted segments, for an archive.")
@@ -35,8 +36,6 @@ def report(
     and what is damaged. PATH may be log dirs, a broker's too, or an archive's URL. Works while
     the log is written, and changes nothing. The page asks for nothing else: send it, keep it.
     """
-    if as_json and output == "-":
-        raise click.UsageError("--json goes to stdout: give -o another FILE")
     with _progress(shown=not as_json) as progress:
         found = make_report(
             path,
@@ -44,16 +43,12 @@ def report(
             options={"remote.keyring": keyring} if keyring else None,
             progress=progress,
         )
-    target = output if output is not None or as_json else _DEFAULT
-    if target is not None:
-        _write(found, target)
-    if as_json:
-        print_json(found.to_dict())
+    raw = f"{json.dumps(found.to_dict(), indent=2)}\n" if as_json else render(found)
+    _write(found, raw.encode(), output or ("-" if as_json else _DEFAULT))
     return EXIT_FAILED if found.damaged else EXIT_OK
 
 
-def _write(found: LogReport, target: str) -> None:
-    raw = render(found).encode()
+def _write(found: LogReport, raw: bytes, target: str) -> None:
     if target == "-":
         click.echo(raw, nl=False)
         return

@@ -1,6 +1,7 @@
 """`sparklog serve`: the service without Spark."""
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -132,7 +133,7 @@ def _showing(
 
 def _tell(event: str, path: str, *, as_json: bool, **urls: str) -> None:
     if as_json:
-        print_json({"event": event, "path": path, **urls})
+        click.echo(json.dumps({"event": event, "path": path, **urls}))  # a line an event
     else:
         said = "".join(f", {name} at {url}" for name, url in urls.items())
         click.echo(f"{event} {path}{said}", err=True)

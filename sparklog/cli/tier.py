@@ -17,6 +17,7 @@ from sparklog.cli.output import (
     print_json,
     size_text,
 )
+from sparklog.cli.places import check_log
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.options import RemoteOptions
@@ -132,6 +133,7 @@ def rebuild(path: str, storage_options: str, as_json: bool) -> int:
 
     For a log whose __remote_log_metadata was lost or damaged. Stop its service before.
     """
+    check_log(path)
     found = rebuild_metadata(path, storage_options=parse_storage_options(storage_options))
     if as_json:
         print_json({"copies": len(found.manifests), "damaged": found.damaged})

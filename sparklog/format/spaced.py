@@ -62,7 +62,7 @@ def encode_spaced(
     """Frame `rows` (as `encode` takes them, timestamps included) at their `offsets`.
 
     Raises: InvalidRequestError: offsets don't rise within [start, end); RecordTooLargeError: a
-        batch as written passes max_message_bytes.
+        batch of one record passes max_message_bytes.
     Cost: as `encode`; a second copy of the records of batches that have gaps.
     """
     _check(rows.num_rows, offsets, start, end)
@@ -72,11 +72,13 @@ def encode_spaced(
     first = int(offsets[0]) if len(offsets) else end
     for base, last in _empties(start, first):
         out += _empty(base, last)
-    for at, stop in _pieces(offsets):
+    waiting = [(at, stop, batch_size) for at, stop in reversed(list(_pieces(offsets)))]
+    while waiting:
+        at, stop, size = waiting.pop()
         dense = encode(
             rows.slice(at, stop - at),
             codec=Codec.NONE,
-            batch_size=min(batch_size, max_message_bytes),
+            batch_size=min(size, max_message_bytes),
             max_message_bytes=max(max_message_bytes, 2 * batch_size),
             timestamp_ms_default=-1,
         )
@@ -94,10 +96,14 @@ def encode_spaced(
             if int(steps[-1]) + 1 != count:
                 records = respacer.respace(whole, steps, int(batch["base_timestamp"]))
             packed = _pack(batch, base, last, compress(codec, records, level), codec)
+            if len(packed) > max_message_bytes and count > 1:
+                # Its header, longer deltas, or a codec that gains nothing: from here on smaller.
+                waiting.append((row, stop, len(records) // 2))
+                break
             if len(packed) > max_message_bytes:
                 raise RecordTooLargeError(
-                    f"offsets {base}...{base + int(steps[-1])} make a batch of {len(packed)} "
-                    f"bytes, max.message.bytes is {max_message_bytes}: raise it"
+                    f"the record at offset {base} makes a batch of {len(packed)} bytes, "
+                    f"max.message.bytes is {max_message_bytes}: raise it"
                 )
             out += packed
             high = max(high, int(batch["max_timestamp"]))

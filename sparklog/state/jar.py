@@ -27,8 +27,12 @@ def jar() -> str:
 
     Raises: InvalidRequestError if there is no Java, no pyspark, or nowhere to write to.
     """
-    import pyspark
-
+    try:
+        import pyspark
+    except ModuleNotFoundError as error:
+        raise InvalidRequestError(
+            "pyspark isn't installed here; run: pip install 'sparklog[spark]'"
+        ) from error
     sources = _sources()
     digest = hashlib.sha256(b"".join(text for _, text in sources)).hexdigest()
     name = f"sparklog-checkpoint-{pyspark.__version__}-{digest[:16]}.jar"

@@ -89,10 +89,7 @@ def test_serve_with_an_endpoint(log: Path) -> None:
         [*command, "--metrics-port", "0"], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
     ) as process:
         assert process.stdout is not None
-        lines: list[str] = []
-        while not lines or lines[-1] != "}\n":
-            lines.append(process.stdout.readline())
-        url = json.loads("".join(lines))["metrics"]
+        url = json.loads(process.stdout.readline())["metrics"]
         with urllib.request.urlopen(url) as answer:
             found = {s.name: s.value for s in parsed(answer.read().decode())}
         assert found["sparklog_service_leading"] in (0, 1)

@@ -92,3 +92,15 @@ def test_too_large() -> None:
             rows, np.array([7]), start=7, end=8, codec=Codec.NONE, batch_size=100,
             max_message_bytes=1000,
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("step", [1, 2])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_small_batches_where_the_limit_is_small(codec: Codec, step: int) -> None:
+    """Headers, longer deltas and what a codec adds count, too."""
+    offsets = list(range(0, 3000, step))
+    found = made(offsets, 0, 3000, codec, batch_size=1 << 18, max_message_bytes=400)
+    table = scan(found.data, path="x").table
+    assert int(table["size"].max()) <= 400
+    assert int(table["count"].sum()) == len(offsets)
+    assert found.min_timestamp == 1_000

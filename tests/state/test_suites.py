@@ -21,7 +21,7 @@ SOURCES = Path(__file__).parents[2] / "sparklog" / "state" / "scala"
 STREAMING = "org.apache.spark.sql.execution.streaming"
 SUITES = {
     "LogCheckpointFileManagerSuite": 1,
-    "HDFSMetadataLogSuite": 10,
+    "HDFSMetadataLogSuite": 9,
     "OffsetSeqLogSuite": 5,
     "state.StateStoreSuite": 150,
     "state.RocksDBSuite": 200,

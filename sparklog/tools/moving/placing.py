@@ -117,7 +117,7 @@ def _chunk(info: TopicInfo, partition: int, run: Run, framing: Framing) -> Chunk
         codec=codec,
         level=level,
         batch_size=framing.batch_size,
-        max_message_bytes=info.config.max_message_bytes,
+        max_message_bytes=min(info.config.max_message_bytes, info.config.segment_bytes),
     )
     return Chunk(
         topic=info.name,
