@@ -214,7 +214,9 @@ class JarEngine:
         config.write_text("".join(f"{k}={v}\n" for k, v in keys.items()))
         self._config = str(config)
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        self._run("kafka.tools.StorageTool", "format", "-t", cluster, "-c", self._config)
+        # With "=", for one in 64 begins with a dash.
+        given = [f"--cluster-id={cluster}", f"--config={self._config}"]
+        self._run("kafka.tools.StorageTool", "format", *given)
 
     def _command(self, main: str, *arguments: str) -> list[str]:
         flags = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
