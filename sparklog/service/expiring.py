@@ -12,6 +12,7 @@ from sparklog.errors import DataCorruptionError, UnsupportedVersionError
 from sparklog.log.epochs import read_epochs
 from sparklog.log.retention import Tier
 from sparklog.log.retiring import Key, raise_starts
+from sparklog.service.announcing import announce
 from sparklog.service.remote import Partition, Remote
 from sparklog.service.report import Removed, Report
 from sparklog.tiered import sweep
@@ -39,6 +40,7 @@ class Expiring:
     def __init__(self, remote: Remote, store: Store) -> None:
         self._remote, self._store = remote, store
         self._marked: dict[tuple[str, int], int] = {}
+        self._announced = False
 
     # --- retention --------------------------------------------------------------------------------
 
@@ -47,6 +49,7 @@ class Expiring:
     ) -> None:
         """Raise log starts where copies have expired, then delete what lies below them."""
         starts: dict[Key, int] = {}
+        gone: dict[Key, list[Removed]] = {}
         for key, one in known.items():
             config = one.place.config
             if not config.remote_storage_enable:
@@ -62,10 +65,13 @@ class Expiring:
                     now_ms=report.time_ms,
                     floor=floors.get(key),
                 )
-                for expired in due.expired:
-                    report.removed.append(_removed(expired.segment, expired.rule, expired.why))
                 if due.expired:
+                    gone[key] = [_removed(e.segment, e.rule, e.why) for e in due.expired]
                     starts[key] = due.log_start
+        report.removed += [copy for copies in gone.values() for copy in copies]
+        if gone and not self._announced:
+            self._announced = True
+            announce(gone, dry_run=report.dry_run, what="copies")
         if report.dry_run:
             return
         if starts:

@@ -29,6 +29,7 @@ from sparklog.log.retiring import Key, Place, delete_due, places, roll
 from sparklog.log.session import Session
 from sparklog.log.space import below_floor
 from sparklog.log.walk import joined, segment_bases
+from sparklog.service.announcing import announce
 from sparklog.service.lease import Lease, StoodBack
 from sparklog.service.metrics.work import WorkMeters
 from sparklog.service.options import ServiceOptions
@@ -127,7 +128,8 @@ class Rounds:
         sure = {key: found for key, found in due.items() if found is not None}
         final = {key: found for key, found in sure.items() if found.expired and not found.local}
         if final and not self._announced:
-            self._announce(final, dry_run=report.dry_run)
+            self._announced = True
+            announce({k: f.expired for k, f in final.items()}, dry_run=report.dry_run)
         if report.dry_run:
             report.deleted += [_deleted(key, found) for key, found in sure.items() if found.expired]
         else:
@@ -163,19 +165,6 @@ class Rounds:
             if segment_bases(self._session.fs, directory)[-1:] == [base]:
                 roll(self._session, [key])
             report.locked_ms.append(monotonic_ms() - began)
-
-    def _announce(self, due: Mapping[Key, Due], *, dry_run: bool) -> None:
-        """Say what goes and why before the first deletion: event times may be old (a backfill)."""
-        self._announced = True
-        for key, found in due.items():
-            first, last = found.expired[0], found.expired[-1]
-            _LOGGER.warning(
-                "%s-%d: offsets [%d, %d) %s deleted, %d segments of %d bytes; the first by %s: %s. "
-                "To keep them, set %s=-1 on the topic",
-                *key, first.base, last.end, "would be" if dry_run else "are now",
-                len(found.expired), sum(e.bytes for e in found.expired), first.rule, first.why,
-                first.rule if first.rule != "log.start.offset" else "retention.ms",
-            )  # fmt: skip
 
     # --- cleaning ------------------------------------------------------------------------------
 

@@ -117,6 +117,25 @@ def test_a_dry_run_says_what_would_go(path: str, clock: ManualClock, store: Faul
         check(path, log, clock, store)
 
 
+def test_what_goes_for_good_is_announced(
+    path: str, clock: ManualClock, store: FaultStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, before the first copies go, in a preview and in earnest; local ones are no loss."""
+    config = {"local_retention_ms": "20000", "retention_ms": "60000"}
+    with filled(path, clock, 30, **config) as log:
+        once(path, clock, store)
+        assert "deleted" not in caplog.text
+        clock.advance(45_000)
+        once(path, clock, store, dry_run=True)
+        assert "would be deleted" in caplog.text
+        assert log.offsets("t")[0] == (0, 30)
+        once(path, clock, store)
+        (said,) = [r.getMessage() for r in caplog.records if "are now deleted" in r.getMessage()]
+        assert said.startswith(f"t-0: offsets [0, {log.offsets('t')[0][0]}) are now deleted")
+        assert "copies" in said
+        assert "set retention.ms=-1" in said
+
+
 def test_local_retention_then_the_whole(path: str, clock: ManualClock, store: FaultStore) -> None:
     """Local segments go first; the log start moves only when copies expire."""
     config = {"local_retention_ms": "20000", "retention_ms": "60000"}
