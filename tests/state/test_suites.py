@@ -65,7 +65,8 @@ def known_failures() -> dict[str, str]:
 @pytest.mark.parametrize("suite", SUITES)
 def test_suite(class_path: str, tmp_path: Path, suite: str) -> None:
     opens = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
-    command = [jars.java(), *opens, "-Xmx3g", "-Dspark.testing=true", "-cp", class_path]
+    # -ea as Spark runs them: RocksDB asserts that an iterator is open, and crashes without.
+    command = [jars.java(), "-ea", *opens, "-Xmx3g", "-Dspark.testing=true", "-cp", class_path]
     runner = ["org.scalatest.tools.Runner", "-R", class_path.split(os.pathsep)[1], "-oW"]
     done = subprocess.run(
         [*command, *runner, "-s", f"{STREAMING}.{suite}"], cwd=tmp_path, text=True,
