@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import click
@@ -15,6 +16,7 @@ from rich.progress import (
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TransferSpeedColumn,
@@ -111,27 +113,26 @@ def size_text(count: int) -> str:
     return f"{count} bytes" if units[0] == "bytes" else f"{size:.1f} {units[0]}"
 
 
+Tell = Callable[[int, int], None]
+"""Takes (done, total)."""
+
+
+def bytes_bar(what: str, *, shown: bool) -> AbstractContextManager[Tell | None]:
+    """A bar of bytes on stderr where a person looks at it."""
+    return _bar(what, DownloadColumn(), TransferSpeedColumn(), shown=shown)
+
+
+def count_bar(what: str, *, shown: bool) -> AbstractContextManager[Tell | None]:
+    """A bar of (done, total) things on stderr where a person looks at it."""
+    return _bar(what, MofNCompleteColumn(), TimeElapsedColumn(), shown=shown)
+
+
 @contextlib.contextmanager
-def bytes_bar(what: str, *, shown: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on stderr where a person looks at it."""
+def _bar(what: str, *columns: ProgressColumn, shown: bool) -> Iterator[Tell | None]:
     err = console(err=True)
     if not shown or not err.is_terminal:
         yield None
         return
-    columns = (TextColumn(what), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-@contextlib.contextmanager
-def count_bar(what: str, *, shown: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on stderr of (done, total) things, where a person looks at it."""
-    err = console(err=True)
-    if not shown or not err.is_terminal:
-        yield None
-        return
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=err, transient=True) as bar:
+    with Progress(TextColumn(what), BarColumn(), *columns, console=err, transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,16 +1,12 @@
 """`sparklog report`: a log as one HTML page, or as JSON."""
 
-import contextlib
 import json
-from collections.abc import Iterator
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from sparklog.cli.output import EXIT_FAILED, EXIT_OK, console, size_text
+from sparklog.cli.output import EXIT_FAILED, EXIT_OK, count_bar, size_text
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.errors import StorageUnavailableError
-from sparklog.tools.report.build import Progress as Done
 from sparklog.tools.report.build import make_report
 from sparklog.tools.report.model import LogReport
 from sparklog.tools.report.page import render
@@ -36,7 +32,7 @@ def report(
     and what is damaged. PATH may be log dirs, a broker's too, or an archive's URL. Works while
     the log is written, and changes nothing. The page asks for nothing else: send it, keep it.
     """
-    with _progress(shown=not as_json) as progress:
+    with count_bar("looking", shown=not as_json) as progress:
         found = make_report(
             path,
             storage_options=parse_storage_options(storage_options),
@@ -67,16 +63,3 @@ def _write(found: LogReport, raw: bytes, target: str) -> None:
     )
     for notice in found.notices:
         click.echo(f"{notice.severity}: {notice.where}: {notice.what}", err=True)
-
-
-@contextlib.contextmanager
-def _progress(*, shown: bool) -> Iterator[Done | None]:
-    """A bar on stderr where a person looks at it."""
-    err = console(err=True)
-    if not shown or not err.is_terminal:
-        yield None
-        return
-    columns = (TextColumn("looking"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task("looking", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

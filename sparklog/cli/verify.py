@@ -1,14 +1,10 @@
 """`sparklog verify`: is everything in a log dir as it should be?"""
 
-import contextlib
-from collections.abc import Iterator
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from sparklog.cli.output import EXIT_FAILED, EXIT_OK, console, print_json, print_report
+from sparklog.cli.output import EXIT_FAILED, EXIT_OK, count_bar, print_json, print_report
 from sparklog.service import verify as verify_log
-from sparklog.service.verify import Progress as Report
 
 
 @click.command()
@@ -27,23 +23,10 @@ def verify(path: str, repair: bool, dry_run: bool, as_json: bool, threads: int) 
     without --repair. A repair makes indexes, snapshots, leader epochs, watermarks and checkpoints
     anew and moves what does not belong there to files sparklog-quarantine-* of the log dir.
     """
-    with _progress(shown=not as_json) as progress:
+    with count_bar("verifying", shown=not as_json) as progress:
         report = verify_log(path, repair and not dry_run, threads=threads, progress=progress)
     if as_json:
         print_json(report.to_dict())
     else:
         print_report(report)
     return EXIT_OK if report.ok else EXIT_FAILED
-
-
-@contextlib.contextmanager
-def _progress(*, shown: bool) -> Iterator[Report | None]:
-    """A bar on stderr where a person looks at it."""
-    err = console(err=True)
-    if not shown or not err.is_terminal:
-        yield None
-        return
-    columns = (TextColumn("verifying"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task("verifying", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
