@@ -21,6 +21,7 @@ from sparklog.service.metrics.work import WorkMeters
 from sparklog.service.options import ServiceOptions
 from sparklog.service.report import Report
 from sparklog.service.rounds import Map, Rounds
+from sparklog.service.tenure import Tenure
 from sparklog.service.tiering import OpenStore, Tiering
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.settings import RemoteSettings
@@ -82,16 +83,21 @@ class Service:
         self._storage_options, self._keyring, self._opening = storage_options, keyring, opening
         self._take_over = take_over
         self._options, self._log_options = ServiceOptions.parse(options or {})
-        self._map, self._fs, self._clock = map, fs, clock
-        self._log: Log | None = None
-        self._lease: Lease | None = None
-        self._rounds: Rounds | None = None
-        self._mutex = threading.Lock()  # opening, closing and the lease
+        self._clock = clock
         self._turns = {work: threading.Lock() for work in ("retain", "clean", "tier")}
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         self._due = dict.fromkeys(self._turns, 0.0)
-        self._stood_by = False
+        self._tenure = Tenure(
+            self.path,
+            options=self._options,
+            log_options=self._log_options,
+            tiering=self._tiering,
+            map=map,
+            stopping=self._stop.is_set,
+            fs=fs,
+            clock=clock,
+        )
         self.last_report: Report | None = None
         self._serving = None if metrics_port is None else (metrics_address, metrics_port)
         self._endpoint: Endpoint | None = None
@@ -110,14 +116,12 @@ class Service:
         if self._serving is not None and self._endpoint is None:  # also while the log recovers
             self._endpoint = Endpoint(*self._serving, read=self.samples, health=self._wrong)
         try:
-            with self._mutex:
-                tiering = self._open().tiering
+            rounds, _ = self._open()
         except BaseException:
             self._stop_serving()
             raise
         if self._endpoint is not None:
             self._endpoint.prepare()
-        works = self._works(tiering is not None)
         first = self._clock() + self._options.initial_task_delay_ms
         self._due = dict.fromkeys(self._turns, float(first))
         self._stop.clear()
@@ -126,7 +130,7 @@ class Service:
             threading.Thread(
                 target=self._run, args=(work, alive), name=f"sparklog-{work}", daemon=True
             )
-            for work in works
+            for work in self._works(rounds)
         ]
         for thread in self._threads:
             thread.start()
@@ -139,7 +143,7 @@ class Service:
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join()
-        self._shut()
+        self._tenure.close()
         self._stop_serving()
         forget(self)
 
@@ -176,7 +180,7 @@ class Service:
     def _turn(self, work: str) -> float:
         with self._turns[work]:
             now = self._clock()
-            rounds = self._leading()
+            rounds = self._tenure.leading()
             if rounds is None:
                 return _STANDBY_MS
             if work == "tier" and rounds.tiering is None:
@@ -231,16 +235,14 @@ class Service:
         every: bool = False,
     ) -> Report:
         with self._turns["retain"], self._turns["clean"], self._turns["tier"]:
-            with self._mutex:
-                opened = self._log is None
-                rounds = self._open()
+            rounds, opened = self._open()
             report = Report(
                 path=self.path, time_ms=self._clock() if now is None else now, dry_run=dry_run
             )
             try:
-                if not dry_run and self._leading() is None:
-                    assert self._lease is not None
-                    report.standing_by = self._lease.describe()
+                if not dry_run and self._tenure.leading() is None:
+                    assert self._tenure.lease is not None
+                    report.standing_by = self._tenure.lease.describe()
                     return report
                 if every:
                     rounds.check_compacted(topics or ())
@@ -248,7 +250,7 @@ class Service:
                 return report
             finally:
                 if opened:
-                    self._shut()
+                    self._tenure.close()
 
     def _work(
         self,
@@ -300,7 +302,7 @@ class Service:
     def samples(self) -> Iterable[Sample]:
         """Return all numbers as of now: what the endpoint gives. Takes no lock of the log."""
         found = self._observer.observe()
-        rounds, lease = self._rounds, self._lease
+        rounds, lease = self._tenure.rounds, self._tenure.lease
         given_up = {} if rounds is None else rounds.uncleanable
         self._meters.uncleanable(given_up, found)
         self._meters.refresh(
@@ -329,32 +331,15 @@ class Service:
 
     # --- opening and closing -------------------------------------------------------------------
 
-    def _open(self) -> Rounds:
-        if self._rounds is None:
-            log = Log(
-                self.path, mode="rw", options=self._log_options, fs=self._fs, clock=self._clock
-            )
-            self._log, session = log, log.session
-            self._lease = Lease(self._fs, self._clock, session.home)
-            try:
-                tiering = self._tiering(log, self._lease)
-            except BaseException:
-                self._log = None
-                log.close()
-                raise
-            self._rounds = Rounds(
-                session,
-                self._lease,
-                self._options,
-                self._map,
-                stopping=self._stop.is_set,
-                tiering=tiering,
-            )
-            self._meters.started(self._works(tiering is not None), self._clock())
-        return self._rounds
+    def _open(self) -> tuple[Rounds, bool]:
+        """Return the work, and whether the log was opened for it just now."""
+        rounds, opened = self._tenure.open()
+        if opened:
+            self._meters.started(self._works(rounds), self._clock())
+        return rounds, opened
 
-    def _works(self, tiered: bool) -> list[str]:
-        return [work for work in self._turns if work != "tier" or tiered]
+    def _works(self, rounds: Rounds) -> list[str]:
+        return [work for work in self._turns if work != "tier" or rounds.tiering is not None]
 
     def _tiering(self, log: Log, lease: Lease) -> Tiering | None:
         if not Tiering.wanted(log, self._url):
@@ -371,29 +356,3 @@ class Service:
             stopping=self._stop.is_set,
             opening=self._opening,
         )
-
-    def _leading(self) -> Rounds | None:
-        """The work, if the lease is ours; takes it if it is free."""
-        with self._mutex:
-            rounds, lease = self._rounds, self._lease
-            if rounds is None or lease is None:
-                return None
-            if lease.held:
-                return rounds
-            if lease.acquire():
-                self._stood_by = False
-                rounds.adopt_retired(self._clock())
-                return rounds
-            if not self._stood_by:
-                who = lease.describe()
-                _LOGGER.warning("%s: %s does the background work; standing by", self.path, who)
-            self._stood_by = True
-            return None
-
-    def _shut(self) -> None:
-        with self._mutex:
-            if self._lease is not None:
-                self._lease.release()
-            log, self._log, self._rounds = self._log, None, None
-            if log is not None:
-                log.close()

@@ -271,6 +271,22 @@ def test_partitions_that_vanish_while_they_are_looked_at(path: str, clock: Manua
     log.close()
 
 
+def test_a_page_read_while_it_is_written_proves_nothing_missing(
+    path: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with filled(path, clock) as log:
+        log.create_topic("u")
+        look = Observer(path, clock=clock)
+        shutil.move(f"{path}/u-0", f"{path}-u")  # as a deletion that has just been committed
+        torn = [None]
+        monkeypatch.setattr(
+            "sparklog.service.metrics.observer.peek", lambda *at: torn.pop() if torn else peek(*at)
+        )
+        assert not look.observe().errors
+        assert look.observe().errors == ["u-0: its files could not be read"]
+        shutil.move(f"{path}-u", f"{path}/u-0")
+
+
 def test_a_partition_that_is_missing_is_told(path: str, clock: ManualClock) -> None:
     with filled(path, clock) as log:
         log.create_topic("u")
@@ -358,7 +374,7 @@ def test_the_ledger_tells_how_long_and_how_large(path: str) -> None:
 
 def test_the_cleaner(path: str, clock: ManualClock) -> None:
     with compacted(path, clock), stepped(Service(path, clock=clock)) as service:
-        service._leading()  # takes the lease
+        service._tenure.leading()  # takes the lease
         report = service.run_once()
         (cleaned,) = report.cleaned
         found = scrape(service)
@@ -493,7 +509,7 @@ def test_a_scrape_waits_for_no_lock(path: str, clock: ManualClock) -> None:
         stepped(Service(path, clock=clock)) as service,
         log.session.locked(),
         service._turns["retain"],
-        service._mutex,
+        service._tenure._mutex,
     ):
         done = threading.Thread(target=lambda: scrape(service))
         done.start()

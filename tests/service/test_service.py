@@ -326,7 +326,7 @@ def test_a_stalled_service_stands_back(path, clock):
             log.append("t", rows(["x"] * 5))
             clock.advance(MINUTE * 10)
             os.rename(f"{path}/{NAME}", f"{path}/{NAME}.old")
-            other = Lease(service._fs, clock, path)
+            other = Lease(sparklog.fs.LOCAL, clock, path)
             assert other.acquire()
             before = names(path, "")
             service.tick()

@@ -663,13 +663,13 @@ class Usurped:
     """A lease that breaks at its `number`th look; from then on nothing may be done any more."""
 
     def __init__(self, running: Service, home: str, store: FaultStore, number: int) -> None:
-        assert running._leading() is not None
-        assert running._lease is not None
+        assert running._tenure.leading() is not None
+        assert running._tenure.lease is not None
         self.looks, self._number, self._home, self._store = 0, number, home, store
-        self._real = running._lease.check
-        self._log = running._log
+        self._real = running._tenure.lease.check
+        self._log = running._tenure._log
         self.before: object = None
-        running._lease.check = self.check  # type: ignore[method-assign]
+        running._tenure.lease.check = self.check  # type: ignore[method-assign]
 
     def done(self) -> object:
         assert self._log is not None

@@ -147,7 +147,8 @@ class Observer:
         held = {key: h for key in places if (h := self._survey.held(key)) is not None}
         missed: list[Key] = []
         found.partitions = list(self._partitions(places, held, due, missed))
-        if missed and (page is None or (page.state is State.IDLE and peek(fs, home) == page)):
+        settled = page is None or page.state is State.IDLE
+        if missed and settled and peek(fs, home) == page:
             # Nobody changed the log meanwhile, so they weren't deleted just now.
             names = (f"{t}-{p}" for t, p in missed if (t, p) not in found.offline)
             found.errors += [f"{name}: its files could not be read" for name in names]
