@@ -1,4 +1,5 @@
-"""The service: a round over many partitions, the write lock's longest holds, opening after a crash.
+"""The service: a round over many partitions, the write lock's longest holds; a large log opened
+after a crash, and forked.
 
 python -m tests.benchmarks service [--partitions N] [--gigabytes G]
 """
@@ -18,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 import sparklog
+from sparklog.log.forking import fork
 from sparklog.log.lock import LOCK_NAME
 from sparklog.service import Service
 from tests.benchmarks.table import Row, print_rows
@@ -130,6 +132,23 @@ def reopen_rows(scratch: Path, gigabytes: float) -> Iterator[Row]:
     log.close()
 
 
+def fork_rows(scratch: Path) -> Iterator[Row]:
+    """Forks of the log that `reopen_rows` has left, to just before its last commits."""
+    path = str(scratch / "large")
+    with sparklog.open(path) as log:
+        wanted = {p: end - 10_000 for p, (_, end) in log.offsets("t").items()}
+    took = []
+    for n in range(5):
+        began = time.perf_counter()
+        forked = fork(path, scratch / f"fork{n}", offsets={"t": wanted})
+        took.append(time.perf_counter() - began)
+    size = forked.linked_bytes + forked.copied_bytes
+    yield Row(
+        f"fork of a {size / 1e9:.0f} GB log", f"{np.median(took):.2f} s", target="< 1 s",
+        beside=f"{forked.copied_bytes / 1e6:.0f} MB copied and synced, the rest linked",
+    )  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--partitions", type=int, default=10_000)
@@ -142,6 +161,7 @@ def main() -> None:
         print_rows("Service, locks", lock_rows(scratch))
         print_rows("Service, rounds", scan_rows(scratch, given.partitions))
         print_rows("Service, opening", reopen_rows(scratch, given.gigabytes))
+        print_rows("Service, forking", fork_rows(scratch))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
