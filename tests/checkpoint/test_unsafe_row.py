@@ -2,7 +2,7 @@
 
 import contextlib
 import struct
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ FIXED = {
     pa.bool_(): "?", pa.int8(): "b", pa.int16(): "h", pa.int32(): "i", pa.int64(): "q",
     pa.float32(): "f", pa.float64(): "d",
 }  # fmt: skip
+DIGITS = Context(prec=38)  # Python's own has 28
 
 
 def padded(data: bytes) -> bytes:
@@ -37,7 +38,7 @@ def write_all(types: list[pa.DataType], values: list[Any], header: int, widths: 
         if kind in FIXED:
             own = struct.pack(f"<{FIXED[kind]}", value)
         elif pa.types.is_decimal(kind) and kind.precision <= 18:
-            own = struct.pack("<q", int(value.scaleb(kind.scale)))
+            own = struct.pack("<q", int(value.scaleb(kind.scale, DIGITS)))
         else:
             raw = write(kind, value)
             own = struct.pack("<Q", (begin + len(rest)) << 32 | len(raw))
@@ -53,7 +54,7 @@ def write(kind: pa.DataType, value: Any) -> bytes:
     if pa.types.is_binary(kind):
         return value
     if pa.types.is_decimal(kind):
-        number = int(value.scaleb(kind.scale))
+        number = int(value.scaleb(kind.scale, DIGITS))
         return number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
     if pa.types.is_struct(kind):
         types = [f.type for f in kind]
