@@ -1,20 +1,31 @@
 """The command `sparklog`. It needs the extra `cli`; the rest of the package does without.
 
-Exit codes: 0 all is well; 1 damage or a difference was found, or the command failed; 2 wrong use.
+Exit codes: 0 all is well; 1 damage or a difference was found, or the command failed; 2 wrong use;
+130 stopped by Ctrl-C.
 """
 
 import sys
+from typing import Final
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_MISUSED: Final = 2
+EXIT_STOPPED: Final = 130
 
 
 def main() -> None:
     """Run the command line of this process and leave it."""
     try:
         from sparklog.cli.app import run
+
+        code = run()
+    except KeyboardInterrupt:  # before click took over
+        code = EXIT_STOPPED
     except ModuleNotFoundError as error:
         if error.name not in ("click", "rich"):
             raise
         sys.stderr.write(
-            f"sparklog: the command line needs {error.name}; run: pip install 'sparklog[cli]'\n"
+            f"Error: the command line needs {error.name}; run: pip install 'sparklog[cli]'\n"
         )
-        sys.exit(2)
-    sys.exit(run())
+        code = EXIT_MISUSED
+    sys.exit(code)

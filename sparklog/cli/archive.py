@@ -7,10 +7,13 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from sparklog.checkpoint.archiving import archive as archive_checkpoint
+from sparklog.checkpoint.points import no_points
 from sparklog.checkpoint.pruning import list_points
 from sparklog.checkpoint.pruning import prune as prune_archive
 from sparklog.checkpoint.restoring import restore as restore_checkpoint
-from sparklog.cli.output import EXIT_OK, bytes_bar, console, print_json, size_text
+from sparklog.cli import EXIT_OK
+from sparklog.cli.command import Command
+from sparklog.cli.output import bytes_bar, console, print_json, size_text
 from sparklog.cli.parsing import parse_time
 from sparklog.cli.storage import parse_storage_options, storage_option
 
@@ -22,7 +25,7 @@ _threads = click.option(
 )  # fmt: skip
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("path")
 @click.argument("url")
 @click.option("--batch", type=int, help="The batch to go on behind; the newest that can be.")
@@ -76,7 +79,7 @@ def archive(
     return EXIT_OK
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("url")
 @click.argument("path")
 @click.option("--batch", type=int, help="The newest point of this batch; else the newest.")
@@ -125,13 +128,15 @@ def restore(
     return EXIT_OK
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("url")
 @storage_option
 @_json
 def points(url: str, storage_options: str, as_json: bool) -> int:
     """List the points of the archive at URL, oldest first."""
     found = list_points(url, storage_options=parse_storage_options(storage_options))
+    if not found:
+        raise no_points(url)
     if as_json:
         print_json([point.to_dict() for point in found])
         return EXIT_OK
@@ -146,7 +151,7 @@ def points(url: str, storage_options: str, as_json: bool) -> int:
     return EXIT_OK
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("url")
 @click.option("--keep", type=click.IntRange(1), help="So many of the newest points stay.")
 @click.option("--before", help="Only points before this ISO time go.")
@@ -164,6 +169,8 @@ def prune(
     as_json: bool,
 ) -> int:
     """Delete old points of the archive at URL, and what only they have. The newest stays."""
+    if keep is None and before is None:
+        raise click.UsageError("say what may go: --keep, --before or both")
     done = prune_archive(
         url,
         keep=keep,

@@ -17,14 +17,10 @@ from sparklog.checkpoint import import_ as import_checkpoint
 from sparklog.checkpoint import reset as reset_checkpoint
 from sparklog.checkpoint import verify as verify_checkpoint
 from sparklog.checkpoint.selection import Target
-from sparklog.cli.output import (
-    EXIT_FAILED,
-    EXIT_OK,
-    console,
-    print_findings,
-    print_json,
-    size_text,
-)
+from sparklog.cli import EXIT_FAILED, EXIT_OK
+from sparklog.cli.archive import archive, points, prune, restore
+from sparklog.cli.command import Group
+from sparklog.cli.output import console, print_findings, print_json, size_text
 
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 _to = click.option(
@@ -42,7 +38,7 @@ _writer = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def checkpoint() -> None:
     """A streaming query's checkpoint, Spark's own or a log-backed one."""
 
@@ -239,3 +235,7 @@ def _sources(given: Sequence[str]) -> dict[str, str]:
             raise click.BadParameter(f"{each!r}: want NAME=PATH", param_hint="--source")
         found[name] = path
     return found
+
+
+for _command in (archive, restore, points, prune):
+    checkpoint.add_command(_command)

@@ -6,7 +6,9 @@ from typing import IO
 
 import click
 
-from sparklog.cli.output import EXIT_FAILED, EXIT_OK, print_json
+from sparklog.cli import EXIT_FAILED, EXIT_OK
+from sparklog.cli.command import Command
+from sparklog.cli.output import print_json
 from sparklog.cli.places import to_change
 from sparklog.tools.delete_records import (
     Offsets,
@@ -17,7 +19,7 @@ from sparklog.tools.delete_records import (
 )
 
 
-@click.command("delete-records")
+@click.command("delete-records", cls=Command)
 @click.argument("path")
 @click.option(
     "--offset-json-file", type=click.File("r", encoding="utf-8"), metavar="FILE",

@@ -9,8 +9,11 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 import sparklog
-from sparklog.cli.output import EXIT_OK, console, count_bar, print_json
+from sparklog.cli import EXIT_OK
+from sparklog.cli.command import Command
+from sparklog.cli.output import console, count_bar, print_json
 from sparklog.cli.parsing import parse_properties, parse_time
+from sparklog.cli.places import to_read
 from sparklog.cli.stopping import stop_signal
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.format.compression import Codec
@@ -39,7 +42,7 @@ _config = click.option(
 _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 
 
-@click.command(name="import")
+@click.command("import", cls=Command)
 @click.argument("path")
 @click.option("--topic", required=True, help="Topic of the log; it is made if need be.")
 @click.option("--bootstrap-server", required=True, metavar="HOST:PORT")
@@ -101,7 +104,7 @@ def import_(
     return EXIT_OK
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("path")
 @click.option("--topic", required=True)
 @click.option(
@@ -146,7 +149,7 @@ def export(
     if len(chosen) != 1:
         raise click.UsageError("give one of --to, --to-parquet, --to-delta, --to-kafka")
     storage = parse_storage_options(storage_options)
-    with sparklog.open(path, storage_options=storage) as log:
+    with to_read(path, storage) as log:
         span: dict[str, Any] = {
             "start": _position(log, topic, from_offsets, from_time, "from", "earliest"),
             "end": _position(log, topic, to_offsets, to_time, "to", "latest"),

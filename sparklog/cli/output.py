@@ -26,9 +26,6 @@ from rich.text import Text
 
 from sparklog.service import Finding, Severity, Verification
 
-EXIT_OK: Final = 0
-EXIT_FAILED: Final = 1
-EXIT_MISUSED: Final = 2
 _PIPED_COLUMNS: Final = 200  # where no terminal says how wide it is
 _STYLES: Final = {
     Severity.DAMAGE: "bold red",

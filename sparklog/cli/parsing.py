@@ -2,18 +2,24 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Final
 
 import click
 
+_EXAMPLE: Final = " such as 2013-07-03T14:00Z"
 
-def parse_time(text: str | None, option: str) -> int | None:
-    """Return an ISO time in ms since the epoch; UTC if it has no zone. Raises BadParameter."""
+
+def parse_time(text: str | None, option: str, wanted: str = "an ISO time") -> int | None:
+    """Return an ISO time in ms since the epoch; UTC if it has no zone.
+
+    Raises: click.BadParameter, which names all that is `wanted`.
+    """
     if text is None:
         return None
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
-        raise click.BadParameter(f"{text!r}: want an ISO time", param_hint=option) from None
+        raise click.BadParameter(f"{text!r}: want {wanted}{_EXAMPLE}", param_hint=option) from None
     return int((when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp() * 1000)
 
 

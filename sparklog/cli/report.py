@@ -4,7 +4,10 @@ import json
 
 import click
 
-from sparklog.cli.output import EXIT_FAILED, EXIT_OK, count_bar, size_text
+from sparklog.cli import EXIT_FAILED, EXIT_OK
+from sparklog.cli.command import Command
+from sparklog.cli.output import count_bar, size_text
+from sparklog.cli.places import check_log
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.errors import StorageUnavailableError
 from sparklog.tools.report.build import make_report
@@ -14,7 +17,7 @@ from sparklog.tools.report.page import render
 _DEFAULT = "report.html"
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("path")
 @click.option(
     "-o", "--output", metavar="FILE",
@@ -32,6 +35,7 @@ def report(
     and what is damaged. PATH may be log dirs, a broker's too, or an archive's URL. Works while
     the log is written, and changes nothing. The page asks for nothing else: send it, keep it.
     """
+    check_log(path, offline=True)
     with count_bar("looking", shown=not as_json) as progress:
         found = make_report(
             path,

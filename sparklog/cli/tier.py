@@ -9,17 +9,13 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from sparklog.cli.output import (
-    EXIT_FAILED,
-    EXIT_OK,
-    bytes_bar,
-    console,
-    print_json,
-    size_text,
-)
+from sparklog.cli import EXIT_FAILED, EXIT_OK
+from sparklog.cli.command import Group
+from sparklog.cli.output import bytes_bar, console, print_json, size_text
 from sparklog.cli.places import check_log
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.opening import no_archive
 from sparklog.tiered.options import RemoteOptions
 from sparklog.tiered.rebuilding import rebuild as rebuild_metadata
 from sparklog.tiered.restoring import restore as restore_log
@@ -30,7 +26,7 @@ from sparklog.tiered.status import status as tier_status
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 
 
-@click.group()
+@click.group(cls=Group)
 def tier() -> None:
     """Segments in object storage: where they are, and back."""
 
@@ -43,6 +39,7 @@ def status(path: str, as_json: bool) -> int:
 
     Asks the log at PATH only, not the store.
     """
+    check_log(path, archives=False)
     found = tier_status(path)
     if as_json:
         topics = [dict(row) for row in by_topic(found.partitions)]
@@ -133,7 +130,7 @@ def rebuild(path: str, storage_options: str, as_json: bool) -> int:
 
     For a log whose __remote_log_metadata was lost or damaged. Stop its service before.
     """
-    check_log(path)
+    check_log(path, archives=False)
     found = rebuild_metadata(path, storage_options=parse_storage_options(storage_options))
     if as_json:
         print_json({"copies": len(found.manifests), "damaged": found.damaged})
@@ -156,6 +153,8 @@ def rotate(url: str, keyring: str, storage_options: str, as_json: bool) -> int:
     """
     ring = Keyring.load(keyring)
     done = rotate_keys(url, ring, storage_options=parse_storage_options(storage_options))
+    if not done.changed + done.unchanged:
+        raise no_archive(url)
     if as_json:
         print_json({"changed": done.changed, "unchanged": done.unchanged, "key": ring.current})
     else:

@@ -1,6 +1,5 @@
 """`sparklog compact` and `sparklog retain`: one kind of the service's work, now."""
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,8 +7,11 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from sparklog.cli.output import EXIT_FAILED, EXIT_OK, console, print_json, size_text
+from sparklog.cli import EXIT_FAILED, EXIT_OK
+from sparklog.cli.command import Command
+from sparklog.cli.output import console, print_json, size_text
 from sparklog.cli.parsing import parse_properties
+from sparklog.cli.places import check_log
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.service import Service
 from sparklog.service.report import Report
@@ -22,7 +24,7 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Show what would be done
 _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("path")
 @click.option("--topic", "topics", multiple=True, help="Only this one; again for another.")
 @_option
@@ -54,7 +56,7 @@ def compact(
     return _end(report, as_json=as_json)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("path")
 @_option
 @_dry_run
@@ -81,9 +83,7 @@ def retain(
 
 
 def _service(path: str, options: Sequence[str], storage_options: str) -> Service:
-    for part in path.split(","):
-        if not os.path.isdir(part):
-            raise click.BadParameter(f"{part} is no directory", param_hint="PATH")
+    check_log(path, archives=False)
     known = parse_properties(options, "--option")
     return Service(path, options=known, storage_options=parse_storage_options(storage_options))
 

@@ -75,6 +75,14 @@ def archive_url(path: Path, fs: FileSystem = LOCAL) -> str | None:
     return f"file://{home}" if is_archive else None
 
 
+def no_archive(url: str) -> InvalidRequestError:
+    """The error for a URL below which there is no copy of a segment."""
+    return InvalidRequestError(
+        f"{url} holds no archive: give the URL that closed segments are copied to (`sparklog serve "
+        "--remote URL`)"
+    )
+
+
 def _objects(connect: Callable[[], Store], options: RemoteOptions) -> RemoteObjects:
     directory = options.remote_cache_directory
     cache = BlockCache(

@@ -14,7 +14,12 @@ from typing import Any, Final
 import crc32c
 
 from sparklog.clock import Clock, system_clock
-from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
+from sparklog.errors import (
+    DataCorruptionError,
+    InvalidRequestError,
+    StorageUnavailableError,
+    UnknownTopicError,
+)
 from sparklog.format.checkpoint import (
     CLEAN_SHUTDOWN,
     CLEAN_SHUTDOWN_CONTENT,
@@ -43,7 +48,7 @@ from sparklog.log.view import View
 from sparklog.log.walk import joined, walk
 from sparklog.tiered.archive import ArchiveFileSystem
 from sparklog.tiered.opened import RemoteObjects
-from sparklog.tiered.opening import Path, reading
+from sparklog.tiered.opening import Path, no_archive, reading
 from sparklog.tiered.options import RemoteOptions
 from sparklog.tiered.segments import RemoteSegment
 
@@ -135,11 +140,16 @@ def _plan(
     end: Position,
 ) -> list[_Part]:
     held = view.topics()
+    if not held:
+        raise no_archive(reads.url)
     wanted = sorted(held if topics is None else topics)
     unknown = [name for name in wanted if name not in held]
-    if unknown or not wanted:
-        known = ", ".join(sorted(held)) or "none"
-        raise InvalidRequestError(f"{reads.url} has no topic {', '.join(unknown)}; it has: {known}")
+    if unknown:
+        raise UnknownTopicError(
+            f"{reads.url} has no topic {', '.join(unknown)}; it has: {', '.join(sorted(held))}"
+        )
+    if not wanted:
+        raise InvalidRequestError("topics: name at least one, or leave it out for all of them")
     if len(wanted) > 1 and any(isinstance(at, Mapping) for at in (start, end)):
         raise InvalidRequestError("offsets are of one topic: name it, or give a time")
     parts = []

@@ -1,0 +1,80 @@
+"""What all commands have in common: how a refused call looks, and that modules come late."""
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from sparklog.errors import InvalidRequestError
+
+
+class Command(click.Command):
+    """A command whose refused calls look as click's own: its usage, "Error: ...", exit code 2."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run it. Raises: click.UsageError for an InvalidRequestError."""
+        try:
+            return super().invoke(ctx)
+        except InvalidRequestError as error:
+            raise click.UsageError(one_line(error), ctx) from error
+
+
+class Group(click.Group):
+    """Commands below a name, as `topics`."""
+
+    command_class = Command
+
+
+class LazyGroup(Group):
+    """A group whose commands are imported when they are chosen.
+
+    Arrow and what else the commands are made of takes a second to import; who asks for help, the
+    version or the completion of a name, or mistypes one, doesn't wait for it.
+    """
+
+    def __init__(self, *, lazy: Mapping[str, tuple[str, str]], **given: Any) -> None:
+        """`lazy`: {name: ("module:attribute", what the list of commands says)}."""
+        super().__init__(**given)
+        self._lazy = lazy
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names, sorted."""
+        return sorted({*self._lazy, *self.commands})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; None if there is none of the name."""
+        if cmd_name not in self._lazy:
+            return super().get_command(ctx, cmd_name)
+        module, _, attribute = self._lazy[cmd_name][0].partition(":")
+        found = getattr(importlib.import_module(module), attribute)
+        assert isinstance(found, click.Command)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands from what is known without them."""
+        names = self.list_commands(ctx)
+        room = formatter.width - 6 - max(map(len, names))
+        rows = [(name, self._stub(ctx, name).get_short_help_str(room)) for name in names]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete a command's name, then options."""
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        found = [CompletionItem(n, help=self._stub(ctx, n).get_short_help_str()) for n in names]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def _stub(self, ctx: click.Context, name: str) -> click.Command:
+        """A command as far as lists show it."""
+        if name in self._lazy:
+            return click.Command(name, help=self._lazy[name][1])
+        found = super().get_command(ctx, name)
+        assert found is not None
+        return found
+
+
+def one_line(error: Exception) -> str:
+    """Return an error's text without line breaks, for logs and terminals."""
+    return " ".join(str(error).split())
