@@ -7,6 +7,8 @@ Exit codes: 0 all is well; 1 damage or a difference was found, or the command fa
 import sys
 from typing import Final
 
+from sparklog.extras import hint
+
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_MISUSED: Final = 2
@@ -22,10 +24,9 @@ def main() -> None:
     except KeyboardInterrupt:  # before click took over
         code = EXIT_STOPPED
     except ModuleNotFoundError as error:
-        if error.name not in ("click", "rich"):
+        said = hint(error)
+        if said is None:
             raise
-        sys.stderr.write(
-            f"Error: the command line needs {error.name}; run: pip install 'sparklog[cli]'\n"
-        )
+        sys.stderr.write(f"Error: {said}\n")
         code = EXIT_MISUSED
     sys.exit(code)

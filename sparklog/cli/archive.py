@@ -16,6 +16,7 @@ from sparklog.cli.command import Command
 from sparklog.cli.output import bytes_bar, console, print_json, size_text
 from sparklog.cli.parsing import parse_time
 from sparklog.cli.storage import parse_storage_options, storage_option
+from sparklog.service.report import counted
 
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 _keyring = click.option("--keyring", help="File with the keys; the archive is encrypted by it.")
@@ -73,7 +74,7 @@ def archive(
         return EXIT_OK
     of = "" if made.batch is None else f" of batch {made.batch}"
     click.echo(
-        f"{made.point}{of}: {made.files} files, {size_text(made.bytes)}, of which "
+        f"{made.point}{of}: {counted(made.files, 'file')}, {size_text(made.bytes)}, of which "
         f"{size_text(made.new_bytes)} were new, in {made.took_ms / 1000:.1f} s"
     )
     return EXIT_OK
@@ -122,7 +123,7 @@ def restore(
     of = "" if done.batch is None else f" of batch {done.batch}"
     where = done.path if done.log is None else f"{done.path} and {done.log}"
     click.echo(
-        f"{done.point}{of}: {done.files} files, {size_text(done.bytes)} in {where}, "
+        f"{done.point}{of}: {counted(done.files, 'file')}, {size_text(done.bytes)} in {where}, "
         f"{done.took_ms / 1000:.1f} s"
     )
     return EXIT_OK
@@ -187,7 +188,7 @@ def prune(
         click.echo(f"{verb}: {name}")
     later = "; blocks stay as long as somebody archives" if done.postponed else ""
     click.echo(
-        f"{len(done.points)} points, {done.blocks} blocks of {size_text(done.bytes)} {verb}, "
-        f"{done.kept} points stay{later}"
+        f"{counted(len(done.points), 'point')}, {counted(done.blocks, 'block')} of "
+        f"{size_text(done.bytes)} {verb}, {counted(done.kept, 'point')} kept{later}"
     )
     return EXIT_OK

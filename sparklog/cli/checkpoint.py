@@ -21,6 +21,7 @@ from sparklog.cli import EXIT_FAILED, EXIT_OK
 from sparklog.cli.archive import archive, points, prune, restore
 from sparklog.cli.command import Group
 from sparklog.cli.output import console, print_findings, print_json, size_text
+from sparklog.service.report import counted
 
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 _to = click.option(
@@ -97,8 +98,9 @@ def verify(path: str, as_json: bool) -> int:
 def _print_report(report: CheckpointReport) -> None:
     out = console()
     span = f"{report.batches[0]}..{report.batches[-1]}" if report.batches else "none"
+    what = f"{counted(report.stores, 'state store')}, {counted(report.files, 'file')}"
     out.print(
-        f"{report.path}: batches {span}, {report.stores} state stores, {report.files} files, "
+        f"{report.path}: batches {span}, {what}, "
         f"{size_text(report.bytes)} in {report.took_ms / 1000:.1f} s",
         markup=False,
     )
@@ -205,7 +207,7 @@ def _converted(done: Converted, what: str, *, as_json: bool) -> int:
     else:
         click.echo(
             f"{done.path}: {done.files} {what}, {size_text(done.bytes)}, "
-            f"{done.partitions} partitions"
+            f"{counted(done.partitions, 'partition')}"
         )
     return EXIT_OK
 

@@ -18,6 +18,7 @@ from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.log.log import Log
 from sparklog.log.positions import Position
 from sparklog.log.reading import ISOLATION
+from sparklog.service.report import counted
 from sparklog.tools.console.consuming import Match
 from sparklog.tools.console.consuming import consume as read
 from sparklog.tools.console.formatting import FORMATS, Layout, formatter
@@ -115,7 +116,7 @@ def consume(
                 stopped=lambda: stop.is_set() or _is_deserted(),
             )  # fmt: skip
             count = _print(found, write)
-    click.echo(f"{count} records", err=True)
+    click.echo(counted(count, "record"), err=True)
     return EXIT_OK
 
 

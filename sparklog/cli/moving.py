@@ -21,6 +21,7 @@ from sparklog.log.log import Log
 from sparklog.log.positions import Position
 from sparklog.log.reading import ISOLATION
 from sparklog.log.staging import Framing
+from sparklog.service.report import counted
 from sparklog.tools.moving.export_delta import export_delta
 from sparklog.tools.moving.export_kafka import export_kafka
 from sparklog.tools.moving.export_log import export_log
@@ -239,7 +240,7 @@ def _show(topic: str, offsets: dict[int, tuple[int, int]]) -> None:
 
 
 def _say(records: int, offsets: dict[int, tuple[int, int]], took_ms: int, more: str) -> None:
-    said = f"{records} records in {took_ms / 1000:.1f} s" if offsets else "nothing new"
+    said = f"{counted(records, 'record')} in {took_ms / 1000:.1f} s" if offsets else "nothing new"
     click.echo(f"{said}{more}", err=True)
 
 

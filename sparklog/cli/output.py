@@ -25,6 +25,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sparklog.service import Finding, Severity, Verification
+from sparklog.service.report import counted
 
 _PIPED_COLUMNS: Final = 200  # where no terminal says how wide it is
 _STYLES: Final = {
@@ -50,9 +51,10 @@ def print_report(report: Verification) -> None:
     """Print what a verification found, a row each, and what was or would be done."""
     out = console()
     counts = ", ".join(f"{n} {name}" for name, n in report.counts().items() if n)
+    what = f"{counted(report.partitions, 'partition')}, {counted(report.segments, 'segment')}"
     out.print(
-        f"{','.join(report.directories)} ({report.situation}): {report.partitions} partitions, "
-        f"{report.segments} segments, {size_text(report.bytes)} in {report.took_ms / 1000:.1f} s",
+        f"{','.join(report.directories)} ({report.situation}): {what}, "
+        f"{size_text(report.bytes)} in {report.took_ms / 1000:.1f} s",
         markup=False,
     )
     print_findings(report.findings, report.directories)
@@ -107,7 +109,7 @@ def size_text(count: int) -> str:
     while size >= 1024 and len(units) > 1:
         size /= 1024
         units.pop(0)
-    return f"{count} bytes" if units[0] == "bytes" else f"{size:.1f} {units[0]}"
+    return counted(count, "byte") if units[0] == "bytes" else f"{size:.1f} {units[0]}"
 
 
 Tell = Callable[[int, int], None]

@@ -19,6 +19,7 @@ from sparklog.cli.places import check_creation, is_log, to_read
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.compression import Codec
 from sparklog.log.staging import Framing
+from sparklog.service.report import counted
 from sparklog.tools.console.inputs import FORMATS, Lines
 from sparklog.tools.console.producing import Produced, Records
 from sparklog.tools.console.producing import produce as write
@@ -66,8 +67,8 @@ def produce(
     """Append the records of FILES, or of standard input, to a topic of the log at PATH.
 
     A line that can't be read is refused with its number, before anything of its commit (64 MiB)
-    is written; Parquet from a pipe goes through a temporary file. With --writer and --batch all of it is one commit, and doing it again with the
-    same bytes writes nothing.
+    is written; Parquet from a pipe goes through a temporary file. With --writer and --batch all of
+    it is one commit, and doing it again with the same bytes writes nothing.
     """
     lines = Lines.parse(parse_properties(properties, "--property"))
     if properties and form != "lines":
@@ -157,5 +158,7 @@ def _show(done: Produced) -> None:
         for p, (first, end) in sorted(done.offsets.items()):
             table.add_row(done.topic, str(p), str(first), str(end))
         console().print(table)
-    said = "committed before, nothing was written" if done.replayed else f"{done.records} records"
+    said = counted(done.records, "record")
+    if done.replayed:
+        said = "committed before, nothing was written"
     click.echo(f"{done.topic}: {said}", err=True)

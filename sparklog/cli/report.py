@@ -10,6 +10,7 @@ from sparklog.cli.output import count_bar, size_text
 from sparklog.cli.places import check_log
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.errors import StorageUnavailableError
+from sparklog.service.report import counted
 from sparklog.tools.report.build import make_report
 from sparklog.tools.report.model import LogReport
 from sparklog.tools.report.page import render
@@ -60,8 +61,8 @@ def _write(found: LogReport, raw: bytes, target: str) -> None:
             f"{target} can't be written ({error.strerror}): give another file by -o"
         ) from error
     click.echo(
-        f"{target}: {size_text(len(raw))}, {len(found.topics)} topics, "
-        f"{sum(len(p.segments) for p in found.partitions)} segments, looked at in "
+        f"{target}: {size_text(len(raw))}, {counted(len(found.topics), 'topic')}, "
+        f"{counted(sum(len(p.segments) for p in found.partitions), 'segment')}, looked at in "
         f"{found.took_ms / 1000:.1f} s",
         err=True,
     )

@@ -14,6 +14,7 @@ from sparklog.cli.command import Group
 from sparklog.cli.output import bytes_bar, console, print_json, size_text
 from sparklog.cli.places import check_log
 from sparklog.cli.storage import parse_storage_options, storage_option
+from sparklog.service.report import counted
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.opening import no_archive
 from sparklog.tiered.options import RemoteOptions
@@ -117,7 +118,7 @@ def restore(
     for topic, spans in done.offsets.items():
         for partition, (first, last) in spans.items():
             click.echo(f"{topic}-{partition}: offsets [{first}, {last})")
-    click.echo(f"{done.segments} segments, {size_text(done.bytes)} in {path}")
+    click.echo(f"{counted(done.segments, 'segment')}, {size_text(done.bytes)} in {path}")
     return EXIT_OK
 
 
@@ -135,7 +136,7 @@ def rebuild(path: str, storage_options: str, as_json: bool) -> int:
     if as_json:
         print_json({"copies": len(found.manifests), "damaged": found.damaged})
     else:
-        click.echo(f"{len(found.manifests)} copies found")
+        click.echo(f"{counted(len(found.manifests), 'copy', 'copies')} found")
         for name, what in found.damaged.items():
             click.echo(f"damaged: {name}: {what}")
     return EXIT_FAILED if found.damaged else EXIT_OK
@@ -159,7 +160,8 @@ def rotate(url: str, keyring: str, storage_options: str, as_json: bool) -> int:
         print_json({"changed": done.changed, "unchanged": done.unchanged, "key": ring.current})
     else:
         click.echo(
-            f"{done.changed} copies under key {ring.current} now, {done.unchanged} as before"
+            f"{counted(done.changed, 'copy', 'copies')} under key {ring.current} now, "
+            f"{done.unchanged} as before"
         )
     return EXIT_OK
 

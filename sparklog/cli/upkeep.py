@@ -13,8 +13,9 @@ from sparklog.cli.output import console, print_json, size_text
 from sparklog.cli.parsing import parse_properties
 from sparklog.cli.places import check_log
 from sparklog.cli.storage import parse_storage_options, storage_option
+from sparklog.log.retention import Expired
 from sparklog.service import Service
-from sparklog.service.report import Report
+from sparklog.service.report import Removed, Report, counted
 
 _option = click.option(
     "--option", "options", multiple=True, metavar="KEY=VALUE",
@@ -68,7 +69,8 @@ def retain(
     """Delete what retention says of the log at PATH now; --dry-run: preview of what goes.
 
     By retention.ms, retention.bytes and the log start, as the service does it: files are unlinked
-    after file.delete.delay.ms, by a service or the next writer.
+    after file.delete.delay.ms, by a service or the next writer. Of tiered topics local segments go
+    that have a copy, and copies; nothing is copied.
     """
     service = _service(path, options, storage_options)
     try:
@@ -136,13 +138,17 @@ def _show_retained(report: Report) -> None:
     for topic, partition, base in report.rolled:
         click.echo(f"{topic}-{partition}: segment {base} {would}closed, as it is idle")
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("topic", "partition", "first", "end", "size", "rule", "why"):
+    for name in ("topic", "partition", "first", "end", "size", "what", "rule", "why"):
         table.add_column(name, justify="right" if name in ("partition", "first", "end", "size")
                          else "left", overflow="fold")  # fmt: skip
-    for gone in report.deleted:
-        for segment in gone.segments:
-            table.add_row(gone.topic, str(gone.partition), str(segment.base), str(segment.end),
-                          size_text(segment.bytes), segment.rule, segment.why)  # fmt: skip
+    rows: list[tuple[str, int, Expired | Removed]] = [
+        (gone.topic, gone.partition, one) for gone in report.deleted for one in gone.segments
+    ]
+    rows += [(copy.topic, copy.partition, copy) for copy in report.removed]
+    for topic, partition, one in rows:
+        what = "copy" if isinstance(one, Removed) else "segment"
+        table.add_row(topic, str(partition), str(one.base), str(one.end), size_text(one.bytes),
+                      what, one.rule, one.why)  # fmt: skip
     if table.row_count:
         console().print(table)
     for gone in report.deleted:
@@ -151,6 +157,13 @@ def _show_retained(report: Report) -> None:
             click.echo(f"{gone.topic}-{gone.partition}: {held} wait for registered readers")
     for note in report.notes:
         click.echo(note)
-    segments = sum(len(gone.segments) for gone in report.deleted)
+    if report.remote_lag_bytes:
+        size = size_text(report.remote_lag_bytes)
+        click.echo(f"{size} wait for their copy and stay: `sparklog serve --once` copies them")
+    segments = counted(sum(len(gone.segments) for gone in report.deleted), "segment")
     size = size_text(sum(gone.bytes for gone in report.deleted))
-    click.echo(f"{segments} segments of {size} {would}deleted")
+    click.echo(f"{segments} of {size} {would}deleted")
+    if report.removed:
+        copies = counted(len(report.removed), "copy", "copies")
+        size = size_text(sum(copy.bytes for copy in report.removed))
+        click.echo(f"{copies} of {size} {would}deleted from remote storage")

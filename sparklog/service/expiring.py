@@ -14,7 +14,7 @@ from sparklog.log.retention import Tier
 from sparklog.log.retiring import Key, raise_starts
 from sparklog.service.announcing import announce
 from sparklog.service.remote import Partition, Remote
-from sparklog.service.report import Removed, Report
+from sparklog.service.report import Removed, Report, counted
 from sparklog.tiered import sweep
 from sparklog.tiered.expiry import delete_copies
 from sparklog.tiered.layout import (
@@ -72,7 +72,9 @@ class Expiring:
         if gone and not self._announced:
             self._announced = True
             announce(gone, dry_run=report.dry_run, what="copies")
-        if report.dry_run:
+        if self._remote.preview is not None:
+            self._remote.preview.starts = starts
+            self._delete(known, report)
             return
         if starts:
             self._remote.lease.check()
@@ -111,6 +113,9 @@ class Expiring:
         session, doomed = self._remote.session, []
         with session.locked():
             starts = {key: session.state.starts.get(key, 0) for key in known}
+        preview = self._remote.preview
+        if preview is not None:
+            starts = {key: max(at, preview.starts.get(key, 0)) for key, at in starts.items()}
         by_id = {(one.topic_id, key[1]): (key, one) for key, one in known.items()}
         with self._remote.steady() as catalog:
             for remote_key in list(catalog.keys()):
@@ -118,7 +123,7 @@ class Expiring:
                 if remote_key in by_id:
                     key, one = by_id[remote_key]
                     doomed += _doomed(one, copies, starts[key])
-        for gone in self._deleted(doomed):
+        for gone in doomed if preview is not None else self._deleted(doomed):
             if (gone.topic, gone.partition, gone.base, gone.end) not in told:
                 report.removed.append(_removed(gone, "log.start.offset", "nobody looks for it"))
 
@@ -229,7 +234,8 @@ class Expiring:
                 ours = standing([segment], lineage, end=one.place.end)
                 (wanted if ours else others).append(segment)
         if wanted:
-            report.notes.append(f"{len(wanted)} copies found in the bucket that nobody knew of")
+            copies = counted(len(wanted), "copy", "copies")
+            report.notes.append(f"{copies} found in the bucket that nobody knew of")
             if not report.dry_run:
                 self._remote.tell(wanted, found=True)
         if others:
@@ -261,7 +267,8 @@ class Expiring:
                     "restore both from a copy of the bucket"
                 )
             if safe and not report.dry_run:
-                report.notes.append(f"{len(safe)} copies are missing in the bucket; made anew")
+                copies = counted(len(safe), "copy", "copies")
+                report.notes.append(f"{copies} missing in the bucket, to be made anew")
                 self._deleted(safe)
 
 

@@ -98,7 +98,7 @@ def test_a_refusal_is_one_line() -> None:
     def refuse() -> None:
         raise InvalidRequestError("no\n  way")
 
-    with pytest.raises(click.UsageError, match="^no way$"):
+    with pytest.raises(click.UsageError, match=r"^no way$"):
         Command("x", callback=refuse).main([], standalone_mode=False)
 
 
