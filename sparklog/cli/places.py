@@ -41,8 +41,10 @@ def check_directories(path: str) -> None:
 
 def check_creation(path: str, topic: str, config: Mapping[str, str]) -> None:
     """Raise InvalidRequestError if a topic can't be made, before a log is made for it."""
+    if archive_url(path) is not None:
+        raise _archive(path)
     for part in split_path(path):
-        if "://" not in part and LOCAL.exists(part):
+        if LOCAL.exists(part):
             check_directory(part)
     check_topic(topic)
     TopicConfig.parse(config)
@@ -71,10 +73,7 @@ def check_log(
     if archive_url(path) is not None:
         if archives:
             return
-        raise InvalidRequestError(
-            f"{path} is an archive, which holds segments alone, no ledger, readers or service: "
-            "give a log's directory (`sparklog tier restore` makes one)"
-        )
+        raise _archive(path)
     for directory in directories[:1] if offline else directories:
         check_directory(directory)
     if not is_log(path):
@@ -82,6 +81,13 @@ def check_log(
             f"{','.join(directories)} holds no log: neither a partition (NAME-NUMBER with .log "
             f"files) nor {TOPICS_NAME} nor {_MARKS[-1]} is there. Give a log's directory; {cure}"
         )
+
+
+def _archive(path: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{path} is an archive, which holds segments alone, no ledger, readers or service: give a "
+        "log's directory (`sparklog tier restore` makes one)"
+    )
 
 
 def _holds_log(directory: str) -> bool:

@@ -71,8 +71,9 @@ class Log:
         fs: FileSystem = LOCAL,
         reads: FileSystem | None = None,
         clock: Clock = system_clock,
+        news: bool = True,
     ) -> None:
-        """Use `sparklog.open`. `reads`: what readers see, where that is more than `fs` (a tier)."""
+        """Use `sparklog.open`. `reads`: what readers see, `fs` or more; news: `open_session`."""
         if mode not in ("r", "rw"):
             raise InvalidRequestError(f"mode={mode!r}: want 'r' or 'rw'")
         self.path = os.fspath(path)
@@ -81,7 +82,7 @@ class Log:
         self._options = LogOptions.parse(options or {})
         self._session: Session | None = None
         if mode == "rw":
-            self._session = open_session(fs, clock, self._directories, self._options)
+            self._session = open_session(fs, clock, self._directories, self._options, news=news)
         try:
             if mode == "rw":
                 sweep_chunks(fs, self._directories, now_ms=clock())

@@ -243,5 +243,5 @@ class Tiering:
             raise InvalidRequestError(
                 f"the copies of this log lie at {before}, and {len(missing)} of {len(copies)} are "
                 f"not at {store.url}: copy its objects there first, or start the service with "
-                f"remote={before!r}"
+                "that URL"
             )

@@ -48,7 +48,7 @@ def reading(
         if settings is None:
             raise StorageUnavailableError(
                 f"{home} has segments in remote storage, but its file sparklog.remote, which names "
-                "the URL, is missing: start its service once with remote=URL"
+                "the URL, is missing: start its service once with it (`sparklog serve --remote`)"
             )
         return open_store(settings.url, storage_options)
 

@@ -298,7 +298,7 @@ def _take_over(
 ) -> dict[str, dict[int, tuple[int, int]]]:
     """Open the directory as a broker's, which checks it and makes its ledger; set the configs."""
     held = view.topics()
-    with Log(work, mode="rw", fs=fs, clock=clock) as log:
+    with Log(work, mode="rw", fs=fs, clock=clock, news=False) as log:  # nobody knows the directory
         for name in sorted(names):
             config = dict(_kept(held[name].config.to_dict()))
             if config:

@@ -36,7 +36,7 @@ def test_there_and_back_for_people(golden: Golden, tmp_path: Path, capsys: Captu
     assert "files, " in capsys.readouterr().out
     assert verify(back).latest == 9
     assert run(["checkpoint", "prune", url, "--keep", "1", "--dry-run"]) == 0
-    assert "1 points, " in (out := capsys.readouterr().out)
+    assert "1 point, " in (out := capsys.readouterr().out)
     assert "would go: 0" in out
     assert run(["checkpoint", "prune", url, "--keep", "1"]) == 0
     assert "gone: 0" in capsys.readouterr().out
