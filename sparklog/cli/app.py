@@ -1,8 +1,6 @@
 """The commands as one group, and what becomes of errors: one line, an exit code, no traceback."""
 
-import contextlib
 import logging
-import os
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -10,14 +8,14 @@ from typing import Final
 import click
 
 import sparklog
-from sparklog.cli import EXIT_FAILED, EXIT_STOPPED
-from sparklog.cli.command import LazyGroup, one_line
+from sparklog.cli import EXIT_FAILED, EXIT_STOPPED, EXIT_UNREAD
+from sparklog.cli.command import LazyGroup, drop_output, one_line
 from sparklog.errors import SparklogError
 
 _EPILOG: Final = (
     "Exit codes: 0 all is well; 1 damage or a difference was found, or the command failed; "
-    "2 wrong use; 130 stopped by Ctrl-C. Completion for bash: "
-    'eval "$(_SPARKLOG_COMPLETE=bash_source sparklog)" '
+    "2 wrong use; 130 stopped by Ctrl-C; 141 nobody reads the output any more. "
+    'Completion for bash: eval "$(_SPARKLOG_COMPLETE=bash_source sparklog)" '
     "(zsh_source, fish_source likewise)."
 )
 
@@ -80,22 +78,15 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except click.Abort:
         return EXIT_STOPPED
-    except BrokenPipeError:  # `sparklog ... | head`: the reader has had enough
-        _drop_output()
-        return EXIT_FAILED
+    except BrokenPipeError:  # at the last flush
+        drop_output()
+        return EXIT_UNREAD
     except SparklogError as error:
         return _fail(one_line(error))
     except OSError as error:  # the disk that the output goes to is full, say
-        _drop_output()
-        where = f"{error.filename}: " if error.filename else ""
-        return _fail(f"{where}{error.strerror or error}")
+        drop_output()
+        return _fail(f"{error.filename or 'standard output'}: {error.strerror or error}")
     return int(code or 0)
-
-
-def _drop_output() -> None:
-    """Let what is still to be written go nowhere, for the interpreter would complain at its end."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(text: str) -> int:

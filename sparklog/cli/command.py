@@ -1,12 +1,16 @@
 """What all commands have in common: how a refused call looks, and that modules come late."""
 
+import contextlib
 import importlib
+import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
+from sparklog.cli import EXIT_UNREAD
 from sparklog.errors import InvalidRequestError
 
 
@@ -38,6 +42,14 @@ class LazyGroup(Group):
         """`lazy`: {name: ("module:attribute", what the list of commands says)}."""
         super().__init__(**given)
         self._lazy = lazy
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; where nobody reads its output any more, leave with EXIT_UNREAD."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # click would leave with 1, which says that something is damaged
+            drop_output()
+            ctx.exit(EXIT_UNREAD)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names, sorted."""
@@ -73,6 +85,12 @@ class LazyGroup(Group):
         found = super().get_command(ctx, name)
         assert found is not None
         return found
+
+
+def drop_output() -> None:
+    """Let what is still to be written go nowhere, for the interpreter would complain at its end."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def one_line(error: Exception) -> str:

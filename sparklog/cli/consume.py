@@ -1,6 +1,5 @@
 """`sparklog consume`: records of a topic on standard output."""
 
-import os
 import select
 import sys
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from typing import Any, Final
 import click
 
 from sparklog.cli import EXIT_OK
-from sparklog.cli.command import Command
+from sparklog.cli.command import Command, drop_output
 from sparklog.cli.parsing import parse_properties, parse_time
 from sparklog.cli.places import to_read
 from sparklog.cli.stopping import stop_signal
@@ -116,7 +115,8 @@ def consume(
                 stopped=lambda: stop.is_set() or _is_deserted(),
             )  # fmt: skip
             count = _print(found, write)
-    click.echo(counted(count, "record"), err=True)
+    if count is not None:
+        click.echo(counted(count, "record"), err=True)
     return EXIT_OK
 
 
@@ -132,8 +132,11 @@ def _header_regex(text: str) -> tuple[str, str]:
     return key, pattern
 
 
-def _print(found: Any, write: Any) -> int:
-    """Write batch after batch, each whole; ends early where nobody reads any more."""
+def _print(found: Any, write: Any) -> int | None:
+    """Write batch after batch, each whole, and count records.
+
+    None where nobody reads any more: it ends there, and how many were read can't be told.
+    """
     count, out = 0, sys.stdout.buffer
     try:
         for rows in found:
@@ -142,8 +145,9 @@ def _print(found: Any, write: Any) -> int:
             count += rows.num_rows
     except BrokenPipeError:
         found.close()
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return count
+        drop_output()
+        return None
+    return None if _is_deserted() else count
 
 
 def _is_deserted() -> bool:

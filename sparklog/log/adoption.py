@@ -53,9 +53,7 @@ def is_as_we_left_it(session: Session, found: dict[tuple[str, int], int]) -> boo
     return all(marks.get(key) == end for key, end in session.state.ends.items())
 
 
-def adopt(
-    session: Session, found: dict[tuple[str, int], int], *, clean: bool, news: bool = True
-) -> None:
+def adopt(session: Session, found: dict[tuple[str, int], int], *, clean: bool, news: bool) -> None:
     """Load every partition as Kafka would and write what that gives into the ledger."""
     fs, state = session.fs, session.state
     points: Offsets = {}
@@ -122,10 +120,8 @@ def adopt(
     _LOGGER.log(
         logging.WARNING if news else logging.DEBUG,
         "%s: adopted %d partitions as a broker left them, leader epoch %d",
-        session.home,
-        len(found),
-        epoch,
-    )
+        session.home, len(found), epoch,
+    )  # fmt: skip
 
 
 def _as_of(same: TopicState | None, topic_id: str) -> TopicState:

@@ -121,6 +121,33 @@ main()
     assert "Traceback" not in done.stderr
 
 
+def test_streams_that_are_closed(tmp_path: Path) -> None:
+    """`>&-` and the like: no file of a log gets the number of a standard stream."""
+    cli, log = f"{sys.executable} -m sparklog.cli", tmp_path / "log"
+    produce = f"{cli} produce {log} --topic t --create 1"
+    for script, code in (
+        (f"echo one | {produce} >&- 2>&-", 0),
+        (f"{produce} <&-", 0),
+        (f"{cli} consume {log} --topic t >&-", 0),
+        (f"{cli} consume {log} --topic none 2>&-", 2),
+    ):
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stderr
+    assert run(["verify", str(log)]) == 0
+
+
+def test_a_full_disk_and_a_reader_that_went(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").touch()
+    command = f"{sys.executable} -m sparklog.cli verify {tmp_path} --json"
+    full = subprocess.run(f"{command} > /dev/full", shell=True, capture_output=True, text=True)
+    words = "Error: standard output: No space left on device\n"
+    assert (full.returncode, full.stderr) == (1, words)
+    script = f"set -o pipefail; {command} | true"
+    gone = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+    assert (gone.returncode, gone.stderr) == (141, "")
+
+
 def test_ctrl_c_in_a_command(capsys: Capture, monkeypatch: Any, tmp_path: Path) -> None:
     def stopped(*_: Any, **__: Any) -> None:
         os.kill(os.getpid(), signal.SIGINT)

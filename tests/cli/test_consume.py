@@ -192,11 +192,11 @@ def test_a_signal_ends_it_cleanly(log: str) -> None:
 
 
 def test_nobody_reads_any_more(log: str) -> None:
+    """As kafka-console-consumer it ends well; how many records were read nobody knows."""
     command = f"{sys.executable} -m sparklog.cli consume {log} --topic t -f --from-beginning"
     script = f"set -o pipefail; {command} | head -n 1"
     done = subprocess.run(["bash", "-c", script], capture_output=True, timeout=60)
-    assert (done.returncode, done.stdout) == (0, b"v0\n")
-    assert b"Traceback" not in done.stderr and b"Exception" not in done.stderr
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"v0\n", b"")
 
 
 def test_damage_ends_it_behind_whole_lines(tmp_path: Path, capsysbinary: Capture) -> None:
