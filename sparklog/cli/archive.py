@@ -15,6 +15,7 @@ from sparklog.cli import EXIT_OK
 from sparklog.cli.command import Command
 from sparklog.cli.output import bytes_bar, console, print_json, size_text
 from sparklog.cli.parsing import parse_time
+from sparklog.cli.places import check_checkpoint
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.service.report import counted
 
@@ -56,6 +57,7 @@ def archive(
 
     The query may run meanwhile. What the archive has already isn't sent again.
     """
+    check_checkpoint(path)
     with bytes_bar("archiving", shown=not as_json) as progress:
         made = archive_checkpoint(
             path,
@@ -145,7 +147,7 @@ def points(url: str, storage_options: str, as_json: bool) -> int:
     for name in ("point", "time", "batch", "log"):
         table.add_column(name, justify="right" if name == "batch" else "left", no_wrap=True)
     for point in found:
-        when = datetime.fromtimestamp(point.time_ms / 1000, UTC).isoformat(" ", "seconds")
+        when = f"{datetime.fromtimestamp(point.time_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}Z"
         batch = "-" if point.batch is None else str(point.batch)
         table.add_row(point.name, when, batch, "yes" if point.has_log else "no")
     console().print(table)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -21,6 +20,8 @@ from sparklog.cli import EXIT_FAILED, EXIT_OK
 from sparklog.cli.archive import archive, points, prune, restore
 from sparklog.cli.command import Group
 from sparklog.cli.output import console, print_findings, print_json, size_text
+from sparklog.cli.parsing import parse_when
+from sparklog.cli.places import check_checkpoint
 from sparklog.service.report import counted
 
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
@@ -49,6 +50,7 @@ def checkpoint() -> None:
 @_json
 def history(path: str, as_json: bool) -> int:
     """List the batches that the checkpoint at PATH knows, and which can be gone back to."""
+    check_checkpoint(path)
     found = read_history(path)
     if as_json:
         print_json(found.to_dict())
@@ -87,6 +89,7 @@ def verify(path: str, as_json: bool) -> int:
 
     Changes nothing; works while the query runs.
     """
+    check_checkpoint(path)
     report = verify_checkpoint(path)
     if as_json:
         print_json(report.to_dict())
@@ -133,6 +136,7 @@ def fork(
 
     The original stays as it is, and may be in use.
     """
+    check_checkpoint(path)
     done = fork_checkpoint(
         path,
         new_path,
@@ -167,6 +171,7 @@ def reset(
     as_json: bool,
 ) -> int:
     """Cut the checkpoint at PATH back to a batch, in place; the query must be stopped."""
+    check_checkpoint(path)
     done = reset_checkpoint(
         path,
         to=_target(wanted),
@@ -190,6 +195,7 @@ def import_(path: str, as_json: bool) -> int:
 
     Broken off, it goes on where it was when it is run again.
     """
+    check_checkpoint(path)
     return _converted(import_checkpoint(path), "files became records", as_json=as_json)
 
 
@@ -198,6 +204,7 @@ def import_(path: str, as_json: bool) -> int:
 @_json
 def export(path: str, as_json: bool) -> int:
     """Make files of the records of the checkpoint at PATH again, for Spark's own manager."""
+    check_checkpoint(path)
     return _converted(export_checkpoint(path), "records became files", as_json=as_json)
 
 
@@ -219,14 +226,8 @@ def _target(text: str) -> Target:
         try:
             return {"offsets": json.loads(text)}
         except ValueError as error:
-            raise click.BadParameter(f"{text!r} is no JSON: {error}", param_hint="--to") from None
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
-        raise click.BadParameter(
-            f"{text!r}: want a batch, an ISO time or JSON", param_hint="--to"
-        ) from None
-    return when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+            raise click.BadParameter(f"{text!r} is no JSON: {error}", param_hint="'--to'") from None
+    return parse_when(text, "--to", "a batch, offsets as JSON or an ISO time")
 
 
 def _sources(given: Sequence[str]) -> dict[str, str]:
@@ -234,7 +235,7 @@ def _sources(given: Sequence[str]) -> dict[str, str]:
     for each in given:
         name, equals, path = each.partition("=")
         if not equals or not name or not path:
-            raise click.BadParameter(f"{each!r}: want NAME=PATH", param_hint="--source")
+            raise click.BadParameter(f"{each!r}: want NAME=PATH", param_hint="'--source'")
         found[name] = path
     return found
 

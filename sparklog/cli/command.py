@@ -5,13 +5,15 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import click
 from click.shell_completion import CompletionItem
 
 from sparklog.cli import EXIT_UNREAD
 from sparklog.errors import InvalidRequestError
+
+_WHOLE: Final = 500  # no sentence is so long
 
 
 class Command(click.Command):
@@ -26,9 +28,20 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """Commands below a name, as `topics`."""
+    """Commands below a name, as `topics`; its list says of each a whole sentence."""
 
     command_class = Command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands."""
+        rows = [(name, self.brief(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def brief(self, ctx: click.Context, name: str) -> str:
+        """Return the first sentence of a command's help."""
+        command = self.get_command(ctx, name)
+        return "" if command is None else command.get_short_help_str(_WHOLE)
 
 
 class LazyGroup(Group):
@@ -64,27 +77,15 @@ class LazyGroup(Group):
         assert isinstance(found, click.Command)
         return found
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands from what is known without them."""
-        names = self.list_commands(ctx)
-        room = formatter.width - 6 - max(map(len, names))
-        rows = [(name, self._stub(ctx, name).get_short_help_str(room)) for name in names]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+    def brief(self, ctx: click.Context, name: str) -> str:
+        """Return what is known of a command without it."""
+        return self._lazy[name][1] if name in self._lazy else super().brief(ctx, name)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete a command's name, then options."""
         names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
-        found = [CompletionItem(n, help=self._stub(ctx, n).get_short_help_str()) for n in names]
+        found = [CompletionItem(name, help=self.brief(ctx, name)) for name in names]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
-
-    def _stub(self, ctx: click.Context, name: str) -> click.Command:
-        """A command as far as lists show it."""
-        if name in self._lazy:
-            return click.Command(name, help=self._lazy[name][1])
-        found = super().get_command(ctx, name)
-        assert found is not None
-        return found
 
 
 def drop_output() -> None:

@@ -3,14 +3,13 @@
 import select
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
 
 from sparklog.cli import EXIT_OK
 from sparklog.cli.command import Command, drop_output
-from sparklog.cli.parsing import parse_properties, parse_time
+from sparklog.cli.parsing import parse_properties, parse_when
 from sparklog.cli.places import to_read
 from sparklog.cli.stopping import stop_signal
 from sparklog.cli.storage import parse_storage_options, storage_option
@@ -128,7 +127,7 @@ def _header(text: str) -> tuple[str, bytes | None]:
 def _header_regex(text: str) -> tuple[str, str]:
     key, equals, pattern = text.partition("=")
     if not equals:
-        raise click.BadParameter(f"{text!r}: want KEY=RE2", param_hint="--header-regex")
+        raise click.BadParameter(f"{text!r}: want KEY=RE2", param_hint="'--header-regex'")
     return key, pattern
 
 
@@ -173,7 +172,7 @@ def _start(
     if sum(given) > 1:
         raise click.UsageError("--offset, --timestamp and --from-beginning exclude each other")
     if timestamp is not None:
-        return _time(timestamp, "--timestamp")
+        return parse_when(timestamp, "--timestamp")
     if from_beginning or (offset is None and not follow):
         return "earliest"
     if offset is None or offset == "latest":
@@ -181,16 +180,10 @@ def _start(
     if offset == "earliest":
         return "earliest"
     if not offset.removeprefix("-").isdecimal():
-        return _time(offset, "--offset", _OFFSETS)
+        return parse_when(offset, "--offset", _OFFSETS)
     numbers = partitions or log.view.partitions(topic)
     if len(numbers) != 1:
         raise click.UsageError("--offset with a number wants one --partition")
     if offset.startswith("-"):
-        raise click.BadParameter(f"{offset}: want {_OFFSETS}", param_hint="--offset")
+        raise click.BadParameter(f"{offset}: want {_OFFSETS}", param_hint="'--offset'")
     return {numbers[0]: int(offset)}
-
-
-def _time(text: str, option: str, wanted: str = "an ISO time") -> datetime:
-    ms = parse_time(text, option, wanted)
-    assert ms is not None
-    return datetime.fromtimestamp(ms / 1000, UTC)

@@ -65,4 +65,4 @@ def _text(file: IO[str]) -> str:
     try:
         return file.read()
     except UnicodeDecodeError:
-        raise click.BadParameter("it is no UTF-8", param_hint="--offset-json-file") from None
+        raise click.BadParameter("it is no UTF-8", param_hint="'--offset-json-file'") from None

@@ -85,7 +85,7 @@ def dump_log(
     )
     names = [name for name in files.split(",") if name]
     if not names:
-        raise click.BadParameter("want at least one file", param_hint="--files")
+        raise click.BadParameter("want at least one file", param_hint="'--files'")
     dump = Dump(names, options)
     dump.check()
     out, err = sys.stdout.buffer, sys.stderr.buffer

@@ -44,6 +44,10 @@ def fork(
     Closed segments are shared by hard links, so that takes little time and room. The log at PATH
     stays as it is, and may be in use.
     """
+    if (writer is None) != (batch is None):
+        raise click.UsageError("--writer and --batch belong together")
+    if [writer, when, offsets].count(None) != 2:
+        raise click.UsageError("say where to fork: --writer with --batch, --time or --offsets")
     check_log(path, archives=False)
     made = fork_log(
         path,
@@ -96,6 +100,6 @@ def _offsets(text: str | None) -> dict[str, dict[int, int]] | None:
         }
     except (ValueError, AttributeError, TypeError):
         raise click.BadParameter(
-            f'{text!r}: want JSON as {{"topic": {{"0": 500}}}}', param_hint="--offsets"
+            f'{text!r}: want JSON as {{"topic": {{"0": 500}}}}', param_hint="'--offsets'"
         ) from None
     return found

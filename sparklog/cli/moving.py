@@ -1,7 +1,6 @@
 """`sparklog import` and `sparklog export`: from Kafka, to Kafka, Parquet, Delta, a log dir."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -12,7 +11,7 @@ import sparklog
 from sparklog.cli import EXIT_OK
 from sparklog.cli.command import Command
 from sparklog.cli.output import console, count_bar, print_json
-from sparklog.cli.parsing import parse_properties, parse_time
+from sparklog.cli.parsing import parse_properties, parse_when
 from sparklog.cli.places import to_read
 from sparklog.cli.stopping import stop_signal
 from sparklog.cli.storage import parse_storage_options, storage_option
@@ -206,9 +205,7 @@ def _position(
     if offsets and time is not None:
         raise click.UsageError(f"--{side}-offset and --{side}-time exclude each other")
     if time is not None:
-        ms = parse_time(time, f"--{side}-time")
-        assert ms is not None
-        return datetime.fromtimestamp(ms / 1000, UTC)
+        return parse_when(time, f"--{side}-time")
     if not offsets:
         return default
     found: dict[int, int] = {}
@@ -216,7 +213,7 @@ def _position(
         partition, equals, offset = text.rpartition("=")
         if not (offset.isdigit() and (partition.isdigit() or not equals)):
             raise click.BadParameter(f"{text!r}: want OFFSET or PARTITION=OFFSET",
-                                     param_hint=f"--{side}-offset")  # fmt: skip
+                                     param_hint=f"'--{side}-offset'")  # fmt: skip
         numbers = [int(partition)] if equals else log.view.partitions(topic)
         if len(numbers) != 1:
             raise click.UsageError(f"--{side}-offset wants PARTITION=OFFSET: there are several")

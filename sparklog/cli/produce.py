@@ -120,7 +120,7 @@ def _opened(name: str) -> Any:
     try:
         file: BinaryIO = open(name, "rb")  # noqa: SIM115 - the caller's stack closes it
     except OSError as error:
-        raise click.BadParameter(f"{name}: {error.strerror}", param_hint="FILES") from None
+        raise click.BadParameter(f"{name}: {error.strerror}", param_hint="'FILES'") from None
     return file
 
 

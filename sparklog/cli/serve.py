@@ -109,7 +109,7 @@ def _read(options: Sequence[str]) -> dict[str, str]:
     for option in options:
         key, equals, value = option.partition("=")
         if not equals or not key.strip():
-            raise click.BadParameter(f"{option!r}: want key=value", param_hint="--option")
+            raise click.BadParameter(f"{option!r}: want key=value", param_hint="'--option'")
         found[key.strip()] = value.strip()
     return found
 

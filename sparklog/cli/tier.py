@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -12,6 +11,7 @@ from rich.table import Table
 from sparklog.cli import EXIT_FAILED, EXIT_OK
 from sparklog.cli.command import Group
 from sparklog.cli.output import bytes_bar, console, print_json, size_text
+from sparklog.cli.parsing import parse_when
 from sparklog.cli.places import check_log
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.service.report import counted
@@ -166,13 +166,13 @@ def rotate(url: str, keyring: str, storage_options: str, as_json: bool) -> int:
     return EXIT_OK
 
 
-def _position(text: str | None, name: str) -> Any:
+def _position(text: str | None, option: str) -> Any:
     if text is None:
         return None
+    wanted = 'offsets as JSON ({"0": 5}) or an ISO time'
+    if not text.lstrip().startswith("{"):
+        return parse_when(text, option, wanted)
     try:
-        if text.lstrip().startswith("{"):
-            return {int(p): int(offset) for p, offset in json.loads(text).items()}
-        when = datetime.fromisoformat(text)
-    except (ValueError, AttributeError, TypeError):
-        raise click.BadParameter(f"{text!r}: want an ISO time or JSON", param_hint=name) from None
-    return when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+        return {int(p): int(offset) for p, offset in json.loads(text).items()}
+    except (ValueError, TypeError):
+        raise click.BadParameter(f"{text!r}: want {wanted}", param_hint=f"'{option}'") from None

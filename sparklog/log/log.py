@@ -46,10 +46,13 @@ def split_path(path: str | os.PathLike[str]) -> list[str]:
     parts = [part.strip() for part in os.fspath(path).split(",")]
     if not all(parts):
         raise InvalidRequestError(f"path={path!r}: want a directory, or several joined by ','")
-    return [
+    found = [
         part.rstrip("/") if "://" in part else os.path.abspath(part)
         for part in (part.removeprefix("file://") for part in parts)
     ]
+    if len(set(found)) < len(found):  # Kafka: "Duplicate log directory found"
+        raise InvalidRequestError(f"path={path!r}: a directory is named twice")
+    return found
 
 
 class Log:

@@ -100,6 +100,8 @@ def _make_dir(fs: FileSystem, directory: str) -> None:
                 f"{directory} can't be made, for {os.path.dirname(directory)} does not exist: "
                 "correct the path, or make that directory first"
             ) from None
+    if not fs.is_dir(directory):
+        raise InvalidRequestError(f"{directory} is a file: give a directory for the log")
 
 
 def _has_ledger(session: Session) -> bool:

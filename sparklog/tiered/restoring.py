@@ -107,7 +107,7 @@ def restore(
     """
     reads = reading(url, options=options, storage_options=storage_options, fs=fs)
     if not isinstance(reads, ArchiveFileSystem):
-        raise InvalidRequestError(f"{url} is no archive: give the URL that segments were copied to")
+        raise no_archive(url)
     target = os.path.abspath(path)
     if fs.is_dir(target) and fs.listdir(target):
         raise InvalidRequestError(f"{target} is not empty: restore to a directory of its own")

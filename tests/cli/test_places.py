@@ -15,7 +15,7 @@ READING = [
     ["configs", "describe", "PATH"],
     ["consume", "PATH", "--topic", "t"],
     ["export", "PATH", "--topic", "t", "--to", "x.parquet"],
-    ["fork", "PATH", "new"],
+    ["fork", "PATH", "new", "--time", "2099-01-01"],
     ["get-offsets", "PATH"],
     ["log-dirs", "PATH"],
     ["metrics", "PATH"],
@@ -62,9 +62,10 @@ def refused(command: list[str], path: str, capsys: Capture) -> str:
 
 def test_no_log_looks_like_a_healthy_one(command: list[str], capsys: Capture) -> None:
     here = Path.cwd()
-    missing = refused(command, "missing", capsys)
-    assert missing == f"{here}/missing does not exist: give the log's directory"
-    assert refused(command, "lines", capsys) == f"{here}/lines is a file: give the log's directory"
+    for name, why in (("missing", "does not exist"), ("lines", "is a file")):
+        said = refused(command, name, capsys)
+        assert said.startswith(f"{here}/{name} {why}: give the log's directory; ")
+        assert said.endswith(("; `sparklog topics create` makes one", "PARTITIONS makes one"))
     Path("empty").mkdir()
     said = refused(command, "empty", capsys)
     assert said.startswith(f"{here}/empty holds no log: ")
@@ -118,6 +119,27 @@ def test_a_log_dir_that_is_still_empty(tmp_path: Path) -> None:
     with sparklog.open(f"{first},{second}", "rw") as log:
         log.create_topic("t")
     assert run(["verify", f"{first},{second}"]) == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["history", "PATH"], ["verify", "PATH"], ["import", "PATH"], ["export", "PATH"],
+        ["fork", "PATH", "new", "--to", "1"], ["reset", "PATH", "--to", "1"],
+        ["archive", "PATH", "memory://x"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_no_checkpoint(command: list[str], tmp_path: Path, capsys: Capture) -> None:
+    path = str(tmp_path / "none")
+    assert run(["checkpoint", *[path if word == "PATH" else word for word in command]]) == 2
+    words = f"{path} does not exist: give what the query has as checkpointLocation"
+    assert words in capsys.readouterr().err
+
+
+def test_a_directory_named_twice(tmp_path: Path, capsys: Capture) -> None:
+    assert run(["verify", f"{tmp_path},{tmp_path}/"]) == 2
+    assert "named twice" in capsys.readouterr().err
 
 
 def test_what_needs_more_than_an_archive(tmp_path: Path, capsys: Capture) -> None:

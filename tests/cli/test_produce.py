@@ -196,6 +196,7 @@ def test_the_same_file_twice(
     [
         (["--topic", "none"], "its topics: t, two; --create PARTITIONS makes it"),
         (["--topic", "t", "--writer", "w"], "belong together"),
+        (["--topic", "t", "--writer", "", "--batch", "0"], "writer is empty"),
         (["--topic", "t", "--partition", "9"], "has no partition 9"),
         (["--topic", "t", "--format", "csv", "--property", "parse.key=true"], "--format lines"),
         (["--topic", "t", "--property", "parse.nose=true"], "is unknown"),

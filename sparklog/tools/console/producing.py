@@ -115,6 +115,8 @@ def produce(
     """
     if (writer is None) != (batch is None):
         raise InvalidRequestError("writer and batch belong together: give both, or neither")
+    if writer == "":
+        raise InvalidRequestError("writer is empty: give the writer a name")
     if batch is not None and batch < 0:
         raise InvalidRequestError(f"batch={batch}: want 0 or more")
     topic, partition, framing = records.topic, records.partition, framing or Framing()

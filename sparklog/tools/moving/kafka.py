@@ -42,7 +42,8 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, str]:
         with open(path, encoding="utf-8") as file:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequestError(f"{os.fspath(path)}: {error}") from None
+        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+        raise InvalidRequestError(f"{os.fspath(path)}: {why}") from None
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         line = line.strip()
