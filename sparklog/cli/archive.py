@@ -7,6 +7,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from sparklog.checkpoint.archiving import archive as archive_checkpoint
+from sparklog.checkpoint.files import local_path
 from sparklog.checkpoint.points import no_points
 from sparklog.checkpoint.pruning import list_points
 from sparklog.checkpoint.pruning import prune as prune_archive
@@ -15,9 +16,9 @@ from sparklog.cli import EXIT_OK
 from sparklog.cli.command import Command
 from sparklog.cli.output import bytes_bar, console, print_json, size_text
 from sparklog.cli.parsing import parse_time
-from sparklog.cli.places import check_checkpoint
+from sparklog.cli.places import check_directory
 from sparklog.cli.storage import parse_storage_options, storage_option
-from sparklog.service.report import counted
+from sparklog.words import counted
 
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 _keyring = click.option("--keyring", help="File with the keys; the archive is encrypted by it.")
@@ -25,6 +26,13 @@ _threads = click.option(
     "--threads", default=4, show_default=True, type=click.IntRange(1, 64),
     help="Files that go at once.",
 )  # fmt: skip
+
+
+def check_checkpoint(path: str) -> None:
+    """Raise InvalidRequestError if there is nothing at `path`, which should be a checkpoint."""
+    local = local_path(path)
+    if local is not None:
+        check_directory(local, "what the query has as checkpointLocation")
 
 
 @click.command(cls=Command)

@@ -17,12 +17,12 @@ from sparklog.checkpoint import reset as reset_checkpoint
 from sparklog.checkpoint import verify as verify_checkpoint
 from sparklog.checkpoint.selection import Target
 from sparklog.cli import EXIT_FAILED, EXIT_OK
-from sparklog.cli.archive import archive, points, prune, restore
+from sparklog.cli.archive import archive, check_checkpoint, points, prune, restore
 from sparklog.cli.command import Group
-from sparklog.cli.output import console, print_findings, print_json, size_text
+from sparklog.cli.findings import print_findings
+from sparklog.cli.output import console, print_json, size_text
 from sparklog.cli.parsing import parse_when
-from sparklog.cli.places import check_checkpoint
-from sparklog.service.report import counted
+from sparklog.words import counted
 
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 _to = click.option(

@@ -16,10 +16,10 @@ from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.log.log import Log
 from sparklog.log.positions import Position
 from sparklog.log.reading import ISOLATION
-from sparklog.service.report import counted
 from sparklog.tools.console.consuming import Match
 from sparklog.tools.console.consuming import consume as read
 from sparklog.tools.console.formatting import FORMATS, Layout, formatter
+from sparklog.words import counted
 
 _OFFSETS: Final = "a number from 0 on, earliest, latest, or an ISO time"
 

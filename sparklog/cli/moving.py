@@ -20,7 +20,6 @@ from sparklog.log.log import Log
 from sparklog.log.positions import Position
 from sparklog.log.reading import ISOLATION
 from sparklog.log.staging import Framing
-from sparklog.service.report import counted
 from sparklog.tools.moving.export_delta import export_delta
 from sparklog.tools.moving.export_kafka import export_kafka
 from sparklog.tools.moving.export_log import export_log
@@ -28,6 +27,7 @@ from sparklog.tools.moving.export_parquet import export_parquet
 from sparklog.tools.moving.exporting import Exported
 from sparklog.tools.moving.import_kafka import import_topic
 from sparklog.tools.moving.kafka import read_config
+from sparklog.words import counted
 
 _codec = click.option(
     "--compression-type", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),

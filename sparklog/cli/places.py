@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import sparklog
-from sparklog.checkpoint.files import local_path
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError
 from sparklog.format.names import LOG, PARTITION_METADATA, check_topic, parse_partition_dir
@@ -31,13 +30,6 @@ def check_directory(path: str, what: str = "the log's directory") -> None:
     if LOCAL.exists(path):
         raise InvalidRequestError(f"{path} is a file: give {what}")
     raise InvalidRequestError(f"{path} does not exist: give {what}")
-
-
-def check_checkpoint(path: str) -> None:
-    """Raise InvalidRequestError if there is nothing at `path`, which should be a checkpoint."""
-    local = local_path(path)
-    if local is not None:
-        check_directory(local, "what the query has as checkpointLocation")
 
 
 def check_directories(path: str) -> None:

@@ -19,10 +19,10 @@ from sparklog.cli.places import check_creation, is_log, to_read
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.compression import Codec
 from sparklog.log.staging import Framing
-from sparklog.service.report import counted
 from sparklog.tools.console.inputs import FORMATS, Lines
 from sparklog.tools.console.producing import Produced, Records
 from sparklog.tools.console.producing import produce as write
+from sparklog.words import counted
 
 
 @click.command(cls=Command)

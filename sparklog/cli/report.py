@@ -10,10 +10,10 @@ from sparklog.cli.output import count_bar, size_text
 from sparklog.cli.places import check_log
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.errors import StorageUnavailableError
-from sparklog.service.report import counted
 from sparklog.tools.report.build import make_report
 from sparklog.tools.report.model import LogReport
 from sparklog.tools.report.page import render
+from sparklog.words import counted
 
 _DEFAULT = "report.html"
 

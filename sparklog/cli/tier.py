@@ -14,7 +14,6 @@ from sparklog.cli.output import bytes_bar, console, print_json, size_text
 from sparklog.cli.parsing import parse_when
 from sparklog.cli.places import check_log
 from sparklog.cli.storage import parse_storage_options, storage_option
-from sparklog.service.report import counted
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.opening import no_archive
 from sparklog.tiered.options import RemoteOptions
@@ -23,6 +22,7 @@ from sparklog.tiered.restoring import restore as restore_log
 from sparklog.tiered.rotation import rotate as rotate_keys
 from sparklog.tiered.status import TierStatus, by_topic
 from sparklog.tiered.status import status as tier_status
+from sparklog.words import counted
 
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 

@@ -15,7 +15,8 @@ from sparklog.cli.places import check_log
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.log.retention import Expired
 from sparklog.service import Service
-from sparklog.service.report import Removed, Report, counted
+from sparklog.service.report import Removed, Report
+from sparklog.words import counted
 
 _option = click.option(
     "--option", "options", multiple=True, metavar="KEY=VALUE",

@@ -4,7 +4,8 @@ import click
 
 from sparklog.cli import EXIT_FAILED, EXIT_OK
 from sparklog.cli.command import Command
-from sparklog.cli.output import count_bar, print_json, print_report
+from sparklog.cli.findings import print_report
+from sparklog.cli.output import count_bar, print_json
 from sparklog.cli.places import check_log
 from sparklog.service import verify as verify_log
 

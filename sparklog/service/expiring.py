@@ -14,7 +14,7 @@ from sparklog.log.retention import Tier
 from sparklog.log.retiring import Key, raise_starts
 from sparklog.service.announcing import announce
 from sparklog.service.remote import Partition, Remote
-from sparklog.service.report import Removed, Report, counted
+from sparklog.service.report import Removed, Report
 from sparklog.tiered import sweep
 from sparklog.tiered.expiry import delete_copies
 from sparklog.tiered.layout import (
@@ -30,6 +30,7 @@ from sparklog.tiered.plan import due_remotely, spans, standing, surplus
 from sparklog.tiered.records import PartitionDeleteRecord, PartitionDeleteState
 from sparklog.tiered.segments import RemoteSegment, SegmentState
 from sparklog.tiered.store import Store, StoredObject
+from sparklog.words import counted
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
 

@@ -6,11 +6,7 @@ from typing import Any
 
 from sparklog.log.cleaning.cleaner import CleanReport
 from sparklog.log.retention import Expired
-
-
-def counted(count: int, noun: str, plural: str = "") -> str:
-    """A number and what is counted, for people: "1 record", "2 records"."""
-    return f"{count} {noun if count == 1 else plural or noun + 's'}"
+from sparklog.words import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from sparklog.log.lag import retention_floors
 from sparklog.log.readers import expire_readers, read_readers
 from sparklog.log.retiring import Key
 from sparklog.log.session import Session
-from sparklog.service.report import counted
+from sparklog.words import counted
 
 
 def upkeep(

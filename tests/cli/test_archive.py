@@ -68,7 +68,7 @@ def test_for_scripts_and_encrypted(
         (["restore", "file:///nowhere/at/all", "back"], "no archived point"),
         (["prune", "memory://x"], "say what may go"),
         (["prune", "memory://x", "--before", "soon"], "want an ISO time"),
-        (["archive", "/nowhere/at/all", "memory://x"], "give what the query has as checkpointLocation"),
+        (["archive", "/nowhere/at/all", "memory://x"], "does not exist: give what the query has"),
     ],
 )
 def test_wrong_use_is_2(capsys: Capture, arguments: list[str], words: str) -> None:
