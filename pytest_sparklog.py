@@ -16,8 +16,8 @@
 The marker's `topics` is a list of names, or {name: partitions, or topic configs with, if wanted,
 a key "partitions"}; `options` are those of `sparklog.open`.
 
-A module of its own, for importing the package means importing Arrow, and pytest imports its
-plugins in every run: nothing of sparklog or Spark is imported before a test asks for a fixture.
+A module of its own, for pytest imports its plugins in every run: nothing of sparklog, Arrow or
+Spark is imported before a test asks for a fixture.
 """
 
 import os
@@ -93,9 +93,11 @@ def sparklog_spark(sparklog_spark_conf: Mapping[str, str]) -> "Iterator[SparkSes
     a session is active already, that one is enabled and left running. The first session on a
     machine compiles the checkpoint manager, which takes some 10 s.
     """
-    from pyspark.sql import SparkSession
-
     import sparklog
+    from sparklog.extras import needed
+
+    with needed():
+        from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
     if active is not None:

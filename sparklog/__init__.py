@@ -27,13 +27,11 @@ from sparklog.errors import (
     UnsupportedVersionError,
 )
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.log.log import Log
-from sparklog.tiered.archive import ArchiveFileSystem
-from sparklog.tiered.opening import reading
-from sparklog.tiered.options import RemoteOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from sparklog.log.log import Log
 
 __version__ = "0.1.0"
 __all__ = [
@@ -58,6 +56,16 @@ __all__ = [
 ]
 
 
+def __getattr__(name: str) -> Any:
+    """Bring `Log`, and with it Arrow, when it is asked for: `sparklog --help` does without."""
+    if name != "Log":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from sparklog.log.log import Log
+
+    globals()[name] = Log
+    return Log
+
+
 def open(
     path: str | os.PathLike[str],
     mode: str = "r",
@@ -67,7 +75,7 @@ def open(
     until: str = "high-watermark",
     fs: FileSystem = LOCAL,
     **components: Any,
-) -> Log:
+) -> "Log":
     """Open a log directory (several joined by ","), or an archive by its URL; a context manager.
 
     Args:
@@ -85,6 +93,11 @@ def open(
     Raises: InvalidRequestError, LogLockedError, DataCorruptionError, UnsupportedVersionError;
         StorageUnavailableError for an archive that can't be reached.
     """
+    from sparklog.log.log import Log
+    from sparklog.tiered.archive import ArchiveFileSystem
+    from sparklog.tiered.opening import reading
+    from sparklog.tiered.options import RemoteOptions
+
     remote, rest = RemoteOptions.parse(options or {})
     reads = reading(path, options=remote, storage_options=storage_options, fs=fs)
     given: dict[str, Any] = {"mode": mode, "options": rest, "until": until, **components}

@@ -23,7 +23,10 @@ Value = int | float | bool | str | tuple[str, ...] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """One option: `low`..`high` bound numbers, `choices` names, `also` is (synonym, factor)."""
+    """One option: `low`..`high` bound numbers, `choices` names, `also` is (synonym, factor).
+
+    `required`: it must be given; whoever takes the options sees to that, not the default.
+    """
 
     name: str
     field: str
@@ -35,6 +38,7 @@ class Key:
     choices: tuple[str, ...] = ()
     extra: int | None = None
     also: tuple[tuple[str, int], ...] = ()
+    required: bool = False
 
     @property
     def wanted(self) -> str:
@@ -123,6 +127,7 @@ def markdown(keys: Iterable[Key]) -> str:
     for key in keys:
         unlimited = key.default in (LONG_MAX, DOUBLE_MAX)
         default = "unlimited" if unlimited else format_value(key.default)
+        default = "required" if key.required else default
         also = ", ".join(name for name, _ in key.also)
         lines.append(f"| `{key.name}` | {default} | {key.wanted} | {also} | {key.doc} |")
     return "\n".join(lines) + "\n"

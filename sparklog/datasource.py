@@ -3,16 +3,18 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
-)
-from pyspark.sql.types import StructType
-
 from sparklog.errors import InvalidRequestError
+from sparklog.extras import needed
+
+with needed():
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
 
 
 class SparklogDataSource(DataSource):

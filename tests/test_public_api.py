@@ -76,7 +76,15 @@ def test_errors_survive_pickling(kind):
 def test_import_brings_neither_spark_nor_pandas():
     code = (
         "import sys, sparklog; "
+        "print(sorted({'pyarrow', 'numpy'} & set(sys.modules)), end=''); "
+        "sparklog.Log; "
         "print(sorted({'pyspark', 'py4j', 'pandas', 'fsspec'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.strip() == "[][]"
+
+
+def test_names_that_come_when_they_are_asked_for():
+    assert sparklog.Log is sparklog.log.log.Log
+    with pytest.raises(AttributeError, match="no attribute 'Logg'"):
+        sparklog.Logg

@@ -137,6 +137,14 @@ def test_what_the_docs_say(run) -> None:
     run(code, "-k", "TestMyStore and test_put_and_get").assert_outcomes(passed=1)
 
 
+def test_without_pyspark(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("pyspark", "pyspark.sql"):
+        monkeypatch.setitem(sys.modules, name, None)
+    done = run("def test_it(sparklog_spark): pass")
+    done.assert_outcomes(errors=1)
+    done.stdout.fnmatch_lines(["*isn't installed here; run: pip install 'sparklog[[]spark]'"])
+
+
 def test_who_does_not_use_it_pays_nothing(tmp_path: Path) -> None:
     dear = {"sparklog", "pyarrow", "numpy", "pyspark", "hypothesis"}
     code = (

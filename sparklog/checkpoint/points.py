@@ -106,9 +106,18 @@ def points(store: Store) -> list[Point]:
     return sorted((p for p in found if p is not None), key=lambda p: (p.time_ms, p.name))
 
 
+def no_points(url: str) -> InvalidRequestError:
+    """The error for a URL below which nothing was archived."""
+    return InvalidRequestError(
+        f"{url} has no archived point: give the URL that `sparklog checkpoint archive` was given"
+    )
+
+
 def choose(store: Store, batch: int | None, name: str | None) -> Point:
     """Return the newest point, of that batch, or that one. Raises InvalidRequestError."""
     held = points(store)
+    if not held:
+        raise no_points(store.url)
     fits = [
         point
         for point in held
@@ -118,8 +127,7 @@ def choose(store: Store, batch: int | None, name: str | None) -> Point:
         what = f"point {name}" if name is not None else f"point of batch {batch}"
         batches = ", ".join(str(b) for b in sorted({p.batch for p in held if p.batch is not None}))
         raise InvalidRequestError(
-            f"{store.url} has no {what if batch is not None or name else 'archived point'}; "
-            f"its batches: {batches or 'none'}"
+            f"{store.url} has no {what}; its batches: {batches or 'none'}"
         )
     return fits[-1]
 

@@ -87,6 +87,8 @@ def _plan(
     stay = [point for point in held if point.name not in gone]
     needed = _needed(store, stay, ring)
     doomed = [one for one in store.list(BLOCKS) if one.name not in needed]
+    if not held and not doomed:
+        raise points.no_points(store.url)
     plan = Pruned(
         points=[point.name for point in held if point.name in gone],
         kept=len(stay),

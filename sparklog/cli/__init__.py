@@ -1,20 +1,42 @@
 """The command `sparklog`. It needs the extra `cli`; the rest of the package does without.
 
-Exit codes: 0 all is well; 1 damage or a difference was found, or the command failed; 2 wrong use.
+Exit codes: 0 all is well; 1 damage or a difference was found, or the command failed; 2 wrong use;
+130 stopped by Ctrl-C; 141 nobody reads the output any more, as of `| head`.
 """
 
+import os
 import sys
+from typing import Final
+
+from sparklog.extras import hint
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_MISUSED: Final = 2
+EXIT_STOPPED: Final = 130
+EXIT_UNREAD: Final = 141
 
 
 def main() -> None:
     """Run the command line of this process and leave it."""
+    _fill_streams()
     try:
         from sparklog.cli.app import run
+
+        code = run()
+    except KeyboardInterrupt:  # before click took over
+        code = EXIT_STOPPED
     except ModuleNotFoundError as error:
-        if error.name not in ("click", "rich"):
+        said = hint(error)
+        if said is None:
             raise
-        sys.stderr.write(
-            f"sparklog: the command line needs {error.name}; run: pip install 'sparklog[cli]'\n"
-        )
-        sys.exit(2)
-    sys.exit(run())
+        sys.stderr.write(f"Error: {said}\n")
+        code = EXIT_MISUSED
+    sys.exit(code)
+
+
+def _fill_streams() -> None:
+    """Open what the process was started without (`>&-`), lest a log's file get its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for the process's life

@@ -2,11 +2,12 @@
 
 import click
 
-from sparklog.cli.output import EXIT_OK
+from sparklog.cli import EXIT_OK
+from sparklog.cli.command import Command
 from sparklog.service.metrics import alert_rules
 
 
-@click.command()
+@click.command(cls=Command)
 def alerts() -> int:
     """Print alert rules for Prometheus.
 

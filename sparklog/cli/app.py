@@ -1,8 +1,6 @@
 """The commands as one group, and what becomes of errors: one line, an exit code, no traceback."""
 
-import contextlib
 import logging
-import os
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -10,39 +8,57 @@ from typing import Final
 import click
 
 import sparklog
-from sparklog.cli.alerts import alerts
-from sparklog.cli.archive import archive, points, prune, restore
-from sparklog.cli.checkpoint import checkpoint
-from sparklog.cli.configs import configs
-from sparklog.cli.consume import consume
-from sparklog.cli.delete_records import delete as delete_records
-from sparklog.cli.dump_log import dump_log
-from sparklog.cli.fork import fork
-from sparklog.cli.get_offsets import offsets as get_offsets
-from sparklog.cli.ledger import commits, readers
-from sparklog.cli.log_dirs import log_dirs
-from sparklog.cli.metrics import metrics
-from sparklog.cli.moving import export, import_
-from sparklog.cli.output import EXIT_FAILED, EXIT_MISUSED
-from sparklog.cli.produce import produce
-from sparklog.cli.report import report
-from sparklog.cli.serve import serve
-from sparklog.cli.spark_conf import spark_conf
-from sparklog.cli.tier import tier
-from sparklog.cli.topics import topics
-from sparklog.cli.upkeep import compact, retain
-from sparklog.cli.verify import verify
-from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.cli import EXIT_FAILED, EXIT_STOPPED, EXIT_UNREAD
+from sparklog.cli.command import LazyGroup, drop_output, one_line
+from sparklog.errors import SparklogError
 
 _EPILOG: Final = (
     "Exit codes: 0 all is well; 1 damage or a difference was found, or the command failed; "
-    "2 wrong use; 130 stopped by Ctrl-C. Completion for bash: "
-    'eval "$(_SPARKLOG_COMPLETE=bash_source sparklog)" '
+    "2 wrong use; 130 stopped by Ctrl-C; 141 nobody reads the output any more. "
+    'Completion for bash: eval "$(_SPARKLOG_COMPLETE=bash_source sparklog)" '
     "(zsh_source, fish_source likewise)."
 )
 
 
-@click.group(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+_COMMANDS: Final = {  # name: (where it is, what the list of commands says of it)
+    "alerts": ("alerts:alerts", "Alert rules for Prometheus."),
+    "checkpoint": (
+        "checkpoint:checkpoint", "A streaming query's checkpoint: look, check, go back.",
+    ),
+    "commits": ("ledger:commits", "Which micro-batch wrote which offsets."),
+    "compact": ("upkeep:compact", "Clean compacted topics now."),
+    "configs": ("configs:configs", "Topic configs: describe, alter (kafka-configs)."),
+    "consume": ("consume:consume", "Print a topic's records (kafka-console-consumer)."),
+    "delete-records": ("delete_records:delete", "Delete the records before an offset."),
+    "dump-log": ("dump_log:dump_log", "What partitions' files hold (kafka-dump-log)."),
+    "export": ("moving:export", "Copy a topic to Kafka, Parquet, Delta or a log dir."),
+    "fork": ("fork:fork", "A new log as this one stood after a commit."),
+    "get-offsets": (
+        "get_offsets:offsets", "Offsets by time, earliest, latest (kafka-get-offsets).",
+    ),
+    "import": ("moving:import_", "Copy a topic from a live Kafka, offsets kept."),
+    "log-dirs": ("log_dirs:log_dirs", "Sizes of partitions (kafka-log-dirs)."),
+    "metrics": ("metrics:metrics", "A log's metrics once, as Prometheus reads them."),
+    "produce": ("produce:produce", "Append lines, JSON, CSV or Parquet to a topic."),
+    "readers": ("ledger:readers", "How far queries and other readers are, and their lag."),
+    "report": ("report:report", "A log as one HTML page."),
+    "retain": ("upkeep:retain", "Delete what retention says; --dry-run: show it."),
+    "serve": ("serve:serve", "Keep a log in shape: roll, expire, compact, tier."),
+    "spark-conf": (
+        "spark_conf:spark_conf", "What a Spark application needs for log-backed checkpoints.",
+    ),
+    "tier": ("tier:tier", "Segments in object storage: where they are, and back."),
+    "topics": ("topics:topics", "A log's topics: list, describe, create, alter, delete."),
+    "verify": ("verify:verify", "Check a log; --repair: mend what can be mended."),
+}  # fmt: skip
+
+
+@click.group(
+    cls=LazyGroup,
+    lazy={name: (f"sparklog.cli.{place}", text) for name, (place, text) in _COMMANDS.items()},
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(sparklog.__version__, prog_name="sparklog", message="%(prog)s %(version)s")
 @click.option("-v", "--verbose", count=True, help="Say what is done; twice: everything.")
 def app(verbose: int) -> None:
@@ -50,33 +66,6 @@ def app(verbose: int) -> None:
     level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("sparklog").setLevel(level)
-
-
-app.add_command(alerts)
-app.add_command(checkpoint)
-app.add_command(commits)
-app.add_command(compact)
-app.add_command(configs)
-app.add_command(consume)
-app.add_command(delete_records)
-app.add_command(dump_log)
-app.add_command(export)
-app.add_command(fork)
-app.add_command(get_offsets)
-app.add_command(import_)
-app.add_command(log_dirs)
-app.add_command(metrics)
-app.add_command(produce)
-app.add_command(readers)
-app.add_command(report)
-app.add_command(retain)
-app.add_command(serve)
-app.add_command(spark_conf)
-app.add_command(tier)
-app.add_command(topics)
-app.add_command(verify)
-for command in (archive, restore, points, prune):
-    checkpoint.add_command(command)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -88,27 +77,18 @@ def run(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return error.exit_code
     except click.Abort:
-        return _say("stopped", 130)
-    except BrokenPipeError:  # `sparklog ... | head`: the reader has had enough
-        _drop_output()
-        return EXIT_FAILED
-    except InvalidRequestError as error:
-        return _say(str(error), EXIT_MISUSED)
+        return EXIT_STOPPED
+    except BrokenPipeError:  # at the last flush
+        drop_output()
+        return EXIT_UNREAD
     except SparklogError as error:
-        return _say(str(error), EXIT_FAILED)
+        return _fail(one_line(error))
     except OSError as error:  # the disk that the output goes to is full, say
-        _drop_output()
-        where = f"{error.filename}: " if error.filename else ""
-        return _say(f"{where}{error.strerror or error}", EXIT_FAILED)
+        drop_output()
+        return _fail(f"{error.filename or 'standard output'}: {error.strerror or error}")
     return int(code or 0)
 
 
-def _drop_output() -> None:
-    """Let what is still to be written go nowhere, for the interpreter would complain at its end."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _say(text: str, code: int) -> int:
-    click.echo(f"sparklog: {' '.join(text.split())}", err=True)
-    return code
+def _fail(text: str) -> int:
+    click.ClickException(text).show()
+    return EXIT_FAILED

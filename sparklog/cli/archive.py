@@ -7,12 +7,18 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from sparklog.checkpoint.archiving import archive as archive_checkpoint
+from sparklog.checkpoint.files import local_path
+from sparklog.checkpoint.points import no_points
 from sparklog.checkpoint.pruning import list_points
 from sparklog.checkpoint.pruning import prune as prune_archive
 from sparklog.checkpoint.restoring import restore as restore_checkpoint
-from sparklog.cli.output import EXIT_OK, bytes_bar, console, print_json, size_text
+from sparklog.cli import EXIT_OK
+from sparklog.cli.command import Command
+from sparklog.cli.output import bytes_bar, console, print_json, size_text
 from sparklog.cli.parsing import parse_time
+from sparklog.cli.places import check_directory
 from sparklog.cli.storage import parse_storage_options, storage_option
+from sparklog.words import counted
 
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 _keyring = click.option("--keyring", help="File with the keys; the archive is encrypted by it.")
@@ -22,7 +28,14 @@ _threads = click.option(
 )  # fmt: skip
 
 
-@click.command()
+def check_checkpoint(path: str) -> None:
+    """Raise InvalidRequestError if there is nothing at `path`, which should be a checkpoint."""
+    local = local_path(path)
+    if local is not None:
+        check_directory(local, "what the query has as checkpointLocation")
+
+
+@click.command(cls=Command)
 @click.argument("path")
 @click.argument("url")
 @click.option("--batch", type=int, help="The batch to go on behind; the newest that can be.")
@@ -52,6 +65,7 @@ def archive(
 
     The query may run meanwhile. What the archive has already isn't sent again.
     """
+    check_checkpoint(path)
     with bytes_bar("archiving", shown=not as_json) as progress:
         made = archive_checkpoint(
             path,
@@ -70,13 +84,13 @@ def archive(
         return EXIT_OK
     of = "" if made.batch is None else f" of batch {made.batch}"
     click.echo(
-        f"{made.point}{of}: {made.files} files, {size_text(made.bytes)}, of which "
+        f"{made.point}{of}: {counted(made.files, 'file')}, {size_text(made.bytes)}, of which "
         f"{size_text(made.new_bytes)} were new, in {made.took_ms / 1000:.1f} s"
     )
     return EXIT_OK
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("url")
 @click.argument("path")
 @click.option("--batch", type=int, help="The newest point of this batch; else the newest.")
@@ -119,19 +133,21 @@ def restore(
     of = "" if done.batch is None else f" of batch {done.batch}"
     where = done.path if done.log is None else f"{done.path} and {done.log}"
     click.echo(
-        f"{done.point}{of}: {done.files} files, {size_text(done.bytes)} in {where}, "
+        f"{done.point}{of}: {counted(done.files, 'file')}, {size_text(done.bytes)} in {where}, "
         f"{done.took_ms / 1000:.1f} s"
     )
     return EXIT_OK
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("url")
 @storage_option
 @_json
 def points(url: str, storage_options: str, as_json: bool) -> int:
     """List the points of the archive at URL, oldest first."""
     found = list_points(url, storage_options=parse_storage_options(storage_options))
+    if not found:
+        raise no_points(url)
     if as_json:
         print_json([point.to_dict() for point in found])
         return EXIT_OK
@@ -139,14 +155,14 @@ def points(url: str, storage_options: str, as_json: bool) -> int:
     for name in ("point", "time", "batch", "log"):
         table.add_column(name, justify="right" if name == "batch" else "left", no_wrap=True)
     for point in found:
-        when = datetime.fromtimestamp(point.time_ms / 1000, UTC).isoformat(" ", "seconds")
+        when = f"{datetime.fromtimestamp(point.time_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}Z"
         batch = "-" if point.batch is None else str(point.batch)
         table.add_row(point.name, when, batch, "yes" if point.has_log else "no")
     console().print(table)
     return EXIT_OK
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("url")
 @click.option("--keep", type=click.IntRange(1), help="So many of the newest points stay.")
 @click.option("--before", help="Only points before this ISO time go.")
@@ -164,6 +180,8 @@ def prune(
     as_json: bool,
 ) -> int:
     """Delete old points of the archive at URL, and what only they have. The newest stays."""
+    if keep is None and before is None:
+        raise click.UsageError("say what may go: --keep, --before or both")
     done = prune_archive(
         url,
         keep=keep,
@@ -180,7 +198,7 @@ def prune(
         click.echo(f"{verb}: {name}")
     later = "; blocks stay as long as somebody archives" if done.postponed else ""
     click.echo(
-        f"{len(done.points)} points, {done.blocks} blocks of {size_text(done.bytes)} {verb}, "
-        f"{done.kept} points stay{later}"
+        f"{counted(len(done.points), 'point')}, {counted(done.blocks, 'block')} of "
+        f"{size_text(done.bytes)} {verb}, {counted(done.kept, 'point')} kept{later}"
     )
     return EXIT_OK

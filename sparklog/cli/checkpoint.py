@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -17,14 +16,13 @@ from sparklog.checkpoint import import_ as import_checkpoint
 from sparklog.checkpoint import reset as reset_checkpoint
 from sparklog.checkpoint import verify as verify_checkpoint
 from sparklog.checkpoint.selection import Target
-from sparklog.cli.output import (
-    EXIT_FAILED,
-    EXIT_OK,
-    console,
-    print_findings,
-    print_json,
-    size_text,
-)
+from sparklog.cli import EXIT_FAILED, EXIT_OK
+from sparklog.cli.archive import archive, check_checkpoint, points, prune, restore
+from sparklog.cli.command import Group
+from sparklog.cli.findings import print_findings
+from sparklog.cli.output import console, print_json, size_text
+from sparklog.cli.parsing import parse_when
+from sparklog.words import counted
 
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 _to = click.option(
@@ -42,7 +40,7 @@ _writer = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def checkpoint() -> None:
     """A streaming query's checkpoint, Spark's own or a log-backed one."""
 
@@ -52,6 +50,7 @@ def checkpoint() -> None:
 @_json
 def history(path: str, as_json: bool) -> int:
     """List the batches that the checkpoint at PATH knows, and which can be gone back to."""
+    check_checkpoint(path)
     found = read_history(path)
     if as_json:
         print_json(found.to_dict())
@@ -90,6 +89,7 @@ def verify(path: str, as_json: bool) -> int:
 
     Changes nothing; works while the query runs.
     """
+    check_checkpoint(path)
     report = verify_checkpoint(path)
     if as_json:
         print_json(report.to_dict())
@@ -101,8 +101,9 @@ def verify(path: str, as_json: bool) -> int:
 def _print_report(report: CheckpointReport) -> None:
     out = console()
     span = f"{report.batches[0]}..{report.batches[-1]}" if report.batches else "none"
+    what = f"{counted(report.stores, 'state store')}, {counted(report.files, 'file')}"
     out.print(
-        f"{report.path}: batches {span}, {report.stores} state stores, {report.files} files, "
+        f"{report.path}: batches {span}, {what}, "
         f"{size_text(report.bytes)} in {report.took_ms / 1000:.1f} s",
         markup=False,
     )
@@ -135,6 +136,7 @@ def fork(
 
     The original stays as it is, and may be in use.
     """
+    check_checkpoint(path)
     done = fork_checkpoint(
         path,
         new_path,
@@ -169,6 +171,7 @@ def reset(
     as_json: bool,
 ) -> int:
     """Cut the checkpoint at PATH back to a batch, in place; the query must be stopped."""
+    check_checkpoint(path)
     done = reset_checkpoint(
         path,
         to=_target(wanted),
@@ -192,6 +195,7 @@ def import_(path: str, as_json: bool) -> int:
 
     Broken off, it goes on where it was when it is run again.
     """
+    check_checkpoint(path)
     return _converted(import_checkpoint(path), "files became records", as_json=as_json)
 
 
@@ -200,6 +204,7 @@ def import_(path: str, as_json: bool) -> int:
 @_json
 def export(path: str, as_json: bool) -> int:
     """Make files of the records of the checkpoint at PATH again, for Spark's own manager."""
+    check_checkpoint(path)
     return _converted(export_checkpoint(path), "records became files", as_json=as_json)
 
 
@@ -209,7 +214,7 @@ def _converted(done: Converted, what: str, *, as_json: bool) -> int:
     else:
         click.echo(
             f"{done.path}: {done.files} {what}, {size_text(done.bytes)}, "
-            f"{done.partitions} partitions"
+            f"{counted(done.partitions, 'partition')}"
         )
     return EXIT_OK
 
@@ -221,14 +226,8 @@ def _target(text: str) -> Target:
         try:
             return {"offsets": json.loads(text)}
         except ValueError as error:
-            raise click.BadParameter(f"{text!r} is no JSON: {error}", param_hint="--to") from None
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
-        raise click.BadParameter(
-            f"{text!r}: want a batch, an ISO time or JSON", param_hint="--to"
-        ) from None
-    return when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+            raise click.BadParameter(f"{text!r} is no JSON: {error}", param_hint="'--to'") from None
+    return parse_when(text, "--to", "a batch, offsets as JSON or an ISO time")
 
 
 def _sources(given: Sequence[str]) -> dict[str, str]:
@@ -236,6 +235,10 @@ def _sources(given: Sequence[str]) -> dict[str, str]:
     for each in given:
         name, equals, path = each.partition("=")
         if not equals or not name or not path:
-            raise click.BadParameter(f"{each!r}: want NAME=PATH", param_hint="--source")
+            raise click.BadParameter(f"{each!r}: want NAME=PATH", param_hint="'--source'")
         found[name] = path
     return found
+
+
+for _command in (archive, restore, points, prune):
+    checkpoint.add_command(_command)

@@ -5,7 +5,9 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from sparklog.cli.output import EXIT_OK, console, print_json
+from sparklog.cli import EXIT_OK
+from sparklog.cli.command import Group
+from sparklog.cli.output import console, print_json
 from sparklog.cli.places import to_change, to_read
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.tools.configs import (
@@ -19,7 +21,7 @@ from sparklog.tools.configs import (
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 
 
-@click.group()
+@click.group(cls=Group)
 def configs() -> None:
     """Topic configs: describe, alter (kafka-configs --entity-type topics)."""
 

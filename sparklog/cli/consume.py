@@ -1,27 +1,30 @@
 """`sparklog consume`: records of a topic on standard output."""
 
-import os
 import select
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import click
 
-import sparklog
-from sparklog.cli.output import EXIT_OK
-from sparklog.cli.parsing import parse_properties, parse_time
+from sparklog.cli import EXIT_OK
+from sparklog.cli.command import Command, drop_output
+from sparklog.cli.parsing import parse_properties, parse_when
+from sparklog.cli.places import to_read
 from sparklog.cli.stopping import stop_signal
 from sparklog.cli.storage import parse_storage_options, storage_option
+from sparklog.log.log import Log
 from sparklog.log.positions import Position
 from sparklog.log.reading import ISOLATION
 from sparklog.tools.console.consuming import Match
 from sparklog.tools.console.consuming import consume as read
 from sparklog.tools.console.formatting import FORMATS, Layout, formatter
+from sparklog.words import counted
+
+_OFFSETS: Final = "a number from 0 on, earliest, latest, or an ISO time"
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("path")
 @click.option("--topic", required=True)
 @click.option("--partition", "partitions", type=int, multiple=True, help="Again for another.")
@@ -55,6 +58,14 @@ from sparklog.tools.console.formatting import FORMATS, Layout, formatter
 @click.option("--key", help="Only records with this key.")
 @click.option("--key-regex", metavar="RE2", help="Only records whose key has a match.")
 @click.option("--value-regex", metavar="RE2", help="Only records whose value has a match.")
+@click.option(
+    "--header", "headers", metavar="KEY[=VALUE]", multiple=True,
+    help="Only records with such a header; again for another that it must have too.",
+)  # fmt: skip
+@click.option(
+    "--header-regex", "header_regexes", metavar="KEY=RE2", multiple=True,
+    help="Only records with such a header whose value has a match.",
+)  # fmt: skip
 @storage_option
 def consume(
     path: str,
@@ -74,6 +85,8 @@ def consume(
     key: str | None,
     key_regex: str | None,
     value_regex: str | None,
+    headers: Sequence[str],
+    header_regexes: Sequence[str],
     storage_options: str,
 ) -> int:
     """Print the records of a topic in the log at PATH, which may be an archive's URL.
@@ -85,9 +98,13 @@ def consume(
     layout = Layout.parse(parse_properties(properties, "--property"))
     write, columns = formatter("json" if as_json else form, layout)
     match = Match(
-        key=None if key is None else key.encode(), key_regex=key_regex, value_regex=value_regex
+        key=None if key is None else key.encode(),
+        key_regex=key_regex,
+        value_regex=value_regex,
+        headers=[_header(text) for text in headers],
+        header_regexes=[_header_regex(text) for text in header_regexes],
     )
-    with sparklog.open(path, storage_options=parse_storage_options(storage_options)) as log:
+    with to_read(path, parse_storage_options(storage_options)) as log:
         start = _start(offset, timestamp, from_beginning, follow, partitions, log, topic)
         with stop_signal() as stop:
             found = read(
@@ -97,12 +114,28 @@ def consume(
                 stopped=lambda: stop.is_set() or _is_deserted(),
             )  # fmt: skip
             count = _print(found, write)
-    click.echo(f"{count} records", err=True)
+    if count is not None:
+        click.echo(counted(count, "record"), err=True)
     return EXIT_OK
 
 
-def _print(found: Any, write: Any) -> int:
-    """Write batch after batch, each whole; ends early where nobody reads any more."""
+def _header(text: str) -> tuple[str, bytes | None]:
+    key, equals, value = text.partition("=")
+    return key, value.encode() if equals else None
+
+
+def _header_regex(text: str) -> tuple[str, str]:
+    key, equals, pattern = text.partition("=")
+    if not equals:
+        raise click.BadParameter(f"{text!r}: want KEY=RE2", param_hint="'--header-regex'")
+    return key, pattern
+
+
+def _print(found: Any, write: Any) -> int | None:
+    """Write batch after batch, each whole, and count records.
+
+    None where nobody reads any more: it ends there, and how many were read can't be told.
+    """
     count, out = 0, sys.stdout.buffer
     try:
         for rows in found:
@@ -111,8 +144,9 @@ def _print(found: Any, write: Any) -> int:
             count += rows.num_rows
     except BrokenPipeError:
         found.close()
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return count
+        drop_output()
+        return None
+    return None if _is_deserted() else count
 
 
 def _is_deserted() -> bool:
@@ -131,32 +165,25 @@ def _start(
     from_beginning: bool,
     follow: bool,
     partitions: Sequence[int],
-    log: sparklog.Log,
+    log: Log,
     topic: str,
 ) -> Position:
     given = [offset is not None, timestamp is not None, from_beginning]
     if sum(given) > 1:
         raise click.UsageError("--offset, --timestamp and --from-beginning exclude each other")
     if timestamp is not None:
-        return _time(timestamp, "--timestamp")
+        return parse_when(timestamp, "--timestamp")
     if from_beginning or (offset is None and not follow):
         return "earliest"
     if offset is None or offset == "latest":
         return "latest"
     if offset == "earliest":
         return "earliest"
-    if not offset.removeprefix("-").isdigit():
-        return _time(offset, "--offset")
+    if not offset.removeprefix("-").isdecimal():
+        return parse_when(offset, "--offset", _OFFSETS)
     numbers = partitions or log.view.partitions(topic)
     if len(numbers) != 1:
         raise click.UsageError("--offset with a number wants one --partition")
     if offset.startswith("-"):
-        raise click.BadParameter(f"{offset}: want 0 or more, earliest, latest, or an ISO time",
-                                 param_hint="--offset")  # fmt: skip
+        raise click.BadParameter(f"{offset}: want {_OFFSETS}", param_hint="'--offset'")
     return {numbers[0]: int(offset)}
-
-
-def _time(text: str, option: str) -> datetime:
-    ms = parse_time(text, option)
-    assert ms is not None
-    return datetime.fromtimestamp(ms / 1000, UTC)

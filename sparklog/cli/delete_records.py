@@ -6,7 +6,9 @@ from typing import IO
 
 import click
 
-from sparklog.cli.output import EXIT_FAILED, EXIT_OK, print_json
+from sparklog.cli import EXIT_FAILED, EXIT_OK
+from sparklog.cli.command import Command
+from sparklog.cli.output import print_json
 from sparklog.cli.places import to_change
 from sparklog.tools.delete_records import (
     Offsets,
@@ -17,7 +19,7 @@ from sparklog.tools.delete_records import (
 )
 
 
-@click.command("delete-records")
+@click.command("delete-records", cls=Command)
 @click.argument("path")
 @click.option(
     "--offset-json-file", type=click.File("r", encoding="utf-8"), metavar="FILE",
@@ -63,4 +65,4 @@ def _text(file: IO[str]) -> str:
     try:
         return file.read()
     except UnicodeDecodeError:
-        raise click.BadParameter("it is no UTF-8", param_hint="--offset-json-file") from None
+        raise click.BadParameter("it is no UTF-8", param_hint="'--offset-json-file'") from None

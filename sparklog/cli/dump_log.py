@@ -5,7 +5,8 @@ import sys
 
 import click
 
-from sparklog.cli.output import EXIT_FAILED, EXIT_OK
+from sparklog.cli import EXIT_FAILED, EXIT_OK
+from sparklog.cli.command import Command
 from sparklog.tools.dump.documents import documents
 from sparklog.tools.dump.log import SIZE_MAX
 from sparklog.tools.dump.text import STRING, check_decoder
@@ -22,7 +23,7 @@ def _refuse(context: click.Context, option: click.Parameter, given: bool) -> Non
         )  # fmt: skip
 
 
-@click.command("dump-log")
+@click.command("dump-log", cls=Command)
 @click.option("--files", required=True, help="Files of partitions, several joined by ','.")
 @click.option("--print-data-log", is_flag=True, help="Print keys and values too.")
 @click.option("--deep-iteration", is_flag=True, help="Print a line for each record.")
@@ -84,8 +85,9 @@ def dump_log(
     )
     names = [name for name in files.split(",") if name]
     if not names:
-        raise click.BadParameter("want at least one file", param_hint="--files")
+        raise click.BadParameter("want at least one file", param_hint="'--files'")
     dump = Dump(names, options)
+    dump.check()
     out, err = sys.stdout.buffer, sys.stderr.buffer
     try:
         for each in documents(dump) if as_json else dump.lines():

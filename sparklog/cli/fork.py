@@ -5,13 +5,16 @@ from typing import Any
 
 import click
 
-from sparklog.cli.output import EXIT_OK, print_json, size_text
+from sparklog.cli import EXIT_OK
+from sparklog.cli.command import Command
+from sparklog.cli.output import print_json, size_text
 from sparklog.cli.parsing import parse_time
+from sparklog.cli.places import check_log
 from sparklog.log.forking import Forked
 from sparklog.log.forking import fork as fork_log
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("path")
 @click.argument("new_path")
 @click.option("--writer", help="A writer, or a query's id for all of its sinks; with --batch.")
@@ -41,6 +44,11 @@ def fork(
     Closed segments are shared by hard links, so that takes little time and room. The log at PATH
     stays as it is, and may be in use.
     """
+    if (writer is None) != (batch is None):
+        raise click.UsageError("--writer and --batch belong together")
+    if [writer, when, offsets].count(None) != 2:
+        raise click.UsageError("say where to fork: --writer with --batch, --time or --offsets")
+    check_log(path, archives=False)
     made = fork_log(
         path,
         new_path,
@@ -92,6 +100,6 @@ def _offsets(text: str | None) -> dict[str, dict[int, int]] | None:
         }
     except (ValueError, AttributeError, TypeError):
         raise click.BadParameter(
-            f'{text!r}: want JSON as {{"topic": {{"0": 500}}}}', param_hint="--offsets"
+            f'{text!r}: want JSON as {{"topic": {{"0": 500}}}}', param_hint="'--offsets'"
         ) from None
     return found

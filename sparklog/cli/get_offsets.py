@@ -2,13 +2,15 @@
 
 import click
 
-from sparklog.cli.output import EXIT_OK, print_json
+from sparklog.cli import EXIT_OK
+from sparklog.cli.command import Command
+from sparklog.cli.output import print_json
 from sparklog.cli.places import to_read
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.tools.get_offsets import OffsetQuery, get_offsets, parse_partitions, parse_time
 
 
-@click.command("get-offsets")
+@click.command("get-offsets", cls=Command)
 @click.argument("path")
 @click.option("--topic", help="A topic, or a regular expression for several; all by default.")
 @click.option("--partitions", metavar="0,1,...", help="Only these partitions.")

@@ -10,14 +10,15 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-import sparklog
-from sparklog.cli.output import EXIT_FAILED, EXIT_OK, console, print_json
-from sparklog.cli.storage import parse_storage_options, storage_option
+from sparklog.cli import EXIT_FAILED, EXIT_OK
+from sparklog.cli.command import Command
+from sparklog.cli.output import console, print_json
+from sparklog.cli.places import to_read
 
 _NUMBERS = ("partition", "offset", "log_start", "high_watermark", "lag", "batch", "first", "end")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("path")
 @click.option("--topic", help="Only this one.")
 @click.option("--group", help="Only this one.")
@@ -30,7 +31,7 @@ def readers(
 
     The lag is what lies between a reader and the high watermark. (kafka-consumer-groups)
     """
-    with sparklog.open(path) as log:
+    with to_read(path, archives=False) as log:
         if delete is not None:
             if topic is not None or group is not None:
                 raise click.UsageError("--delete goes alone")
@@ -53,23 +54,17 @@ def readers(
     return EXIT_OK
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("path")
 @click.option("--writer", help="Only this writer's, or all sinks of the query with this id.")
 @click.option("--topic", help="Only this one.")
 @click.option("--last", metavar="N", type=click.IntRange(1), help="Only the newest N commits.")
-@storage_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def commits(
-    path: str,
-    writer: str | None,
-    topic: str | None,
-    last: int | None,
-    storage_options: str,
-    as_json: bool,
+    path: str, writer: str | None, topic: str | None, last: int | None, as_json: bool
 ) -> int:
     """Show which micro-batch wrote which offsets of the log at PATH, from its ledger."""
-    with sparklog.open(path, storage_options=parse_storage_options(storage_options)) as log:
+    with to_read(path, archives=False) as log:
         table = log.commits()
     if writer is not None:
         mine = pc.equal(table["writer"], writer)

@@ -2,12 +2,13 @@
 
 import click
 
-from sparklog.cli.output import EXIT_FAILED, EXIT_OK
+from sparklog.cli import EXIT_FAILED, EXIT_OK
+from sparklog.cli.command import Command
 from sparklog.cli.places import check_log
 from sparklog.tools.log_dirs import as_kafka, describe_log_dirs
 
 
-@click.command("log-dirs")
+@click.command("log-dirs", cls=Command)
 @click.argument("path")
 @click.option("--describe", is_flag=True, help="Print the document (the only thing there is).")
 @click.option("--topic-list", help="Only these topics, joined by ','.")
@@ -17,9 +18,7 @@ def log_dirs(path: str, describe: bool, topic_list: str | None, as_json: bool) -
 
     Two lines of text, then JSON: sizes are bytes of .log files. PATH is one log dir or several.
     """
-    check_log(path)
-    if "://" in path:
-        raise click.BadParameter("an archive has no log dirs", param_hint="PATH")
+    check_log(path, archives=False)
     wanted = None if topic_list is None else [name for name in topic_list.split(",") if name]
     document = describe_log_dirs(path, wanted)
     if not as_json:

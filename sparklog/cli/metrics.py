@@ -5,13 +5,16 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from sparklog.cli.output import EXIT_FAILED, EXIT_OK, console, print_json, size_text
+from sparklog.cli import EXIT_FAILED, EXIT_OK
+from sparklog.cli.command import Command
+from sparklog.cli.output import console, print_json, size_text
+from sparklog.cli.places import check_log
 from sparklog.service.metrics import LogMetrics, collect
 from sparklog.service.metrics.endpoint import text_of
 from sparklog.service.metrics.samples import samples, to_json
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("path")
 @click.option("--table", "as_table", is_flag=True, help="Tables for people.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
@@ -24,6 +27,7 @@ def metrics(path: str, as_table: bool, as_json: bool) -> int:
     """
     if as_table and as_json:
         raise click.UsageError("--table and --json: want one of them")
+    check_log(path, archives=False)
     found = collect(path)
     if as_json:
         given = to_json(samples(found, process=False))

@@ -1,7 +1,6 @@
 """`sparklog import` and `sparklog export`: from Kafka, to Kafka, Parquet, Delta, a log dir."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -9,8 +8,11 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 import sparklog
-from sparklog.cli.output import EXIT_OK, console, count_bar, print_json
-from sparklog.cli.parsing import parse_properties, parse_time
+from sparklog.cli import EXIT_OK
+from sparklog.cli.command import Command
+from sparklog.cli.output import console, count_bar, print_json
+from sparklog.cli.parsing import parse_properties, parse_when
+from sparklog.cli.places import to_read
 from sparklog.cli.stopping import stop_signal
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.format.compression import Codec
@@ -25,6 +27,7 @@ from sparklog.tools.moving.export_parquet import export_parquet
 from sparklog.tools.moving.exporting import Exported
 from sparklog.tools.moving.import_kafka import import_topic
 from sparklog.tools.moving.kafka import read_config
+from sparklog.words import counted
 
 _codec = click.option(
     "--compression-type", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
@@ -39,7 +42,7 @@ _config = click.option(
 _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 
 
-@click.command(name="import")
+@click.command("import", cls=Command)
 @click.argument("path")
 @click.option("--topic", required=True, help="Topic of the log; it is made if need be.")
 @click.option("--bootstrap-server", required=True, metavar="HOST:PORT")
@@ -101,7 +104,7 @@ def import_(
     return EXIT_OK
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("path")
 @click.option("--topic", required=True)
 @click.option(
@@ -146,7 +149,7 @@ def export(
     if len(chosen) != 1:
         raise click.UsageError("give one of --to, --to-parquet, --to-delta, --to-kafka")
     storage = parse_storage_options(storage_options)
-    with sparklog.open(path, storage_options=storage) as log:
+    with to_read(path, storage) as log:
         span: dict[str, Any] = {
             "start": _position(log, topic, from_offsets, from_time, "from", "earliest"),
             "end": _position(log, topic, to_offsets, to_time, "to", "latest"),
@@ -202,9 +205,7 @@ def _position(
     if offsets and time is not None:
         raise click.UsageError(f"--{side}-offset and --{side}-time exclude each other")
     if time is not None:
-        ms = parse_time(time, f"--{side}-time")
-        assert ms is not None
-        return datetime.fromtimestamp(ms / 1000, UTC)
+        return parse_when(time, f"--{side}-time")
     if not offsets:
         return default
     found: dict[int, int] = {}
@@ -212,7 +213,7 @@ def _position(
         partition, equals, offset = text.rpartition("=")
         if not (offset.isdigit() and (partition.isdigit() or not equals)):
             raise click.BadParameter(f"{text!r}: want OFFSET or PARTITION=OFFSET",
-                                     param_hint=f"--{side}-offset")  # fmt: skip
+                                     param_hint=f"'--{side}-offset'")  # fmt: skip
         numbers = [int(partition)] if equals else log.view.partitions(topic)
         if len(numbers) != 1:
             raise click.UsageError(f"--{side}-offset wants PARTITION=OFFSET: there are several")
@@ -236,7 +237,7 @@ def _show(topic: str, offsets: dict[int, tuple[int, int]]) -> None:
 
 
 def _say(records: int, offsets: dict[int, tuple[int, int]], took_ms: int, more: str) -> None:
-    said = f"{records} records in {took_ms / 1000:.1f} s" if offsets else "nothing new"
+    said = f"{counted(records, 'record')} in {took_ms / 1000:.1f} s" if offsets else "nothing new"
     click.echo(f"{said}{more}", err=True)
 
 

@@ -2,19 +2,30 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Final
 
 import click
+
+_EXAMPLE: Final = " such as 2013-07-03T14:00Z"
 
 
 def parse_time(text: str | None, option: str) -> int | None:
     """Return an ISO time in ms since the epoch; UTC if it has no zone. Raises BadParameter."""
-    if text is None:
-        return None
+    return None if text is None else int(parse_when(text, option).timestamp() * 1000)
+
+
+def parse_when(text: str, option: str, wanted: str = "an ISO time") -> datetime:
+    """Return an ISO time; UTC if it has no zone.
+
+    Raises: click.BadParameter, which names all that is `wanted`.
+    """
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
-        raise click.BadParameter(f"{text!r}: want an ISO time", param_hint=option) from None
-    return int((when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp() * 1000)
+        raise click.BadParameter(
+            f"{text!r}: want {wanted}{_EXAMPLE}", param_hint=f"'{option}'"
+        ) from None
+    return when if when.tzinfo is not None else when.replace(tzinfo=UTC)
 
 
 def parse_properties(given: Sequence[str], option: str) -> dict[str, str]:
@@ -27,7 +38,7 @@ def parse_properties(given: Sequence[str], option: str) -> dict[str, str]:
         for pair in text.split(",") if _is_list(text) else [text]:
             key, equals, value = pair.partition("=")
             if not equals or not key.strip():
-                raise click.BadParameter(f"{pair!r}: want key=value", param_hint=option)
+                raise click.BadParameter(f"{pair!r}: want key=value", param_hint=f"'{option}'")
             found[key.strip()] = value.replace("\\t", "\t").replace("\\n", "\n")
     return found
 

@@ -1,57 +1,125 @@
-"""Opens the log that a command is to work on, and refuses paths where there is none."""
+"""Opens the log that a command is to work on, and refuses paths where there is none.
 
+What is missing, a file, empty or something else is told in one wording here, for all commands: an
+empty directory must never look like a log in which all is well.
+"""
+
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import sparklog
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError
-from sparklog.format.names import check_topic, parse_partition_dir
+from sparklog.format.names import LOG, PARTITION_METADATA, check_topic, parse_partition_dir
 from sparklog.fs import LOCAL
+from sparklog.log.lock import LOCK_NAME
 from sparklog.log.log import Log, split_path
 from sparklog.log.topics import TOPICS_NAME
-from sparklog.tiered.opening import archive_url
+from sparklog.log.watermarks import WATERMARKS_NAME
+from sparklog.tiered.opening import archive_url, no_archive
 
-_MARKS = (TOPICS_NAME, "meta.properties")
+_MARKS: Final = (TOPICS_NAME, WATERMARKS_NAME, LOCK_NAME, "meta.properties")
 
 
-def _check_directories(path: str, *, may_be_new: bool = False) -> None:
+def check_directory(path: str, what: str = "the log's directory") -> None:
+    """Raise InvalidRequestError unless there is a directory at `path`; `what` it should be."""
+    if LOCAL.is_dir(path):
+        return
+    if LOCAL.exists(path):
+        raise InvalidRequestError(f"{path} is a file: give {what}")
+    raise InvalidRequestError(f"{path} does not exist: give {what}")
+
+
+def check_directories(path: str) -> None:
+    """Raise InvalidRequestError unless all log dirs of `path` are there, be they empty."""
     for part in split_path(path):
-        if "://" in part:
-            continue
-        if LOCAL.exists(part) and not LOCAL.is_dir(part):
-            raise InvalidRequestError(f"{part} is a file: give the log's directory")
-        if not may_be_new and not LOCAL.is_dir(part):
-            raise InvalidRequestError(f"{part} does not exist: give the log's directory")
+        if "://" not in part:
+            check_directory(part)
 
 
 def check_creation(path: str, topic: str, config: Mapping[str, str]) -> None:
     """Raise InvalidRequestError if a topic can't be made, before a log is made for it."""
-    _check_directories(path, may_be_new=True)
+    if archive_url(path) is not None:
+        raise _archive(path)
+    for part in split_path(path):
+        if LOCAL.exists(part):
+            check_directory(part)
     check_topic(topic)
     TopicConfig.parse(config)
 
 
-def check_log(path: str) -> None:
-    """Raise InvalidRequestError unless there is a log at `path`, a broker's or an archive too."""
-    _check_directories(path)
+def is_log(path: str) -> bool:
+    """Tell whether one of the log dirs of `path` holds something of a log."""
+    return any(_holds_log(directory) for directory in split_path(path))
+
+
+def check_log(
+    path: str,
+    *,
+    archives: bool = True,
+    offline: bool = False,
+    cure: str = "`sparklog topics create` makes one",
+) -> None:
+    """Raise InvalidRequestError unless there is a log at `path`, a broker's or an archive too.
+
+    Args:
+        archives: whether the URL of an archive will do; what it holds isn't looked at.
+        offline: whether log dirs behind the first one may be missing.
+        cure: how a log is made, where there is none.
+    """
+    directories = split_path(path)
     if archive_url(path) is not None:
-        return
-    home = split_path(path)[0]
-    names = LOCAL.listdir(home)
-    if not any(name in _MARKS or parse_partition_dir(name) is not None for name in names):
+        if archives:
+            return
+        raise _archive(path)
+    for directory in directories[:1] if offline else directories:
+        check_directory(directory, f"the log's directory; {cure}")
+    if not is_log(path):
         raise InvalidRequestError(
-            f"{home} holds no log: give a directory with partitions in it, or make a topic there "
-            "with `sparklog topics create`"
+            f"{','.join(directories)} holds no log: neither a partition (NAME-NUMBER with .log "
+            f"files) nor {TOPICS_NAME} nor {_MARKS[-1]} is there. Give a log's directory; {cure}"
         )
 
 
+def _archive(path: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{path} is an archive, which holds segments alone, no ledger, readers or service: give a "
+        "log's directory (`sparklog tier restore` makes one)"
+    )
+
+
+def _holds_log(directory: str) -> bool:
+    if not LOCAL.is_dir(directory):
+        return False
+    names = LOCAL.listdir(directory)
+    return any(name in _MARKS for name in names) or any(
+        _is_partition(os.path.join(directory, name))
+        for name in names
+        if parse_partition_dir(name) is not None
+    )
+
+
+def _is_partition(path: str) -> bool:
+    """Tell partitions from whatever else ends in a number, such as jdk-17."""
+    if not LOCAL.is_dir(path):
+        return False
+    return any(name == PARTITION_METADATA or name.endswith(LOG) for name in LOCAL.listdir(path))
+
+
 @contextmanager
-def to_read(path: str, storage_options: Mapping[str, Any] | None = None) -> Iterator[Log]:
-    """Open a log or an archive for reading; nothing is locked or changed."""
-    check_log(path)
+def to_read(
+    path: str, storage_options: Mapping[str, Any] | None = None, **given: Any
+) -> Iterator[Log]:
+    """Open a log or an archive for reading; nothing is locked or changed.
+
+    `given`: as `check_log` takes it.
+    """
+    check_log(path, **given)
     with sparklog.open(path, storage_options=storage_options) as log:
+        if archive_url(path) is not None and not log.topics():
+            raise no_archive(path)
         yield log
 
 
@@ -61,8 +129,10 @@ def to_change(path: str, *topics: str) -> Iterator[Log]:
 
     So a mistyped name makes no log and takes none over.
     """
-    with to_read(path) as log:
-        for topic in topics:
-            log.topic(topic)
+    check_log(path, archives=False)
+    if topics:
+        with sparklog.open(path) as log:
+            for topic in topics:
+                log.topic(topic)
     with sparklog.open(path, "rw") as log:
         yield log

@@ -11,16 +11,21 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 import sparklog
-from sparklog.cli.output import EXIT_OK, bytes_bar, console, print_json
+from sparklog.cli import EXIT_OK
+from sparklog.cli.command import Command
+from sparklog.cli.output import bytes_bar, console, print_json
 from sparklog.cli.parsing import parse_properties
+from sparklog.cli.places import check_creation, is_log, to_read
+from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.compression import Codec
 from sparklog.log.staging import Framing
 from sparklog.tools.console.inputs import FORMATS, Lines
-from sparklog.tools.console.producing import Produced
+from sparklog.tools.console.producing import Produced, Records
 from sparklog.tools.console.producing import produce as write
+from sparklog.words import counted
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("path")
 @click.argument("files", nargs=-1, type=click.Path())
 @click.option("--topic", required=True)
@@ -39,7 +44,10 @@ from sparklog.tools.console.producing import produce as write
     "--compression-type", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
     help="Codec; a topic's own compression.type, if it isn't producer, goes before.",
 )  # fmt: skip
-@click.option("--create", type=click.IntRange(1), metavar="N", help="Make the topic if need be.")
+@click.option(
+    "--create", type=click.IntRange(1), metavar="PARTITIONS",
+    help="Make the topic with so many partitions if need be, and the log.",
+)  # fmt: skip
 @click.option("--writer", help="With --batch: all input is one micro-batch, written only once.")
 @click.option("--batch", type=click.IntRange(0), help="Its number; higher than the one before.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
@@ -59,8 +67,8 @@ def produce(
     """Append the records of FILES, or of standard input, to a topic of the log at PATH.
 
     A line that can't be read is refused with its number, before anything of its commit (64 MiB)
-    is written. With --writer and --batch all of it is one commit, and doing it again with the
-    same bytes writes nothing.
+    is written; Parquet from a pipe goes through a temporary file. With --writer and --batch all of
+    it is one commit, and doing it again with the same bytes writes nothing.
     """
     lines = Lines.parse(parse_properties(properties, "--property"))
     if properties and form != "lines":
@@ -68,23 +76,42 @@ def produce(
     if (writer is None) != (batch is None):
         raise click.UsageError("--writer and --batch belong together")
     codec = None if compression_type is None else Codec.parse(compression_type)
-    if create is None and not any(os.path.isdir(part) for part in path.split(",")):
-        raise click.BadParameter(f"{path} is no directory; --create N makes it", param_hint="PATH")
+    _check(path, topic, partition, create)
     with contextlib.ExitStack() as stack:
         inputs = [(name, stack.enter_context(_opened(name))) for name in files or ("-",)]
+        seen = stack.enter_context(_bar(files, shown=not as_json))
+        records = Records(topic, inputs, form=form, lines=lines, partition=partition, seen=seen)
         log = stack.enter_context(sparklog.open(path, "rw"))
         if create is not None:
             log.create_topic(topic, create, if_not_exists=True)
-        seen = stack.enter_context(_bar(files, shown=not as_json))
-        done = write(
-            log, topic, inputs, form=form, lines=lines, partition=partition,
-            framing=Framing(codec=codec), writer=writer, batch=batch, seen=seen,
-        )  # fmt: skip
+        done = write(log, records, framing=Framing(codec=codec), writer=writer, batch=batch)
     if as_json:
         print_json(to_dict(done))
     else:
         _show(done)
     return EXIT_OK
+
+
+def _check(path: str, topic: str, partition: int | None, create: int | None) -> None:
+    """Raise InvalidRequestError before any input is read, and before anything is made."""
+    known = None
+    if create is not None:
+        check_creation(path, topic, {})
+        if is_log(path):
+            with sparklog.open(path) as log:
+                known = log.topics().get(topic)
+    else:
+        with to_read(path, archives=False, cure="--create PARTITIONS makes one") as log:
+            try:
+                known = log.topic(topic)
+            except UnknownTopicError as error:
+                raise UnknownTopicError(f"{error}; --create PARTITIONS makes it") from None
+    count = create if known is None else known.partitions
+    assert count is not None
+    if partition is not None and not 0 <= partition < count:
+        raise InvalidRequestError(
+            f"topic {topic} has no partition {partition}: want 0 to {count - 1}"
+        )
 
 
 def _opened(name: str) -> Any:
@@ -93,7 +120,7 @@ def _opened(name: str) -> Any:
     try:
         file: BinaryIO = open(name, "rb")  # noqa: SIM115 - the caller's stack closes it
     except OSError as error:
-        raise click.BadParameter(f"{name}: {error.strerror}", param_hint="FILES") from None
+        raise click.BadParameter(f"{name}: {error.strerror}", param_hint="'FILES'") from None
     return file
 
 
@@ -131,5 +158,7 @@ def _show(done: Produced) -> None:
         for p, (first, end) in sorted(done.offsets.items()):
             table.add_row(done.topic, str(p), str(first), str(end))
         console().print(table)
-    said = "committed before, nothing was written" if done.replayed else f"{done.records} records"
+    said = counted(done.records, "record")
+    if done.replayed:
+        said = "committed before, nothing was written"
     click.echo(f"{done.topic}: {said}", err=True)

@@ -4,17 +4,21 @@ import json
 
 import click
 
-from sparklog.cli.output import EXIT_FAILED, EXIT_OK, count_bar, size_text
+from sparklog.cli import EXIT_FAILED, EXIT_OK
+from sparklog.cli.command import Command
+from sparklog.cli.output import count_bar, size_text
+from sparklog.cli.places import check_log
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.errors import StorageUnavailableError
 from sparklog.tools.report.build import make_report
 from sparklog.tools.report.model import LogReport
 from sparklog.tools.report.page import render
+from sparklog.words import counted
 
 _DEFAULT = "report.html"
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("path")
 @click.option(
     "-o", "--output", metavar="FILE",
@@ -32,6 +36,7 @@ def report(
     and what is damaged. PATH may be log dirs, a broker's too, or an archive's URL. Works while
     the log is written, and changes nothing. The page asks for nothing else: send it, keep it.
     """
+    check_log(path, offline=True)
     with count_bar("looking", shown=not as_json) as progress:
         found = make_report(
             path,
@@ -56,8 +61,8 @@ def _write(found: LogReport, raw: bytes, target: str) -> None:
             f"{target} can't be written ({error.strerror}): give another file by -o"
         ) from error
     click.echo(
-        f"{target}: {size_text(len(raw))}, {len(found.topics)} topics, "
-        f"{sum(len(p.segments) for p in found.partitions)} segments, looked at in "
+        f"{target}: {size_text(len(raw))}, {counted(len(found.topics), 'topic')}, "
+        f"{counted(sum(len(p.segments) for p in found.partitions), 'segment')}, looked at in "
         f"{found.took_ms / 1000:.1f} s",
         err=True,
     )

@@ -2,13 +2,15 @@
 
 import contextlib
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 
-from sparklog.cli.output import EXIT_FAILED, EXIT_OK, print_json
+from sparklog.cli import EXIT_FAILED, EXIT_OK
+from sparklog.cli.command import Command
+from sparklog.cli.output import print_json
+from sparklog.cli.places import check_directories
 from sparklog.cli.stopping import stop_signal
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.service import Service
@@ -19,7 +21,7 @@ from sparklog.tools.report.model import LogReport
 from sparklog.tools.report.segments import Memory
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("path")
 @click.option(
     "--option", "options", multiple=True, metavar="KEY=VALUE",
@@ -69,9 +71,7 @@ def serve(
     Several may run; one at a time does the work, the others stand by.
     """
     known = _read(options)
-    for part in path.split(","):
-        if not os.path.isdir(part):
-            raise click.BadParameter(f"{part} is no directory", param_hint="PATH")
+    check_directories(path)
     given = parse_storage_options(storage_options)
     live = None if address is None else parse_address(address)
     if live is not None and (once or dry_run):
@@ -109,7 +109,7 @@ def _read(options: Sequence[str]) -> dict[str, str]:
     for option in options:
         key, equals, value = option.partition("=")
         if not equals or not key.strip():
-            raise click.BadParameter(f"{option!r}: want key=value", param_hint="--option")
+            raise click.BadParameter(f"{option!r}: want key=value", param_hint="'--option'")
         found[key.strip()] = value.strip()
     return found
 

@@ -2,11 +2,13 @@
 
 import click
 
-from sparklog.cli.output import EXIT_OK, print_json
+from sparklog.cli import EXIT_OK
+from sparklog.cli.command import Command
+from sparklog.cli.output import print_json
 from sparklog.state.session import spark_conf as settings
 
 
-@click.command("spark-conf")
+@click.command("spark-conf", cls=Command)
 @click.option("--args", "as_arguments", is_flag=True, help="As arguments of spark-submit.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of properties.")
 def spark_conf(as_arguments: bool, as_json: bool) -> int:

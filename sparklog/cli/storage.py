@@ -19,5 +19,5 @@ def parse_storage_options(text: str) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise click.BadParameter("want a JSON object", param_hint="--storage-options")
+        raise click.BadParameter("want a JSON object", param_hint="'--storage-options'")
     return found

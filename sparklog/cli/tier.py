@@ -2,35 +2,32 @@
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from sparklog.cli.output import (
-    EXIT_FAILED,
-    EXIT_OK,
-    bytes_bar,
-    console,
-    print_json,
-    size_text,
-)
+from sparklog.cli import EXIT_FAILED, EXIT_OK
+from sparklog.cli.command import Group
+from sparklog.cli.output import bytes_bar, console, print_json, size_text
+from sparklog.cli.parsing import parse_when
 from sparklog.cli.places import check_log
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.opening import no_archive
 from sparklog.tiered.options import RemoteOptions
 from sparklog.tiered.rebuilding import rebuild as rebuild_metadata
 from sparklog.tiered.restoring import restore as restore_log
 from sparklog.tiered.rotation import rotate as rotate_keys
 from sparklog.tiered.status import TierStatus, by_topic
 from sparklog.tiered.status import status as tier_status
+from sparklog.words import counted
 
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 
 
-@click.group()
+@click.group(cls=Group)
 def tier() -> None:
     """Segments in object storage: where they are, and back."""
 
@@ -43,6 +40,7 @@ def status(path: str, as_json: bool) -> int:
 
     Asks the log at PATH only, not the store.
     """
+    check_log(path, archives=False)
     found = tier_status(path)
     if as_json:
         topics = [dict(row) for row in by_topic(found.partitions)]
@@ -120,7 +118,7 @@ def restore(
     for topic, spans in done.offsets.items():
         for partition, (first, last) in spans.items():
             click.echo(f"{topic}-{partition}: offsets [{first}, {last})")
-    click.echo(f"{done.segments} segments, {size_text(done.bytes)} in {path}")
+    click.echo(f"{counted(done.segments, 'segment')}, {size_text(done.bytes)} in {path}")
     return EXIT_OK
 
 
@@ -133,12 +131,12 @@ def rebuild(path: str, storage_options: str, as_json: bool) -> int:
 
     For a log whose __remote_log_metadata was lost or damaged. Stop its service before.
     """
-    check_log(path)
+    check_log(path, archives=False)
     found = rebuild_metadata(path, storage_options=parse_storage_options(storage_options))
     if as_json:
         print_json({"copies": len(found.manifests), "damaged": found.damaged})
     else:
-        click.echo(f"{len(found.manifests)} copies found")
+        click.echo(f"{counted(len(found.manifests), 'copy', 'copies')} found")
         for name, what in found.damaged.items():
             click.echo(f"damaged: {name}: {what}")
     return EXIT_FAILED if found.damaged else EXIT_OK
@@ -156,22 +154,25 @@ def rotate(url: str, keyring: str, storage_options: str, as_json: bool) -> int:
     """
     ring = Keyring.load(keyring)
     done = rotate_keys(url, ring, storage_options=parse_storage_options(storage_options))
+    if not done.changed + done.unchanged:
+        raise no_archive(url)
     if as_json:
         print_json({"changed": done.changed, "unchanged": done.unchanged, "key": ring.current})
     else:
         click.echo(
-            f"{done.changed} copies under key {ring.current} now, {done.unchanged} as before"
+            f"{counted(done.changed, 'copy', 'copies')} under key {ring.current} now, "
+            f"{done.unchanged} as before"
         )
     return EXIT_OK
 
 
-def _position(text: str | None, name: str) -> Any:
+def _position(text: str | None, option: str) -> Any:
     if text is None:
         return None
+    wanted = 'offsets as JSON ({"0": 5}) or an ISO time'
+    if not text.lstrip().startswith("{"):
+        return parse_when(text, option, wanted)
     try:
-        if text.lstrip().startswith("{"):
-            return {int(p): int(offset) for p, offset in json.loads(text).items()}
-        when = datetime.fromisoformat(text)
-    except (ValueError, AttributeError, TypeError):
-        raise click.BadParameter(f"{text!r}: want an ISO time or JSON", param_hint=name) from None
-    return when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+        return {int(p): int(offset) for p, offset in json.loads(text).items()}
+    except (ValueError, TypeError):
+        raise click.BadParameter(f"{text!r}: want {wanted}", param_hint=f"'{option}'") from None

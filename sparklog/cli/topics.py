@@ -8,7 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 import sparklog
-from sparklog.cli.output import EXIT_OK, console, print_json, size_text
+from sparklog.cli import EXIT_OK
+from sparklog.cli.command import Group
+from sparklog.cli.output import console, print_json, size_text
 from sparklog.cli.places import check_creation, to_change, to_read
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.errors import InvalidRequestError
@@ -27,7 +29,7 @@ _exclude = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def topics() -> None:
     """A log's topics: list, describe, create, alter, delete (kafka-topics)."""
 

@@ -1,6 +1,5 @@
 """`sparklog compact` and `sparklog retain`: one kind of the service's work, now."""
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,11 +7,16 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from sparklog.cli.output import EXIT_FAILED, EXIT_OK, console, print_json, size_text
+from sparklog.cli import EXIT_FAILED, EXIT_OK
+from sparklog.cli.command import Command
+from sparklog.cli.output import console, print_json, size_text
 from sparklog.cli.parsing import parse_properties
+from sparklog.cli.places import check_log
 from sparklog.cli.storage import parse_storage_options, storage_option
+from sparklog.log.retention import Expired
 from sparklog.service import Service
-from sparklog.service.report import Report
+from sparklog.service.report import Removed, Report
+from sparklog.words import counted
 
 _option = click.option(
     "--option", "options", multiple=True, metavar="KEY=VALUE",
@@ -22,7 +26,7 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Show what would be done
 _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("path")
 @click.option("--topic", "topics", multiple=True, help="Only this one; again for another.")
 @_option
@@ -54,7 +58,7 @@ def compact(
     return _end(report, as_json=as_json)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("path")
 @_option
 @_dry_run
@@ -66,7 +70,8 @@ def retain(
     """Delete what retention says of the log at PATH now; --dry-run: preview of what goes.
 
     By retention.ms, retention.bytes and the log start, as the service does it: files are unlinked
-    after file.delete.delay.ms, by a service or the next writer.
+    after file.delete.delay.ms, by a service or the next writer. Of tiered topics local segments go
+    that have a copy, and copies; nothing is copied.
     """
     service = _service(path, options, storage_options)
     try:
@@ -81,9 +86,7 @@ def retain(
 
 
 def _service(path: str, options: Sequence[str], storage_options: str) -> Service:
-    for part in path.split(","):
-        if not os.path.isdir(part):
-            raise click.BadParameter(f"{part} is no directory", param_hint="PATH")
+    check_log(path, archives=False)
     known = parse_properties(options, "--option")
     return Service(path, options=known, storage_options=parse_storage_options(storage_options))
 
@@ -136,13 +139,17 @@ def _show_retained(report: Report) -> None:
     for topic, partition, base in report.rolled:
         click.echo(f"{topic}-{partition}: segment {base} {would}closed, as it is idle")
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("topic", "partition", "first", "end", "size", "rule", "why"):
+    for name in ("topic", "partition", "first", "end", "size", "what", "rule", "why"):
         table.add_column(name, justify="right" if name in ("partition", "first", "end", "size")
                          else "left", overflow="fold")  # fmt: skip
-    for gone in report.deleted:
-        for segment in gone.segments:
-            table.add_row(gone.topic, str(gone.partition), str(segment.base), str(segment.end),
-                          size_text(segment.bytes), segment.rule, segment.why)  # fmt: skip
+    rows: list[tuple[str, int, Expired | Removed]] = [
+        (gone.topic, gone.partition, one) for gone in report.deleted for one in gone.segments
+    ]
+    rows += [(copy.topic, copy.partition, copy) for copy in report.removed]
+    for topic, partition, one in rows:
+        what = "copy" if isinstance(one, Removed) else "segment"
+        table.add_row(topic, str(partition), str(one.base), str(one.end), size_text(one.bytes),
+                      what, one.rule, one.why)  # fmt: skip
     if table.row_count:
         console().print(table)
     for gone in report.deleted:
@@ -151,6 +158,13 @@ def _show_retained(report: Report) -> None:
             click.echo(f"{gone.topic}-{gone.partition}: {held} wait for registered readers")
     for note in report.notes:
         click.echo(note)
-    segments = sum(len(gone.segments) for gone in report.deleted)
+    if report.remote_lag_bytes:
+        size = size_text(report.remote_lag_bytes)
+        click.echo(f"{size} wait for their copy and stay: `sparklog serve --once` copies them")
+    segments = counted(sum(len(gone.segments) for gone in report.deleted), "segment")
     size = size_text(sum(gone.bytes for gone in report.deleted))
-    click.echo(f"{segments} segments of {size} {would}deleted")
+    click.echo(f"{segments} of {size} {would}deleted")
+    if report.removed:
+        copies = counted(len(report.removed), "copy", "copies")
+        size = size_text(sum(copy.bytes for copy in report.removed))
+        click.echo(f"{copies} of {size} {would}deleted from remote storage")

@@ -1,13 +1,16 @@
 """`sparklog verify`: is everything in a log dir as it should be?"""
 
-
 import click
 
-from sparklog.cli.output import EXIT_FAILED, EXIT_OK, count_bar, print_json, print_report
+from sparklog.cli import EXIT_FAILED, EXIT_OK
+from sparklog.cli.command import Command
+from sparklog.cli.findings import print_report
+from sparklog.cli.output import count_bar, print_json
+from sparklog.cli.places import check_log
 from sparklog.service import verify as verify_log
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("path")
 @click.option("--repair", is_flag=True, help="Rebuild what the log can tell; set aside the rest.")
 @click.option("--dry-run", is_flag=True, help="With --repair: only show what it would do.")
@@ -23,6 +26,7 @@ def verify(path: str, repair: bool, dry_run: bool, as_json: bool, threads: int) 
     without --repair. A repair makes indexes, snapshots, leader epochs, watermarks and checkpoints
     anew and moves what does not belong there to files sparklog-quarantine-* of the log dir.
     """
+    check_log(path, archives=False)
     with count_bar("verifying", shown=not as_json) as progress:
         report = verify_log(path, repair and not dry_run, threads=threads, progress=progress)
     if as_json:

@@ -110,7 +110,7 @@ def alter_topic(
         wanted = count if partitions is None else partitions
         if wanted < count:
             raise InvalidRequestError(
-                f"topic {name} has {count} partitions, {wanted} were asked for: their number can "
+                f"topic {name} has {count} partitions and can't have {wanted}: their number can "
                 "only grow; make a new topic instead"
             )
         snapshot_if_due(session)

@@ -53,7 +53,7 @@ def is_as_we_left_it(session: Session, found: dict[tuple[str, int], int]) -> boo
     return all(marks.get(key) == end for key, end in session.state.ends.items())
 
 
-def adopt(session: Session, found: dict[tuple[str, int], int], *, clean: bool) -> None:
+def adopt(session: Session, found: dict[tuple[str, int], int], *, clean: bool, news: bool) -> None:
     """Load every partition as Kafka would and write what that gives into the ledger."""
     fs, state = session.fs, session.state
     points: Offsets = {}
@@ -117,12 +117,11 @@ def adopt(session: Session, found: dict[tuple[str, int], int], *, clean: bool) -
         record, epoch=epoch, time_ms=max(session.clock(), state.time_ms), sync=True
     )
     state.apply(whole)
-    _LOGGER.warning(
+    _LOGGER.log(
+        logging.WARNING if news else logging.DEBUG,
         "%s: adopted %d partitions as a broker left them, leader epoch %d",
-        session.home,
-        len(found),
-        epoch,
-    )
+        session.home, len(found), epoch,
+    )  # fmt: skip
 
 
 def _as_of(same: TopicState | None, topic_id: str) -> TopicState:
@@ -166,5 +165,5 @@ def _refuse_open_transactions(key: tuple[str, int], report: LoadReport) -> None:
             f"{key[0]}-{key[1]} has open transactions of producers "
             f"{sorted(report.open_transactions)}: nobody here could end them, and read_committed "
             "readers would never pass them. Let a broker end them, then open the log again; "
-            "mode='r' reads it as it is"
+            "for reading it is opened as it is"
         )

@@ -31,7 +31,7 @@ def check_sound(fs: FileSystem, directory: str) -> None:
     if kind.lower().startswith(_UNSOUND):
         raise InvalidRequestError(
             f"{directory} lies on {kind}, whose locks don't hold between hosts: put the log on a "
-            "local disk of the driver's host, or open it with mode='r'"
+            "local disk of the driver's host, or open it for reading only"
         )
 
 
@@ -57,7 +57,7 @@ def _lock_out(fs: FileSystem, path: str) -> LockFile:
             file.close()
             raise LogLockedError(
                 f"{path} is locked: a Kafka broker runs on this directory; stop it, "
-                "or open the log with mode='r'"
+                "or open the log for reading only"
             )
         if file.is_current():
             return file

@@ -46,10 +46,13 @@ def split_path(path: str | os.PathLike[str]) -> list[str]:
     parts = [part.strip() for part in os.fspath(path).split(",")]
     if not all(parts):
         raise InvalidRequestError(f"path={path!r}: want a directory, or several joined by ','")
-    return [
+    found = [
         part.rstrip("/") if "://" in part else os.path.abspath(part)
         for part in (part.removeprefix("file://") for part in parts)
     ]
+    if len(set(found)) < len(found):  # Kafka: "Duplicate log directory found"
+        raise InvalidRequestError(f"path={path!r}: a directory is named twice")
+    return found
 
 
 class Log:
@@ -71,8 +74,9 @@ class Log:
         fs: FileSystem = LOCAL,
         reads: FileSystem | None = None,
         clock: Clock = system_clock,
+        news: bool = True,
     ) -> None:
-        """Use `sparklog.open`. `reads`: what readers see, where that is more than `fs` (a tier)."""
+        """Use `sparklog.open`. `reads`: what readers see, `fs` or more; news: `open_session`."""
         if mode not in ("r", "rw"):
             raise InvalidRequestError(f"mode={mode!r}: want 'r' or 'rw'")
         self.path = os.fspath(path)
@@ -81,7 +85,7 @@ class Log:
         self._options = LogOptions.parse(options or {})
         self._session: Session | None = None
         if mode == "rw":
-            self._session = open_session(fs, clock, self._directories, self._options)
+            self._session = open_session(fs, clock, self._directories, self._options, news=news)
         try:
             if mode == "rw":
                 sweep_chunks(fs, self._directories, now_ms=clock())

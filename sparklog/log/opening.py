@@ -48,10 +48,16 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def open_session(
-    fs: FileSystem, clock: Clock, directories: Sequence[str], options: LogOptions
+    fs: FileSystem,
+    clock: Clock,
+    directories: Sequence[str],
+    options: LogOptions,
+    *,
+    news: bool = True,
 ) -> Session:
     """Open a log for writing; make it where the first directory is missing or empty.
 
+    Args: news: whether it is to be told that a broker's directory was taken over.
     Raises: LogLockedError where a broker runs or another process is busy for too long;
     InvalidRequestError on a file system without sound locks; DataCorruptionError if the ledger
     itself is damaged (a damaged partition only goes offline).
@@ -73,7 +79,7 @@ def open_session(
                 raise_guard(fs, session.directories)  # the others' too, if we died in between
                 session.refresh()
             else:
-                _take_over(session)
+                _take_over(session, news=news)
             _check_dirs(session)
             _check_brokers_out(brokers_out)
         return session
@@ -94,13 +100,15 @@ def _make_dir(fs: FileSystem, directory: str) -> None:
                 f"{directory} can't be made, for {os.path.dirname(directory)} does not exist: "
                 "correct the path, or make that directory first"
             ) from None
+    if not fs.is_dir(directory):
+        raise InvalidRequestError(f"{directory} is a file: give a directory for the log")
 
 
 def _has_ledger(session: Session) -> bool:
     return session.fs.is_dir(ledger_path(session.home))
 
 
-def _take_over(session: Session) -> None:
+def _take_over(session: Session, *, news: bool) -> None:
     """Start from a directory that no session of ours has open."""
     fs, home = session.fs, session.home
     page = session.lock.read()
@@ -118,13 +126,13 @@ def _take_over(session: Session) -> None:
         _leave_brokers_own(session, found)
         ours = was_left_by_us(fs, session.directories)
         if not (ours and is_as_we_left_it(session, found)):
-            adopt(session, found, clean=clean)
+            adopt(session, found, clean=clean, news=news)
     else:
         _leave_brokers_own(session, found)
         _refuse_foreign(session)
         _make_ledger(session, generation)
         if found:
-            adopt(session, found, clean=clean)
+            adopt(session, found, clean=clean, news=news)
     _check_dirs(session)
     carry_out_all(session, None)
     publish_all(session)

@@ -20,7 +20,7 @@ from sparklog.log.sealed import seal, unseal
 from sparklog.log.state import LogState, TopicState
 
 TOPICS_NAME: Final = "sparklog.topics"
-_CURE: Final = "open the log once with mode='rw', it is then written anew from the ledger"
+_CURE: Final = "open the log once for writing, it is then written anew from the ledger"
 REMOTE_METADATA: Final = "__remote_log_metadata"
 """What is known of copies in remote storage; see sparklog.tiered.metadata."""
 

@@ -57,8 +57,8 @@ class View:
                 names = self._fs.listdir(directory)
             except FileNotFoundError:
                 raise InvalidRequestError(
-                    f"{directory} does not exist: give the log's directory, or make a log there "
-                    "with mode='rw'"
+                    f"{directory} does not exist: give the log's directory, or open it for "
+                    "writing, which makes a log there"
                 ) from None
             for name in names:
                 key = parse_partition_dir(name)
@@ -232,8 +232,8 @@ class View:
             key = above[0]
             damage = DataCorruptionError(
                 f"it gives {key[0]}-{key[1]} the log start {starts[key]}, which was "
-                f"{marks.starts.get(key, 0)} when the log was closed; open the log once with "
-                "mode='rw'",
+                f"{marks.starts.get(key, 0)} when the log was closed; open the log once for "
+                "writing",
                 path=os.path.join(os.path.dirname(self._paths[key]), LOG_START),
             )
         raise damage
@@ -259,7 +259,7 @@ class View:
             if key in keys and ends.get(key, -1) < mark and self._is_same(key):
                 raise DataCorruptionError(
                     f"it gives {key[0]}-{key[1]} the high watermark {ends.get(key)}, which was "
-                    f"{mark} when the log was closed; open the log once with mode='rw'",
+                    f"{mark} when the log was closed; open the log once for writing",
                     path=os.path.join(os.path.dirname(self._paths[key]), HIGH_WATERMARK),
                 )
         return starts, ends

@@ -30,6 +30,7 @@ from sparklog.tiered.plan import due_remotely, spans, standing, surplus
 from sparklog.tiered.records import PartitionDeleteRecord, PartitionDeleteState
 from sparklog.tiered.segments import RemoteSegment, SegmentState
 from sparklog.tiered.store import Store, StoredObject
+from sparklog.words import counted
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
 
@@ -72,7 +73,9 @@ class Expiring:
         if gone and not self._announced:
             self._announced = True
             announce(gone, dry_run=report.dry_run, what="copies")
-        if report.dry_run:
+        if self._remote.preview is not None:
+            self._remote.preview.starts = starts
+            self._delete(known, report)
             return
         if starts:
             self._remote.lease.check()
@@ -111,6 +114,9 @@ class Expiring:
         session, doomed = self._remote.session, []
         with session.locked():
             starts = {key: session.state.starts.get(key, 0) for key in known}
+        preview = self._remote.preview
+        if preview is not None:
+            starts = {key: max(at, preview.starts.get(key, 0)) for key, at in starts.items()}
         by_id = {(one.topic_id, key[1]): (key, one) for key, one in known.items()}
         with self._remote.steady() as catalog:
             for remote_key in list(catalog.keys()):
@@ -118,7 +124,7 @@ class Expiring:
                 if remote_key in by_id:
                     key, one = by_id[remote_key]
                     doomed += _doomed(one, copies, starts[key])
-        for gone in self._deleted(doomed):
+        for gone in doomed if preview is not None else self._deleted(doomed):
             if (gone.topic, gone.partition, gone.base, gone.end) not in told:
                 report.removed.append(_removed(gone, "log.start.offset", "nobody looks for it"))
 
@@ -229,7 +235,8 @@ class Expiring:
                 ours = standing([segment], lineage, end=one.place.end)
                 (wanted if ours else others).append(segment)
         if wanted:
-            report.notes.append(f"{len(wanted)} copies found in the bucket that nobody knew of")
+            copies = counted(len(wanted), "copy", "copies")
+            report.notes.append(f"{copies} found in the bucket that nobody knew of")
             if not report.dry_run:
                 self._remote.tell(wanted, found=True)
         if others:
@@ -261,7 +268,8 @@ class Expiring:
                     "restore both from a copy of the bucket"
                 )
             if safe and not report.dry_run:
-                report.notes.append(f"{len(safe)} copies are missing in the bucket; made anew")
+                copies = counted(len(safe), "copy", "copies")
+                report.notes.append(f"{copies} missing in the bucket, to be made anew")
                 self._deleted(safe)
 
 

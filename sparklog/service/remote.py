@@ -6,7 +6,7 @@ The catalog is that of the log's own metadata topic, so all of this works with t
 import contextlib
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sparklog.clock import Clock, system_clock
@@ -65,11 +65,28 @@ def is_tiered(topic: TopicState) -> bool:
     return topic.config.get("remote.storage.enable") == "true"  # as TopicConfig.to_dict writes it
 
 
+@dataclass(slots=True)
+class Preview:
+    """What a dry round would have done: {(topic id, partition): copies}, {partition: log start}."""
+
+    copies: dict[tuple[str, int], list[RemoteSegment]] = field(default_factory=dict)
+    starts: dict[Key, int] = field(default_factory=dict)
+
+    def standing(self, key: tuple[str, int], found: list[RemoteSegment]) -> list[RemoteSegment]:
+        """Return the copies that would stand; a new one takes the place of those it overlaps."""
+        fresh = self.copies.get(key)
+        if not fresh:
+            return found
+        stay = [c for c in found if not any(c.base < f.end and c.end > f.base for f in fresh)]
+        return sorted([*stay, *fresh], key=lambda c: c.base)
+
+
 class Remote:
     """Catalog, places and listings of a log. `catalog` is only used under `steady`.
 
     `foreign`: {topic id: why not} of what another log owns in the bucket, None before anybody
-    looked. Nothing is done there, and local segments don't rely on what is there.
+    looked. Nothing is done there, and local segments don't rely on what is there. `preview`: what
+    a dry round would have done by now; its later steps see the log as if it had.
     """
 
     def __init__(self, log: Log, lease: Lease, clock: Clock) -> None:
@@ -78,6 +95,7 @@ class Remote:
         self._follower = MetadataFollower(view, clock)
         self._mutex = threading.RLock()
         self.foreign: dict[str, str] | None = None
+        self.preview: Preview | None = None
         self._listed: dict[Key, tuple[str, int, list[Held]]] = {}
         self._stood: dict[tuple[str, int], _Stood] = {}
 
@@ -85,6 +103,16 @@ class Remote:
     def fs(self) -> FileSystem:
         """The log's file system."""
         return self.session.fs
+
+    def foreseen(self, known: dict[Key, Place], *, dry_run: bool) -> dict[Key, Place]:
+        """Return partitions with the log starts that would hold by now in a dry round."""
+        if not dry_run:
+            self.preview = None  # of an earlier one
+        risen = {} if self.preview is None else self.preview.starts
+        return {
+            key: replace(place, log_start=risen[key]) if key in risen else place
+            for key, place in known.items()
+        }
 
     @contextlib.contextmanager
     def steady(self) -> Iterator[Catalog]:
@@ -160,7 +188,8 @@ class Remote:
             tiered = place.config.remote_storage_enable and not place.config.compact
             if tiered and key[0] in ids:
                 copied: tuple[tuple[int, int], ...] = ()
-                relied = self.foreign is not None and self.is_ours(ids[key[0]])
+                looked = self.foreign is not None or self.preview is not None
+                relied = looked and self.is_ours(ids[key[0]])
                 if catalog is not None and relied:
                     copied = plan.spans(self._standing(catalog, (ids[key[0]], key[1]), place))
                 tier = Tier(copied, copying=not place.config.remote_log_copy_disable)
@@ -168,6 +197,12 @@ class Remote:
         return found
 
     def _standing(
+        self, catalog: Catalog, key: tuple[str, int], place: Place
+    ) -> list[RemoteSegment]:
+        found = self._standing_now(catalog, key, place)
+        return found if self.preview is None else self.preview.standing(key, found)
+
+    def _standing_now(
         self, catalog: Catalog, key: tuple[str, int], place: Place
     ) -> list[RemoteSegment]:
         readable = catalog.readable(key)

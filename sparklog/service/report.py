@@ -6,6 +6,7 @@ from typing import Any
 
 from sparklog.log.cleaning.cleaner import CleanReport
 from sparklog.log.retention import Expired
+from sparklog.words import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +110,7 @@ class Report:
             yield f"{self.path}: {self.standing_by} does the background work; standing by"
             return
         would = "would be " if self.dry_run else ""
+        yield from self._remote_lines(would)  # in the order of a round: what has a copy may go
         for topic, partition, base in self.rolled:
             yield f"{topic}-{partition}: segment {base} {would}closed, as it is idle"
         for deleted in self.deleted:
@@ -133,9 +135,11 @@ class Report:
                     f"{name}: compacted {cleaned.bytes_before} bytes into "
                     f"{cleaned.bytes_after}, {cleaned.keys} keys, {cleaned.took_ms:.0f} ms"
                 )
-        yield from self._remote_lines(would)
         if self.purged:
-            yield f"{len(self.purged)} retired files unlinked, {self.purged_bytes} bytes"
+            yield (
+                f"{counted(len(self.purged), 'retired file')} {would}unlinked, "
+                f"{self.purged_bytes} bytes"
+            )
         yield from self.notes
         yield from (f"failed: {error}" for error in self.errors)
         if not self.worked and not self.errors:
@@ -154,7 +158,7 @@ class Report:
             )
         if self.orphans:
             yield (
-                f"{len(self.orphans)} objects of {self.orphan_bytes} bytes that belong to no copy "
+                f"{counted(len(self.orphans), 'object')} of {self.orphan_bytes} bytes of no copy "
                 f"{would}removed from remote storage"
             )
         if self.remote_lag_bytes:

@@ -92,6 +92,8 @@ class Rounds:
             known = places(session)
             wanted = floors(session, now_ms=now)
             report.locked_ms.append(monotonic_ms() - began)
+        if self.tiering is not None:
+            known = self.tiering.remote.foreseen(known, dry_run=report.dry_run)
         with self._terms(known, wanted, report) as terms:
             due = self._survey.due(known, terms, now_ms=now)
             self._retain(due, terms, report)
@@ -132,6 +134,7 @@ class Rounds:
             announce({k: f.expired for k, f in final.items()}, dry_run=report.dry_run)
         if report.dry_run:
             report.deleted += [_deleted(key, found) for key, found in sure.items() if found.expired]
+            report.notes += _rolls(sure, "would be ")
         else:
             self._delete({key: terms.get(key, NO_TERMS) for key in due}, report)
 
@@ -144,11 +147,7 @@ class Rounds:
             )
             report.locked_ms.append(done.locked_ms)
             report.deleted += [_deleted(k, d) for k, d in done.taken.items() if d.expired]
-            report.notes += [
-                f"{t}-{p}: the active segment is closed, to be copied and then to go"
-                for (t, p), d in done.taken.items()
-                if d.rolls and d.local
-            ]
+            report.notes += _rolls(done.taken, "is ")
             report.errors += [f"{t}-{p}: {error}" for (t, p), error in done.failed.items()]
             for path in done.waiting:
                 self._pending[path] = now + done.delay_ms[path]
@@ -285,16 +284,14 @@ class Rounds:
         for path in due:
             if not report.dry_run:
                 self._lease.check()
-                report.purged_bytes += self._unlink(path)
+            with contextlib.suppress(FileNotFoundError):  # opening a log removes them, too
+                size = self._session.fs.size(path)
+                if not report.dry_run:
+                    self._session.fs.unlink(path)
+                report.purged_bytes += size
+            if not report.dry_run:
                 del self._pending[path]
             report.purged.append(path)
-
-    def _unlink(self, path: str) -> int:
-        with contextlib.suppress(FileNotFoundError):  # opening a log removes them, too
-            size = self._session.fs.size(path)
-            self._session.fs.unlink(path)
-            return size
-        return 0
 
     @property
     def next_purge_ms(self) -> float:
@@ -303,6 +300,14 @@ class Rounds:
 
     def _noting(self, report: Report, *keys: Key) -> "_Noting":
         return _Noting(report, self._uncleanable, keys)
+
+
+def _rolls(found: Mapping[Key, Due], verb: str) -> list[str]:
+    return [
+        f"{t}-{p}: the active segment {verb}closed, to be copied and then to go"
+        for (t, p), due in found.items()
+        if due.rolls and due.local
+    ]
 
 
 class _Noting:

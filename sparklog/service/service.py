@@ -222,8 +222,11 @@ class Service:
         return self._once({"clean"}, now=now, dry_run=dry_run, topics=topics, every=True)
 
     def retain(self, now: int | None = None, dry_run: bool = False) -> Report:
-        """Close idle segments and delete what is due, and nothing else; as `run_once`."""
-        return self._once({"retain", "purge"}, now=now, dry_run=dry_run)
+        """Close idle segments and delete what is due, and nothing else; as `run_once`.
+
+        Of tiered topics: copies that are due, and local segments that have one. Nothing is copied.
+        """
+        return self._once({"expire", "retain", "purge"}, now=now, dry_run=dry_run)
 
     def _once(
         self,
@@ -269,6 +272,8 @@ class Service:
                 self._due["tier"] = report.time_ms + rounds.tiering.pause_ms
                 if report.uploaded:  # what has a copy now may go here
                     self._due["retain"] = report.time_ms
+            if "expire" in wanted and rounds.tiering is not None:
+                rounds.tiering.work(report, copying=False)
             if "retain" in wanted:
                 with self._meters.round("retain", report):
                     rounds.retain(report)

@@ -16,7 +16,7 @@ from sparklog.log.log import Log
 from sparklog.service.expiring import Expiring
 from sparklog.service.lease import Lease, StoodBack
 from sparklog.service.options import ServiceOptions
-from sparklog.service.remote import Remote
+from sparklog.service.remote import Preview, Remote
 from sparklog.service.report import Report, Uploaded
 from sparklog.service.upkeep import floors
 from sparklog.service.uploads import Uploads
@@ -89,10 +89,14 @@ class Tiering:
         longer = options.remote_backoff_ms * 2.0 ** min(self._failures - 1, 40)
         return min(longer, options.remote_backoff_max_ms)
 
-    def work(self, report: Report) -> None:
-        """One round: copies, expires, sweeps. Errors go into the report. Raises: StoodBack."""
+    def work(self, report: Report, *, copying: bool = True) -> None:
+        """One round: copies, expires, sweeps; without `copying` it only expires.
+
+        Errors go into the report. Raises: StoodBack.
+        """
+        self.remote.preview = Preview() if report.dry_run else None
         try:
-            self._work(report)
+            self._work(report, copying=copying)
             self._failures = 0
         except StoodBack:
             raise
@@ -103,7 +107,7 @@ class Tiering:
             report.errors.append(f"remote storage: {error}")
             _LOGGER.warning("remote storage: %s; trying again in %d ms", error, self.pause_ms)
 
-    def _work(self, report: Report) -> None:
+    def _work(self, report: Report, *, copying: bool) -> None:
         store = self._prepare(dry_run=report.dry_run)
         if self._uploads is None:
             self._uploads = Uploads(
@@ -116,28 +120,34 @@ class Tiering:
             self._expiring = Expiring(self.remote, store)
         uploads, expiring = self._uploads, self._expiring
         self._look_for_owners(store, report)
-        self._sweep(expiring, report)
-        known = self.remote.partitions()
-        if report.dry_run:
-            report.uploaded += [
-                Uploaded(
-                    topic=w.key[0], partition=w.key[1], base=w.candidate.base,
-                    end=w.candidate.end, bytes=w.candidate.size,
-                )
-                for w in uploads.plan(known, report)
-            ]  # fmt: skip
+        if copying:
+            self._sweep(expiring, report)
+            self._copy(uploads, report)
         else:
-            if uploads.resume(known, report):
-                known = self.remote.partitions()
-            wanted = uploads.plan(known, report)
-            if wanted:
-                uploads.run(wanted, report)
-                known = self.remote.partitions()
+            uploads.plan(self.remote.partitions(), report)  # says what waits
         session = self.remote.session
         with session.locked():
             held = floors(session, now_ms=report.time_ms)
-        expiring.expire(known, held, report)
+        expiring.expire(self.remote.partitions(), held, report)
         expiring.bury(report)
+
+    def _copy(self, uploads: Uploads, report: Report) -> None:
+        known = self.remote.partitions()
+        if self.remote.preview is not None:
+            for copy in uploads.imagined(uploads.plan(known, report), report):
+                self.remote.preview.copies.setdefault(copy.key, []).append(copy)
+                report.uploaded.append(
+                    Uploaded(
+                        topic=copy.topic, partition=copy.partition, base=copy.base, end=copy.end,
+                        bytes=copy.size,
+                    )
+                )  # fmt: skip
+            return
+        if uploads.resume(known, report):
+            known = self.remote.partitions()
+        wanted = uploads.plan(known, report)
+        if wanted:
+            uploads.run(wanted, report)
 
     def _sweep(self, expiring: Expiring, report: Report) -> None:
         """First of all: it finds copies that the metadata may have lost."""
@@ -233,5 +243,5 @@ class Tiering:
             raise InvalidRequestError(
                 f"the copies of this log lie at {before}, and {len(missing)} of {len(copies)} are "
                 f"not at {store.url}: copy its objects there first, or start the service with "
-                f"remote={before!r}"
+                "that URL"
             )

@@ -7,6 +7,7 @@ from sparklog.log.lag import retention_floors
 from sparklog.log.readers import expire_readers, read_readers
 from sparklog.log.retiring import Key
 from sparklog.log.session import Session
+from sparklog.words import counted
 
 
 def upkeep(
@@ -22,17 +23,17 @@ def upkeep(
             session, retention_ms=ledger_retention_ms, now_ms=now_ms, dry_run=dry_run
         )
         if old:
-            yield f"{len(old)} segments of the commit ledger {would}removed"
+            yield f"{counted(len(old), 'segment')} of the commit ledger {would}removed"
     if not dry_run:
         idle = expire_producers(session, now_ms=now_ms)
         if idle:
-            yield f"{idle} idle producers forgotten"
+            yield f"{counted(idle, 'idle producer')} forgotten"
     stray = prune_snapshots(session, dry_run=dry_run)
     if stray:
-        yield f"{len(stray)} producer snapshots without a segment {would}removed"
+        yield f"{counted(len(stray), 'producer snapshot')} without a segment {would}removed"
     staged = sweep(session, now_ms=now_ms, dry_run=dry_run)
     if staged:
-        yield f"{len(staged)} staged files that nobody will commit {would}removed"
+        yield f"{counted(len(staged), 'staged file')} that nobody will commit {would}removed"
     silent = expire_readers(
         session.fs,
         session.home,

@@ -118,6 +118,19 @@ class Uploads:
                 self._leave_alone(one.key, error, report)
         return jobs
 
+    def imagined(self, wanted: list[_Wanted], report: Report) -> list[RemoteSegment]:
+        """Return the copies that `run` would make, for a dry round; nothing is told or changed."""
+        copies = []
+        for one in wanted:
+            try:
+                copies.append(self._job(one).segment)
+            except FileNotFoundError as error:
+                _LOGGER.info("%s-%d: %s", *one.key, error)
+            except DataCorruptionError as error:
+                report.errors.append(f"{one.key[0]}-{one.key[1]}: {error}")
+        now = self._remote.clock()
+        return [copy.become(SegmentState.COPY_FINISHED, now) for copy in copies]
+
     def _is_still_there(self, one: _Wanted, place: Place | None) -> bool:
         """Tell whether a segment is as it was chosen, and the next one behind it. Under the lock.
 

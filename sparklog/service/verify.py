@@ -245,13 +245,14 @@ class _Verifier:
         found = [*general.found, *small_segments(self.checked.values())]
         for checked in self.checked.values():
             found += checked.out.found
+        counted = [c for key, c in self.checked.items() if key[0] not in INTERNAL]
         return Verification(
             directories=self._directories,
             situation=str(self.truth.situation),
             findings=ordered(found),
-            partitions=sum(key[0] not in INTERNAL for key in self.checked),
-            segments=sum(c.segments for c in self.checked.values()),
-            bytes=sum(c.bytes for c in self.checked.values()),
+            partitions=len(counted),
+            segments=sum(c.segments for c in counted),
+            bytes=sum(c.bytes for c in counted),
         )
 
 

@@ -23,7 +23,7 @@ class SinkOptions:
     """The options, checked. `topic_config` is for topics that are made, `log` for the log."""
 
     path: str | None = option(
-        "path", None, kind=str, doc="The log dir, or several joined by commas. Required."
+        "path", None, kind=str, required=True, doc="The log dir, or several joined by commas."
     )
     topic: str | None = option(
         "topic", None, kind=str, doc="Topic of all rows; overrides a column topic."

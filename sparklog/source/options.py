@@ -37,7 +37,8 @@ class SourceOptions:
         "path",
         None,
         kind=str,
-        doc="The log dir, or several joined by commas, or an archive's URL. Required.",
+        required=True,
+        doc="The log dir, or several joined by commas, or an archive's URL.",
     )
     assign: str | None = option(
         "assign", None, kind=str, doc='Partitions to read: `{"topicA":[0,1]}`.'

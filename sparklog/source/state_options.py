@@ -17,10 +17,10 @@ class StateOptions:
     """The options as given."""
 
     path: str | None = option(
-        "path", None, kind=str, doc="The checkpoint, on every executor's disk. Required."
+        "path", None, kind=str, required=True, doc="The checkpoint, on every executor's disk."
     )
     operator: int = option(
-        CHOICE, 0, doc="Number of the stateful operator: a directory below `state`. Required."
+        CHOICE, 0, required=True, doc="Number of the stateful operator: a directory below `state`."
     )
     store: str = option(
         "stateStore", "default", doc="Its store; a join has four, others just `default`."

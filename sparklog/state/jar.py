@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 
 from sparklog.errors import InvalidRequestError
+from sparklog.extras import needed
 from sparklog.fs import LOCAL
 
 CACHE_VARIABLE = "SPARKLOG_CACHE"
@@ -27,12 +28,8 @@ def jar() -> str:
 
     Raises: InvalidRequestError if there is no Java, no pyspark, or nowhere to write to.
     """
-    try:
+    with needed(InvalidRequestError):
         import pyspark
-    except ModuleNotFoundError as error:
-        raise InvalidRequestError(
-            "pyspark isn't installed here; run: pip install 'sparklog[spark]'"
-        ) from error
     sources = _sources()
     digest = hashlib.sha256(b"".join(text for _, text in sources)).hexdigest()
     name = f"sparklog-checkpoint-{pyspark.__version__}-{digest[:16]}.jar"

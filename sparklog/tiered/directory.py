@@ -83,7 +83,7 @@ class RemoteDirectory:
         try:
             return RemoteLog(path, objects.ranges(segment), following)
         except FileNotFoundError as error:  # of another store's, it may be
-            why = f"{error}; is this the store, by storage_options or the environment?"
+            why = f"{error}; is this the store, by the storage options or the environment?"
             raise FileNotFoundError(errno.ENOENT, why, path) from error
 
     def _missing(self, name: str) -> FileNotFoundError:

@@ -22,12 +22,12 @@ class Failure(enum.Enum):
     MISSING = "there is no such object"
     BUCKET = "make the bucket, or correct the URL"
     CREDENTIALS = (
-        "check key, secret and rights: storage_options of this call, or the store's own places "
+        "check key, secret and rights: storage options of this call, or the store's own places "
         "(environment, profile, instance role)"
     )
     CERTIFICATE = (
-        "have the store's certificate trusted: for S3 storage_options="
-        "{'client_kwargs': {'verify': '<ca.pem>'}}"
+        "have the store's certificate trusted: for S3 the storage options "
+        '{"client_kwargs": {"verify": "<ca.pem>"}}'
     )
     RANGE = "ask for bytes before the object's end"
     OTHER = "see the store's own words"

@@ -48,7 +48,7 @@ def reading(
         if settings is None:
             raise StorageUnavailableError(
                 f"{home} has segments in remote storage, but its file sparklog.remote, which names "
-                "the URL, is missing: start its service once with remote=URL"
+                "the URL, is missing: start its service once with it (`sparklog serve --remote`)"
             )
         return open_store(settings.url, storage_options)
 
@@ -73,6 +73,14 @@ def archive_url(path: Path, fs: FileSystem = LOCAL) -> str | None:
         parse_partition_dir(name) is not None or name.startswith("sparklog.") for name in names
     )
     return f"file://{home}" if is_archive else None
+
+
+def no_archive(url: str) -> InvalidRequestError:
+    """The error for a URL below which there is no copy of a segment."""
+    return InvalidRequestError(
+        f"{url} holds no archive: give the URL that closed segments are copied to (`sparklog serve "
+        "--remote URL`)"
+    )
 
 
 def _objects(connect: Callable[[], Store], options: RemoteOptions) -> RemoteObjects:

@@ -14,7 +14,12 @@ from typing import Any, Final
 import crc32c
 
 from sparklog.clock import Clock, system_clock
-from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
+from sparklog.errors import (
+    DataCorruptionError,
+    InvalidRequestError,
+    StorageUnavailableError,
+    UnknownTopicError,
+)
 from sparklog.format.checkpoint import (
     CLEAN_SHUTDOWN,
     CLEAN_SHUTDOWN_CONTENT,
@@ -43,7 +48,7 @@ from sparklog.log.view import View
 from sparklog.log.walk import joined, walk
 from sparklog.tiered.archive import ArchiveFileSystem
 from sparklog.tiered.opened import RemoteObjects
-from sparklog.tiered.opening import Path, reading
+from sparklog.tiered.opening import Path, no_archive, reading
 from sparklog.tiered.options import RemoteOptions
 from sparklog.tiered.segments import RemoteSegment
 
@@ -102,7 +107,7 @@ def restore(
     """
     reads = reading(url, options=options, storage_options=storage_options, fs=fs)
     if not isinstance(reads, ArchiveFileSystem):
-        raise InvalidRequestError(f"{url} is no archive: give the URL that segments were copied to")
+        raise no_archive(url)
     target = os.path.abspath(path)
     if fs.is_dir(target) and fs.listdir(target):
         raise InvalidRequestError(f"{target} is not empty: restore to a directory of its own")
@@ -135,11 +140,16 @@ def _plan(
     end: Position,
 ) -> list[_Part]:
     held = view.topics()
+    if not held:
+        raise no_archive(reads.url)
     wanted = sorted(held if topics is None else topics)
     unknown = [name for name in wanted if name not in held]
-    if unknown or not wanted:
-        known = ", ".join(sorted(held)) or "none"
-        raise InvalidRequestError(f"{reads.url} has no topic {', '.join(unknown)}; it has: {known}")
+    if unknown:
+        raise UnknownTopicError(
+            f"{reads.url} has no topic {', '.join(unknown)}; it has: {', '.join(sorted(held))}"
+        )
+    if not wanted:
+        raise InvalidRequestError("topics: name at least one, or leave it out for all of them")
     if len(wanted) > 1 and any(isinstance(at, Mapping) for at in (start, end)):
         raise InvalidRequestError("offsets are of one topic: name it, or give a time")
     parts = []
@@ -288,7 +298,7 @@ def _take_over(
 ) -> dict[str, dict[int, tuple[int, int]]]:
     """Open the directory as a broker's, which checks it and makes its ledger; set the configs."""
     held = view.topics()
-    with Log(work, mode="rw", fs=fs, clock=clock) as log:
+    with Log(work, mode="rw", fs=fs, clock=clock, news=False) as log:  # nobody knows the directory
         for name in sorted(names):
             config = dict(_kept(held[name].config.to_dict()))
             if config:

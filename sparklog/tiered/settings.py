@@ -14,7 +14,10 @@ from sparklog.fs import FileSystem, read_bytes, write_durably
 from sparklog.log.sealed import seal, unseal
 
 REMOTE_NAME: Final = "sparklog.remote"
-_CURE: Final = "give the URL anew: sparklog.service.Service(path, remote=URL, take_over=True)"
+_CURE: Final = (
+    "give the URL anew, once: `sparklog serve PATH --remote URL --take-over`, or the service's "
+    "remote=URL, take_over=True"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +35,12 @@ class RemoteSettings:
         parts = urlsplit(self.url)
         if not parts.scheme or not (parts.netloc or parts.path):
             raise InvalidRequestError(
-                f"remote={self.url!r}: want an fsspec URL, such as s3://bucket/prefix"
+                f"{self.url!r}: want an fsspec URL, such as s3://bucket/prefix or file:///directory"
             )
         if parts.username or parts.password or parts.query:
             raise InvalidRequestError(
-                f"remote={parts.scheme}://...: the URL is kept with the log, so it holds no "
-                "credentials; give them as storage_options or by the environment"
+                f"{parts.scheme}://...: the URL is kept with the log, so it holds no "
+                "credentials; give them as storage options or by the environment"
             )
 
 

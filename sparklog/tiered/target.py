@@ -88,7 +88,7 @@ def _remote(
     except (TypeError, ValueError, KeyError) as error:
         words = without(str(error), secrets_in(given))
         raise InvalidRequestError(
-            f"can't open {url}: {words}; correct the URL or storage_options"
+            f"can't open {url}: {words}; correct the URL or the storage options"
         ) from None
     return S3Driver(url, connection, timeout_ms) if is_s3 else FsspecDriver(url, connection)
 

@@ -230,7 +230,7 @@ class TestPoints:
 
     def test_that_are_not_there(self, golden: Golden, url: str, tmp_path: Path) -> None:
         path = golden("hdfs")
-        with pytest.raises(InvalidRequestError, match="no archived point; its batches: none"):
+        with pytest.raises(InvalidRequestError, match="has no archived point: give the URL"):
             restore(url, path.with_name("back"))
         made = archive(path, url)
         for how, match in {

@@ -36,7 +36,7 @@ def test_there_and_back_for_people(golden: Golden, tmp_path: Path, capsys: Captu
     assert "files, " in capsys.readouterr().out
     assert verify(back).latest == 9
     assert run(["checkpoint", "prune", url, "--keep", "1", "--dry-run"]) == 0
-    assert "1 points, " in (out := capsys.readouterr().out)
+    assert "1 point, " in (out := capsys.readouterr().out)
     assert "would go: 0" in out
     assert run(["checkpoint", "prune", url, "--keep", "1"]) == 0
     assert "gone: 0" in capsys.readouterr().out
@@ -68,7 +68,7 @@ def test_for_scripts_and_encrypted(
         (["restore", "file:///nowhere/at/all", "back"], "no archived point"),
         (["prune", "memory://x"], "say what may go"),
         (["prune", "memory://x", "--before", "soon"], "want an ISO time"),
-        (["archive", "/nowhere/at/all", "memory://x"], "want a directory"),
+        (["archive", "/nowhere/at/all", "memory://x"], "does not exist: give what the query has"),
     ],
 )
 def test_wrong_use_is_2(capsys: Capture, arguments: list[str], words: str) -> None:

@@ -64,9 +64,9 @@ def test_import_and_export(golden: Golden, capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["history", "{}/nothing"], 2, "is no checkpoint"),
+        (["history", "{}/state"], 2, "is no checkpoint"),
         (["reset", "{}", "--to", "3"], 2, "the earliest that can be is 8"),
-        (["reset", "{}", "--to", "soon"], 2, "want a batch, an ISO time or JSON"),
+        (["reset", "{}", "--to", "soon"], 2, "want a batch, offsets as JSON or an ISO time"),
         (["reset", "{}", "--to", '{"t"'], 2, "is no JSON"),
         (["reset", "{}"], 2, "Missing option '--to'"),
         (["fork", "{}", "{}/x", "--to", "9"], 2, "in one another"),

@@ -92,6 +92,7 @@ def test_json_of_damage(partition: Path, tmp_path: Path, capsys: Capture) -> Non
         ([], "Missing option '--files'"),
         (["--files", ","], "at least one file"),
         (["--files", "0.log"], "isn't there"),
+        (["--files", "5.log,0.log"], "isn't there"),
         (["--files", "."], "is a directory"),
         (["--files", "0.log/"], "isn't there"),
         (["--files", "7.log"], "is a directory"),
@@ -117,9 +118,10 @@ def test_wrong_use_is_2(
     Path("7.log").mkdir()
     for form in ([], ["--json"]):
         assert run(["dump-log", *arguments, *form]) == 2
-        said = capsys.readouterr().err
-        assert says in said
-        assert "Traceback" not in said
+        said = capsys.readouterr()
+        assert says in said.err
+        assert said.out == ""
+        assert "Traceback" not in said.err
 
 
 def test_an_unknown_file_is_passed_over(tmp_path: Path, capsys: Capture) -> None:

@@ -50,8 +50,3 @@ def test_of_a_brokers_dir(tmp_path: Path, capsys: Capture) -> None:
     sizes = {part["partition"]: part["size"] for part in broker["logDirs"][0]["partitions"]}
     assert sizes["txn-0"] == sum(f.stat().st_size for f in (path / "txn-0").glob("*.log"))
     assert len(sizes) == 15
-
-
-def test_a_url_has_no_log_dirs(capsys: Capture) -> None:
-    assert run(["log-dirs", "s3://bucket/prefix"]) == 2
-    assert "an archive has no log dirs" in capsys.readouterr().err

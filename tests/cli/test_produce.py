@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -111,7 +112,7 @@ def test_parquet(log: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("form", "data", "words"),
     [
-        ("lines", b"k\tv\nno key here\n", "line 2: no key.separator"),
+        ("lines", b"k\tv\nno key\n", "line 2: no key.separator '\\t' in it: 'no key'. Name"),
         ("json", b'{"value":"a"}\n\n{"value":\n', "line 3: not JSON"),
         ("json", b'{"value":"a"}\n[1]\n', "line 2: not a JSON object"),
         ("json", b'{"value":"a"}\n{"vlaue":"b"}\n', "line 2: unknown fields ['vlaue']"),
@@ -193,8 +194,9 @@ def test_the_same_file_twice(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--topic", "none"], "none is not in"),
+        (["--topic", "none"], "its topics: t, two; --create PARTITIONS makes it"),
         (["--topic", "t", "--writer", "w"], "belong together"),
+        (["--topic", "t", "--writer", "", "--batch", "0"], "writer is empty"),
         (["--topic", "t", "--partition", "9"], "has no partition 9"),
         (["--topic", "t", "--format", "csv", "--property", "parse.key=true"], "--format lines"),
         (["--topic", "t", "--property", "parse.nose=true"], "is unknown"),
@@ -208,6 +210,48 @@ def test_wrong_use(
     assert run(["produce", log, file, *arguments]) == 2
     assert words in capsys.readouterr().err
     assert held(log) == []
+
+
+def test_parquet_from_a_pipe(
+    log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """It needs the footer, so it is read twice; the same bytes are the same batch, file or not."""
+    rows = pa.table({"key": ["a"] * 9, "value": [b"%d" % n for n in range(9)]})
+    pyarrow.parquet.write_table(rows, tmp_path / "x.parquet")
+    command = ["produce", log, "--topic", "t", "--format", "parquet", "--writer", "w", "--batch"]
+    for end, batch in ((b"", "0"), (b"no footer", "1")):
+        reading, writing = os.pipe()
+        with os.fdopen(writing, "wb") as pipe:
+            pipe.write((tmp_path / "x.parquet").read_bytes() + end)
+        with os.fdopen(reading, "rb") as pipe:
+            monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=pipe))
+            assert run([*command, batch]) == (2 if end else 0)
+    assert "-: Parquet: " in capsys.readouterr().err
+    assert held(log) == [b"%d" % n for n in range(9)]
+    assert run([*command, "0", "--json", str(tmp_path / "x.parquet")]) == 0
+    assert json.loads(capsys.readouterr().out)["replayed"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "data"),
+    [
+        (["--format", "json"], b'{"value":\n'),
+        (["--format", "csv"], b"nose\n1\n"),
+        (["--format", "parquet"], b"junk"),
+        (["--property", "parse.key=true"], b"no key\n"),
+        (["--partition", "2"], b"x\n"),
+    ],
+)
+def test_refused_input_makes_neither_topic_nor_log(
+    log: str, tmp_path: Path, capsys: Capture, arguments: list[str], data: bytes
+) -> None:
+    file = write(tmp_path, data)
+    new = str(tmp_path / "new")
+    for path in (log, new):
+        assert run(["produce", path, file, "--topic", "fresh", "--create", "2", *arguments]) == 2
+    assert not Path(new).exists()
+    with sparklog.open(log) as opened:
+        assert sorted(opened.topics()) == ["t", "two"]
 
 
 def test_no_log_and_no_file(tmp_path: Path, capsys: Capture) -> None:

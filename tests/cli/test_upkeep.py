@@ -80,6 +80,34 @@ def test_retain(log: str, capsys: Capture) -> None:
     assert capsys.readouterr().out == "0 segments of 0 bytes deleted\n"
 
 
+def test_retain_of_a_tiered_topic(tmp_path: Path, capsys: Capture) -> None:
+    """What has a copy goes here, copies that are due go there; what has none stays, and is told."""
+    path, bucket = str(tmp_path / "log"), f"file://{tmp_path / 'bucket'}"
+    tiered = {"internal.segment.bytes": 200, "remote.storage.enable": True}
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("t", config={**tiered, "local.retention.bytes": 0})
+        log.append("t", pa.table({"value": [b"x" * 100]}))
+        log.append("t", pa.table({"value": [b"x" * 100]}))
+    assert run(["retain", path]) == 0  # it has no remote storage yet
+    assert capsys.readouterr().out == "0 segments of 0 bytes deleted\n"
+    assert run(["serve", path, "--remote", bucket, "--once"]) == 0
+    words = capsys.readouterr().out
+    assert words.index("copied to remote storage") < words.index("deleted here by")
+    with sparklog.open(path, "rw") as log:
+        log.alter_topic("t", config={"retention.bytes": 0})
+        log.append("t", pa.table({"value": [b"x" * 100]}))
+    assert run(["retain", path, "--dry-run", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert run(["retain", path]) == 0
+    out = capsys.readouterr().out
+    assert "170 bytes wait for their copy and stay: `sparklog serve --once`" in out
+    assert "1 copy of 170 bytes deleted from remote storage" in out
+    assert [copy["end"] for copy in plan["removed"]] == [1]
+    assert not plan["uploaded"]
+    with sparklog.open(path) as log:
+        assert log.offsets("t") == {0: (1, 3)}
+
+
 def test_a_service_has_the_say(log: str, capsys: Capture) -> None:
     with Service(log, options={"log.initial.task.delay.ms": 3_600_000}) as service:
         service.tick()

@@ -6,6 +6,7 @@ import itertools
 import json
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,62 @@ def test_a_dry_run_says_what_would_go(path: str, clock: ManualClock, store: Faul
         effects = len(store.effects)
         plan = once(path, clock, store, dry_run=True)
         assert len(store.effects) == effects
+        check(path, log, clock, store)
+
+
+def test_a_dry_round_counts_what_it_would_have_copied(
+    path: str, clock: ManualClock, store: FaultStore
+) -> None:
+    """All that the round then does: copies, what goes here for them, what goes there at once."""
+    config = {"local_retention_bytes": "500", "retention_bytes": "2000"}
+    with filled(path, clock, 30, **config) as log:
+        for _ in range(3):
+            plan = once(path, clock, store, dry_run=True)
+            assert plan.uploaded and plan.deleted and plan.removed
+            words = str(plan)
+            assert words.index("would be copied") < words.index("would be deleted here")
+            done = once(path, clock, store)
+            for name in ("deleted", "removed", "uploaded", "rolled", "notes", "errors"):
+                assert getattr(plan, name) == [
+                    replace(each, stored_bytes=0) if name == "uploaded" else each
+                    for each in getattr(done, name)
+                ], name
+            check(path, log, clock, store)
+            grow(log, clock, 20)
+
+
+def test_a_dry_round_leaves_a_running_service_as_it_was(
+    path: str, clock: ManualClock, store: FaultStore
+) -> None:
+    """What it foresaw is no reason to delete a segment that has no copy."""
+    with filled(path, clock, 30, local_retention_bytes="500") as log:
+        running = service(path, clock, store)
+        with running:
+            assert running.run_once(dry_run=True).deleted
+            held = bases(path)
+            rounds = running._rounds
+            assert rounds is not None
+            report = Report(path=path, time_ms=clock())
+            rounds.retain(report)
+            assert not report.deleted
+            assert bases(path) == held
+        check(path, log, clock, store)
+
+
+def test_retention_alone_copies_nothing(path: str, clock: ManualClock, store: FaultStore) -> None:
+    """It takes local segments that have a copy, and copies that are due; dry or not the same."""
+    config = {"local_retention_bytes": "500", "retention_bytes": "3000"}
+    with filled(path, clock, 30, **config) as log:
+        assert not service(path, clock, store).retain().deleted  # nothing has a copy
+        assert not copied_names(store.bucket)
+        once(path, clock, store)
+        clock.advance(HOUR)
+        log.alter_topic("t", config={"retention.bytes": "1500", "local.retention.bytes": "0"})
+        plan = service(path, clock, store, remote=None).retain(dry_run=True)
+        done = service(path, clock, store, remote=None).retain()
+        assert plan.removed and plan.removed == done.removed
+        assert plan.deleted == done.deleted
+        assert not (done.uploaded or done.errors)
         check(path, log, clock, store)
 
 

@@ -61,7 +61,7 @@ def test_golden_logs_have_nothing(name: str, tmp_path: Path) -> None:
 def test_a_closed_log_has_nothing(log: Path) -> None:
     report = verify(log)
     assert report.findings == []
-    assert (report.situation, report.partitions, report.segments) == ("closed", 3, 10)
+    assert (report.situation, report.partitions, report.segments) == ("closed", 3, 9)
     assert report.to_table().num_rows == 0
     assert report.plan == ""
     before = kept(log)

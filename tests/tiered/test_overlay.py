@@ -69,7 +69,7 @@ def test_a_copy_that_is_not_found_is_named(
         log.read("t", partitions=[0]).read_all()
     assert f"segment {lost.base} of {path / 't-0'} is gone: " in str(raised.value)
     assert manifest_object(lost) in str(raised.value)
-    assert "is this the store, by storage_options" in str(raised.value)
+    assert "is this the store, by the storage options" in str(raised.value)
 
 
 def test_reads_and_times_do_not_care_where_a_segment_lies(

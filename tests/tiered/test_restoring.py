@@ -38,13 +38,16 @@ def made(tmp_path: Path) -> tuple[Path, Path]:
     return path, bucket
 
 
-def test_all_of_it(made: tuple[Path, Path], tmp_path: Path, oracle: Oracle) -> None:
+def test_all_of_it(
+    made: tuple[Path, Path], tmp_path: Path, oracle: Oracle, caplog: pytest.LogCaptureFixture
+) -> None:
     path, bucket = made
     seen: list[tuple[int, int]] = []
     given: dict[str, Any] = {"progress": lambda done, total: seen.append((done, total))}
     report = restore(str(bucket), tmp_path / "back", **given)
     assert seen[-1] == (report.bytes, report.bytes)
     assert verify(tmp_path / "back").ok
+    assert not caplog.records  # the directory that it works in is nobody's business
     with (
         sparklog.open(path) as log,
         sparklog.open(bucket) as archive,

@@ -121,7 +121,7 @@ def test_nobody_listens(url):
 
 
 def test_options_that_s3_does_not_know(url):
-    with pytest.raises(InvalidRequestError, match="correct the URL or storage_options"):
+    with pytest.raises(InvalidRequestError, match="correct the URL or the storage options"):
         open_store(url, {"max_concurrency": 0})
     with pytest.raises(InvalidRequestError, match="S3 wants 5242880 or more"):
         open_store(url, part_bytes=MIB)

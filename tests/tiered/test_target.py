@@ -60,7 +60,7 @@ def test_wrong_bounds():
 
 
 def test_a_secret_in_an_options_error_is_not_shown():
-    with pytest.raises(InvalidRequestError, match="correct the URL or storage_options") as error:
+    with pytest.raises(InvalidRequestError, match="the URL or the storage options") as error:
         open_store("s3://bucket", {"key": "topsecret", "username": "topsecret", "secret": "hidden"})
     assert "topsecret" not in str(error.value)
 

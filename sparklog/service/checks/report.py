@@ -110,8 +110,9 @@ _RANK: Final = {severity: rank for rank, severity in enumerate(Severity)}
 class Verification:
     """The result of `verify`.
 
-    `situation`: how the log was found (open, crashed, closed, a broker's). `bytes`: of the logs
-    that were read. `done`: what a repair changed, in its order; `refused`: why it could not begin.
+    `situation`: how the log was found (open, crashed, closed, a broker's). `partitions`, `segments`
+    and `bytes` of log are those of topics; the ledger's own are read as well. `done`: what a repair
+    changed, in its order; `refused`: why it could not begin.
     """
 
     directories: list[str]

@@ -4,7 +4,6 @@ Each endpoint has a registry of its own, so that several logs have theirs in one
 reads the log's files and takes no lock of the log; two scrapes at once take turns.
 """
 
-import contextlib
 import json
 import logging
 import socket
@@ -15,11 +14,11 @@ from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from sparklog.errors import InvalidRequestError
+from sparklog.extras import needed
 from sparklog.metrics import Distribution, Kind, Metric, Sample
 from sparklog.service.metrics.samples import by_metric
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
-_NEEDED: Final = "metrics as text need prometheus_client; run: pip install 'sparklog[metrics]'"
 Read = Callable[[], Iterable[Sample]]
 Health = Callable[[], list[str]]
 
@@ -54,7 +53,7 @@ class Endpoint:
     """
 
     def __init__(self, address: str, port: int, read: Read, health: Health) -> None:
-        with _needing_the_library():
+        with needed(InvalidRequestError):
             from prometheus_client import CollectorRegistry, make_wsgi_app
         registry = CollectorRegistry(auto_describe=False)
         registry.register(Families(read))
@@ -125,7 +124,7 @@ def _healthz(health: Health, start: Any) -> Iterable[bytes]:
 
 def text_of(samples: Iterable[Sample]) -> str:
     """Return samples in Prometheus' text format. Raises InvalidRequestError as `Endpoint`."""
-    with _needing_the_library():
+    with needed(InvalidRequestError):
         from prometheus_client import CollectorRegistry, generate_latest
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Families(lambda: samples))
@@ -171,13 +170,3 @@ def _add(family: Any, metric: Metric, sample: Sample) -> None:
 def _clean(text: str) -> str:
     """A label that UTF-8 has: a group or query may be named by half a surrogate pair."""
     return text.encode(errors="replace").decode()
-
-
-@contextlib.contextmanager
-def _needing_the_library() -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "prometheus_client":
-            raise
-        raise InvalidRequestError(_NEEDED) from None

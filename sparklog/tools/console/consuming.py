@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,21 +19,31 @@ _PLACES: Final = ("partition", "offset")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Which records are wanted; those that fit all that is given. Regular expressions are RE2's."""
+    """Which records are wanted; those that fit all that is given. Regular expressions are RE2's.
+
+    `headers`: (a header's key, its value or None for any); a record fits that has such a header,
+    among several of one key too. `header_regexes`: (key, pattern that the value has a match for).
+    """
 
     key: bytes | None = None
     key_regex: str | None = None
     value_regex: str | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    header_regexes: Sequence[tuple[str, str]] = ()
 
     @property
     def columns(self) -> list[str]:
         """The columns that it looks at."""
         key = self.key is not None or self.key_regex is not None
-        return ["key"] * key + ["value"] * (self.value_regex is not None)
+        headers = bool(self.headers or self.header_regexes)
+        return (
+            ["key"] * key + ["value"] * (self.value_regex is not None) + ["headers"] * headers
+        )
 
     def check(self) -> None:
         """Raise InvalidRequestError for a regular expression that isn't one."""
-        for pattern in (self.key_regex, self.value_regex):
+        of_headers = [pattern for _, pattern in self.header_regexes]
+        for pattern in (self.key_regex, self.value_regex, *of_headers):
             if pattern is not None:
                 try:
                     pc.match_substring_regex(pa.array([b""]), pattern)
@@ -47,12 +58,30 @@ class Match:
         for name, pattern in (("key", self.key_regex), ("value", self.value_regex)):
             if pattern is not None:
                 masks.append(pc.match_substring_regex(rows.column(name), pattern))
+        masks += self._header_masks(rows)
         if not masks:
             return None
         whole = masks[0]
         for mask in masks[1:]:
             whole = pc.and_(whole, mask)
         return whole
+
+
+    def _header_masks(self, rows: pa.RecordBatch) -> Iterator[Any]:
+        """Yield a mask for each header that is wanted."""
+        if not (self.headers or self.header_regexes):
+            return
+        lists = rows.column("headers")
+        flat, of_row = lists.flatten(), pc.list_parent_indices(lists)
+        keys, values = flat.field("key"), flat.field("value")
+        tests = [(k, None if v is None else pc.equal(values, v)) for k, v in self.headers]
+        tests += [(k, pc.match_substring_regex(values, p)) for k, p in self.header_regexes]
+        for key, fits in tests:
+            hit = pc.equal(keys, key)
+            hit = hit if fits is None else pc.and_(hit, fits)
+            mask = np.zeros(rows.num_rows, bool)
+            mask[of_row.filter(hit).to_numpy()] = True  # a null isn't taken
+            yield pa.array(mask)
 
 
 def consume(

@@ -162,12 +162,20 @@ def _cut(column: Any, separator: bytes, name: str, first: int, how: Lines) -> tu
     if not pc.all(whole, min_count=0).as_py():
         if not how.ignore_error:
             at = int(pc.index(whole, False).as_py())
-            raise InvalidRequestError(f"line {first + at}: no {name} {separator!r} in it")
+            raise InvalidRequestError(
+                f"line {first + at}: no {name} {separator.decode()!r} in it: {_shown(column[at])}. "
+                f"Name another by {name}=..., or take such lines as they are by ignore.error=true"
+            )
         before = pc.if_else(whole, pc.list_element(_padded(parts), 0), _NULL)
         return before, pc.if_else(whole, pc.list_element(_padded(parts), 1), column)
     flat = parts.flatten()
     evens = np.arange(0, len(flat), 2)
     return flat.take(pa.array(evens)), flat.take(pa.array(evens + 1))
+
+
+def _shown(line: Any) -> str:
+    """A line's beginning, for an error."""
+    return repr(line.as_py()[:60].decode(errors="replace"))
 
 
 def _padded(parts: Any) -> Any:
@@ -191,7 +199,7 @@ def _headers(texts: Any, first: int, how: Lines) -> Any:
         at = int(np.searchsorted(np.cumsum(lengths), pc.index(whole, False).as_py(), "right"))
         raise InvalidRequestError(
             f"line {first + at}: a header without headers.key.separator "
-            f"{how.headers_key_separator!r}"
+            f"{how.headers_key_separator.decode()!r}"
         )
     flat = parts.flatten()
     evens = np.arange(0, len(flat), 2)

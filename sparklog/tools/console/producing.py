@@ -3,9 +3,11 @@
 import contextlib
 import hashlib
 import io
+import itertools
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, cast
 
 import numpy as np
 import pyarrow as pa
@@ -44,6 +46,39 @@ class Produced:
             self.offsets[p] = (min(first, self.offsets.get(p, (first, end))[0]), end)
 
 
+class Records:
+    """The records of open binary files, one after the other. The first block is read at once.
+
+    So what is refused there is refused before a log or a topic is made for it.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        files: Sequence[tuple[str, BinaryIO]],
+        *,
+        form: str = "lines",
+        lines: Lines | None = None,
+        partition: int | None = None,
+        seen: Callable[[int], None] = lambda size: None,
+    ) -> None:
+        """See `produce`.
+
+        Args:
+            files: (name, file); the name is for errors. form, lines: see `inputs.batches`.
+            partition: for all records; else as `Log.append` chooses.
+            seen: is told how many bytes were read.
+        Raises: InvalidRequestError with file and line.
+        """
+        self.topic, self.partition = topic, partition
+        self.digest = hashlib.sha256(repr((topic, form, lines, partition)).encode())
+        rows = _rows(files, form, lines, self.digest, seen)
+        self._rows = itertools.chain(list(itertools.islice(rows, 1)), rows)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self._rows
+
+
 class _Hashing(io.RawIOBase):
     """A file whose bytes are hashed as they are read."""
 
@@ -63,50 +98,42 @@ class _Hashing(io.RawIOBase):
 
 def produce(
     log: Log,
-    topic: str,
-    files: Sequence[tuple[str, BinaryIO]],
+    records: Records,
     *,
-    form: str = "lines",
-    lines: Lines | None = None,
-    partition: int | None = None,
     framing: Framing | None = None,
     writer: str | None = None,
     batch: int | None = None,
-    seen: Callable[[int], None] = lambda size: None,
 ) -> Produced:
-    """Append the records of open binary files, one after the other.
+    """Append records to their topic.
 
     Args:
-        files: (name, file); the name is for errors. form, lines: see `inputs.batches`.
-        partition: for all records; else as `Log.append` chooses.
         writer, batch: all files together are this micro-batch of that writer, one atomic commit
             however large it is. Doing it again with the same bytes writes nothing. Without them
             about COMMIT_BYTES are one commit, and what was committed before a failure stays.
-        seen: is told how many bytes were read.
     Raises: InvalidRequestError with file and line; BatchConflictError: the batch was committed
         from other bytes; as `Log.append`.
     """
     if (writer is None) != (batch is None):
         raise InvalidRequestError("writer and batch belong together: give both, or neither")
+    if writer == "":
+        raise InvalidRequestError("writer is empty: give the writer a name")
     if batch is not None and batch < 0:
         raise InvalidRequestError(f"batch={batch}: want 0 or more")
-    digest = hashlib.sha256(repr((topic, form, lines, partition)).encode())
-    rows = _rows(files, form, lines, digest, seen)
-    framing = framing or Framing()
+    topic, partition, framing = records.topic, records.partition, framing or Framing()
     if writer is None or batch is None:
-        return _in_commits(log, topic, rows, partition, framing)
+        return _in_commits(log, topic, iter(records), partition, framing)
     done = Produced(topic=topic)
     stager = log.stager(framing, label=chunk_label(writer, batch))
     largest = _Largest()
     try:
         info = log.topic(topic)
         with largest.named():
-            for part in rows:
+            for part in records:
                 largest.look(part)
                 stager.add(info, part, partition=partition)
                 done.records += part.num_rows
             chunks = stager.finish()
-        identity = Identity(writer=writer, batch=batch, fingerprint=digest.hexdigest())
+        identity = Identity(writer=writer, batch=batch, fingerprint=records.digest.hexdigest())
         result = log.commit(chunks, identity=identity)
     except BaseException:
         stager.discard()
@@ -128,18 +155,28 @@ def _rows(
     for name, file in files:
         try:
             if form == "parquet":  # it is read out of order
-                while block := file.read(_READ):
-                    digest.update(block)
-                    seen(len(block))
-                file.seek(0)
-                yield from batches(file, form)
+                with _seekable(file) as (whole, keep):
+                    while block := file.read(_READ):
+                        digest.update(block)
+                        seen(len(block))
+                        keep(block)
+                    whole.seek(0)
+                    yield from batches(whole, form)
             else:
                 reading: Any = io.BufferedReader(_Hashing(file, digest, seen), _READ)
                 yield from batches(reading, form, lines)
-        except io.UnsupportedOperation:
-            raise InvalidRequestError(f"{name}: {form} is read from a file, not a pipe") from None
         except InvalidRequestError as error:
             raise InvalidRequestError(f"{name}: {error}") from None
+
+
+@contextlib.contextmanager
+def _seekable(file: BinaryIO) -> Iterator[tuple[BinaryIO, Callable[[bytes], Any]]]:
+    """Give a file to read back, and what takes each block: a pipe goes through a temporary file."""
+    if file.seekable():
+        yield file, lambda block: None
+        return
+    with tempfile.TemporaryFile() as whole:
+        yield cast(BinaryIO, whole), whole.write
 
 
 def _in_commits(

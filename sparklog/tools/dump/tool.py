@@ -83,6 +83,17 @@ class Dump:
             yield from self.of(path)
         yield from self.complaints()
 
+    def check(self) -> None:
+        """Raise InvalidRequestError for a file that can't be dumped, before anything is printed.
+
+        Kafka's tool says "Dumping" of a file first, then ends with an exception.
+        """
+        for path in self.files:
+            self._check(path)
+            self._suffix(path)
+            if not self.fs.exists(_shown(path)):
+                raise _missing(path)
+
     def of(self, path: str) -> Iterator[Output]:
         """Yield the lines of one file. Raises as `lines`."""
         self._check(path)
@@ -91,10 +102,7 @@ class Dump:
         try:
             yield from self._file(path)
         except FileNotFoundError as error:
-            raise InvalidRequestError(
-                f"{error.filename or path} isn't there: give the files of one segment, "
-                "an index with its .log beside it"
-            ) from None
+            raise _missing(error.filename or path) from None
 
     def _check(self, path: str) -> None:
         if "://" in path:
@@ -105,12 +113,24 @@ class Dump:
         if self.fs.is_dir(path):
             raise InvalidRequestError(f"{path} is a directory; {_KNOWN}")
 
-    def _file(self, path: str) -> Iterator[Output]:
-        name = os.path.basename(path)
+    def _suffix(self, path: str) -> str:
+        """The suffix of a file's name. Raises InvalidRequestError for names that segments' files
+        don't have."""
+        name = os.path.basename(_shown(path))
         dot = name.rfind(".")
         if dot < 0:
             raise InvalidRequestError(f"{path}: its name has no suffix; {_KNOWN}")
-        options, suffix = self.options, name[dot:]
+        suffix = name[dot:]
+        if suffix == ".checkpoint":
+            raise InvalidRequestError(
+                f"{path} is a snapshot of KRaft's metadata: read it with kafka-dump-log"
+            )
+        if suffix in (LOG, INDEX, TIMEINDEX, TXNINDEX):
+            base_of(_shown(path))
+        return suffix
+
+    def _file(self, path: str) -> Iterator[Output]:
+        options, suffix = self.options, self._suffix(path)
         style = IndexStyle(
             sanity_only=options.index_sanity_check,
             verify_only=options.verify_index_only,
@@ -129,10 +149,6 @@ class Dump:
             case ".snapshot":
                 yield from self._snapshot(path)
                 return
-            case ".checkpoint":
-                raise InvalidRequestError(
-                    f"{path} is a snapshot of KRaft's metadata: read it with kafka-dump-log"
-                )
             case _:
                 yield Output(f"Ignoring unknown file {path}\n".encode(), is_error=True)
                 return
@@ -206,6 +222,12 @@ class Dump:
 
 _SUFFIXES: Final = (LOG, INDEX, TIMEINDEX, TXNINDEX, SNAPSHOT)
 _KNOWN: Final = f"want files of a partition, which end with {', '.join(_SUFFIXES)}"
+
+
+def _missing(path: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{path} isn't there: give the files of one segment, an index with its .log beside it"
+    )
 
 
 def _shown(path: str) -> str:

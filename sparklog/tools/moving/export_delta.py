@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from sparklog.clock import monotonic_ms
 from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailableError
+from sparklog.extras import needed
 from sparklog.log.log import Log
 from sparklog.log.positions import Position
 from sparklog.log.reading import schema_of
@@ -136,11 +137,7 @@ def _ends(table: Any | None, app: str, partitions: Mapping[int, int]) -> dict[in
 
 
 def _library() -> Any:
-    try:
+    with needed(InvalidRequestError):
         import deltalake
         import deltalake.exceptions
-    except ImportError:
-        raise InvalidRequestError(
-            "deltalake is not installed: pip install 'sparklog[delta]'"
-        ) from None
     return deltalake

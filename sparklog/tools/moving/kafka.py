@@ -14,6 +14,7 @@ from sparklog.errors import (
     StorageUnavailableError,
     UnknownTopicError,
 )
+from sparklog.extras import needed
 
 TIMEOUT_S: Final = 30.0
 """How long a broker may take to answer."""
@@ -26,13 +27,9 @@ _FATAL: Final = ("_INVALID_ARG", "TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZAT
 
 def library() -> Any:
     """Return confluent_kafka. Raises InvalidRequestError where it isn't installed."""
-    try:
+    with needed(InvalidRequestError):
         import confluent_kafka
         import confluent_kafka.admin
-    except ImportError:
-        raise InvalidRequestError(
-            "confluent-kafka is not installed: pip install 'sparklog[kafka]'"
-        ) from None
     return confluent_kafka
 
 
@@ -45,7 +42,8 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, str]:
         with open(path, encoding="utf-8") as file:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequestError(f"{os.fspath(path)}: {error}") from None
+        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+        raise InvalidRequestError(f"{os.fspath(path)}: {why}") from None
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         line = line.strip()

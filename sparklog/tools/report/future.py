@@ -41,9 +41,16 @@ def foretell(
     if not is_tiered and held:
         log_start = max(log_start, held[0].base)
 
+    def copied(at_ms: int) -> plan.RemoteDue:
+        return plan.due_remotely(
+            copies, held, config, log_start=log_start, now_ms=at_ms, floor=floor(at_ms)
+        )
+
     def local(at_ms: int) -> tuple[list[Taken], float, int]:
+        # As in a round: copies go first, and raise the log start.
+        start = copied(at_ms).log_start if copies and is_tiered else log_start
         found = due(
-            held, config, log_start=log_start, end=listed.end, now_ms=at_ms,
+            held, config, log_start=start, end=listed.end, now_ms=at_ms,
             largest=listed.ages.__getitem__,
             terms=Terms(floor(at_ms), tier if is_tiered else None),
         )  # fmt: skip
@@ -52,12 +59,8 @@ def foretell(
         return gone, found.next_ms, found.held_back
 
     def remote(at_ms: int) -> list[Taken]:
-        if not copies:
-            return []
-        found = plan.due_remotely(
-            copies, held, config, log_start=log_start, now_ms=at_ms, floor=floor(at_ms)
-        )
-        return [(e.rule, Where.REMOTE, e.segment.size, e.segment.end) for e in found.expired]
+        gone = copied(at_ms).expired if copies else ()
+        return [(e.rule, Where.REMOTE, e.segment.size, e.segment.end) for e in gone]
 
     _, next_ms, held_back = local(now_ms)
     ways = (lambda at: local(at)[0], remote)

@@ -1,0 +1,150 @@
+"""Paths without a log: every command refuses them in one wording, with exit code 2."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sparklog
+from sparklog.cli.app import run
+from tests.cli.test_cli import Capture, kept
+
+READING = [
+    ["commits", "PATH"],
+    ["configs", "describe", "PATH"],
+    ["consume", "PATH", "--topic", "t"],
+    ["export", "PATH", "--topic", "t", "--to", "x.parquet"],
+    ["fork", "PATH", "new", "--time", "2099-01-01"],
+    ["get-offsets", "PATH"],
+    ["log-dirs", "PATH"],
+    ["metrics", "PATH"],
+    ["readers", "PATH"],
+    ["report", "PATH"],
+    ["tier", "status", "PATH"],
+    ["topics", "list", "PATH"],
+    ["topics", "describe", "PATH"],
+    ["verify", "PATH"],
+]
+CHANGING = [
+    ["compact", "PATH"],
+    ["compact", "PATH", "--dry-run"],
+    ["configs", "alter", "PATH", "--topic", "t", "--add-config", "retention.ms=1"],
+    ["delete-records", "PATH", "--offset", "t:0:1"],
+    ["produce", "PATH", "lines", "--topic", "t"],
+    ["retain", "PATH"],
+    ["retain", "PATH", "--dry-run"],
+    ["tier", "rebuild", "PATH"],
+    ["topics", "alter", "PATH", "--topic", "t", "--partitions", "2"],
+    ["topics", "delete", "PATH", "--topic", "t"],
+    ["verify", "PATH", "--repair"],
+]
+WITH_JSON = [["verify", "PATH", "--json"], ["metrics", "PATH", "--json"]]
+
+
+@pytest.fixture(params=[*READING, *CHANGING, *WITH_JSON], ids=" ".join)
+def command(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: Any) -> list[str]:
+    monkeypatch.chdir(tmp_path)
+    Path("lines").write_text("a\n")
+    return list(request.param)
+
+
+def refused(command: list[str], path: str, capsys: Capture) -> str:
+    before = kept(Path())
+    assert run([path if word == "PATH" else word for word in command]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("Usage: sparklog ")
+    assert "mode=" not in said.err and "Traceback" not in said.err
+    assert kept(Path()) == before
+    return " ".join(said.err.partition("Error: ")[2].split())
+
+
+def test_no_log_looks_like_a_healthy_one(command: list[str], capsys: Capture) -> None:
+    here = Path.cwd()
+    for name, why in (("missing", "does not exist"), ("lines", "is a file")):
+        said = refused(command, name, capsys)
+        assert said.startswith(f"{here}/{name} {why}: give the log's directory; ")
+        assert said.endswith(("; `sparklog topics create` makes one", "PARTITIONS makes one"))
+    Path("empty").mkdir()
+    said = refused(command, "empty", capsys)
+    assert said.startswith(f"{here}/empty holds no log: ")
+    assert "Give a log's directory" in said
+    # Something else, with a name that could be a partition's.
+    Path("other/jdk-17").mkdir(parents=True)
+    Path("other/jdk-17/release").write_text("x")
+    Path("other/t-0").write_text("no directory")
+    assert refused(command, "other", capsys) == said.replace("empty", "other")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["topics", "list", "URL"],
+        ["consume", "URL", "--topic", "t"],
+        ["get-offsets", "URL"],
+        ["export", "URL", "--topic", "t", "--to", "x.parquet"],
+        ["tier", "restore", "URL", "new"],
+        ["tier", "rotate", "URL", "--keyring", "keys"],
+        ["checkpoint", "points", "URL"],
+        ["checkpoint", "points", "URL", "--json"],
+        ["checkpoint", "prune", "URL", "--keep", "1"],
+        ["checkpoint", "restore", "URL", "new"],
+    ],
+    ids=" ".join,
+)
+def test_no_archive(
+    command: list[str], tmp_path: Path, monkeypatch: Any, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("keys").write_text('{"current": "k", "keys": {"k": "%s="}}' % ("A" * 43))
+    url = "memory://nothing" if command[0] == "checkpoint" else f"memory://{tmp_path.name}"
+    command = [url if word == "URL" else word for word in command]
+    assert run(command) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert re.search(r"holds no archive: give|has no archived point: give", said.err)
+    assert not Path("new").exists()
+
+
+def test_a_broker_s_directory_is_a_log(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "meta.properties").write_text("version=1\n")
+    assert run(["topics", "list", str(tmp_path)]) == 0
+    assert run(["verify", str(tmp_path)]) == 0
+    assert "0 partitions" in capsys.readouterr().out
+
+
+def test_a_log_dir_that_is_still_empty(tmp_path: Path) -> None:
+    first, second = str(tmp_path / "a"), str(tmp_path / "b")
+    with sparklog.open(f"{first},{second}", "rw") as log:
+        log.create_topic("t")
+    assert run(["verify", f"{first},{second}"]) == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["history", "PATH"], ["verify", "PATH"], ["import", "PATH"], ["export", "PATH"],
+        ["fork", "PATH", "new", "--to", "1"], ["reset", "PATH", "--to", "1"],
+        ["archive", "PATH", "memory://x"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_no_checkpoint(command: list[str], tmp_path: Path, capsys: Capture) -> None:
+    path = str(tmp_path / "none")
+    assert run(["checkpoint", *[path if word == "PATH" else word for word in command]]) == 2
+    words = f"{path} does not exist: give what the query has as checkpointLocation"
+    assert words in capsys.readouterr().err
+
+
+def test_a_directory_named_twice(tmp_path: Path, capsys: Capture) -> None:
+    assert run(["verify", f"{tmp_path},{tmp_path}/"]) == 2
+    assert "named twice" in capsys.readouterr().err
+
+
+def test_what_needs_more_than_an_archive(tmp_path: Path, capsys: Capture) -> None:
+    for command in (["commits"], ["readers"], ["verify"], ["retain"], ["log-dirs"]):
+        assert run([*command, "memory://x"]) == 2
+        said = capsys.readouterr().err
+        assert "is an archive, which holds segments alone" in said
+        assert "sparklog tier restore" in said

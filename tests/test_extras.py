@@ -1,0 +1,68 @@
+"""What is said where a library of an extra is missing."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from sparklog import extras
+from sparklog.errors import InvalidRequestError
+
+ROOT = Path(__file__).parents[1]
+
+
+def python(code: str, tmp_path: Path, *missing: str) -> str:
+    """Run it where `missing` are not installed; return the last line of stderr."""
+    for name in missing:
+        (tmp_path / f"{name}.py").write_text(
+            f"raise ModuleNotFoundError('No module named {name}', name={name!r})"
+        )
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    return done.stderr.strip().rpartition("\n")[2]
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["import sparklog.sink", "import sparklog.sink.options", "import sparklog; "
+     "sparklog.register(None)", "import sparklog; sparklog.spark_conf()"],
+)  # fmt: skip
+def test_without_pyspark(code: str, tmp_path: Path) -> None:
+    said = python(code, tmp_path, "pyspark")
+    assert said.endswith("Error: pyspark isn't installed here; run: pip install 'sparklog[spark]'")
+
+
+def test_the_source_s_options_do_without(tmp_path: Path) -> None:
+    assert python("import sparklog.source.options, sparklog.state", tmp_path, "pyspark") == ""
+
+
+def test_without_pandas(tmp_path: Path) -> None:
+    code = "from sparklog.extras import needed\nwith needed(): import pandas"
+    said = python(code, tmp_path, "pandas")
+    assert said.endswith("pandas isn't installed here; run: pip install 'sparklog[spark]'")
+
+
+def test_what_is_no_extra_s_goes_on_as_it_is() -> None:
+    with pytest.raises(ModuleNotFoundError, match="No module named 'nowhere'"), extras.needed():
+        import nowhere  # type: ignore[import-not-found]  # noqa: F401
+
+
+def test_as_another_error() -> None:
+    kafka = pytest.raises(InvalidRequestError, match=r"sparklog\[kafka\]")
+    with kafka, extras.needed(InvalidRequestError):
+        raise ModuleNotFoundError("none", name="confluent_kafka.admin")
+
+
+def test_each_extra_has_its_library() -> None:
+    """As pyproject.toml says, under the names that are imported."""
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for library, name in extras._EXTRAS.items():
+        wanted = {re.split(r"[<>=]", one)[0].strip().replace("-", "_") for one in extra[name]}
+        assert library in wanted or library == "py4j"  # which pyspark brings
