@@ -1,7 +1,8 @@
 """What a process counts of its own writing to a log: commits, syncs, replays, failures."""
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from sparklog.clock import monotonic_ms
@@ -50,9 +51,17 @@ LOGS_TO_RECOVER: Final = Metric(
     ("dir",),
     kafka="kafka.log:type=LogManager,name=remainingLogsToRecover",
 )
+SEGMENTS_TO_RECOVER: Final = Metric(
+    "kafka_log_logmanager_remainingsegmentstorecover",
+    Kind.GAUGE,
+    "Segments that a recovery thread still has to read of the partition at hand; of this process.",
+    ("dir", "threadNum"),
+    kafka="kafka.log:type=LogManager,name=remainingSegmentsToRecover",
+)
 
 METRICS: Final = (
     COMMIT_SECONDS, CHUNK_BYTES, REPLAYS, COMMIT_ERRORS, FLUSH, UNWRITABLE, LOGS_TO_RECOVER,
+    SEGMENTS_TO_RECOVER,
 )  # fmt: skip
 
 
@@ -68,7 +77,8 @@ class WriteMeters:
         self._failed = self.all.gauge(UNWRITABLE)
         self.replays = self.all.counter(REPLAYS)
         self.errors = self.all.counter(COMMIT_ERRORS)
-        self.to_recover = self.all.gauge(LOGS_TO_RECOVER)
+        self._logs_to_recover = self.all.gauge(LOGS_TO_RECOVER)
+        self._segments_to_recover = self.all.gauge(SEGMENTS_TO_RECOVER)
 
     @contextlib.contextmanager
     def committing(self) -> Iterator[None]:
@@ -91,6 +101,27 @@ class WriteMeters:
         began = monotonic_ms()
         yield
         self._flush.observe(monotonic_ms() - began)
+
+    @contextlib.contextmanager
+    def recovering(self, homes: Iterable[str]) -> Iterator[Callable[[str], None]]:
+        """Count partitions, given by their log dirs, that are recovered within, until its end.
+
+        Yields what is to be called with the log dir of each that is done.
+        """
+        counts = Counter(homes)
+        for home, count in counts.items():
+            self._logs_to_recover.set(count, home)
+        try:
+            yield lambda home: self._logs_to_recover.add(-1, home)
+        finally:  # however it ended, nothing is being recovered any more
+            for home in counts:
+                self._logs_to_recover.set(0, home)
+            for sample in self._segments_to_recover.samples():
+                self._segments_to_recover.set(0, *sample.labels)
+
+    def segments_remain(self, home: str, thread: str, count: int) -> None:
+        """Note how many segments a recovery's thread has before it, of a partition in `home`."""
+        self._segments_to_recover.set(count, home, thread)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:

@@ -8,6 +8,7 @@ Source: PROTOCOL, "FULL recovery".
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -77,10 +78,13 @@ def recover(
     log_start: int,
     local_start: int = 0,
     producer_id_expiration_ms: int = EXPIRATION_MS,
+    remaining: Callable[[int], None] = lambda _: None,
 ) -> RecoveryReport:
     """Check [log_start, end) from the recovery point's segment on, remove the rest, rebuild.
 
-    Args: local_start: from where on segments must be here, if that is above the log start.
+    Args:
+        local_start: from where on segments must be here, if that is above the log start.
+        remaining: is told how many segments are still to be read, whenever that changes.
     Raises: DataCorruptionError: something below `end` is damaged or missing; nothing was cut.
     Cost: one CRC pass from the recovery point, and over segments that lost their index.
     """
@@ -97,10 +101,12 @@ def recover(
         from_base = live[0] if live else end
     plan = _Plan()
     producers: ProducerState | None = None
+    unsure = {b for b in live if b >= from_base or not _has_index(fs, path, b, config)}
     for at, base in enumerate(live):
-        if base < from_base and _has_index(fs, path, base, config):
+        if base not in unsure:
             producers = None
             continue
+        remaining(len(unsure) - len(plan.scanned))
         limit = live[at + 1] if at + 1 < len(live) else end
         if producers is None:
             producers = load_producers(
@@ -113,6 +119,7 @@ def recover(
         plan.scanned.append(
             _checked(fs, path, base, limit, producers, config, last=at + 1 == len(live))
         )
+    remaining(0)
     if not live and needed > log_start:  # all of it is remote; what came before counts all the same
         producers = load_producers(
             fs, path, end,
