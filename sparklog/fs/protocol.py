@@ -75,6 +75,12 @@ class FileSystem(Protocol):
     def open_lock(self, path: str, *, create: bool = True) -> LockFile:
         """Open a file for locking, reading and writing; made where there is none."""
 
+    def is_locked(self, path: str, first: int, length: int) -> bool:
+        """Tell whether somebody has locked any of [first, first + length) of a file.
+
+        Takes no lock, and needs only to read; False where there is no file.
+        """
+
     def map(self, path: str) -> Mapping:
         """Map a closed file into memory, read-only."""
 

@@ -1,8 +1,9 @@
 """What a process counts of its own writing to a log: commits, syncs, replays, failures."""
 
 import contextlib
+import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 
 from sparklog.clock import monotonic_ms
@@ -68,8 +69,10 @@ METRICS: Final = (
 class WriteMeters:
     """A log's instruments, looked up once: a commit must not wait for its own figures."""
 
-    def __init__(self, directories: list[str]) -> None:
-        self._directories = directories
+    def __init__(self, directories: list[str], mark: Callable[[int, bool], None]) -> None:
+        """`mark` shows other processes whether writing to log dir number n failed."""
+        self._directories, self._mark = directories, mark
+        self._marked: set[str] = set()
         self.all: Meters = meters(directories[0])
         self._commit = self.all.histogram(COMMIT_SECONDS)
         self._chunk = self.all.histogram(CHUNK_BYTES)
@@ -132,11 +135,16 @@ class WriteMeters:
             self.failed(error)
             raise
 
-    def wrote(self) -> None:
-        """A step is done: what had failed works again."""
-        for directory in self._directories:
+    def wrote(self, places: Collection[str]) -> None:
+        """A step in these partitions' directories is done: where they lie, writing works again."""
+        if not self._marked and not any(map(self._failed.value, self._directories)):
+            return
+        for directory in {self._directories[0], *map(os.path.dirname, places)}:
             if self._failed.value(directory):
                 self._failed.set(0, directory)
+            if directory in self._marked:
+                self._marked.discard(directory)
+                self._mark(self._directories.index(directory), False)
 
     def failed(self, error: BaseException) -> None:
         """A step failed; if the disk did, note which log dir is on it (the first, if unsure)."""
@@ -145,3 +153,5 @@ class WriteMeters:
             named = [d for d in self._directories if f"{d}/" in text or text.endswith(d)]
             for directory in named or self._directories[:1]:
                 self._failed.set(1, directory)
+                self._marked.add(directory)
+                self._mark(self._directories.index(directory), True)
