@@ -13,6 +13,13 @@ from typing import Protocol, Self
 Buffer = bytes | bytearray | memoryview
 
 
+class ElsewhereError(FileNotFoundError):
+    """A file of remote storage isn't there, nor anything that belongs with it.
+
+    So another store was asked than the one that has it: no file is known to be lost.
+    """
+
+
 class File(Protocol):
     """An open file. Reads and writes name their position; there is no cursor to share."""
 
