@@ -21,7 +21,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-def patience() -> Iterator[None]:
+def patience() -> Iterator[int]:
     """Tries for as long as files may be moving: a roll, a clean-up, an undo."""
     return attempts(RETRY_MS, pause_ms=5)
 
