@@ -72,7 +72,10 @@ def _commands(group: click.Group, *words: str) -> Iterator[tuple[tuple[str, ...]
 
 
 def _command(words: tuple[str, ...], command: click.Command) -> str:
-    context = click.Context(command, info_name=" ".join(("sparklog", *words)))
+    # A command remembers the help option of the first context that asks for it.
+    context = click.Context(
+        command, info_name=" ".join(("sparklog", *words)), **app.context_settings
+    )
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     rows = "".join(
         f"| `{_escaped(names)}` | {_escaped(text)} |\n"
@@ -126,6 +129,16 @@ and readers in whatever process. *This process*: what only the process that does
 times, replays that were dropped, failures (if the sinks run in the driver, start the service
 there), the service's own rounds. Counters begin with the endpoint and never count history twice;
 `sparklog metrics` counts the whole ledger.
+
+A log dir is offline (`kafka_log_logmanager_logdirectoryoffline`, `/healthz`) if it can't be read,
+if the service's trial write there fails (4 KiB once a minute, so a full, failing or read-only disk
+shows though nobody commits), or if any session of the host failed when it last wrote there: that
+one holds a lock on a byte of `sparklog.lock` until a write succeeds or its process ends, which
+needs no room and no right to write. So a quota or a limit of one process shows as well; a sink
+shows the failures of its tasks. What doesn't: a process that gives up at once, or can't even open
+the log; a commit that is refused for want of room before anything is written
+(`sparklog_disk_free_bytes` tells), and processes on a file system without sound locks, which
+sparklog refuses to write to anyway.
 
 In Python: `sparklog.service.metrics.collect(path)` once, `Observer(path).observe()` again and
 again; both give `LogMetrics`. With 10,000 partitions the first look takes 4.4 s of CPU (made when

@@ -7,6 +7,7 @@ Everything that sparklog reads or writes on a local disk goes through a `FileSys
 from sparklog.fs.local import LocalFileSystem
 from sparklog.fs.protocol import (
     Buffer,
+    ElsewhereError,
     File,
     FileSystem,
     LockFile,
@@ -21,6 +22,7 @@ LOCAL = LocalFileSystem()
 __all__ = [
     "LOCAL",
     "Buffer",
+    "ElsewhereError",
     "File",
     "FileSystem",
     "LocalFileSystem",

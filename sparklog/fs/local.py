@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from sparklog.fs.files import LocalFile, Pool, door
-from sparklog.fs.locks import LocalLockFile
+from sparklog.fs.locks import LocalLockFile, is_locked
 
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2  # linux/fs.h
@@ -47,6 +47,9 @@ class LocalFileSystem:
 
     def open_lock(self, path: str, *, create: bool = True) -> LocalLockFile:
         return LocalLockFile(path, os.O_RDWR | (os.O_CREAT if create else 0))
+
+    def is_locked(self, path: str, first: int, length: int) -> bool:
+        return is_locked(path, first, length)
 
     def map(self, path: str) -> LocalMapping:
         return LocalMapping(path)

@@ -13,6 +13,13 @@ from typing import Protocol, Self
 Buffer = bytes | bytearray | memoryview
 
 
+class ElsewhereError(FileNotFoundError):
+    """A file of remote storage isn't there, nor anything that belongs with it.
+
+    So another store was asked than the one that has it: no file is known to be lost.
+    """
+
+
 class File(Protocol):
     """An open file. Reads and writes name their position; there is no cursor to share."""
 
@@ -74,6 +81,12 @@ class FileSystem(Protocol):
 
     def open_lock(self, path: str, *, create: bool = True) -> LockFile:
         """Open a file for locking, reading and writing; made where there is none."""
+
+    def is_locked(self, path: str, first: int, length: int) -> bool:
+        """Tell whether somebody has locked any of [first, first + length) of a file.
+
+        Takes no lock, and needs only to read; False where there is no file.
+        """
 
     def map(self, path: str) -> Mapping:
         """Map a closed file into memory, read-only."""

@@ -79,7 +79,7 @@ def commit(
 ) -> CommitResult:
     """Append all chunks, in their order, as one atomic commit; nothing if it is a replay.
 
-    `at`: {(topic, partition): offset} where the chunks must come to lie.
+    `at`: {(topic, partition): offset} where partitions must end before, as chunks lie there.
     Raises: BatchConflictError if the batch number was committed with another fingerprint;
     InvalidRequestError if a partition ends elsewhere than `at` says; UnknownTopicError;
     StorageUnavailableError if the disk is full or fails (the log is then as it was);
@@ -225,7 +225,7 @@ def _check(session: "Session", chunks: Sequence[Chunk]) -> None:
 
 def _check_ends(session: "Session", at: Mapping[tuple[str, int], int]) -> None:
     for key, offset in at.items():
-        end = session.writer(*key).end_offset
+        end = session.state.ends.get(key, 0)
         if end != offset:
             raise InvalidRequestError(
                 f"{key[0]}-{key[1]} ends at {end}, and records from offset {offset} on were to "

@@ -1,7 +1,9 @@
 """`sparklog.lock`: who may write, and what the last holder was doing when it died.
 
 Byte 0 is the write lock (exclusive, for one commit), byte 1 the session lock (shared, as long as
-a log is open for writing). The first page says what state the log was left in:
+a log is open for writing), byte 2 + n is locked (shared) by each session whose last write to log
+dir number n failed: a mark that needs no disk and goes with its process. The first page says what
+state the log was left in:
 
       at   len  field
        0     4  magic "SPLK"
@@ -42,7 +44,7 @@ BODY_AT: Final = 4096
 _PAGE: Final = struct.Struct(">4sHBxIQ40sQQQQII")
 _CRC: Final = struct.Struct(">I")
 assert _PAGE.size == 100  # a layout slip fails at import, not on disk
-_WRITE, _SESSION = 0, 1
+_WRITE, _SESSION, _FAILING = 0, 1, 2
 
 
 class State(enum.IntEnum):
@@ -117,8 +119,15 @@ class LogLock:
         """Release the write lock."""
         self._file.unlock(_WRITE, 1)
 
+    def mark(self, number: int, *, failing: bool) -> None:
+        """Show, or show no more, that writing to log dir `number` failed; see `is_failing`."""
+        if failing:
+            self._file.try_lock(_FAILING + number, 1, exclusive=False)
+        else:
+            self._file.unlock(_FAILING + number, 1)
+
     def close(self) -> None:
-        """Drop both locks."""
+        """Drop all locks."""
         self._file.close()
 
     def read(self) -> Page | None:
@@ -162,6 +171,14 @@ def peek(fs: FileSystem, directory: str) -> Page | None:
             return _read(file, fs.boot_id(), fs.identity(path))
     except FileNotFoundError:
         return None
+
+
+def is_failing(fs: FileSystem, home: str, number: int) -> bool:
+    """Tell whether a session, in any process of this host, failed when it last wrote to a log dir.
+
+    `number`: the log dir's place among the log's; `home`: the first of them. Takes no lock.
+    """
+    return fs.is_locked(os.path.join(home, LOCK_NAME), _FAILING + number, 1)
 
 
 def _read(file: File, boot_id: str, identity: tuple[int, int]) -> Page | None:

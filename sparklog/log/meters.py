@@ -1,7 +1,9 @@
 """What a process counts of its own writing to a log: commits, syncs, replays, failures."""
 
 import contextlib
-from collections.abc import Iterable, Iterator
+import os
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 
 from sparklog.clock import monotonic_ms
@@ -50,17 +52,27 @@ LOGS_TO_RECOVER: Final = Metric(
     ("dir",),
     kafka="kafka.log:type=LogManager,name=remainingLogsToRecover",
 )
+SEGMENTS_TO_RECOVER: Final = Metric(
+    "kafka_log_logmanager_remainingsegmentstorecover",
+    Kind.GAUGE,
+    "Segments that a recovery thread still has to read of the partition at hand; of this process.",
+    ("dir", "threadNum"),
+    kafka="kafka.log:type=LogManager,name=remainingSegmentsToRecover",
+)
 
 METRICS: Final = (
     COMMIT_SECONDS, CHUNK_BYTES, REPLAYS, COMMIT_ERRORS, FLUSH, UNWRITABLE, LOGS_TO_RECOVER,
+    SEGMENTS_TO_RECOVER,
 )  # fmt: skip
 
 
 class WriteMeters:
     """A log's instruments, looked up once: a commit must not wait for its own figures."""
 
-    def __init__(self, directories: list[str]) -> None:
-        self._directories = directories
+    def __init__(self, directories: list[str], mark: Callable[[int, bool], None]) -> None:
+        """`mark` shows other processes whether writing to log dir number n failed."""
+        self._directories, self._mark = directories, mark
+        self._marked: set[str] = set()
         self.all: Meters = meters(directories[0])
         self._commit = self.all.histogram(COMMIT_SECONDS)
         self._chunk = self.all.histogram(CHUNK_BYTES)
@@ -68,7 +80,8 @@ class WriteMeters:
         self._failed = self.all.gauge(UNWRITABLE)
         self.replays = self.all.counter(REPLAYS)
         self.errors = self.all.counter(COMMIT_ERRORS)
-        self.to_recover = self.all.gauge(LOGS_TO_RECOVER)
+        self._logs_to_recover = self.all.gauge(LOGS_TO_RECOVER)
+        self._segments_to_recover = self.all.gauge(SEGMENTS_TO_RECOVER)
 
     @contextlib.contextmanager
     def committing(self) -> Iterator[None]:
@@ -93,6 +106,27 @@ class WriteMeters:
         self._flush.observe(monotonic_ms() - began)
 
     @contextlib.contextmanager
+    def recovering(self, homes: Iterable[str]) -> Iterator[Callable[[str], None]]:
+        """Count partitions, given by their log dirs, that are recovered within, until its end.
+
+        Yields what is to be called with the log dir of each that is done.
+        """
+        counts = Counter(homes)
+        for home, count in counts.items():
+            self._logs_to_recover.set(count, home)
+        try:
+            yield lambda home: self._logs_to_recover.add(-1, home)
+        finally:  # however it ended, nothing is being recovered any more
+            for home in counts:
+                self._logs_to_recover.set(0, home)
+            for sample in self._segments_to_recover.samples():
+                self._segments_to_recover.set(0, *sample.labels)
+
+    def segments_remain(self, home: str, thread: str, count: int) -> None:
+        """Note how many segments a recovery's thread has before it, of a partition in `home`."""
+        self._segments_to_recover.set(count, home, thread)
+
+    @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
         """Note which log dir fails within."""
         try:
@@ -101,11 +135,16 @@ class WriteMeters:
             self.failed(error)
             raise
 
-    def wrote(self) -> None:
-        """A step is done: what had failed works again."""
-        for directory in self._directories:
+    def wrote(self, places: Collection[str]) -> None:
+        """A step in these partitions' directories is done: where they lie, writing works again."""
+        if not self._marked and not any(map(self._failed.value, self._directories)):
+            return
+        for directory in {self._directories[0], *map(os.path.dirname, places)}:
             if self._failed.value(directory):
                 self._failed.set(0, directory)
+            if directory in self._marked:
+                self._marked.discard(directory)
+                self._mark(self._directories.index(directory), False)
 
     def failed(self, error: BaseException) -> None:
         """A step failed; if the disk did, note which log dir is on it (the first, if unsure)."""
@@ -114,3 +153,5 @@ class WriteMeters:
             named = [d for d in self._directories if f"{d}/" in text or text.endswith(d)]
             for directory in named or self._directories[:1]:
                 self._failed.set(1, directory)
+                self._marked.add(directory)
+                self._mark(self._directories.index(directory), True)

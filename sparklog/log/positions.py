@@ -2,13 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
+from sparklog.log.reader import PartitionReader
+from sparklog.log.steady import stable_end, steadily
 from sparklog.log.view import View
 
 EARLIEST: Final = -2
 LATEST: Final = -1
+LARGEST: Final = -3  # timestamp
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 Position = str | datetime | Mapping[int, int]
@@ -42,25 +46,27 @@ def offsets_for_times(
     answer: dict[int, int | None] = {}
     for partition, timestamp in when.items():
         start, end = spans[topic, partition]
-        reader = view.reader(topic, partition)
         if isolation == "read_committed":
-            end = reader.last_stable_offset(end)
-        if timestamp in (EARLIEST, LATEST):
-            answer[partition] = start if timestamp == EARLIEST else end
-        elif timestamp == EARLIEST_LOCAL:
-            local = reader.first_local_base()
-            answer[partition] = None if local is None else min(max(start, local), end)
-        elif timestamp == LATEST_TIERED:
-            remote = reader.remote_end()
-            answer[partition] = remote - 1 if remote is not None and remote > start else None
-        else:
-            found = (
-                reader.offset_of_max_timestamp(start, end)
-                if timestamp == -3
-                else reader.offset_for_time(timestamp, start, end)
-            )
-            answer[partition] = None if found is None else found[0]
+            end = stable_end(view, topic, partition, end)
+        ask = partial(_at, timestamp=timestamp, start=start, end=end)
+        answer[partition] = steadily(view, topic, partition, start, end, ask)
     return answer
+
+
+def _at(reader: PartitionReader, *, timestamp: int, start: int, end: int) -> int | None:
+    if timestamp in (EARLIEST, LATEST):
+        return start if timestamp == EARLIEST else end
+    if timestamp == EARLIEST_LOCAL:
+        local = reader.first_local_base()
+        return None if local is None else min(max(start, local), end)
+    if timestamp == LATEST_TIERED:
+        remote = reader.remote_end()
+        return remote - 1 if remote is not None and remote > start else None
+    if timestamp == LARGEST:
+        found = reader.offset_of_max_timestamp(start, end)
+    else:
+        found = reader.offset_for_time(timestamp, start, end)
+    return None if found is None else found[0]
 
 
 def resolve(

@@ -6,17 +6,17 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
-from sparklog.clock import attempts, pause
+from sparklog.clock import pause
 from sparklog.errors import (
     DataCorruptionError,
     InvalidRequestError,
     OffsetOutOfRangeError,
-    TopicReplacedError,
     UnknownTopicError,
 )
 from sparklog.format.columns import one_binary, one_int32
 from sparklog.log.progress import Progress
 from sparklog.log.reader import StaleReadError
+from sparklog.log.steady import check_topic_id, final, patience, stable_end
 from sparklog.log.view import View
 
 HEADERS_TYPE: Final = pa.list_(
@@ -40,7 +40,6 @@ ISOLATION: Final = ("read_uncommitted", "read_committed")
 Taken: TypeAlias = Callable[[int, int], None]
 """Is told (partition, offset): whoever reads has taken all before it."""
 
-_RETRY_MS: Final = 1000
 _LOGGER: Final = logging.getLogger(__name__)
 
 
@@ -78,11 +77,12 @@ def read_partition(
     No record of a topic with another id is given out: files are opened late, and those of a topic
     that was made again may have the same names, so the id is looked at after each read.
     `taken` is told where to go on when the next records are asked for, and at the end.
-    Raises, after a second of retries: TopicReplacedError, OffsetOutOfRangeError or
-    DataCorruptionError, whichever the files then show.
+    Raises, after a second of retries: TopicReplacedError, OffsetOutOfRangeError,
+    DataCorruptionError or, where remote storage has nothing of the topic, StorageUnavailableError:
+    whichever the files then show.
     """
     topic_id = topic_id or view.topic_id(topic, partition)
-    at, patience = start, attempts(_RETRY_MS, pause_ms=5)
+    at, tries = start, patience()
     while at < end:
         try:
             reader = view.reader(topic, partition, topic_id)
@@ -91,7 +91,7 @@ def read_partition(
             ):
                 check_topic_id(view, topic, partition, topic_id)
                 at = following
-                patience = attempts(_RETRY_MS, pause_ms=5)
+                tries = patience()
                 if rows.num_rows:
                     yield complete(rows, topic, partition, schema)
                 if taken is not None:
@@ -102,24 +102,10 @@ def read_partition(
         except (StaleReadError, FileNotFoundError, UnknownTopicError, DataCorruptionError) as error:
             # A roll, a clean-up or an undo may have moved files under us: look again, then judge.
             _judge(view, topic, partition, topic_id, at, end, error)
-            if next(patience, None) is None:
-                raise _corrupt(view, topic, partition, at, end, error) from error
+            if next(tries, None) is None:
+                raise final(view, topic, partition, at, end, error) from error
             _LOGGER.debug("%s-%d at %d: %s; reading again", topic, partition, at, error)
             view.reader(topic, partition).refresh()
-
-
-def check_topic_id(view: View, topic: str, partition: int, topic_id: str | None) -> None:
-    """Raise UnknownTopicError or TopicReplacedError unless the topic is the one of the plan."""
-    now = view.topic_id(topic, partition)
-    if topic_id is None:  # an old broker's topic had none; a newer one gives it one
-        return
-    if now is None:
-        raise UnknownTopicError(f"{topic}-{partition} was deleted while it was read")
-    if now != topic_id:
-        raise TopicReplacedError(
-            f"{topic}-{partition} was deleted and made again while it was read (topic id "
-            f"{topic_id}, now {now}): the offsets that were planned are gone; start over"
-        )
 
 
 def _judge(
@@ -142,19 +128,6 @@ def _judge(
             start=start,
             end=mark,
         ) from error
-
-
-def _corrupt(
-    view: View, topic: str, partition: int, at: int, end: int, error: Exception
-) -> DataCorruptionError:
-    if isinstance(error, DataCorruptionError):
-        return error
-    return DataCorruptionError(
-        f"{error}; run recovery, or restore the file from a copy",
-        path=view.reader(topic, partition).path,
-        first=at,
-        end=end,
-    )
 
 
 def complete(rows: pa.RecordBatch, topic: str, partition: int, schema: pa.Schema) -> pa.RecordBatch:
@@ -185,7 +158,7 @@ def read_ranges(
     for partition, start in first.items():
         end = last[partition]
         if isolation == "read_committed":
-            end = min(end, view.reader(topic, partition).last_stable_offset(end))
+            end = min(end, stable_end(view, topic, partition, end))
         yield from read_partition(
             view,
             topic,
@@ -232,7 +205,7 @@ def follow(
                     end=end,
                 )
             if isolation == "read_committed":
-                end = view.reader(topic, partition).last_stable_offset(end)
+                end = stable_end(view, topic, partition, end)
             if at[partition] < end:
                 found = True
                 yield from read_partition(

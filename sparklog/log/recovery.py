@@ -8,7 +8,9 @@ Source: PROTOCOL, "FULL recovery".
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -77,10 +79,13 @@ def recover(
     log_start: int,
     local_start: int = 0,
     producer_id_expiration_ms: int = EXPIRATION_MS,
+    remaining: Callable[[int], None] = lambda _: None,
 ) -> RecoveryReport:
     """Check [log_start, end) from the recovery point's segment on, remove the rest, rebuild.
 
-    Args: local_start: from where on segments must be here, if that is above the log start.
+    Args:
+        local_start: from where on segments must be here, if that is above the log start.
+        remaining: is told how many segments are still to be read, whenever that changes.
     Raises: DataCorruptionError: something below `end` is damaged or missing; nothing was cut.
     Cost: one CRC pass from the recovery point, and over segments that lost their index.
     """
@@ -92,32 +97,30 @@ def recover(
     _check_listing(path, live, needed, end)
     first = max(log_start, live[0]) if live else log_start
     epochs = _known_epochs(fs, path)
-    from_base = max((b for b in live if b <= recovery_point), default=live[0] if live else end)
-    if epochs is None:
-        from_base = live[0] if live else end
+    lowest = live[0] if live else end
+    from_base = max((b for b in live if b <= recovery_point and epochs is not None), default=lowest)
     plan = _Plan()
     producers: ProducerState | None = None
+    loaded = partial(
+        load_producers, fs, path, now=clock(), expiration_ms=producer_id_expiration_ms
+    )
+    unsure = {b for b in live if b >= from_base or not _has_index(fs, path, b, config)}
     for at, base in enumerate(live):
-        if base < from_base and _has_index(fs, path, base, config):
+        if base not in unsure:
             producers = None
             continue
+        remaining(len(unsure) - len(plan.scanned))
         limit = live[at + 1] if at + 1 < len(live) else end
         if producers is None:
-            producers = load_producers(
-                fs, path, base,
-                log_start=floor_of(log_start, live),
-                now=clock(), expiration_ms=producer_id_expiration_ms,
-            )  # fmt: skip
+            producers = loaded(base, log_start=floor_of(log_start, live))
         if base > first:
             plan.snapshots[base] = format_snapshot(producers.entries())
         plan.scanned.append(
             _checked(fs, path, base, limit, producers, config, last=at + 1 == len(live))
         )
+    remaining(0)
     if not live and needed > log_start:  # all of it is remote; what came before counts all the same
-        producers = load_producers(
-            fs, path, end,
-            log_start=log_start, now=clock(), expiration_ms=producer_id_expiration_ms,
-        )  # fmt: skip
+        producers = loaded(end, log_start=log_start)
     if producers is not None and (not live or end > first):
         plan.snapshots[end] = format_snapshot(producers.entries())
     report.start = end if producers is None and not live else log_start

@@ -12,15 +12,20 @@ What fails before the record is durable is undone; what fails after it is comple
 locks next. Source of the rules: PROTOCOL, section 1.
 """
 
+import contextlib
 import logging
 import os
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Sequence
 
 from sparklog.clock import Clock
 from sparklog.config import LogOptions, TopicConfig
-from sparklog.errors import DataCorruptionError, SparklogError, UnknownTopicError
+from sparklog.errors import (
+    DataCorruptionError,
+    SparklogError,
+    StorageUnavailableError,
+    UnknownTopicError,
+)
 from sparklog.fs import File, FileSystem, LockFile
 from sparklog.log import takeover
 from sparklog.log.effects import carry_out, publish_all
@@ -57,7 +62,7 @@ class Session:
         self.fs, self.clock, self.directories, self.options = fs, clock, directories, options
         self.lock = LogLock(fs, directories[0], timeout_ms=options.lock_timeout_ms)
         self.state = LogState()
-        self.meters = WriteMeters(directories)
+        self.meters = WriteMeters(directories, self._mark)
         self.ledger: Ledger
         self.generation = self.era = 0
         self._loaded = False  # whether state, ledger and writers are those of `generation`
@@ -83,7 +88,7 @@ class Session:
         """Whether what the last step did is published; else the next holder completes it."""
         return self._loaded
 
-    @contextmanager
+    @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
         """Hold the write lock, without a look at the page (for opening and closing)."""
         self.lock.check_process()  # before the mutex, which a thread may have held at the fork
@@ -96,7 +101,7 @@ class Session:
             finally:
                 self.lock.release()
 
-    @contextmanager
+    @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the write lock with a state that is up to date."""
         with self.exclusive():
@@ -199,7 +204,7 @@ class Session:
             raise UnknownTopicError(f"{topic}-{partition} is not in {self.home}: {held}")
         return partition_path(self.directories, topic, state, partition)
 
-    @contextmanager
+    @contextlib.contextmanager
     def step(
         self,
         touched: Sequence[tuple[str, int]] = (),
@@ -209,6 +214,7 @@ class Session:
     ) -> Iterator[Step]:
         """Announce what will be touched or made; see the module's text for what follows."""
         intent = self._intent(touched, making)
+        places = {*(self.partition_path(*key) for key in touched), *making}
         self._write_page(State.BUSY, intent)
         step = Step()
         try:
@@ -219,9 +225,9 @@ class Session:
             self.meters.failed(error)
             self._undo(intent)
             raise
-        self._settle(record)
+        self._settle(record, places)
 
-    @contextmanager
+    @contextlib.contextmanager
     def acting(self, touched: Sequence[tuple[str, int]] = (), **about: object) -> Iterator[None]:
         """Announce what changes files but no offset, so that no ledger record tells of it.
 
@@ -229,6 +235,7 @@ class Session:
         within is undone or completed at once, as the next holder would.
         """
         intent = {**self._intent(touched), **about}
+        places = {self.partition_path(*key) for key in touched}
         self._write_page(State.BUSY, intent)
         try:
             yield
@@ -237,7 +244,7 @@ class Session:
             self._undo(intent)
             raise
         self.idle()
-        self.meters.wrote()
+        self.meters.wrote(places)
 
     def _intent(self, touched: Sequence[tuple[str, int]], making: Sequence[str] = ()) -> Record:
         self._check_sizes(touched)
@@ -254,14 +261,14 @@ class Session:
         epoch = record.get("epoch", self.state.epoch)
         return self.ledger.append(record, epoch=epoch, time_ms=time_ms, sync=sync)
 
-    def _settle(self, record: Record) -> None:
+    def _settle(self, record: Record, places: Collection[str]) -> None:
         # The commit point has passed. Whatever fails now is completed by the next holder.
         try:
             self.state.apply(record)
             carry_out(self, record)
             publish_all(self)
             self.idle()
-            self.meters.wrote()
+            self.meters.wrote(places)
         except Exception as error:  # noqa: BLE001 - the commit stands, whatever this is
             self.meters.failed(error)
             self.forget()
@@ -302,6 +309,10 @@ class Session:
     def ledger_end_of(intent: Record) -> int:
         """Return the ledger's end when the intent was written."""
         return int(intent["ledger"][2])
+
+    def _mark(self, number: int, failing: bool) -> None:
+        with contextlib.suppress(StorageUnavailableError, ValueError):  # closed: it is gone anyway
+            self.lock.mark(number, failing=failing)
 
     def idle(self) -> None:
         """Say that the log is whole: a new generation, so that others drop their caches."""

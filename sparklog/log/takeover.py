@@ -10,8 +10,10 @@ Source: PROTOCOL, section 1.
 import contextlib
 import logging
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from sparklog.log.session import Session
 
 _LOGGER: Final = logging.getLogger(__name__)
+_THREADS: Final = "sparklog-recovery"
 
 
 def quick(session: "Session", page: Page) -> None:
@@ -170,6 +173,7 @@ def _recover_partitions(session: "Session") -> None:
                 recovery_point=points.get(key, 0),
                 log_start=session.state.starts.get(key, 0),
                 local_start=session.state.local_start(*key),
+                remaining=partial(session.meters.segments_remain, homes[key], _thread_number()),
             )
         except (FileNotFoundError, InvalidRequestError) as error:
             path = session.partition_path(topic, partition)
@@ -179,24 +183,27 @@ def _recover_partitions(session: "Session") -> None:
             session.offline[key] = error
             _LOGGER.critical("%s-%d is offline: %s", topic, partition, error)
 
-    waiting, keys = session.meters.to_recover, sorted(session.state.ends)
+    keys = sorted(session.state.ends)
     homes = {key: os.path.dirname(session.partition_path(*key)) for key in keys}
-    for home in homes.values():
-        waiting.add(1, home)
-
-    def counted(key: tuple[str, int]) -> None:
-        try:
-            one(key)
-        finally:
-            waiting.add(-1, homes[key])
-
     threads = session.options.recovery_threads * len(session.directories)
-    if threads == 1:
-        for key in keys:
-            counted(key)
-        return
-    with ThreadPoolExecutor(threads, thread_name_prefix="sparklog-recovery") as pool:
-        list(pool.map(counted, keys))
+    with session.meters.recovering(homes.values()) as done:
+
+        def counted(key: tuple[str, int]) -> None:
+            one(key)
+            done(homes[key])
+
+        if threads == 1:
+            for key in keys:
+                counted(key)
+            return
+        with ThreadPoolExecutor(threads, thread_name_prefix=_THREADS) as pool:
+            list(pool.map(counted, keys))
+
+
+def _thread_number() -> str:
+    """The number of this thread among those that recover."""
+    name = threading.current_thread().name
+    return name.rpartition("_")[2] if name.startswith(f"{_THREADS}_") else "0"
 
 
 def _durable_prefix(session: "Session", state: LogState, end: int) -> int:

@@ -53,12 +53,20 @@ class TimeLookup:
         self._largest.clear()
 
     def find(self, timestamp: int, start: int, end: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record at or after `timestamp` in [start, end)."""
-        settled = self._settled(end)
-        at = bisect.bisect_left(self._running, timestamp, 0, settled)
-        if at < settled:
-            return self._search(self._lookup.bases[at], timestamp, start, end)
-        for base in self._segments(end, skip=settled):
+        """(offset, timestamp) of the first record at or after `timestamp` in [start, end).
+
+        The first segment that reaches the time answers, of those that hold anything from `start`
+        on: one below it is on its way out. Raises StaleReadError if none holds `start`.
+        """
+        if start >= end:
+            return None
+        skip = self._lookup.bases.index(self._lookup.floor(start))
+        if not skip:  # as it is but for the moment before retention
+            skip = self._settled(end)
+            at = bisect.bisect_left(self._running, timestamp, 0, skip)
+            if at < skip:
+                return self._search(self._lookup.bases[at], timestamp, start, end)
+        for base in self._segments(end, skip=skip):
             if self.reaches(base, end) >= timestamp:
                 return self._search(base, timestamp, start, end)
         return None
@@ -76,7 +84,10 @@ class TimeLookup:
 
     def latest(self, start: int, end: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record with the largest timestamp of all."""
-        found = [(self._of(base, end).timestamp, -base) for base in self._segments(end)]
+        if start >= end:
+            return None
+        skip = self._lookup.bases.index(self._lookup.floor(start))
+        found = [(self._of(base, end).timestamp, -base) for base in self._segments(end, skip=skip)]
         timestamp, negated = max(found, default=(-1, 0))
         if timestamp < 0:
             return None

@@ -172,7 +172,8 @@ class View:
         """
         guarded = is_guarded(self._fs, self.home)
         starts, ends = self._marks(keys) if guarded else self._brokers_marks(keys)
-        first = {key: starts.get(key, 0) for key in keys}
+        # One that is not published yet begins where it was made, which may be an old end.
+        first = {key: starts.get(key, self.bases(key[0]).get(key[1], 0)) for key in keys}
         for key in first:
             # A broker, or the service, has deleted segments since. Those of a tiered topic are
             # remote: where they can't be seen, that's an error and no later start.

@@ -33,6 +33,7 @@ from sparklog.service.announcing import announce
 from sparklog.service.lease import Lease, StoodBack
 from sparklog.service.metrics.work import WorkMeters
 from sparklog.service.options import ServiceOptions
+from sparklog.service.probe import Probe
 from sparklog.service.report import Deleted, Report
 from sparklog.service.survey import Survey
 from sparklog.service.tiering import Tiering
@@ -68,6 +69,7 @@ class Rounds:
         self._announced = False
         self._hurried_ms = 0
         self._meters = WorkMeters(session.directories)
+        self.probe = Probe(session.fs, session.directories, self._meters)
 
     # --- roll and retention ------------------------------------------------------------------
 

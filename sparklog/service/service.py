@@ -15,6 +15,7 @@ from sparklog.metrics import Sample
 from sparklog.service.lease import Lease, StoodBack
 from sparklog.service.lifetime import close_at_exit, forget, session_alive
 from sparklog.service.metrics.endpoint import Endpoint
+from sparklog.service.metrics.health import wrong
 from sparklog.service.metrics.observer import Observer
 from sparklog.service.metrics.samples import process_samples, samples
 from sparklog.service.metrics.work import WorkMeters
@@ -187,6 +188,7 @@ class Service:
                 return float("inf")
             wanted = {work} if self._due[work] <= now else set()
             if work == "retain":
+                rounds.probe.turn(now)
                 if rounds.must_hurry(now):
                     wanted.add(work)
                     if rounds.tiering is not None and not rounds.tiering.is_failing:
@@ -325,9 +327,7 @@ class Service:
 
     def _wrong(self) -> list[str]:
         """What /healthz says is wrong."""
-        dead = [f"thread {work} has died" for work, is_dead in self._dead().items() if is_dead]
-        found = self._observer.look_at_directories()
-        return dead + [f"{d.directory} is offline: {d.error}" for d in found if d.error]
+        return wrong(self._observer, self._dead())
 
     def _stop_serving(self) -> None:
         endpoint, self._endpoint = self._endpoint, None

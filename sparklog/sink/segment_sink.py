@@ -1,5 +1,6 @@
 """`SegmentSink`: what foreachBatch calls, each micro-batch into the log exactly once."""
 
+import contextlib
 import logging
 import os
 import threading
@@ -110,7 +111,8 @@ class SegmentSink:
         small = guess.is_small(planned.offsets) and not is_surely_large(df)
         chunks = self._collect(df, plan) if small else None
         if chunks is None:
-            chunks = list(messages.to_chunks(_one_job(df, plan)))
+            with _noting_tasks(log):
+                chunks = list(messages.to_chunks(_one_job(df, plan)))
         result = settle(log, self._options, plan, chunks, planned, _source(query))
         guess.learn(planned.offsets, sum(chunk.size_bytes for chunk in chunks))
         if result.replayed:
@@ -206,6 +208,17 @@ def discard(chunks: list[Chunk]) -> None:
                 LOCAL.unlink(chunk.path)
             except (FileNotFoundError, StorageUnavailableError) as error:
                 _LOGGER.debug("%s: %s", chunk.path, error)
+
+
+@contextlib.contextmanager
+def _noting_tasks(log: Log) -> Iterator[None]:
+    """Show as this process's what tasks could not write: their own processes end with them."""
+    try:
+        yield
+    except Exception as error:  # py4j's and Connect's classes differ
+        if StorageUnavailableError.__name__ in str(error):
+            log.session.meters.failed(StorageUnavailableError(str(error)))
+        raise
 
 
 def _one_job(df: DataFrame, plan: TaskPlan) -> list[Any]:

@@ -14,6 +14,7 @@ from sparklog.fs import LOCAL, FileSystem, read_bytes
 from sparklog.log.ledger import fold, ledger_path, whole_end
 from sparklog.log.positions import offsets_for_times
 from sparklog.log.state import LogState
+from sparklog.log.steady import stable_end
 from sparklog.log.walk import segment_bases
 from sparklog.source.offsets import Offsets, Partition, name
 from sparklog.source.options import SourceOptions
@@ -69,7 +70,7 @@ class Holdings:
         if self._options.isolation_level != "read_committed":
             return spans
         return {
-            key: (low, max(low, self.view.reader(*key).last_stable_offset(high)))
+            key: (low, max(low, stable_end(self.view, *key, high)))
             for key, (low, high) in spans.items()
         }
 

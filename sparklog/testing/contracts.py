@@ -199,6 +199,20 @@ class FileSystemContract:
         assert two.try_lock(0, 0, exclusive=True)
         two.close()
 
+    def test_a_lock_is_seen_without_taking_one(self, fs: FileSystem, root: str) -> None:
+        path = f"{root}/lock"
+        assert not fs.is_locked(path, 0, 1)
+        assert not fs.exists(path)
+        one = fs.open_lock(path)
+        for exclusive in (False, True):
+            assert one.try_lock(2, 3, exclusive=exclusive)
+            assert fs.is_locked(path, 4, 1)
+            assert fs.is_locked(path, 0, 0)
+            assert not fs.is_locked(path, 0, 2)
+            assert not fs.is_locked(path, 5, 1)
+        one.close()
+        assert not fs.is_locked(path, 0, 0)
+
     def test_a_lock_outlives_another_descriptor(self, fs: FileSystem, root: str) -> None:
         one = fs.open_lock(f"{root}/lock")
         assert one.try_lock(0, 1, exclusive=True)

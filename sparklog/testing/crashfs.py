@@ -166,6 +166,12 @@ class CrashFS:
             self._lock_files.append(file)
             return file
 
+    def is_locked(self, path: str, first: int, length: int) -> bool:
+        with self.mutex:
+            self.check_alive()
+            node = self.find(path)
+            return isinstance(node, FileNode) and node.is_locked(first, length)
+
     def _open_node(self, path: str, *, create: bool) -> FileNode:
         self.check_alive()
         parent, name = self._parent(path, "open")

@@ -65,6 +65,10 @@ class FileNode:
     locks: list[Any] = field(default_factory=list)  # crashfs.Lock
     mappings: list[Any] = field(default_factory=list)  # weak references to crashfs.CrashMapping
 
+    def is_locked(self, first: int, length: int) -> bool:
+        end = first + length if length else 1 << 63
+        return any(lock.first < end and first < lock.end for lock in self.locks)
+
     def change(self, op: FileOp) -> None:
         apply_op(self.data, op)
         self.ops.append(op)

@@ -80,11 +80,7 @@ class RemoteDirectory:
                 )
 
         path = f"{self.path}/{segment.base:020d}{LOG}"
-        try:
-            return RemoteLog(path, objects.ranges(segment), following)
-        except FileNotFoundError as error:  # of another store's, it may be
-            why = f"{error}; is this the store, by the storage options or the environment?"
-            raise FileNotFoundError(errno.ENOENT, why, path) from error
+        return RemoteLog(path, objects.ranges(segment), following)
 
     def _missing(self, name: str) -> FileNotFoundError:
         return FileNotFoundError(errno.ENOENT, "no remote segment has it", f"{self.path}/{name}")

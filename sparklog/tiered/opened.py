@@ -1,5 +1,6 @@
 """The objects of remote segments: manifests with their small files, logs by ranges."""
 
+import errno
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -7,13 +8,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.fs import ElsewhereError
 from sparklog.metrics import meters
 from sparklog.tiered import manifest as manifests
 from sparklog.tiered.encryption import DataKey, open_data_key
 from sparklog.tiered.fetching import Blocks, Fetcher
 from sparklog.tiered.keyring import Keyring
-from sparklog.tiered.manifest import Manifest, manifest_object
+from sparklog.tiered.manifest import Manifest, directory_of, manifest_object
 from sparklog.tiered.meters import fetching
+from sparklog.tiered.owners import PREFIX as OWNERS
 from sparklog.tiered.segments import RemoteSegment
 from sparklog.tiered.store import Store
 
@@ -58,11 +61,11 @@ class LogRanges:
 
     def fetch(self, start: int, end: int) -> bytes:
         """Return stored bytes; one request."""
-        topic = self.opened.manifest.segment.topic
-        with fetching(meters(self.store.url), topic) as got:
-            data = self.store.get(self.name, start, end)
-            got.size = len(data)
-        return data
+        return _fetched(
+            self.store,
+            self.opened.manifest.segment,
+            lambda: self.store.get(self.name, start, end),
+        )
 
     def get(self, start: int, end: int) -> bytes:
         """Return the plain bytes [start, end), start < end."""
@@ -78,6 +81,42 @@ class LogRanges:
         if key is not None:
             start, end = key.stored_range(start, end, self.size)
         self.fetcher.ahead(self, start, end)
+
+
+def _fetched(store: Store, segment: RemoteSegment, get: Callable[[], bytes]) -> bytes:
+    """Get an object of a segment, and count it.
+
+    Raises: FileNotFoundError if it is gone; ElsewhereError if the store has no object of the
+    partition, nor knows its topic. Cost: a get and a listing of its prefix more, if it is gone.
+    """
+    with fetching(meters(store.url), segment.topic) as got:
+        try:
+            data = get()
+        except FileNotFoundError as error:
+            raise _missing(store, segment, error) from error
+        got.size = len(data)
+    return data
+
+
+def _missing(
+    store: Store, segment: RemoteSegment, error: FileNotFoundError
+) -> FileNotFoundError:
+    try:
+        store.get(OWNERS + segment.topic_id)  # stays while a service copies the topic
+    except FileNotFoundError:
+        if not store.list(directory_of(segment).prefix):
+            return ElsewhereError(
+                errno.ENOENT,
+                f"{store.url} has nothing of {segment.topic}-{segment.partition} (topic id "
+                f"{segment.topic_id}), so it is another store than the one it was copied to: "
+                "correct endpoint_url and credentials (storage_options of this call, or the "
+                "environment)",
+            )
+    return FileNotFoundError(
+        errno.ENOENT,
+        f"{error}, though other objects of the topic are there; restore it from a copy of the "
+        "bucket",
+    )
 
 
 class RemoteObjects:
@@ -121,9 +160,7 @@ class RemoteObjects:
         name = manifest_object(segment)
         opened = self._cached(name)
         if opened is None:
-            with fetching(meters(self.store.url), segment.topic) as got:
-                raw = self.store.get(name)
-                got.size = len(raw)
+            raw = _fetched(self.store, segment, lambda: self.store.get(name))
             opened = self._parsed(raw, name)
             self._cache.put(name, 0, raw)
         self._keep(opened)

@@ -21,6 +21,9 @@ class ReadOnlyFileSystem:
     def open_lock(self, path: str, *, create: bool = True) -> LockFile:
         refuse(path)
 
+    def is_locked(self, path: str, first: int, length: int) -> bool:
+        return False  # nobody can lock what is remote
+
     def set_mtime_ms(self, path: str, when: int) -> None:
         refuse(path)
 

@@ -1,15 +1,16 @@
 """What a log must hold: a model that the crash tests compare with what they find.
 
 A *view* is what anybody can see of a log: {(topic, partition): (start, end, values)}; values are
-those of the offsets [start, end). Two views are equal or they are not: no subset is good enough.
+those of the offsets [start, end), None where an offset has no record. Two views are equal or they
+are not: no subset is good enough.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-View = dict[tuple[str, int], tuple[int, int, tuple[bytes, ...]]]
+View = dict[tuple[str, int], tuple[int, int, tuple[bytes | None, ...]]]
 
 
 @dataclass(slots=True)
@@ -18,7 +19,7 @@ class Part:
 
     base: int = 0
     start: int = 0
-    values: list[bytes] = field(default_factory=list)
+    values: list[bytes | None] = field(default_factory=list)
 
     @property
     def end(self) -> int:
@@ -62,7 +63,7 @@ class Model:
             after.dropped[key] = after.parts.pop(key).end
         return after
 
-    def with_values(self, added: dict[tuple[str, int], list[bytes]]) -> Model:
+    def with_values(self, added: Mapping[tuple[str, int], Sequence[bytes | None]]) -> Model:
         after = self.copy()
         for key, values in added.items():
             after.parts[key].values.extend(values)
@@ -88,7 +89,7 @@ def describe(view: View, allowed: Iterable[View]) -> str:
     return "\n".join(lines)
 
 
-def _short(part: tuple[int, int, tuple[bytes, ...]] | None) -> str:
+def _short(part: tuple[int, int, tuple[bytes | None, ...]] | None) -> str:
     if part is None:
         return "no such partition"
     start, end, values = part

@@ -159,22 +159,22 @@ class History:
         look(self.world.fs, self.world, [self.world.model.view()])
 
 
-def run_seeds(seeds: range) -> None:
+def run_seeds(seeds: range, kind: type[History] = History) -> None:
     tally: Counter[str] = Counter()
     started = time.process_time()
     with quick():
         for seed in seeds:
-            run_seed(seed, tally)
+            run_seed(seed, tally, kind)
             gc.collect()  # what a crash left: disks, held by the frames of its traceback
     seconds = time.process_time() - started
     print(f"seeds {seeds.start}..{seeds.stop - 1} in {seconds:.0f} CPU s: {dict(tally)}")
 
 
-def run_seed(seed: int, tally: Counter[str]) -> None:
+def run_seed(seed: int, tally: Counter[str], kind: type[History] = History) -> None:
     """Run one history. In every fifth the ledger rolls, too, about every tenth commit."""
     small = {"segment_bytes": 4000 if seed % 5 == 0 else SEGMENT_BYTES}
     with patch.dict(Ledger.__init__.__kwdefaults__, small):
-        history = History(seed, tally)
+        history = kind(seed, tally)
         try:
             history.run()
         except (Exception, SimulatedKill) as error:

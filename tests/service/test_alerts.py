@@ -34,6 +34,7 @@ from sparklog.testing.faultstore import FaultStore
 from tests.jars import Unavailable
 from tests.promtool import RULES, Scrapes, promtool
 from tests.service.logs import flip, logs
+from tests.service.test_probe import Writer
 from tests.service.test_service import compacted, filled, rows
 from tests.tiered.logs import filled as tiered
 
@@ -246,6 +247,24 @@ def test_a_disk_that_fails(
             tmp_path, 29, {"SparklogLogDirectoryOffline", "SparklogCommitsFail"}
         )
         watched.scrapes.firing(tmp_path, 59, set())
+
+
+def test_a_disk_that_fails_for_another_process(
+    path: str, clock: ManualClock, watch: Callable[..., Watched], tmp_path: Path
+) -> None:
+    filled(path, clock).close()
+    watched, writer = watch(path), Writer(path)
+    try:
+        watched.run(10)
+        assert writer.write(100) == "failed"
+        watched.run(10)
+        assert writer.write() == "written"
+        watched.run(10)
+    finally:
+        writer.kill()
+    watched.scrapes.firing(tmp_path, 9, set())
+    watched.scrapes.firing(tmp_path, 19, {"SparklogLogDirectoryOffline"})
+    watched.scrapes.firing(tmp_path, 29, set())
 
 
 def test_a_log_dir_that_vanishes(

@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,8 +21,14 @@ from prometheus_client.openmetrics.parser import (
 
 import sparklog
 from sparklog.clock import ManualClock
-from sparklog.errors import BatchConflictError, InvalidRequestError
+from sparklog.errors import (
+    BatchConflictError,
+    InvalidRequestError,
+    StorageUnavailableError,
+)
+from sparklog.fs import FileSystem
 from sparklog.fs.local import LocalFileSystem
+from sparklog.log import recovery
 from sparklog.log.commit import Identity
 from sparklog.log.lock import LogLock, peek
 from sparklog.log.staging import Framing
@@ -515,6 +522,80 @@ def test_a_scrape_waits_for_no_lock(path: str, clock: ManualClock) -> None:
         done.start()
         done.join(30)
         assert not done.is_alive()
+
+
+LOGS = "kafka_log_logmanager_remaininglogstorecover"
+SEGMENTS = "kafka_log_logmanager_remainingsegmentstorecover"
+ROLLING = {"internal.segment.bytes": "200"}
+
+
+def unclean(path: str, count: int) -> int:
+    """Partitions t-0 and t-1 that must be read whole; returns how many segments t-0 has."""
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("t", 2, ROLLING)
+        for _ in range(count):
+            log.append("t", rows(["x" * 50]), partition=0)
+        log.append("t", rows(["y"]), partition=1)
+        shutil.copytree(path, f"{path}-cut")
+    shutil.rmtree(path)
+    shutil.move(f"{path}-cut", path)  # other inodes: nobody knows what was written
+    Path(path, "recovery-point-offset-checkpoint").unlink()
+    return len(list(Path(path, "t-0").glob("*.log")))
+
+
+def test_a_recovery_says_how_far_it_is(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    segments = unclean(path, 6)
+    assert segments > 2
+    service = Service(path, metrics_port=0, options={"num.recovery.threads.per.data.dir": "1"})
+    seen: list[tuple[str, float, float]] = []
+    scan = recovery.scan_segment
+
+    def scanned(fs: FileSystem, directory: str, *given: Any, **named: Any) -> Any:
+        if Path(directory).name.startswith("t-"):
+            found = numbers(get(service.metrics_url or "")[1])
+            seen.append(
+                (Path(directory).name, found[LOGS, (path,)], found[SEGMENTS, (path, "0")])
+            )
+        return scan(fs, directory, *given, **named)
+
+    monkeypatch.setattr(recovery, "scan_segment", scanned)
+    with service:
+        assert seen == [("t-0", 2, n) for n in range(segments, 0, -1)] + [("t-1", 1, 1)]
+        found = scrape(service)
+        assert (found[LOGS, (path,)], found[SEGMENTS, (path, "0")]) == (0, 0)
+    assert {s.labels: s.value for s in meters(path).samples() if s.metric.name == SEGMENTS} == {
+        (path, "0"): 0
+    }
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_a_recovery_that_fails_leaves_nothing_to_recover(
+    path: str, threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those who try again begin to count anew."""
+    unclean(path, 6)
+
+    scan = recovery.scan_segment
+
+    def broken(fs: FileSystem, directory: str, *given: Any, **named: Any) -> Any:
+        if Path(directory).name.startswith("t-"):
+            raise StorageUnavailableError("the disk")
+        return scan(fs, directory, *given, **named)
+
+    options = {"num.recovery.threads.per.data.dir": threads}
+
+    def left() -> float:
+        found = {s.metric.name: s.value for s in meters(path).samples() if s.labels == (path,)}
+        return found[LOGS]  # type: ignore[return-value]  # a gauge
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recovery, "scan_segment", broken)
+        for _ in range(2):
+            with pytest.raises(StorageUnavailableError):
+                sparklog.open(path, "rw", options=options)
+            assert left() == 0
+    with sparklog.open(path, "rw", options=options):
+        assert left() == 0
 
 
 def test_scrapes_at_the_same_time(served: Service) -> None:

@@ -20,7 +20,8 @@ from sparklog.errors import (
     RecordTooLargeError,
     UnknownTopicError,
 )
-from sparklog.sink import SegmentSink, segment_sink
+from sparklog.service.metrics import collect
+from sparklog.sink import SegmentSink, segment_sink, sessions
 from sparklog.sink.place import Place
 
 pytestmark = pytest.mark.spark
@@ -221,6 +222,28 @@ def test_a_batch_that_spark_knows_to_be_large_is_not_collected(
         SegmentSink(path, "t", writerId="w", checkpointLocation=planned(batch))(rows, batch)
     assert collected == [few]  # the second: nothing is known of a writer's first
     assert [row["end"] - row["first"] for row in commits(path)] == [10, 10, 10]
+
+
+def test_tasks_that_can_not_write_show_outside(
+    spark: SparkSession,
+    small_disk: Path,
+    planned: Callable[[int], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = str(small_disk / "log")
+    monkeypatch.setattr(segment_sink, "is_surely_large", lambda df: True)
+    many = spark.range(2000).selectExpr("repeat('x', 10000) value")  # 20 MB, and there are 8
+    options = {"writerId": "w", "max.message.bytes": 4 << 20}
+    try:
+        sink = SegmentSink(path, "t", checkpointLocation=planned(0), **options)
+        with pytest.raises(Exception, match="StorageUnavailableError"):
+            sink(many, 0)
+        assert collect(path).directories[0].failing
+        sink(spark.range(5).selectExpr("cast(id as string) value"), 0)
+        assert not collect(path).directories[0].failing
+        assert values(path, "t") == [0, 1, 2, 3, 4]
+    finally:
+        sessions.close(path)
 
 
 # case: the good rows' columns, one bad row's, options, words of the error

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from sparklog.log.walk import segment_bases
 from sparklog.service import Service, verify
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.restoring import restore
+from sparklog.tiered.settings import read_settings, write_settings
 from tests.tiered.s3 import S3Server
 
 pytestmark = pytest.mark.s3
@@ -96,6 +98,31 @@ def test_wrong_credentials_lose_nothing(s3: S3Server, tmp_path: Path) -> None:
         assert segment_bases(LOCAL, str(path / "t-0"))[0] > 0
         with pytest.raises(StorageUnavailableError, match="check key, secret"):
             log.read("t", start={0: 0}).read_all()
+
+
+def test_a_bucket_of_that_name_in_another_store(s3: S3Server, tmp_path: Path) -> None:
+    """As by a wrong endpoint_url: it is no damage, and the right store has all of it."""
+    path, url = tmp_path / "log", s3.bucket() + "/logs"
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("t", config={**CONFIG, "local.retention.bytes": 0})
+        fill(log, 6)
+        whole = log.read("t").read_all()
+    for _ in range(2):
+        Service(path, remote=url, storage_options=s3.options()).run_once()
+    assert segment_bases(LOCAL, str(path / "t-0"))[0] > 0
+    settings = path / "sparklog.remote"
+    right = settings.read_bytes()
+    kept = read_settings(LOCAL, str(path))
+    assert kept is not None
+    write_settings(LOCAL, str(path), replace(kept, url=s3.bucket() + "/logs"))
+    with (
+        sparklog.open(path, storage_options=s3.options()) as log,
+        pytest.raises(StorageUnavailableError, match="correct endpoint_url and credentials"),
+    ):
+        log.read("t").read_all()
+    settings.write_bytes(right)
+    with sparklog.open(path, storage_options=s3.options()) as log:
+        assert log.read("t").read_all().equals(whole)
 
 
 def test_the_example(s3: S3Server) -> None:

@@ -9,12 +9,16 @@ import pytest
 
 import sparklog
 from sparklog.clock import system_clock
-from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.errors import (
+    DataCorruptionError,
+    InvalidRequestError,
+    StorageUnavailableError,
+)
 from sparklog.fs import LOCAL
 from sparklog.log.log import Log
 from sparklog.log.walk import segment_bases
 from sparklog.tiered.copies import LogCopies
-from sparklog.tiered.manifest import manifest_object
+from sparklog.tiered.manifest import log_object, manifest_object
 from sparklog.tiered.metadata import ensure, publish
 from sparklog.tiered.overlay import TieredFileSystem
 from sparklog.tiered.segments import RemoteSegment
@@ -60,16 +64,41 @@ def made(tmp_path: Path) -> tuple[Path, DictStore, list[RemoteSegment]]:
 def test_a_copy_that_is_not_found_is_named(
     made: tuple[Path, DictStore, list[RemoteSegment]],
 ) -> None:
-    """A wrong endpoint looks so: nobody must think that a file of the disk is lost."""
+    """Its neighbours are there, so this one is lost; but nobody must think that a disk lost it."""
     path, store, copied = made
     forget(path / "t-0", segment_bases(LOCAL, str(path / "t-0"))[:-KEPT])
-    store.objects.clear()
     lost = next(s for s in copied if s.partition == 0)
-    with tiered(path, store) as log, pytest.raises(DataCorruptionError) as raised:
-        log.read("t", partitions=[0]).read_all()
-    assert f"segment {lost.base} of {path / 't-0'} is gone: " in str(raised.value)
-    assert manifest_object(lost) in str(raised.value)
-    assert "is this the store, by the storage options" in str(raised.value)
+    for gone in (log_object(lost), manifest_object(lost)):
+        store.delete([gone])
+        with tiered(path, store) as log, pytest.raises(DataCorruptionError) as raised:
+            log.read("t", partitions=[0]).read_all()
+        assert gone in str(raised.value)
+        assert "other objects of the topic are there" in str(raised.value)
+        assert (raised.value.first, raised.value.path) == (lost.base, str(path / "t-0"))
+
+
+def test_a_store_that_has_nothing_of_the_topic_is_another_one(
+    made: tuple[Path, DictStore, list[RemoteSegment]],
+) -> None:
+    """A wrong endpoint or bucket: nothing is lost, and with the right one the same call works."""
+    path, store, copied = made
+    with sparklog.open(path) as log:
+        wanted = [log.read("t", partitions=[p]).read_all() for p in (0, 1)]
+    forget(path / "t-0", segment_bases(LOCAL, str(path / "t-0"))[:-KEPT])
+    (topic_id,) = {s.topic_id for s in copied}
+    other = DictStore()
+    other.put(f"t-0-{'x' * 22}/00000000000000000000.log-start", b"")  # of another log's
+    with tiered(path, other) as log:
+        with pytest.raises(StorageUnavailableError, match=r"t-0: .*another store .*endpoint_url"):
+            log.read("t", partitions=[0]).read_all()
+        with pytest.raises(StorageUnavailableError, match="another store"):
+            log.offsets_for_times("t", {0: T0 + 100})
+        assert log.read("t", partitions=[1]).read_all().equals(wanted[1])  # is local
+        other.put(f"owners/{topic_id}", b"who")  # it is the store, then, and the copies are lost
+        with pytest.raises(DataCorruptionError, match="other objects of the topic are there"):
+            log.read("t", partitions=[0]).read_all()
+        other.objects.update(store.objects)
+        assert log.read("t", partitions=[0]).read_all().equals(wanted[0])
 
 
 def test_reads_and_times_do_not_care_where_a_segment_lies(

@@ -85,3 +85,32 @@ def test_no_two_records_at_one_offset(path: Path) -> None:
         with pytest.raises(InvalidRequestError, match=r"partitions in 0\.\.0"):
             log.create_topic("bad", 1, starts={3: 7})
     assert verify(path).ok
+
+
+def test_a_stranger_is_not_taken_for_the_copy(tmp_path: Path) -> None:
+    """Who writes to another partition meanwhile isn't vouched for by the next commit."""
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        log.create_topic("t", 2, starts={0: 7, 1: 5})
+        commit_runs(log, "t", {0: run(7, 50, [9])}, writer="w")
+        log.append("t", pa.table({"value": ["own"]}), partition=1)
+        with pytest.raises(InvalidRequestError, match="t-1 ends at 6, and records from offset 5"):
+            commit_runs(log, "t", {0: run(50, 60, [])}, writer="w")
+        with pytest.raises(InvalidRequestError, match="t-1 holds records of its own"):
+            copied_ends(log, "t", "w", "Kafka")
+        assert log.offsets("t") == {0: (7, 50), 1: (5, 6)}
+
+
+def test_a_copy_that_is_begun_anew(tmp_path: Path) -> None:
+    """What the writer did in a former topic of this name says nothing about the new one."""
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        log.create_topic("t", 2, starts={0: 7, 1: 5})
+        commit_runs(log, "t", {0: run(7, 50, [9]), 1: run(5, 9, [])}, writer="w")
+        log.delete_topic("t")
+        log.create_topic("t", 2, starts={0: 80, 1: 9})
+        assert copied_ends(log, "t", "w", "Kafka") == {0: 80, 1: 9}
+        commit_runs(log, "t", {1: run(9, 12, [11])}, writer="w")
+        assert copied_ends(log, "t", "w", "Kafka") == {0: 80, 1: 12}
+        log.append("t", pa.table({"value": ["own"]}), partition=0)
+        log.delete_records("t", {0: 81})
+        with pytest.raises(InvalidRequestError, match="t-0 holds records of its own"):
+            copied_ends(log, "t", "w", "Kafka")

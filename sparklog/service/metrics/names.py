@@ -56,7 +56,8 @@ LOG_END: Final = _of_log("LogEndOffset", "Offset after the last committed record
 DIRECTORY_OFFLINE: Final = Metric(
     "kafka_log_logmanager_logdirectoryoffline",
     Kind.GAUGE,
-    "1 if the log dir can't be read, or if this process's last write there failed.",
+    "1 if the log dir can't be read, or a write there failed: the last one of this process, of a "
+    "session of any process on this host, or the service's last trial write.",
     _DIRECTORY,
     kafka="kafka.log:type=LogManager,name=LogDirectoryOffline",
     process=False,
@@ -195,6 +196,12 @@ LEADING: Final = _work(
 )
 DEAD_THREADS: Final = _work(
     "dead_threads", Kind.GAUGE, "Threads of the service that ended by themselves.", ("work",)
+)
+PROBE_FAILED: Final = _work(
+    "trial_write_failed",
+    Kind.GAUGE,
+    "1 if the last trial write failed that the service makes in each log dir once a minute.",
+    _DIRECTORY,
 )
 ROUNDS: Final = _work("rounds_total", Kind.COUNTER, "Rounds of each kind of work.", ("work",))
 ROUND_SECONDS: Final = _work(

@@ -68,11 +68,15 @@ class WriterMetrics:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryMetrics:
-    """A log dir; `error` says why it is offline, and free_bytes is then None."""
+    """A log dir; `error` says why it can't be read, and free_bytes is then None.
+
+    `failing`: a session's last write there failed, in whatever process of this host.
+    """
 
     directory: str
     free_bytes: int | None
     error: str = ""
+    failing: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.guard import is_guarded, was_left_by_us
 from sparklog.log.lag import retention_floors
 from sparklog.log.ledger import LEDGER, ledger_bases, ledger_config, ledger_path, whole_end
-from sparklog.log.lock import Page, State, offline_from, peek
+from sparklog.log.lock import Page, State, is_failing, offline_from, peek
 from sparklog.log.log import split_path
 from sparklog.log.readers import Readers, is_expired, read_readers
 from sparklog.log.retention import Due, Held, Terms
@@ -106,12 +106,15 @@ class Observer:
 
     def look_at_directories(self) -> list[DirectoryMetrics]:
         """Return the log dirs, read or not. Cost: a listing and a statvfs each."""
-        return [self._directory(directory) for directory in self.directories]
+        return [self._directory(*numbered) for numbered in enumerate(self.directories)]
 
-    def _directory(self, directory: str) -> DirectoryMetrics:
+    def _directory(self, number: int, directory: str) -> DirectoryMetrics:
         try:
             self._fs.listdir(directory)
-            return DirectoryMetrics(directory, self._fs.free_bytes(directory))
+            failing = is_failing(self._fs, self.directories[0], number)
+            return DirectoryMetrics(
+                directory, self._fs.free_bytes(directory), failing=failing
+            )
         except (SparklogError, OSError) as error:
             return DirectoryMetrics(directory, None, str(error))
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 
 from sparklog.log.log import split_path
-from sparklog.log.meters import UNWRITABLE
 from sparklog.metrics import QUERIES, Distribution, Metric, Sample, meters
 from sparklog.service.metrics import names
+from sparklog.service.metrics.health import offline
 from sparklog.service.metrics.observed import LogMetrics
 
 
@@ -32,16 +32,16 @@ def samples(found: LogMetrics, *, process: bool = True) -> Iterator[Sample]:
 
 
 def _directories(found: LogMetrics) -> Iterator[Sample]:
-    failed = meters(split_path(found.path)[0]).gauge(UNWRITABLE)
-    offline = 0
+    home = split_path(found.path)[0]
+    count = 0
     for directory in found.directories:
         name = (directory.directory,)
-        is_offline = bool(directory.error) or bool(failed.value(*name))
-        offline += is_offline
+        is_offline = bool(offline(home, directory))
+        count += is_offline
         yield Sample(names.DIRECTORY_OFFLINE, name, int(is_offline))
         if directory.free_bytes is not None:
             yield Sample(names.DISK_FREE, name, directory.free_bytes)
-    yield Sample(names.DIRECTORIES_OFFLINE, (), offline)
+    yield Sample(names.DIRECTORIES_OFFLINE, (), count)
     yield Sample(names.PARTITIONS_OFFLINE, (), len(found.offline))
     for topic, partition in sorted(found.offline):
         yield Sample(names.PARTITION_OFFLINE, (topic, str(partition)), 1)

@@ -39,11 +39,17 @@ class WorkMeters:
             self._all.gauge(names.DEAD_THREADS).set(int(is_dead), work)
             if work == "clean":
                 self._all.gauge(names.DEAD_CLEANERS).set(int(is_dead))
+        if not leading:
+            self._all.gauge(names.PROBE_FAILED).clear()
         if leading and self._cleaned_ms is not None:
             self._all.gauge(names.SINCE_CLEAN).set(max(0, now_ms - self._cleaned_ms))
         else:
             self._all.gauge(names.SINCE_CLEAN).clear()  # it is another service's business
             self._cleaned_ms = now_ms if self._cleaned_ms is not None else None
+
+    def tried(self, directory: str, *, failed: bool) -> None:
+        """Note how a trial write in a log dir went."""
+        self._all.gauge(names.PROBE_FAILED).set(int(failed), directory)
 
     def uncleanable(self, given_up: Iterable[tuple[str, int]], found: LogMetrics) -> None:
         """Count the partitions that the cleaner gave up, and their bytes, by log dir."""

@@ -10,6 +10,7 @@ from sparklog.errors import OffsetOutOfRangeError
 from sparklog.log.log import Log
 from sparklog.log.positions import Position, resolve
 from sparklog.log.reading import check_isolation
+from sparklog.log.steady import stable_end
 
 Offsets: TypeAlias = dict[int, int]
 Progress: TypeAlias = Callable[[int, int], None]
@@ -48,7 +49,7 @@ def planned(
     last = resolve(view, topic, numbers, end, spans, name="end", isolation=isolation)
     if isolation == "read_committed":
         for p, offset in last.items():
-            last[p] = min(offset, view.reader(topic, p).last_stable_offset(offset))
+            last[p] = min(offset, stable_end(view, topic, p, offset))
     return first, {p: max(offset, first[p]) for p, offset in last.items()}
 
 

@@ -84,6 +84,8 @@ def import_topic(
     consumer = client(library().Consumer, bootstrap_servers, settings)
     try:
         source = _Source(consumer, bootstrap_servers, done.kafka_topic, dict(config or {}))
+        if topic != done.kafka_topic:  # the same topic may be copied twice
+            source.writer += f"/{topic}"
         starts = _prepare(log, source, done, topic_config or {}, fail_on_data_loss)
         copying = _Copying(log, source, done, framing or Framing(), starts)
         copying.run(progress, stopped)

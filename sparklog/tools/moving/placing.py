@@ -13,11 +13,12 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.spaced import encode_spaced
 from sparklog.log.commit import Chunk, CommitResult, Identity
 from sparklog.log.log import Log
 from sparklog.log.staging import Framing
+from sparklog.log.state import LogState
 from sparklog.log.topics import TopicInfo
 
 COMMIT_BYTES: Final = 32 << 20
@@ -56,17 +57,29 @@ def copied_ends(log: Log, topic: str, writer: str, what: str) -> dict[int, int]:
     spans = log.offsets(topic)
     with log.session.locked():
         state = log.session.state
-        known, last = state.topics[topic].adopted, state.writers.get(writer)
-    left: dict[str, int] = {}
-    if last is not None and last.fingerprint.startswith("{"):
-        left = json.loads(last.fingerprint)
-    for p, (start, end) in spans.items():
-        if not known or left.get(str(p), start) != end:
+        left, known = _left(state, topic, writer), state.topics[topic].adopted
+    for p, (_, end) in spans.items():
+        if not known or left[p] != end:
             raise InvalidRequestError(
                 f"{topic}-{p} holds records of its own, which did not come from {what} as it is "
                 "now: choose another name or place for the copy"
             )
     return {p: end for p, (_, end) in spans.items()}
+
+
+def _left(state: LogState, topic: str, writer: str) -> dict[int, int]:
+    """Return {partition: end} of a topic as `writer` left it, or as it was made."""
+    last, known = state.writers.get(writer), state.topics.get(topic)
+    if known is None:
+        raise UnknownTopicError(f"topic {topic} was deleted meanwhile; make the copy anew")
+    ends: dict[str, int] = {}
+    if last is not None and last.fingerprint.startswith("{"):
+        ends = json.loads(last.fingerprint)
+    # An end below the partition's base is that of a former topic of this name.
+    return {
+        p: max(ends.get(str(p), state.starts.get((topic, p), 0)), known.bases.get(p, 0))
+        for p in known.dirs
+    }
 
 
 def commit_runs(
@@ -80,9 +93,9 @@ def commit_runs(
 ) -> CommitResult:
     """Commit {partition: run} at once, as the next batch of `writer`.
 
-    Raises: InvalidRequestError: a partition doesn't end where its run starts (somebody else
-    writes to the topic); BatchConflictError: the same writer is at work elsewhere;
-    RecordTooLargeError; as `Log.append`.
+    Raises: InvalidRequestError: a partition doesn't end where its run starts, or another one not
+    where `writer` left it (somebody else writes to the topic); BatchConflictError: the same writer
+    is at work elsewhere; RecordTooLargeError; as `Log.append`.
     """
     info = log.topic(topic)
     if not is_placed(log, topic):
@@ -93,15 +106,15 @@ def commit_runs(
     chunks = [_chunk(info, p, run, framing or Framing()) for p, run in sorted(runs.items())]
     with log.session.locked():  # what the copy is after this: `copied_ends` compares
         state = log.session.state
-        ends = {p: state.ends[topic, p] for p in state.topics[topic].dirs}
-        last = state.writers.get(writer)
-    ends |= {p: run.end for p, run in runs.items()}
+        left, last = _left(state, topic, writer), state.writers.get(writer)
+    ends = left | {p: run.end for p, run in runs.items()}
     identity = Identity(
         writer=writer,
         batch=0 if last is None else last.batch + 1,
         fingerprint=json.dumps({str(p): end for p, end in sorted(ends.items())}),
     )
-    at = {(topic, p): run.start for p, run in runs.items()}
+    starts = left | {p: run.start for p, run in runs.items()}
+    at = {(topic, p): start for p, start in starts.items()}
     return log.commit(chunks, identity=identity, source=source, at=at)
 
 

@@ -1,0 +1,83 @@
+"""Times and stable ends while files move: retention, a cleaner, a topic that is made again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import sparklog
+from sparklog.clock import ManualClock
+from sparklog.errors import DataCorruptionError
+from sparklog.service import Service
+
+CONFIG = {
+    "internal.segment.bytes": "300",
+    "file.delete.delay.ms": "0",
+    "message.timestamp.before.max.ms": str(2**62),
+    "message.timestamp.after.max.ms": str(2**62),
+}
+T0 = 1_700_000_000_000
+
+
+def rows(first: int, count: int) -> pa.Table:
+    stamps = pa.array([T0 + n for n in range(first, first + count)], pa.timestamp("ms", tz="UTC"))
+    return pa.table({"value": [b"v"] * count, "timestamp": stamps})
+
+
+@pytest.fixture
+def log(tmp_path: Path, clock: ManualClock) -> Iterator[sparklog.Log]:
+    """20 records in segments of a few."""
+    with sparklog.open(tmp_path / "log", "rw", clock=clock) as log:
+        log.create_topic("t", config={**CONFIG, "retention.ms": "-1"})
+        for n in range(20):
+            log.append("t", rows(n, 1))
+        yield log
+
+
+ALL = [*range(T0 - 1, T0 + 21), -1, -2, -3]
+
+
+def answers(log: sparklog.Log, isolation: str = "read_uncommitted") -> list[int | None]:
+    return [log.offsets_for_times("t", when, isolation)[0] for when in ALL]
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_a_time_whose_segment_retention_took(
+    log: sparklog.Log, clock: ManualClock, isolation: str
+) -> None:
+    with sparklog.open(log.path) as reader:
+        before = answers(reader, isolation)
+        log.delete_records("t", {0: 13})
+        assert Service(log.path, clock=clock).retain().deleted
+        with sparklog.open(log.path) as fresh:
+            wanted = answers(fresh, isolation)
+        assert wanted != before
+        assert answers(reader, isolation) == wanted
+
+
+def test_a_time_in_a_topic_that_was_made_again(log: sparklog.Log) -> None:
+    with sparklog.open(log.path) as reader:
+        answers(reader)
+        log.delete_topic("t")
+        log.create_topic("t", config=CONFIG)
+        log.append("t", rows(50, 3))
+        assert reader.offsets_for_times("t", T0 + 5) == {0: 20}
+        assert reader.offsets_for_times("t", T0 + 52) == {0: 22}
+
+
+def test_a_segment_that_is_lost(log: sparklog.Log) -> None:
+    """It is told as a read tells it: with directory and range."""
+    directory = Path(log.path, "t-0")
+    for name in os.listdir(directory):
+        if name.startswith(f"{0:020d}."):
+            (directory / name).unlink()
+    with sparklog.open(log.path) as reader:
+        with pytest.raises(DataCorruptionError) as read:
+            reader.read("t").read_all()
+        with pytest.raises(DataCorruptionError) as raised:
+            reader.offsets_for_times("t", T0)
+    assert (raised.value.path, raised.value.first) == (read.value.path, read.value.first)
