@@ -113,16 +113,30 @@ def test_the_stages() -> None:
                 assert "-y --no-install-recommends" in rest
                 assert "rm -rf /var/lib/apt/lists" in rest
             if kind == "RUN" and " pip " in f" {rest}":
-                assert "--no-cache-dir" in rest
+                assert "--no-cache-dir" in rest or "--mount=type=cache," in rest
+            if "useradd" in rest:
+                assert '--uid "$UID"' in rest and ["ARG", "UID=1000"] in made
     assert list(stages())[-1] == "service"  # what is built without --target
 
 
 def test_what_shares_a_log_shares_its_volumes_and_its_user(compose: dict[str, Any]) -> None:
     sharing = [compose["services"][name] for name in ("service", "spark-worker", "pipeline")]
     assert {one["user"] for one in sharing} == {1000}
+    assert {one["build"]["args"]["UID"] for one in sharing} == {1000}  # Hadoop wants its name
     assert all("log:/data/log" in one["volumes"] for one in sharing)
     assert sharing[1]["volumes"] == sharing[2]["volumes"]
     assert sharing[0]["environment"] == sharing[1]["environment"] == sharing[2]["environment"]
+
+
+def test_who_reads_remote_segments_stops_before_the_store_does(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+
+    def needs(name: str) -> set[str]:
+        found = set(services[name].get("depends_on", {}))
+        return found.union(*map(needs, found))
+
+    for name in ("service", "spark-worker", "pipeline"):
+        assert {"minio", "bucket"} <= needs(name)
 
 
 def test_its_commands_are_there(compose: dict[str, Any]) -> None:
