@@ -35,7 +35,7 @@ def session(master: str) -> SparkSession:
     settings = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
-        # A stopped query's traceback is matched with a recursive pattern: 1 MiB of stack is too few.
+        # A stopped query's traceback is matched by recursion: a MiB of stack is too little.
         "spark.driver.extraJavaOptions": "-Xss8m",
     }
     for key, value in sparklog.spark_conf(settings).items():
