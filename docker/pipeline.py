@@ -32,7 +32,12 @@ PAGES = 50
 
 def session(master: str) -> SparkSession:
     builder = SparkSession.builder.appName("sparklog-demo").master(master)
-    settings = {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "2"}
+    settings = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        # A stopped query's traceback is matched by recursion: a MiB of stack is too little.
+        "spark.driver.extraJavaOptions": "-Xss8m",
+    }
     for key, value in sparklog.spark_conf(settings).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -113,16 +114,30 @@ def test_the_stages() -> None:
                 assert "-y --no-install-recommends" in rest
                 assert "rm -rf /var/lib/apt/lists" in rest
             if kind == "RUN" and " pip " in f" {rest}":
-                assert "--no-cache-dir" in rest
+                assert "--no-cache-dir" in rest or "--mount=type=cache," in rest
+            if "useradd" in rest:
+                assert '--uid "$UID"' in rest and ["ARG", "UID=1000"] in made
     assert list(stages())[-1] == "service"  # what is built without --target
 
 
 def test_what_shares_a_log_shares_its_volumes_and_its_user(compose: dict[str, Any]) -> None:
     sharing = [compose["services"][name] for name in ("service", "spark-worker", "pipeline")]
     assert {one["user"] for one in sharing} == {1000}
+    assert {one["build"]["args"]["UID"] for one in sharing} == {1000}  # Hadoop wants its name
     assert all("log:/data/log" in one["volumes"] for one in sharing)
     assert sharing[1]["volumes"] == sharing[2]["volumes"]
     assert sharing[0]["environment"] == sharing[1]["environment"] == sharing[2]["environment"]
+
+
+def test_who_reads_remote_segments_stops_before_the_store_does(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+
+    def needs(name: str) -> set[str]:
+        found = set(services[name].get("depends_on", {}))
+        return found.union(*map(needs, found))
+
+    for name in ("service", "spark-worker", "pipeline"):
+        assert {"minio", "bucket"} <= needs(name)
 
 
 def test_its_commands_are_there(compose: dict[str, Any]) -> None:
@@ -181,26 +196,84 @@ def test_the_images_are_linted() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_compose_takes_the_file() -> None:
+def compose_command() -> list[str]:
+    """Return the words that docker/compose.yaml is given to, as a project of the tests' own."""
     command = shutil.which("docker")
     version = [str(command), "compose", "version"]
     if command is None or subprocess.run(version, capture_output=True).returncode:
         pytest.skip("no docker compose")
-    file = ROOT / "docker" / "compose.yaml"
-    done = subprocess.run(
-        [command, "compose", "-f", file, "config", "--quiet"], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    file = str(ROOT / "docker" / "compose.yaml")
+    return [command, "compose", "--project-name", "sparklog-test", "--file", file]
 
 
+def docker_says(*command: str) -> str:
+    env = {k: v for k, v in os.environ.items() if not k.startswith("SPARKLOG_")}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def test_compose_takes_the_file() -> None:
+    docker_says(*compose_command(), "config", "--quiet")
+
+
+@pytest.mark.slow  # compiles the record kernel
 def test_the_image_serves(compose: dict[str, Any]) -> None:
     """Built and asked for its options, where there is an engine."""
     try:
         docker.container_class("python:3.12.11-slim-bookworm")
     except jars.Unavailable as reason:
         pytest.skip(str(reason))
-    build = ["docker", "build", "-q", "-f", "docker/Dockerfile", "."]
-    image = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    run = ["docker", "run", "--rm", image.strip(), "serve", "--help"]
-    told = subprocess.run(run, capture_output=True, text=True, check=True).stdout
-    assert "--remote" in told
+    image = docker_says("docker", "build", "-q", "-f", "docker/Dockerfile", ".").strip()
+    assert "--remote" in docker_says("docker", "run", "--rm", image, "serve", "--help")
+
+
+COUNT = """
+import json, sparklog
+with sparklog.open("/data/log") as log:
+    rows = log.read("visits", columns=["value"]).read_all()["value"].to_pylist()
+    ends = sum(end for _, end in log.offsets("visits").values())
+print(json.dumps([ends, len(rows), len({json.loads(row)["visit"] for row in rows})]))
+"""
+
+
+@pytest.mark.slow  # builds both images
+@pytest.mark.timeout(3600)
+def test_compose_runs_all_of_it() -> None:
+    """Up, stopped, up again: exits are clean, and each visit is there once."""
+    words = compose_command()
+    for image in ("python:3.12.11-bookworm", "python:3.12.11-slim-bookworm", MINIO_IMAGE):
+        try:
+            docker.container_class(image)
+        except jars.Unavailable as reason:
+            pytest.skip(str(reason))
+
+    def inside(*command: str) -> Any:
+        return json.loads(docker_says(*words, "exec", "-T", "service", *command))
+
+    def remote_after(segments: int) -> int:
+        for _ in range(120):
+            topics = inside("sparklog", "tier", "status", "/data/log", "--json")["topics"]
+            found: int = sum(topic["remote_segments"] for topic in topics)
+            if found > segments:
+                return found
+            time.sleep(2)
+        pytest.fail(docker_says(*words, "logs", "--tail", "100"))
+
+    try:
+        docker_says(*words, "up", "--detach", "--build")
+        first = remote_after(0)
+        docker_says(*words, "stop")
+        states = docker_says(*words, "ps", "--all", "--format", "{{.Service}} {{.ExitCode}}")
+        ends = dict(line.split() for line in states.splitlines())
+        assert ends == {
+            "minio": "0", "bucket": "0", "service": "0", "pipeline": "0",
+            "spark-master": "143", "spark-worker": "143",  # a JVM's answer to SIGTERM
+        }  # fmt: skip
+        docker_says(*words, "up", "--detach")
+        remote_after(first)
+        docker_says(*words, "stop", "pipeline")
+        end, rows, distinct = inside("python", "-c", COUNT)
+        assert end == rows == distinct > 0
+    finally:
+        docker_says(*words, "down", "--volumes")

@@ -23,6 +23,7 @@ import sparklog
 from sparklog.service import verify
 from tests import docker
 from tests.spark.conftest import environment
+from tests.spark.jvm import quick
 from tests.tiered.s3 import S3Server, free_ports
 
 pytestmark = [pytest.mark.s3, pytest.mark.spark]
@@ -73,7 +74,8 @@ class Topology:
         wanted = self.services[name].get("environment", {})
         given = {k: self.keys.get(k, self.swaps.get(v, v)) for k, v in wanted.items()}
         mine = {k: v for k, v in environment().items() if not k.startswith("AWS_")}
-        return {**mine, **given, "HOME": os.environ.get("HOME", str(self.home))}
+        swift = {"JAVA_TOOL_OPTIONS": quick()}  # of master, worker and executor, too
+        return {**mine, **given, **swift, "HOME": os.environ.get("HOME", str(self.home))}
 
     def start(self, name: str) -> None:
         """Start a service when those that it depends on are healthy, as compose does."""
@@ -149,7 +151,6 @@ def latest(log: sparklog.Log) -> dict[bytes, int]:
     return {row["key"]: int(row["value"]) for row in rows.to_pylist()}
 
 
-@pytest.mark.slow  # three JVMs on two cores
 @pytest.mark.timeout(1500)
 def test_all_of_it(topology: Topology, s3: S3Server) -> None:
     services = topology.services
