@@ -34,7 +34,7 @@ from sparklog.log.lock import LogLock, peek
 from sparklog.log.staging import Framing
 from sparklog.metrics import Distribution, meters
 from sparklog.service import Service
-from sparklog.service.metrics import Observer, PartitionMetrics, collect
+from sparklog.service.metrics import Observer, PartitionMetrics, collect, observer
 from sparklog.service.metrics.endpoint import text_of
 from sparklog.service.metrics.names import METRICS
 from sparklog.service.metrics.samples import samples
@@ -506,6 +506,20 @@ def test_a_scrape_waits_for_no_lock(path: str, clock: ManualClock) -> None:
         done.start()
         done.join(30)
         assert not done.is_alive()
+
+
+def test_a_page_that_is_just_written_says_nothing(
+    path: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files that went meanwhile are no error if the page could not be read because of that."""
+    log = filled(path, clock)
+    look, pages = Observer(path, clock=clock), [None, peek(log.session.fs, path)]
+    shutil.rmtree(Path(path, "t-0"))
+    monkeypatch.setattr(observer, "peek", lambda *_: pages.pop(0))
+    assert not look.observe().errors
+    monkeypatch.undo()
+    assert look.observe().errors == ["t-0: its files could not be read"]
+    log.session.release()  # there is nothing to close
 
 
 LOGS = "kafka_log_logmanager_remaininglogstorecover"
