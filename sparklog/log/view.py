@@ -15,7 +15,7 @@ from sparklog.clock import attempts
 from sparklog.config import TopicConfig
 from sparklog.errors import DataCorruptionError, InvalidRequestError, UnknownTopicError
 from sparklog.format.checkpoint import parse_partition_metadata
-from sparklog.format.names import parse_partition_dir
+from sparklog.format.names import PARTITION_METADATA, parse_partition_dir
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.checkpoints import HIGH_WATERMARK, LOG_START, Offsets, read_offsets
 from sparklog.log.guard import is_guarded, was_left_by_us
@@ -159,11 +159,19 @@ class View:
         path = self._paths.get((topic, partition))
         if path is None:
             return None
-        name = os.path.join(path, "partition.metadata")
+        name = os.path.join(path, PARTITION_METADATA)
         try:
-            return parse_partition_metadata(read_bytes(self._fs, name), path=name)
+            raw = read_bytes(self._fs, name)
+            if not raw and self._is_being_made(topic):
+                return None
+            return parse_partition_metadata(raw, path=name)
         except FileNotFoundError:
             return None
+
+    def _is_being_made(self, topic: str) -> bool:
+        """Tell whether the topic isn't committed yet: its files have names before contents."""
+        self.refresh()
+        return self._guarded and self._written is not None and topic not in self._written
 
     def spans(self, keys: Sequence[Key]) -> dict[Key, tuple[int, int]]:
         """Return {(topic, partition): (log start offset, high watermark)} as of now.

@@ -9,7 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from sparklog.clock import monotonic_ms
-from sparklog.errors import DataCorruptionError, InvalidRequestError, SparklogError
+from sparklog.errors import (
+    DataCorruptionError,
+    InvalidRequestError,
+    SparklogError,
+    UnknownTopicError,
+)
 from sparklog.format.names import DELETED
 from sparklog.fs import LOCAL
 from sparklog.log.admin import unknown
@@ -301,7 +306,13 @@ class Rounds:
         return min(list(self._pending.values()), default=float("inf"))
 
     def _noting(self, report: Report, *keys: Key) -> "_Noting":
-        return _Noting(report, self._uncleanable, keys)
+        return _Noting(report, self._uncleanable, keys, self._is_gone)
+
+    def _is_gone(self, key: Key) -> bool:
+        """Tell whether a partition was deleted. Takes the write lock for a moment."""
+        with contextlib.suppress(SparklogError), self._session.locked():
+            return key not in self._session.state.ends
+        return False
 
 
 def _rolls(found: Mapping[Key, Due], verb: str) -> list[str]:
@@ -315,8 +326,15 @@ def _rolls(found: Mapping[Key, Due], verb: str) -> list[str]:
 class _Noting:
     """Takes down what failed, so that the round goes on with the next partition."""
 
-    def __init__(self, report: Report, uncleanable: dict[Key, str], keys: tuple[Key, ...]) -> None:
+    def __init__(
+        self,
+        report: Report,
+        uncleanable: dict[Key, str],
+        keys: tuple[Key, ...],
+        is_gone: Callable[[Key], bool],
+    ) -> None:
         self._report, self._uncleanable, self._keys = report, uncleanable, keys
+        self._is_gone = is_gone
 
     def __enter__(self) -> None:
         pass
@@ -325,6 +343,12 @@ class _Noting:
         if not isinstance(error, SparklogError | OSError) or isinstance(error, StoodBack):
             return False
         names = ", ".join(f"{t}-{p}" for t, p in self._keys[:3])
+        gone = isinstance(error, UnknownTopicError) or (
+            isinstance(error, FileNotFoundError) and all(map(self._is_gone, self._keys))
+        )
+        if gone:  # deleted meanwhile; another may get its name
+            _LOGGER.info("%s: %s", names, error)
+            return True
         self._report.errors.append(f"{names}: {error}")
         _LOGGER.error("%s: %s", names, error)
         if isinstance(error, DataCorruptionError | InvalidRequestError):

@@ -6,10 +6,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, TypeVar
 
 from sparklog.clock import attempts
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import InvalidRequestError, TopicReplacedError, UnknownTopicError
 from sparklog.log.log import Log
 from sparklog.log.lookup import StaleReadError
 from sparklog.log.reader import PartitionReader, SegmentInfo
+from sparklog.log.steady import check_topic_id
 from sparklog.log.topics import TopicInfo
 
 KAFKA_INTERNAL: Final = frozenset(
@@ -77,25 +78,36 @@ def matching(
 
 
 def describe_topics(log: Log, topics: Sequence[TopicInfo]) -> list[TopicDescription]:
-    """Describe topics of an open log. Cost: a listing of each partition, a stat of each segment."""
-    keys = [(info.name, partition) for info in topics for partition in sorted(info.dirs)]
-    spans = log.view.spans(keys)
+    """Describe topics of an open log, but for those that were deleted since `topics` was made.
+
+    Cost: a listing of each partition, a stat of each segment.
+    """
     described = []
     for info in topics:
-        parts = [
-            _partition(log.view.reader(info.name, partition), path, spans[info.name, partition])
-            for partition, path in sorted(info.dirs.items())
-        ]
-        described.append(
-            TopicDescription(
-                topic=info.name,
-                topic_id=info.id,
-                partition_count=info.partitions,
-                configs=info.config.to_dict(),
-                partitions=parts,
-            )
-        )
+        try:
+            described.append(_topic(log, info))
+        except (FileNotFoundError, StaleReadError, TopicReplacedError, UnknownTopicError):
+            now = log.topics().get(info.name)
+            if now is not None and now.id == info.id:
+                raise
     return described
+
+
+def _topic(log: Log, info: TopicInfo) -> TopicDescription:
+    spans = log.view.spans([(info.name, partition) for partition in sorted(info.dirs)])
+    parts = [
+        _partition(log.view.reader(info.name, p), path, spans[info.name, p])
+        for p, path in sorted(info.dirs.items())
+    ]
+    for p in info.dirs:
+        check_topic_id(log.view, info.name, p, info.id or None)
+    return TopicDescription(
+        topic=info.name,
+        topic_id=info.id,
+        partition_count=info.partitions,
+        configs=info.config.to_dict(),
+        partitions=parts,
+    )
 
 
 def _partition(

@@ -69,6 +69,20 @@ def test_a_time_in_a_topic_that_was_made_again(log: sparklog.Log) -> None:
         assert reader.offsets_for_times("t", T0 + 52) == {0: 22}
 
 
+def test_a_partition_that_is_being_made(log: sparklog.Log) -> None:
+    """Its metadata has a name before it has contents: it isn't there yet, nothing is damaged."""
+    path = Path(log.path, "u-0", "partition.metadata")
+    path.parent.mkdir()
+    path.touch()
+    with sparklog.open(log.path) as reader:
+        assert list(reader.topics()) == ["t"]
+        assert reader.view.topic_id("u", 0) is None
+    path = Path(log.path, "t-0", "partition.metadata")
+    path.write_bytes(b"")
+    with sparklog.open(log.path) as reader, pytest.raises(DataCorruptionError, match="metadata"):
+        reader.view.topic_id("t", 0)
+
+
 def test_a_segment_that_is_lost(log: sparklog.Log) -> None:
     """It is told as a read tells it: with directory and range."""
     directory = Path(log.path, "t-0")

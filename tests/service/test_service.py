@@ -19,7 +19,7 @@ import pytest
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
-from sparklog.service import Service
+from sparklog.service import Service, rounds
 from sparklog.service.lease import NAME, Lease, StoodBack
 
 MINUTE = 60_000
@@ -245,6 +245,33 @@ def compacted(path: str, clock: ManualClock) -> sparklog.Log:
         log.append("t", rows([f"{n:04d}".ljust(60, ".")], [f"k{n % 3}"]))
         clock.advance(1000)
     return log
+
+
+@pytest.mark.parametrize("how", ["before", "under way"])
+def test_a_topic_that_is_deleted_meanwhile_and_made_again_is_cleaned(
+    path, clock, monkeypatch, how
+):
+    """It is no error of the round, and nothing that the next topic of that name would pay for."""
+    with compacted(path, clock) as log, stepped(Service(path, clock=clock)) as service:
+        clean = rounds.clean_partition
+
+        def deleted(session, *given, **named):
+            log.delete_topic("t")
+            if how == "under way":
+                raise FileNotFoundError("its files")
+            return clean(session, *given, **named)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(rounds, "clean_partition", deleted)
+            report = service.run_once()
+        assert not report.errors
+        assert not report.cleaned
+        assert not service._rounds.uncleanable
+        log.create_topic("t", config=SMALL | {"cleanup.policy": "compact"})
+        for n in range(30):
+            log.append("t", rows([f"{n:04d}".ljust(60, ".")], [f"k{n % 3}"]))
+            clock.advance(1000)
+        assert [done.topic for done in service.run_once().cleaned] == ["t"]
 
 
 @pytest.mark.parametrize("how", ["here", "two threads", "elsewhere"])

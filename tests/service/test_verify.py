@@ -92,6 +92,16 @@ def test_a_log_left_by_a_crash_has_only_leftovers(broken: Path) -> None:
     assert records(broken) == before
 
 
+def test_retired_files_are_one_finding_a_partition(log: Path) -> None:
+    for name in ("00000000000000000001.log", "00000000000000000001.index", "x"):
+        (log / "t-0" / f"{name}.deleted").touch()
+    report = verify(log)
+    (finding,) = report.findings
+    assert report.ok
+    assert (finding.file, finding.severity) == (str(log / "t-0"), Severity.LEFTOVER)
+    assert finding.what.startswith("3 retired files; ")
+
+
 def test_several_log_dirs(tmp_path: Path) -> None:
     path = f"{tmp_path / 'a'},{tmp_path / 'b'}"
     with sparklog.open(path, "rw") as log:

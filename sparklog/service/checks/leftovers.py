@@ -26,6 +26,7 @@ from sparklog.log.snapshots import is_whole, stray_offsets
 from sparklog.log.walk import bases_of, joined
 from sparklog.service.checks.report import Findings, FixKind, Severity
 from sparklog.service.checks.truth import Part, Situation
+from sparklog.words import counted
 
 QUARANTINE_PREFIX: Final = "sparklog-quarantine-"
 """Plain files in a log dir: a broker ignores those, but refuses to start on a directory whose
@@ -45,13 +46,14 @@ def check_partition_files(
     start = max(part.start, bases[0] if bases else 0)
     stray = set(stray_offsets(list(names), bases, end=end, start=start))
     live = part.situation.is_live
+    if retired := sum(name.endswith(DELETED) for name in names):
+        what = f"{counted(retired, 'retired file')}; whoever loads the partition next removes them"
+        _note(out, part.path, what, None)
     for name in names:
         path, base = joined(part.path, name), parse_base(name)
-        if name in (PARTITION_METADATA, EPOCH_CHECKPOINT):
+        if name in (PARTITION_METADATA, EPOCH_CHECKPOINT) or name.endswith(DELETED):
             continue
-        if name.endswith(DELETED):
-            _note(out, path, "retired; whoever loads the log next removes it", None)
-        elif name.endswith(_WAITING):
+        if name.endswith(_WAITING):
             if not live:
                 _note_waiting(out, part, path)
         elif base is None and name.endswith(_PARTS):

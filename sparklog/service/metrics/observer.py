@@ -150,9 +150,9 @@ class Observer:
         held = {key: h for key in places if (h := self._survey.held(key)) is not None}
         missed: list[Key] = []
         found.partitions = list(self._partitions(places, held, due, missed))
-        settled = page is None or page.state is State.IDLE
-        if missed and settled and peek(fs, home) == page:
-            # Nobody changed the log meanwhile, so they weren't deleted just now.
+        quiet = page is None or page.state is State.IDLE
+        if missed and quiet and peek(fs, home) == page:
+            # Nobody changed the log meanwhile (or the page itself), so they weren't deleted now.
             names = (f"{t}-{p}" for t, p in missed if (t, p) not in found.offline)
             found.errors += [f"{name}: its files could not be read" for name in names]
         if tiers is not None:
