@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?=
+# Tests wait for disks, sockets and JVMs a third of their time: one process more than 2 cores.
+TEST_PROCESSES ?= 3
 BIN := $(VENV)/bin
 COMPILED := $(wildcard sparklog/format/*.pxd)
 PACKAGE := pyproject.toml setup.py $(COMPILED) $(wildcard $(COMPILED:.pxd=.py))
@@ -41,10 +43,10 @@ lint: $(VENV)/.test ## ruff, mypy --strict, import-linter
 	$(BIN)/lint-imports --no-cache
 
 test: lint ## the checks and the whole suite, but for the slow part
-	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python -m pytest -n 2 --dist loadgroup --durations 25 $(PYTEST_ARGS)
+	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --durations 25 $(PYTEST_ARGS)
 
 test-slow: $(VENV)/.test ## the long runs: thousands of crash seeds, 50 rounds of kill -9
-	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python -m pytest -m slow -n 2 --dist loadgroup --timeout 0 $(PYTEST_ARGS)
+	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python -m pytest -m slow -n $(TEST_PROCESSES) --dist loadgroup --timeout 0 $(PYTEST_ARGS)
 
 bench: $(VENV)/.bench ## the benchmarks, as one table with ratios
 	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python -m tests.benchmarks $(BENCH_ARGS)
