@@ -10,7 +10,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from sparklog.clock import Clock
-from sparklog.errors import DataCorruptionError, InvalidRequestError, SparklogError
+from sparklog.errors import (
+    DataCorruptionError,
+    InvalidRequestError,
+    SparklogError,
+    StorageUnavailableError,
+)
 from sparklog.log.cleaning.options import RateLimit, Throttle, unthrottled
 from sparklog.log.log import Log
 from sparklog.service.expiring import Expiring
@@ -23,7 +28,7 @@ from sparklog.service.uploads import Uploads
 from sparklog.tiered.copying import Copier
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.metadata import ensure
-from sparklog.tiered.owners import Owners
+from sparklog.tiered.owners import Owners, is_known
 from sparklog.tiered.settings import RemoteSettings, read_settings, write_settings
 from sparklog.tiered.store import Store
 from sparklog.tiered.sweep import is_lost
@@ -32,6 +37,8 @@ from sparklog.tiered.target import open_store
 _LOGGER: Final = logging.getLogger("sparklog.service")
 _BATCH: Final = 16
 """Segments a thread that one commit begins."""
+_SAMPLE: Final = 16
+"""Copies that a store is asked for before it is taken for another one."""
 
 OpenStore = Callable[[str, Mapping[str, Any] | None], Store]
 
@@ -211,10 +218,14 @@ class Tiering:
         assert url is not None
         if self._store is None:
             self._store = self._opening(url, self._storage_options)
-        if self._prepared or dry_run:
+        if self._prepared:
             return self._store
         if settings is not None and settings.url != url:
             self._check_moved(self._store, settings.url)
+        elif settings is not None and not self._take_over:
+            self._check_same(self._store, settings.log_id)
+        if dry_run:
+            return self._store
         self.remote.lease.check()
         if settings is None:
             write_settings(session.fs, session.home, RemoteSettings(url))
@@ -233,6 +244,26 @@ class Tiering:
             if self._url is None:
                 raise
             return None
+
+    def _check_same(self, store: Store, log_id: str) -> None:
+        """Refuse a store that knows nothing of this log: the URL names no endpoint, nor an account.
+
+        Cost: a get; two more for each copy that is asked for, where the log's own object is gone.
+        """
+        if log_id and is_known(store, log_id):
+            return
+        with self.remote.steady() as catalog:
+            keys = catalog.keys()
+            newest = [copies[-1] for key in keys if (copies := catalog.readable(key))]
+        asked = newest[:_SAMPLE]
+        if asked and all(is_lost(store, copy) for copy in asked):
+            raise StorageUnavailableError(
+                f"{store.url} knows nothing of this log and its copies, so it is another store "
+                "than the one they are in: correct endpoint_url and credentials "
+                "(storage_options, or the environment). If it is the one, and was emptied, start "
+                "anew there, once: sparklog serve PATH --take-over, or Service(path, "
+                "take_over=True)"
+            )
 
     def _check_moved(self, store: Store, before: str) -> None:
         """Refuse another URL unless the copies are there already."""

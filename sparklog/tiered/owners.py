@@ -197,6 +197,15 @@ class Owners:
         return self._mine is not None and owner.log_id == self._mine.log_id
 
 
+def is_known(store: Store, log_id: str) -> bool:
+    """Tell whether a service of this log (or a copy of it) has been at work in a store."""
+    try:
+        store.get(PREFIX + log_id)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def _got(raw: Any) -> bytes:
     if isinstance(raw, Exception):
         raise raw

@@ -266,7 +266,7 @@ def test_a_topic_that_is_deleted_meanwhile_and_made_again_is_cleaned(
             report = service.run_once()
         assert not report.errors
         assert not report.cleaned
-        assert not service._rounds.uncleanable
+        assert not service._tenure.rounds.uncleanable
         log.create_topic("t", config=SMALL | {"cleanup.policy": "compact"})
         for n in range(30):
             log.append("t", rows([f"{n:04d}".ljust(60, ".")], [f"k{n % 3}"]))

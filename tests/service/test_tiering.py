@@ -148,7 +148,7 @@ def test_a_dry_round_leaves_a_running_service_as_it_was(
         with running:
             assert running.run_once(dry_run=True).deleted
             held = bases(path)
-            rounds = running._rounds
+            rounds = running._tenure.rounds
             assert rounds is not None
             report = Report(path=path, time_ms=clock())
             rounds.retain(report)

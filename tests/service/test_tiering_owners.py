@@ -19,6 +19,7 @@ from sparklog.service import Service
 from sparklog.service.report import Report
 from sparklog.testing.faults import SimulatedKill
 from sparklog.testing.faultstore import FaultStore
+from sparklog.tiered.manifest import manifest_object
 from sparklog.tiered.owners import LOOK_MS, PREFIX
 from sparklog.tiered.rebuilding import rebuild
 from sparklog.tiered.restoring import restore
@@ -160,6 +161,39 @@ def test_a_restored_log_takes_over(
         assert all(u.base >= max(before["t", 0]) for u in report.uploaded)
         readable(log, clock, store)
         assert archived(store)["t", 0].items() > before["t", 0].items()
+
+
+def test_another_store_at_the_same_url_is_noticed(
+    path: str, clock: ManualClock, store: FaultStore
+) -> None:
+    """A wrong endpoint or account: none of the copies is there, so nothing is to go there."""
+    other = FaultStore(clock=clock)
+    with filled(path, clock, 12, local_retention_bytes="0") as log:
+        once(path, clock, store)
+        grow(log, clock, 12)
+        for dry_run in (True, False):
+            report = service(path, clock, other).run_once(dry_run=dry_run)
+            (error,) = report.errors
+            assert "another store" in error and "endpoint_url" in error and "--take-over" in error
+            assert not (report.uploaded or report.orphans or report.removed)
+        assert not other.bucket.objects
+        report = once(path, clock, store)
+        assert report.uploaded and not report.errors
+        readable(log, clock, store)
+        grow(log, clock, 12)
+        store.delete([manifest_object(copies_of(log, clock)[-1])])
+        assert once(path, clock, store).uploaded  # one that is lost doesn't keep the others
+
+
+def test_a_bucket_that_was_emptied_is_taken_over(
+    path: str, clock: ManualClock, store: FaultStore
+) -> None:
+    with filled(path, clock, 12) as log:
+        once(path, clock, store)
+        store.bucket.objects.clear()
+        grow(log, clock, 12)
+        assert "another store" in once(path, clock, store).errors[0]
+        assert once(path, clock, store, take_over=True).uploaded
 
 
 def test_a_rebuild_takes_over(path: str, clock: ManualClock, store: FaultStore) -> None:

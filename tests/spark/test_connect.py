@@ -20,15 +20,26 @@ from sparklog.sink import SegmentSink
 log, checkpoint = sys.argv[1:]
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
 
+def patiently(start):
+    "Spark gives a Python worker ten seconds to come up, however busy the machine is."
+    for _ in range(4):
+        try:
+            return start()
+        except Exception as error:
+            if "failed to connect back" not in str(error):
+                raise
+    return start()
+
 def run(sink):
     stream = (
         spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 100).load()
         .selectExpr("cast(value as string) as value")
     )
-    query = (
+    writer = (
         stream.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint)
-        .trigger(availableNow=True).start()
+        .trigger(availableNow=True)
     )
+    query = patiently(writer.start)
     try:
         query.awaitTermination(120)
         return "ok"
