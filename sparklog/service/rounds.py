@@ -9,12 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from sparklog.clock import monotonic_ms
-from sparklog.errors import (
-    DataCorruptionError,
-    InvalidRequestError,
-    SparklogError,
-    UnknownTopicError,
-)
+from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.names import DELETED
 from sparklog.fs import LOCAL
 from sparklog.log.admin import unknown
@@ -35,6 +30,7 @@ from sparklog.log.session import Session
 from sparklog.log.space import below_floor
 from sparklog.log.walk import joined, segment_bases
 from sparklog.service.announcing import announce
+from sparklog.service.failing import Failing
 from sparklog.service.lease import Lease, StoodBack
 from sparklog.service.metrics.work import WorkMeters
 from sparklog.service.options import ServiceOptions
@@ -70,7 +66,7 @@ class Rounds:
         self._brake: Throttle = options.cleaner().throttle()
         self._stopping, self.tiering = stopping, tiering
         self._pending: dict[str, int] = {}  # retired file -> when it may be unlinked (ms)
-        self._uncleanable: dict[Key, str] = {}  # partition -> why
+        self._failing = Failing(session)
         self._announced = False
         self._hurried_ms = 0
         self._meters = WorkMeters(session.directories)
@@ -105,7 +101,7 @@ class Rounds:
             due = self._survey.due(known, terms, now_ms=now)
             self._retain(due, terms, report)
         for key, base in self._survey.idle(known, now_ms=now).items():
-            with self._noting(report, key):
+            with self._failing.noting(report, key):
                 if not report.dry_run:
                     self._roll(key, base, report)
                 report.rolled.append((*key, base))
@@ -198,12 +194,13 @@ class Rounds:
         if not options.cleaner_enable:
             return False
         compacted = cleanable(self._session, now_ms=report.time_ms, every=True)
+        self._failing.forgive_new_topics()
         self._meters.dirt(compacted)
         found = [
             one
             for one in compacted
             if (one.wanted or (every and one.dirt.cleanable_bytes))
-            and (one.topic, one.partition) not in self._uncleanable
+            and (one.topic, one.partition) not in self._failing
             and (topics is None or one.topic in topics)
         ]
         if report.dry_run:
@@ -227,7 +224,7 @@ class Rounds:
 
         def one(which: Cleanable) -> CleanReport | None:
             key = which.topic, which.partition
-            with self._noting(report, key):
+            with self._failing.noting(report, key):
                 return clean_partition(
                     self._session,
                     *key,
@@ -248,19 +245,19 @@ class Rounds:
         jobs: list[CleanJob] = []
         for which in found:
             key = which.topic, which.partition
-            with self._noting(report, key):
+            with self._failing.noting(report, key):
                 options = self._options.cleaner()
                 job = plan_job(self._session, *key, options=options, now_ms=report.time_ms)
                 jobs.append(job)
         for job, made in zip(jobs, self._spread(rewrite_all, jobs), strict=True):
-            with self._noting(report, (job.topic, job.partition)):
+            with self._failing.noting(report, (job.topic, job.partition)):
                 self._lease.check()
                 yield finish(self._session, job, made)
 
     @property
     def uncleanable(self) -> dict[Key, str]:
         """{(topic, partition): why} of what is left alone until the service starts again."""
-        return dict(self._uncleanable)
+        return self._failing.reasons
 
     def _throttle(self, size: int) -> None:
         if self._stopping():
@@ -305,15 +302,6 @@ class Rounds:
         """When the next retired segment may be unlinked."""
         return min(list(self._pending.values()), default=float("inf"))
 
-    def _noting(self, report: Report, *keys: Key) -> "_Noting":
-        return _Noting(report, self._uncleanable, keys, self._is_gone)
-
-    def _is_gone(self, key: Key) -> bool:
-        """Tell whether a partition was deleted. Takes the write lock for a moment."""
-        with contextlib.suppress(SparklogError), self._session.locked():
-            return key not in self._session.state.ends
-        return False
-
 
 def _rolls(found: Mapping[Key, Due], verb: str) -> list[str]:
     return [
@@ -321,40 +309,6 @@ def _rolls(found: Mapping[Key, Due], verb: str) -> list[str]:
         for (t, p), due in found.items()
         if due.rolls and due.local
     ]
-
-
-class _Noting:
-    """Takes down what failed, so that the round goes on with the next partition."""
-
-    def __init__(
-        self,
-        report: Report,
-        uncleanable: dict[Key, str],
-        keys: tuple[Key, ...],
-        is_gone: Callable[[Key], bool],
-    ) -> None:
-        self._report, self._uncleanable, self._keys = report, uncleanable, keys
-        self._is_gone = is_gone
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, SparklogError | OSError) or isinstance(error, StoodBack):
-            return False
-        names = ", ".join(f"{t}-{p}" for t, p in self._keys[:3])
-        gone = isinstance(error, UnknownTopicError) or (
-            isinstance(error, FileNotFoundError) and all(map(self._is_gone, self._keys))
-        )
-        if gone:  # deleted meanwhile; another may get its name
-            _LOGGER.info("%s: %s", names, error)
-            return True
-        self._report.errors.append(f"{names}: {error}")
-        _LOGGER.error("%s: %s", names, error)
-        if isinstance(error, DataCorruptionError | InvalidRequestError):
-            # As Kafka marks a partition uncleanable; another look comes with the next start.
-            self._uncleanable.update(dict.fromkeys(self._keys, str(error)))
-        return True
 
 
 def rewrite_all(job: CleanJob) -> list[Rewritten]:

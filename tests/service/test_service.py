@@ -416,6 +416,11 @@ def test_damage_in_one_partition_leaves_the_others_to_be_kept(path, clock):
             assert any("t-0" in error for error in report.errors)
             assert [c.partition for c in report.cleaned] == [1]
             assert not service.run_once().errors  # marked uncleanable, as Kafka does
+            log.delete_topic("t")
+            log.create_topic("t", config=SMALL | {"cleanup.policy": "compact"})
+            for n in range(30):
+                log.append("t", rows([f"{n:04d}".ljust(60, ".")], [f"k{n % 3}"]))
+            assert [c.topic for c in service.run_once().cleaned] == ["t"]  # it is another one
 
 
 def test_a_partition_that_is_gone_leaves_retention_to_the_others(path, clock):
