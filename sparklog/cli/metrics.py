@@ -47,6 +47,8 @@ def _print(found: LogMetrics) -> None:
     for directory in found.directories:
         free = directory.free_bytes
         text = "offline" if free is None else f"{size_text(free)} free"
+        if directory.failing:
+            text += "; the last write there failed"
         out.print(f"{directory.directory}: {text}", markup=False)
     rows = [
         [

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import sparklog
 from sparklog.cli.app import run
 from tests.promtool import parsed
 from tests.service.logs import make
@@ -54,6 +55,13 @@ def test_tables(log: Path, capsys: Capture) -> None:
     rows = [line.split()[:2] for line in text.splitlines()]
     assert [row for row in rows if row[:1] == ["t"]] == [["t", "0"], ["t", "1"]]
     assert "free" in text
+
+
+def test_a_dir_that_a_writer_could_not_write_is_said(log: Path, capsys: Capture) -> None:
+    with sparklog.open(log, "rw") as writer:
+        writer.session.lock.mark(0, failing=True)
+        assert run(["metrics", str(log), "--table"]) == 0
+    assert "free; the last write there failed" in capsys.readouterr().out.replace("\n", " ")
 
 
 def test_what_can_not_be_read_is_said(log: Path, capsys: Capture) -> None:
