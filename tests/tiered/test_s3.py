@@ -51,7 +51,7 @@ def test_a_certificate_that_nobody_vouches_for(s3, url):
     options = s3.options(tls=True)
     del options["client_kwargs"]
     began = time.monotonic()
-    with pytest.raises(StorageUnavailableError, match=r"can't list s3://.*'verify': '<ca.pem>'"):
+    with pytest.raises(StorageUnavailableError, match=r"can't list s3://.*<ca\.pem>"):
         open_store(url, options, retry=Retry(first_ms=60_000)).list()
     assert time.monotonic() - began < 30  # not tried again
 

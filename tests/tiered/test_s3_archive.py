@@ -84,7 +84,7 @@ def test_an_archive_can_not_be_written(s3: S3Server, made: tuple[str, Path]) -> 
     with pytest.raises(InvalidRequestError, match="restore"):
         sparklog.open(made[0], "rw", storage_options=s3.options())
     with pytest.raises(InvalidRequestError, match="one URL"):
-        sparklog.open(f"{made[0]},{made[0]}", storage_options=s3.options())
+        sparklog.open(f"{made[0]},{made[0]}2", storage_options=s3.options())
 
 
 def test_an_empty_or_missing_bucket(s3: S3Server) -> None:
