@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?=
-# Tests wait for disks, sockets and JVMs a third of their time: one process more than 2 cores.
-TEST_PROCESSES ?= 3
+# More on larger machines: a process takes about 3 GB with its JVMs.
+TEST_PROCESSES ?= 2
 BIN := $(VENV)/bin
 COMPILED := $(wildcard sparklog/format/*.pxd)
 PACKAGE := pyproject.toml setup.py $(COMPILED) $(wildcard $(COMPILED:.pxd=.py))
