@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
 from sparklog.fs import ElsewhereError
 from sparklog.metrics import meters
 from sparklog.tiered import manifest as manifests
@@ -102,21 +102,30 @@ def _missing(
     store: Store, segment: RemoteSegment, error: FileNotFoundError
 ) -> FileNotFoundError:
     try:
-        store.get(OWNERS + segment.topic_id)  # stays while a service copies the topic
-    except FileNotFoundError:
-        if not store.list(directory_of(segment).prefix):
-            return ElsewhereError(
-                errno.ENOENT,
-                f"{store.url} has nothing of {segment.topic}-{segment.partition} (topic id "
-                f"{segment.topic_id}), so it is another store than the one it was copied to: "
-                "correct endpoint_url and credentials (storage_options of this call, or the "
-                "environment)",
-            )
+        known = _is_known(store, segment)
+    except StorageUnavailableError:  # nobody can tell; it may only have expired meanwhile
+        return error
+    if not known:
+        return ElsewhereError(
+            errno.ENOENT,
+            f"{store.url} has nothing of {segment.topic}-{segment.partition} (topic id "
+            f"{segment.topic_id}), so it is another store than the one it was copied to: "
+            "correct endpoint_url and credentials (storage_options of this call, or the "
+            "environment)",
+        )
     return FileNotFoundError(
         errno.ENOENT,
         f"{error}, though other objects of the topic are there; restore it from a copy of the "
         "bucket",
     )
+
+
+def _is_known(store: Store, segment: RemoteSegment) -> bool:
+    try:
+        store.get(OWNERS + segment.topic_id)  # stays while a service copies the topic
+    except FileNotFoundError:
+        return bool(store.list(directory_of(segment).prefix))
+    return True
 
 
 class RemoteObjects:
