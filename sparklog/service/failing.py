@@ -32,12 +32,17 @@ class Failing:
     @property
     def reasons(self) -> dict[Key, str]:
         """{(topic, partition): why}"""
-        return {key: why for key, (_, why) in self._given_up.items()}
+        return {key: why for key, (_, why) in list(self._given_up.items())}
 
     def forgive_new_topics(self) -> None:
         """A topic that was made again has nothing but its name of the one that was given up."""
-        ids = {name: topic.id for name, topic in self._session.state.topics.items()}
-        self._given_up = {k: v for k, v in self._given_up.items() if ids.get(k[0]) == v[0]}
+        if not self._given_up:
+            return
+        with self._session.locked():
+            ids = {name: topic.id for name, topic in self._session.state.topics.items()}
+        for key, (topic_id, _) in list(self._given_up.items()):  # retention may add meanwhile
+            if ids.get(key[0]) != topic_id:
+                self._given_up.pop(key, None)
 
     def noting(self, report: Report, *keys: Key) -> "_Noting":
         """A block that takes down what fails in it, so that the round goes on behind it."""
