@@ -49,6 +49,14 @@ def test_without_pandas(tmp_path: Path) -> None:
     assert said.endswith("pandas isn't installed here; run: pip install 'sparklog[spark]'")
 
 
+def test_without_cryptography(tmp_path: Path) -> None:
+    code = "from sparklog.tiered import encryption as it\nit.DataKey(bytes(32), '', {'chunk_bytes': 1})"
+    said = python(code, tmp_path, "cryptography")
+    assert said.endswith(
+        "cryptography isn't installed here; run: pip install 'sparklog[encryption]'"
+    )
+
+
 def test_what_is_no_extra_s_goes_on_as_it_is() -> None:
     with pytest.raises(ModuleNotFoundError, match="No module named 'nowhere'"), extras.needed():
         import nowhere  # type: ignore[import-not-found]  # noqa: F401

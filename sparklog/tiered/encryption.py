@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError, UnsupportedVersionError
+from sparklog.extras import needed
 from sparklog.fs import Buffer
 from sparklog.tiered.keyring import KEY_BYTES, Keyring
 
@@ -257,11 +258,7 @@ def _opened(cipher: Any, nonce: bytes, sealed: bytes | memoryview, bound: bytes)
 
 
 def _aes_gcm(key: bytes) -> Any:
-    try:
+    with needed(InvalidRequestError):
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-    except ImportError:
-        raise InvalidRequestError(
-            "encryption needs a package: pip install 'sparklog[encryption]'"
-        ) from None
     make: Callable[[bytes], Any] = AESGCM
     return make(key)
