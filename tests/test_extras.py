@@ -50,7 +50,10 @@ def test_without_pandas(tmp_path: Path) -> None:
 
 
 def test_without_cryptography(tmp_path: Path) -> None:
-    code = "from sparklog.tiered import encryption as it\nit.DataKey(bytes(32), '', {'chunk_bytes': 1})"
+    code = (
+        "from sparklog.tiered.encryption import DataKey\n"
+        "DataKey(bytes(32), '', {'chunk_bytes': 1})"
+    )
     said = python(code, tmp_path, "cryptography")
     assert said.endswith(
         "cryptography isn't installed here; run: pip install 'sparklog[encryption]'"
