@@ -1,7 +1,7 @@
 """Spark's own suites on the checkpoint manager: what passes, and why the rest doesn't.
 
 The suites are those of the newest Spark whose test jars are published (suites/pom.xml); the manager
-is compiled against that Spark. They take a quarter of an hour. `suites/failing.txt` names each test
+is compiled against that Spark. They take most of an hour. `suites/failing.txt` names each test
 that may fail, with its reason.
 """
 
