@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparklog.checkpoint.layout import LOGS, METADATA, RESET, RUNS, path_of, place_of
+from sparklog.checkpoint.locking import tells_power_cut
 from sparklog.checkpoint.partition import Entry, Partition, partition_dirs
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem, read_bytes
@@ -46,14 +47,18 @@ class Checkpoint:
             self.refresh()
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], fs: FileSystem = LOCAL) -> "Checkpoint":
+    def open(
+        cls, path: str | os.PathLike[str], fs: FileSystem = LOCAL, *, to_end: bool = True
+    ) -> "Checkpoint":
         """Open the checkpoint at a local path or file: URL. Cost: lists it, reads its log dir.
 
+        `to_end`: the last record of each partition counts, so that it mustn't be damaged.
         Raises: InvalidRequestError: no checkpoint is there; DataCorruptionError: its log dir is
             damaged (file and position).
         """
         found = cls.inspect(path, fs)
-        for damage in found.damage.values():
+        ends = filter(None, map(found.wrong_end, found.partitions.values() if to_end else ()))
+        for damage in (*found.damage.values(), *ends):
             raise damage
         return found
 
@@ -103,6 +108,22 @@ class Checkpoint:
         }
         seen = {path for path in self._files if not _is_hidden(path)} | self._records.keys()
         self._paths = sorted(seen - _OURS)
+
+    def wrong_end(self, partition: Partition) -> DataCorruptionError | None:
+        """The damage of a partition's last batch, which no reader sees then; None if it has none.
+
+        A write that was cut off is too short; wrong bytes come from a power cut, or are damage.
+        """
+        for segment in partition.segments[-1:]:
+            if segment.torn and not segment.short and not tells_power_cut(self.fs, self.logs):
+                return DataCorruptionError(
+                    "the last batch is damaged, and the machine has run since it was written; "
+                    "fork the checkpoint to an earlier batch, or restore it from a copy",
+                    path=partition.path(segment),
+                    position=segment.end,
+                    first=segment.next_offset,
+                )
+        return None
 
     def paths(self, directory: str = "") -> list[str]:
         """Return the files below a directory, at any depth, sorted; not hidden ones."""

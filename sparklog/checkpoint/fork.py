@@ -82,7 +82,7 @@ def fork(
         raise InvalidRequestError("give both log and new_log, or none of them")
     target = own_path(new_path)
     with cleaned_meanwhile(path):
-        checkpoint = Checkpoint.open(path, fs)
+        checkpoint = Checkpoint.open(path, fs, to_end=False)
         _check_apart(fs, checkpoint.path, target)
         complete(checkpoint.path, fs=fs, clock=clock)
         batches = Batches(checkpoint)

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 import sparklog
-from sparklog.checkpoint import export, history, import_, verify
+from sparklog.checkpoint import export, fork, history, import_, reset, verify
 from sparklog.checkpoint.layout import path_of, stays_file
 from sparklog.checkpoint.locking import CheckpointLock
 from sparklog.checkpoint.partition import Partition
 from sparklog.checkpoint.writing import Record, append
-from sparklog.errors import DataCorruptionError, LogLockedError
+from sparklog.errors import DataCorruptionError, InvalidRequestError, LogLockedError
 from sparklog.fs import LOCAL
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Fault, SimulatedKill
@@ -104,6 +104,34 @@ def test_damage_is_not_exported(golden: Golden) -> None:
     assert log.read_bytes() == raw
     (finding,) = [f for f in verify(path).findings if f.file == str(log)]
     assert finding.position == 0
+
+
+def test_a_damaged_last_record_is_no_write_that_was_cut_off(golden: Golden) -> None:
+    """But for a power cut: a record that was acknowledged mustn't be left out, then forgotten."""
+    path = golden("hdfs")
+    import_(path)
+    log = path / "sparklog/offsets-0/00000000000000000000.log"
+    raw = bytearray(log.read_bytes())
+    raw[-20] ^= 1
+    log.write_bytes(raw)
+    lock = path / "sparklog/sparklog.lock"
+    lock.write_text(f"{LOCAL.boot_id()}\nflush=commit\n")
+    for call in (export, import_, history):
+        with pytest.raises(DataCorruptionError, match="the last batch is damaged") as caught:
+            call(path)
+    with pytest.raises(DataCorruptionError, match="the last batch is damaged"):
+        reset(path, to=9)
+    assert log.read_bytes() == raw
+    fork(path, path.with_name("new"), to=12)
+    assert verify(path.with_name("new")).findings == []
+    with pytest.raises(InvalidRequestError, match="can't go back to batch 13"):
+        fork(path, path.with_name("newer"), to=13)
+    found = [f for f in verify(path).findings if f.file == str(log)]
+    assert [(f.severity, f.position) for f in found] == [("damage", caught.value.position)]
+    lock.write_text("another boot\nflush=commit\n")
+    assert history(path).batches[-1].batch == 13  # its commit is there
+    (finding,) = [f for f in verify(path).findings if f.file == str(log)]
+    assert finding.severity == "leftover"
 
 
 def test_verify_names_the_place_within_a_record(golden: Golden) -> None:
