@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparklog.checkpoint.layout import LOGS, METADATA, RESET, RUNS, path_of, place_of
-from sparklog.checkpoint.locking import tells_power_cut
+from sparklog.checkpoint.locking import LOCK_NAME, tells_power_cut
 from sparklog.checkpoint.partition import Entry, Partition, partition_dirs
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem, read_bytes
 
+_LOCK: Final = f"{LOGS}/{LOCK_NAME}"
 _OURS: Final = frozenset({RUNS, RESET})
 
 
@@ -66,7 +67,7 @@ class Checkpoint:
     def inspect(cls, path: str | os.PathLike[str], fs: FileSystem = LOCAL) -> "Checkpoint":
         """As `open`, but damaged partitions are left out and told by `damage`."""
         local = own_path(path)
-        if not any(fs.exists(os.path.join(local, name)) for name in ("metadata", "offsets", LOGS)):
+        if not _is_checkpoint(fs, local):
             raise InvalidRequestError(
                 f"{local} is no checkpoint of a streaming query: give what the query has as "
                 "checkpointLocation"
@@ -244,7 +245,7 @@ def walk_directories(fs: FileSystem, root: str, directory: str = "") -> Iterator
 def local_path(url: str) -> str | None:
     """Return the local path of a Hadoop path, None if it is on another file system."""
     if match := re.match(r"file:(?://)?(?=/)", url):
-        return url[match.end() :]
+        return os.path.abspath(url[match.end() :])
     return None if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", url) else os.path.abspath(url)
 
 
@@ -253,10 +254,20 @@ def own_path(path: str | os.PathLike[str]) -> str:
 
     Raises: InvalidRequestError: it is on another file system.
     """
-    local = local_path(os.fspath(path))
-    if local is None:
-        raise InvalidRequestError(f"{path}: want a checkpoint on this machine's own disk")
+    text = os.fspath(path)
+    local = local_path(text)
+    if local is None or not text:
+        raise InvalidRequestError(f"{text!r}: want a checkpoint on this machine's own disk")
     return os.path.realpath(local)
+
+
+def _is_checkpoint(fs: FileSystem, path: str) -> bool:
+    """Whether a query's id, its plans or its records are there.
+
+    Tables of others have directories `metadata`, and any may have one of the name `sparklog`.
+    """
+    metadata, plans, lock = (os.path.join(path, n) for n in ("metadata", "offsets", _LOCK))
+    return (fs.exists(metadata) and not fs.is_dir(metadata)) or fs.is_dir(plans) or fs.exists(lock)
 
 
 def _is_hidden(path: str) -> bool:

@@ -195,3 +195,18 @@ def test_export_killed_at_every_call(golden: Golden) -> None:
     before = view(path)
     import_(path)
     assert kill_everywhere(path, export, before) > 30
+
+
+@pytest.mark.parametrize("file", ["metadata/v1.metadata.json", "sparklog/config.yaml"])
+def test_what_is_no_checkpoint_stays_as_it_is(tmp_path: Path, file: str) -> None:
+    """An Iceberg table has a directory of that name, a project of ours the other."""
+    for name in (file, "data/a.parquet"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(b"x")
+    before = tree(tmp_path)
+    for call in (import_, export, verify, history):
+        with pytest.raises(InvalidRequestError, match="is no checkpoint of a streaming query"):
+            call(tmp_path)
+    with pytest.raises(InvalidRequestError, match="'': want a checkpoint"):
+        import_("")
+    assert tree(tmp_path) == before
