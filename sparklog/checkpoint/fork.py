@@ -9,7 +9,7 @@ from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.building import build
 from sparklog.checkpoint.cut import plan_cut
 from sparklog.checkpoint.files import Checkpoint, own_path
-from sparklog.checkpoint.history import query_id
+from sparklog.checkpoint.history import writer_name
 from sparklog.checkpoint.pending import check_log, complete
 from sparklog.checkpoint.place import Place
 from sparklog.checkpoint.running import cleaned_meanwhile
@@ -89,6 +89,7 @@ def fork(
         batch = select(batches, to)
         batches.check_reachable(batch)
         check_sources(batches, batch, sources or {}, fs=fs)
+        who = None if log is None else writer_name(checkpoint, writer)
         if log is not None:
             check_log(log, fs)
         with Place(fs, target, "fork") as place:
@@ -96,7 +97,6 @@ def fork(
             built = build(checkpoint, cut, place.directory, clock=clock)
             check_built(place.directory, batch, fs)
             if log is not None and new_log is not None:
-                who = writer or query_id(checkpoint)
                 fork_log(log, new_log, writer=who, batch=batch, fs=fs, clock=clock)
             place.publish()
     return Forked(

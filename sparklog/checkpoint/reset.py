@@ -17,7 +17,7 @@ from sparklog.checkpoint.building import build
 from sparklog.checkpoint.cut import Cut, plan_cut
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.fork import check_built
-from sparklog.checkpoint.history import query_id
+from sparklog.checkpoint.history import writer_name
 from sparklog.checkpoint.layout import LOGS
 from sparklog.checkpoint.locking import CheckpointLock
 from sparklog.checkpoint.pending import check_log, complete, note
@@ -118,11 +118,9 @@ def _describe(
     batches: Batches, cut: Cut, log: Path | None, writer: str | None, *, dry_run: bool
 ) -> Reset:
     checkpoint = batches.checkpoint
-    who = None if log is None else writer or query_id(checkpoint)
+    who = None if log is None else writer_name(checkpoint, writer)
     if log is not None:
         check_log(log, checkpoint.fs)
-    if log is not None and who is None:
-        raise InvalidRequestError(f"{checkpoint.path} has no query id: give writer=")
     known = {*batches.planned, *batches.committed}
     return Reset(
         path=checkpoint.path,

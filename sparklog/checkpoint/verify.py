@@ -181,6 +181,8 @@ class _Verifier:
             self._try(f"commits/{batch}", partial(batches.commit, batch))
         if not known:
             return
+        if not self._checkpoint.exists("metadata"):  # with another id sinks know no batch
+            self._lost("metadata")
         for batch in range(known[0], known[-1] + 1):
             # Spark removes the oldest ones of both, plans and commits, at its leisure.
             if batch not in batches.planned and batch > min(batches.planned, default=-1):
@@ -234,9 +236,7 @@ class _Verifier:
             inside = error.path == where and error.first is None
             self._damage(error, begin if inside else 0)
         except FileNotFoundError:
-            # Spark removes files while we look; what a batch needs is missed by the batch.
-            if path == "metadata":
-                self._lost(path)
+            pass  # Spark removes files while we look; what a batch needs is missed by the batch
         except StorageUnavailableError as error:
             self._out.add(Severity.DAMAGE, self._checkpoint.real(path), str(error))
 
