@@ -158,6 +158,11 @@ def with_topics(path: Path) -> Path:
     return path
 
 
+WRONG: list[Any] = [{"offsets": {"t": limits}} for limits in (
+    3, {"a": 1}, {"0": None}, {"0": "x"}, {"0": float("inf")}, {"0": 1.5},
+)]  # fmt: skip
+
+
 def test_by_offsets(golden: Golden) -> None:
     path = with_topics(golden("hdfs"))
     assert fork(path, path.with_name("a"), to={"offsets": {"t": {"0": 100}}}).batch == 10
@@ -165,7 +170,7 @@ def test_by_offsets(golden: Golden) -> None:
     for to in ({"offsets": {"t": {"0": 3}}}, {"offsets": {"u": {"0": 300}}}):
         with pytest.raises(InvalidRequestError, match="reads past none"):
             fork(path, path.with_name("c"), to=to)
-    for to in ({"offsets": {}}, {"offset": {"t": {"0": 3}}}, "9", True, {"offsets": 3}):
+    for to in ({"offsets": {}}, {"offset": {"t": {"0": 3}}}, "9", True, {"offsets": 3}, *WRONG):
         with pytest.raises(InvalidRequestError, match="want"):
             fork(path, path.with_name("c"), to=to)  # type: ignore[arg-type]
 
