@@ -90,8 +90,8 @@ def fork(
         batches.check_reachable(batch)
         check_sources(batches, batch, sources or {}, fs=fs)
         who = None if log is None else writer_name(checkpoint, writer)
-        if log is not None:
-            check_log(log, fs)
+        if log is not None and who is not None:
+            check_log(log, who, fs)
         with Place(fs, target, "fork") as place:
             cut = plan_cut(batches, batch, target, is_reset=False)
             built = build(checkpoint, cut, place.directory, clock=clock)

@@ -119,8 +119,8 @@ def _describe(
 ) -> Reset:
     checkpoint = batches.checkpoint
     who = None if log is None else writer_name(checkpoint, writer)
-    if log is not None:
-        check_log(log, checkpoint.fs)
+    if log is not None and who is not None:
+        check_log(log, who, checkpoint.fs)
     known = {*batches.planned, *batches.committed}
     return Reset(
         path=checkpoint.path,

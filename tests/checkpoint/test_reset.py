@@ -188,6 +188,26 @@ def test_a_log_that_is_none(golden: Golden, tmp_path: Path) -> None:
     assert not (tmp_path / "log").exists()
 
 
+def test_a_log_that_the_query_never_wrote_to(golden: Golden, tmp_path: Path) -> None:
+    """The one that it did write to would refuse the batches that come again."""
+    path = golden("stateless")
+    before = tree(path)
+    write_log(str(tmp_path / "log"), "another/sink")
+    for writer in (None, "other"):
+        with pytest.raises(InvalidRequestError, match="its writers: another/sink"):
+            reset(path, to=9, log=tmp_path / "log", writer=writer, dry_run=writer is None)
+    assert tree(path) == before
+    reset(path, to=9, log=tmp_path / "log", writer="another")
+
+
+def test_a_pending_reset_whose_log_is_gone(golden: Golden, tmp_path: Path) -> None:
+    path = golden("stateless")
+    note = {"log": str(tmp_path / "log"), "writer": "q", "batch": 9, "time": 1}
+    (path / "sparklog.reset").write_text(json.dumps(note))
+    with pytest.raises(InvalidRequestError, match=r"sparklog\.reset: .* no log is there: bring it"):
+        reset(path, to=9)
+
+
 def test_a_pending_reset_is_completed_by_the_next(golden: Golden, tmp_path: Path) -> None:
     path, log = golden("stateless"), str(tmp_path / "log")
     query = history(path).query_id or ""
