@@ -21,7 +21,7 @@ from sparklog.checkpoint.history import writer_name
 from sparklog.checkpoint.layout import LOGS
 from sparklog.checkpoint.locking import CheckpointLock
 from sparklog.checkpoint.pending import check_log, complete, note
-from sparklog.checkpoint.place import Place
+from sparklog.checkpoint.place import Place, is_mount_point
 from sparklog.checkpoint.running import check_quiet, cleaned_meanwhile, stopped
 from sparklog.checkpoint.selection import Target, check_sources, select
 from sparklog.clock import Clock, system_clock
@@ -96,6 +96,11 @@ def reset(
         batch of the sink.
     """
     checkpoint = Checkpoint.open(path, fs)
+    if is_mount_point(fs, checkpoint.path):
+        raise InvalidRequestError(
+            f"{checkpoint.path} is a mount point, where no other directory can be put: use "
+            "sparklog.checkpoint.fork instead, and start the query with that"
+        )
     if not dry_run:
         complete(checkpoint.path, fs=fs, clock=clock)
     with cleaned_meanwhile(checkpoint.path), contextlib.ExitStack() as stack:
