@@ -17,6 +17,7 @@ from sparklog.checkpoint.files import Checkpoint, walk_directories
 from sparklog.checkpoint.layout import LOGS, METADATA, path_of, place_of
 from sparklog.checkpoint.locking import LOCK_NAME
 from sparklog.checkpoint.partition import Partition, Segment
+from sparklog.checkpoint.rights import take_after, take_logs_after
 from sparklog.checkpoint.writing import Output, Record, append, copy_ranges, create
 from sparklog.clock import Clock
 from sparklog.errors import LogLockedError, StorageUnavailableError
@@ -46,13 +47,17 @@ def build(checkpoint: Checkpoint, cut: Cut, directory: str, *, clock: Clock) -> 
     for path in walk_directories(fs, checkpoint.path):
         made.append(os.path.join(directory, path))
         fs.mkdir(made[-1])
+        take_after(fs, made[-1], checkpoint.real(path))
     for path in sorted(checkpoint.files() - cut.dropped - cut.replaced.keys()):
         _bring(fs, checkpoint.real(path), os.path.join(directory, path), built)
     if checkpoint.is_log_backed:
         _build_logs(checkpoint, cut, os.path.join(directory, LOGS), built, clock)
+        take_logs_after(fs, directory, checkpoint.logs, os.path.join(checkpoint.logs, LOCK_NAME))
     else:
         for path, data in cut.replaced.items():
             write_durably(fs, os.path.join(directory, path), data)
+            take_after(fs, os.path.join(directory, path), checkpoint.real(path))
+    take_after(fs, directory, checkpoint.path)
     for each in reversed(made):
         fs.sync_dir(each)
     return built
@@ -72,6 +77,7 @@ def _bring(fs: FileSystem, source: str, target: str, built: Built) -> None:
                 output = Output(fs, target)
                 copy_ranges(file, [(0, size)], output.write)
                 output.close()
+                take_after(fs, target, source)
                 built.copied_bytes += size
     except FileNotFoundError:
         return  # cleaned up since it was listed; what is needed is looked for at the end

@@ -1,6 +1,9 @@
 """Files become records and come back, and nothing is lost on the way, wherever it is cut."""
 
+import os
+import shutil
 from pathlib import Path
+from stat import S_IMODE
 
 import pytest
 
@@ -210,3 +213,31 @@ def test_what_is_no_checkpoint_stays_as_it_is(tmp_path: Path, file: str) -> None
     with pytest.raises(InvalidRequestError, match="'': want a checkpoint"):
         import_("")
     assert tree(tmp_path) == before
+
+
+def test_whoever_does_it_the_files_stay_the_querys(golden: Golden) -> None:
+    """Root resets a user's checkpoint: he goes on with it, and others read no more of it."""
+    path = golden("processed")
+    owner = (12345, 54321) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+    for place in [path, *path.rglob("*")]:
+        os.chown(place, *owner)
+        place.chmod(0o750 if place.is_dir() else 0o640)
+
+    def check(root: Path) -> None:
+        for place in [root, *root.rglob("*")]:
+            stat = place.stat()
+            wanted = 0o750 if place.is_dir() else 0o640
+            assert (S_IMODE(stat.st_mode), (stat.st_uid, stat.st_gid)) == (wanted, owner), place
+
+    for backed in (False, True):
+        if backed:
+            import_(path)
+            check(path)
+        new = path.with_name(f"new-{backed}")
+        fork(path, new, to=3)
+        check(new)
+        reset(path, to=4 - backed)
+        check(path)
+    shutil.rmtree(path / "commits")
+    export(path)
+    check(path)

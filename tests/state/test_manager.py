@@ -140,6 +140,16 @@ def test_every_cut(managers: Managers, tmp_path: Path) -> None:
         assert rows["offset"].to_pylist() == list(range(len(expected) + 1))
 
 
+def test_a_first_write_that_was_killed(manager: Manager) -> None:
+    """Its segment was made, and no more: the next write is no less durable than others."""
+    directory = manager.partition("offsets-0")
+    directory.mkdir()
+    (directory / f"{0:020d}.log").touch()
+    manager.write("offsets/0", b"first")
+    assert (directory / "leader-epoch-checkpoint").read_text() == "0\n1\n0 0\n"
+    assert manager.list("offsets") == {"0": 5}
+
+
 @pytest.mark.parametrize("keep_boot", [True, False], ids=["same boot", "power cut"])
 def test_a_wrong_last_batch(managers: Managers, tmp_path: Path, keep_boot: bool) -> None:
     """All bytes there but wrong ones: only a power cut leaves that behind without damage."""

@@ -96,6 +96,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     val batch = RecordBatch.encode(
       nextOffset, epoch.number, System.currentTimeMillis(), key.getBytes(UTF_8), value, length)
     try {
+      if (segment.end == 0) secure() // whoever made the file may have died right then
       segment.append(batch)
       settings().flush.written(segment.writer)
     } catch {
@@ -113,10 +114,12 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     val path = Segment.pathOf(directory, nextOffset)
     Files.createFile(path)
     segments += new Segment(path)
-    if (segments.length == 1) {
-      val epochs = directory.resolve(Partition.EpochFile)
-      if (!Files.exists(epochs)) Durable.write(epochs, "0\n1\n0 0\n".getBytes(UTF_8))
-    }
+  }
+
+  /** Make the names in the directory durable, and the leader epochs, before a first record is. */
+  private def secure(): Unit = {
+    val epochs = directory.resolve(Partition.EpochFile)
+    if (!Files.exists(epochs)) Durable.write(epochs, "0\n1\n0 0\n".getBytes(UTF_8))
     Durable.sync(directory)
   }
 
