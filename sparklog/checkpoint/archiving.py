@@ -15,7 +15,7 @@ from sparklog.checkpoint import points
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint, local_path
 from sparklog.checkpoint.fork import fork as fork_checkpoint
-from sparklog.checkpoint.history import query_id
+from sparklog.checkpoint.history import query_id, writer_name
 from sparklog.checkpoint.marks import RUNNING, Mark, check_no_pruning
 from sparklog.checkpoint.points import CHECKPOINT, LOG, Point, Trees
 from sparklog.checkpoint.sending import Progress, Sender
@@ -134,7 +134,8 @@ def _checkpoint(fs: FileSystem, path: str) -> Checkpoint | None:
         checkpoint = Checkpoint.open(path, fs)
     except InvalidRequestError:
         return None
-    return None if query_id(checkpoint) is None else checkpoint
+    is_one = query_id(checkpoint) is not None or checkpoint.names("commits")
+    return checkpoint if is_one else None
 
 
 def _batch(checkpoint: Checkpoint | None, path: str, batch: int | None) -> int | None:
@@ -155,10 +156,10 @@ def _batch(checkpoint: Checkpoint | None, path: str, batch: int | None) -> int |
     return newest
 
 
-def _known_as(checkpoint: Checkpoint | None, path: str, writer: str | None) -> str | None:
+def _known_as(checkpoint: Checkpoint | None, path: str, writer: str | None) -> str:
     if checkpoint is None:
         raise InvalidRequestError(f"{path} is no checkpoint of a query: archive it without the log")
-    return writer or query_id(checkpoint)
+    return writer_name(checkpoint, writer)
 
 
 def _trees(vault: Vault, held: list[Point], ring: Keyring | None) -> Trees:

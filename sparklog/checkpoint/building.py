@@ -17,6 +17,7 @@ from sparklog.checkpoint.files import Checkpoint, walk_directories
 from sparklog.checkpoint.layout import LOGS, METADATA, path_of, place_of
 from sparklog.checkpoint.locking import LOCK_NAME
 from sparklog.checkpoint.partition import Partition, Segment
+from sparklog.checkpoint.rights import take_after, take_logs_after
 from sparklog.checkpoint.writing import Output, Record, append, copy_ranges, create
 from sparklog.clock import Clock
 from sparklog.errors import LogLockedError, StorageUnavailableError
@@ -46,13 +47,17 @@ def build(checkpoint: Checkpoint, cut: Cut, directory: str, *, clock: Clock) -> 
     for path in walk_directories(fs, checkpoint.path):
         made.append(os.path.join(directory, path))
         fs.mkdir(made[-1])
+        take_after(fs, made[-1], checkpoint.real(path))
     for path in sorted(checkpoint.files() - cut.dropped - cut.replaced.keys()):
         _bring(fs, checkpoint.real(path), os.path.join(directory, path), built)
     if checkpoint.is_log_backed:
         _build_logs(checkpoint, cut, os.path.join(directory, LOGS), built, clock)
+        take_logs_after(fs, directory, checkpoint.logs, os.path.join(checkpoint.logs, LOCK_NAME))
     else:
         for path, data in cut.replaced.items():
             write_durably(fs, os.path.join(directory, path), data)
+            take_after(fs, os.path.join(directory, path), checkpoint.real(path))
+    take_after(fs, directory, checkpoint.path)
     for each in reversed(made):
         fs.sync_dir(each)
     return built
@@ -72,6 +77,7 @@ def _bring(fs: FileSystem, source: str, target: str, built: Built) -> None:
                 output = Output(fs, target)
                 copy_ranges(file, [(0, size)], output.write)
                 output.close()
+                take_after(fs, target, source)
                 built.copied_bytes += size
     except FileNotFoundError:
         return  # cleaned up since it was listed; what is needed is looked for at the end
@@ -81,15 +87,15 @@ def _build_logs(checkpoint: Checkpoint, cut: Cut, logs: str, built: Built, clock
     fs = checkpoint.fs
     fs.mkdir(logs)
     fs.open_lock(os.path.join(logs, LOCK_NAME)).close()
+    known, gone = frozenset(checkpoint.paths()), cut.dropped | cut.replaced.keys()
     names = dict.fromkeys([*checkpoint.partitions, *([METADATA] if cut.replaced else [])])
     for name in names:
         source = checkpoint.partitions.get(name)
         target = os.path.join(logs, name)
-        gone = cut.dropped | cut.replaced.keys()
         if source is None:
             create(fs, target)
         else:
-            _copy_partition(source, gone, target, built)
+            _copy_partition(source, known, gone, target, built)
         records = [
             Record(place_of(path).key, data, clock())
             for path, data in cut.replaced.items()
@@ -101,13 +107,18 @@ def _build_logs(checkpoint: Checkpoint, cut: Cut, logs: str, built: Built, clock
     fs.sync_dir(logs)
 
 
-def _copy_partition(source: Partition, gone: frozenset[str], directory: str, built: Built) -> None:
+def _copy_partition(
+    source: Partition, known: frozenset[str], gone: frozenset[str], directory: str, built: Built
+) -> None:
+    name = os.path.basename(source.directory)
     for _ in range(5):
+        # A read of what was cleaned meanwhile takes in later batches, which the cut doesn't name.
+        later = {path_of(name, key) for key, _ in source.live()} - known
         try:
-            return _copy_segments(source, gone, directory, built)
+            return _copy_segments(source, gone | later, directory, built)
         except (FileNotFoundError, InterruptedError):  # rewritten under our hands
-            for name in source.fs.listdir(directory):
-                source.fs.unlink(joined(directory, name))
+            for left in source.fs.listdir(directory):
+                source.fs.unlink(joined(directory, left))
             source.fs.rmdir(directory)
             source.refresh()
     raise LogLockedError(f"{source.directory} is rewritten all the time: try again")
@@ -123,7 +134,9 @@ def _copy_segments(source: Partition, gone: frozenset[str], directory: str, buil
         is_last = segment is source.segments[-1]
         if not kept.any() and not is_last:
             continue
-        _copy_segment(source, segment, kept, joined(directory, log_name(segment.base)), built)
+        # An empty one begins where the next record comes, not where that came before.
+        base = segment.base if kept.any() else kept_end
+        _copy_segment(source, segment, kept, joined(directory, log_name(base)), built)
         if kept.any():
             last = np.flatnonzero(kept)[-1]
             kept_end = int(np.concatenate([t["last_offset"] for t in segment.tables])[last]) + 1
@@ -152,19 +165,21 @@ def _copy_segment(
     built: Built,
 ) -> None:
     """Raises InterruptedError: the segment isn't any more what was read."""
-    fs, path = source.fs, source.path(segment)
+    fs, path, linked = source.fs, source.path(segment), False
     with fs.open(path) as file:
         if fs.identity(path) != segment.identity:
             raise InterruptedError(path)
         if kept.all() and segment is not source.segments[-1]:
+            file.sync()  # first: nothing may fail behind the link and end in a copy, into it
             with contextlib.suppress(StorageUnavailableError):
                 fs.link(path, target)
-                if fs.identity(target) != segment.identity:
-                    raise InterruptedError(path)
-                file.sync()
-                built.linked_files += 1
-                built.linked_bytes += segment.end
-                return
+                linked = True
+        if linked:
+            if fs.identity(target) != segment.identity:
+                raise InterruptedError(path)
+            built.linked_files += 1
+            built.linked_bytes += segment.end
+            return
         output = Output(fs, target)
         if len(kept):
             table = np.concatenate(segment.tables)[kept]

@@ -20,6 +20,7 @@ from sparklog.checkpoint.locking import CheckpointLock
 from sparklog.checkpoint.partition import Partition
 from sparklog.checkpoint.pending import complete
 from sparklog.checkpoint.place import retire
+from sparklog.checkpoint.rights import take_after, take_logs_after
 from sparklog.checkpoint.running import check_quiet, stopped
 from sparklog.checkpoint.writing import Output, Record, append, create
 from sparklog.clock import Clock, system_clock
@@ -56,7 +57,8 @@ def import_(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) 
     checkpoint = Checkpoint.open(path, fs)
     complete(checkpoint.path, fs=fs, clock=clock)
     with contextlib.ExitStack() as stack:
-        if not fs.is_dir(checkpoint.logs):
+        is_new = not fs.is_dir(checkpoint.logs)
+        if is_new:
             check_quiet(Batches(checkpoint), clock())
             fs.mkdir(checkpoint.logs)
         lock = stack.enter_context(CheckpointLock(fs, checkpoint.logs, create=True))
@@ -73,6 +75,9 @@ def import_(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) 
         size = 0
         for name, files in by_partition.items():
             size += _take_over(checkpoint, lock, name, files)
+        if is_new and by_partition:
+            model = checkpoint.real(next(iter(by_partition.values()))[0])
+            take_logs_after(fs, checkpoint.path, checkpoint.path, model)
         _remove(checkpoint, [file for files in by_partition.values() for file in files])
     return Converted(
         path=checkpoint.path,
@@ -162,6 +167,7 @@ def _write_back(checkpoint: Checkpoint, file: str) -> int:
     output.write(data)
     output.close()
     fs.set_mtime_ms(hidden, stat.mtime_ms)
+    take_after(fs, hidden, checkpoint.locate(file)[0])
     fs.rename(hidden, real)
     return len(data)
 
@@ -172,4 +178,5 @@ def _make_directories(fs: FileSystem, root: str, directory: str) -> None:
         parent, made = made, os.path.join(made, name)
         if not fs.is_dir(made):
             fs.mkdir(made)
+            take_after(fs, made, parent)
             fs.sync_dir(parent)

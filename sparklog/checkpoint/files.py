@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparklog.checkpoint.layout import LOGS, METADATA, RESET, RUNS, path_of, place_of
+from sparklog.checkpoint.locking import LOCK_NAME, tells_power_cut
 from sparklog.checkpoint.partition import Entry, Partition, partition_dirs
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem, read_bytes
 
+_LOCK: Final = f"{LOGS}/{LOCK_NAME}"
 _OURS: Final = frozenset({RUNS, RESET})
 
 
@@ -46,14 +48,18 @@ class Checkpoint:
             self.refresh()
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], fs: FileSystem = LOCAL) -> "Checkpoint":
+    def open(
+        cls, path: str | os.PathLike[str], fs: FileSystem = LOCAL, *, to_end: bool = True
+    ) -> "Checkpoint":
         """Open the checkpoint at a local path or file: URL. Cost: lists it, reads its log dir.
 
+        `to_end`: the last record of each partition counts, so that it mustn't be damaged.
         Raises: InvalidRequestError: no checkpoint is there; DataCorruptionError: its log dir is
             damaged (file and position).
         """
         found = cls.inspect(path, fs)
-        for damage in found.damage.values():
+        ends = filter(None, map(found.wrong_end, found.partitions.values() if to_end else ()))
+        for damage in (*found.damage.values(), *ends):
             raise damage
         return found
 
@@ -61,7 +67,7 @@ class Checkpoint:
     def inspect(cls, path: str | os.PathLike[str], fs: FileSystem = LOCAL) -> "Checkpoint":
         """As `open`, but damaged partitions are left out and told by `damage`."""
         local = own_path(path)
-        if not any(fs.exists(os.path.join(local, name)) for name in ("metadata", "offsets", LOGS)):
+        if not _is_checkpoint(fs, local):
             raise InvalidRequestError(
                 f"{local} is no checkpoint of a streaming query: give what the query has as "
                 "checkpointLocation"
@@ -103,6 +109,22 @@ class Checkpoint:
         }
         seen = {path for path in self._files if not _is_hidden(path)} | self._records.keys()
         self._paths = sorted(seen - _OURS)
+
+    def wrong_end(self, partition: Partition) -> DataCorruptionError | None:
+        """The damage of a partition's last batch, which no reader sees then; None if it has none.
+
+        A write that was cut off is too short; wrong bytes come from a power cut, or are damage.
+        """
+        for segment in partition.segments[-1:]:
+            if segment.torn and not segment.short and not tells_power_cut(self.fs, self.logs):
+                return DataCorruptionError(
+                    "the last batch is damaged, and the machine has run since it was written; "
+                    "fork the checkpoint to an earlier batch, or restore it from a copy",
+                    path=partition.path(segment),
+                    position=segment.end,
+                    first=segment.next_offset,
+                )
+        return None
 
     def paths(self, directory: str = "") -> list[str]:
         """Return the files below a directory, at any depth, sorted; not hidden ones."""
@@ -223,7 +245,7 @@ def walk_directories(fs: FileSystem, root: str, directory: str = "") -> Iterator
 def local_path(url: str) -> str | None:
     """Return the local path of a Hadoop path, None if it is on another file system."""
     if match := re.match(r"file:(?://)?(?=/)", url):
-        return url[match.end() :]
+        return os.path.abspath(url[match.end() :])
     return None if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", url) else os.path.abspath(url)
 
 
@@ -232,10 +254,20 @@ def own_path(path: str | os.PathLike[str]) -> str:
 
     Raises: InvalidRequestError: it is on another file system.
     """
-    local = local_path(os.fspath(path))
-    if local is None:
-        raise InvalidRequestError(f"{path}: want a checkpoint on this machine's own disk")
+    text = os.fspath(path)
+    local = local_path(text)
+    if local is None or not text:
+        raise InvalidRequestError(f"{text!r}: want a checkpoint on this machine's own disk")
     return os.path.realpath(local)
+
+
+def _is_checkpoint(fs: FileSystem, path: str) -> bool:
+    """Whether a query's id, its plans or its records are there.
+
+    Tables of others have directories `metadata`, and any may have one of the name `sparklog`.
+    """
+    metadata, plans, lock = (os.path.join(path, n) for n in ("metadata", "offsets", _LOCK))
+    return (fs.exists(metadata) and not fs.is_dir(metadata)) or fs.is_dir(plans) or fs.exists(lock)
 
 
 def _is_hidden(path: str) -> bool:

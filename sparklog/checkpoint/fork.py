@@ -9,7 +9,7 @@ from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.building import build
 from sparklog.checkpoint.cut import plan_cut
 from sparklog.checkpoint.files import Checkpoint, own_path
-from sparklog.checkpoint.history import query_id
+from sparklog.checkpoint.history import writer_name
 from sparklog.checkpoint.pending import check_log, complete
 from sparklog.checkpoint.place import Place
 from sparklog.checkpoint.running import cleaned_meanwhile
@@ -82,21 +82,21 @@ def fork(
         raise InvalidRequestError("give both log and new_log, or none of them")
     target = own_path(new_path)
     with cleaned_meanwhile(path):
-        checkpoint = Checkpoint.open(path, fs)
+        checkpoint = Checkpoint.open(path, fs, to_end=False)
         _check_apart(fs, checkpoint.path, target)
         complete(checkpoint.path, fs=fs, clock=clock)
         batches = Batches(checkpoint)
         batch = select(batches, to)
         batches.check_reachable(batch)
         check_sources(batches, batch, sources or {}, fs=fs)
-        if log is not None:
-            check_log(log, fs)
+        who = None if log is None else writer_name(checkpoint, writer)
+        if log is not None and who is not None:
+            check_log(log, who, fs)
         with Place(fs, target, "fork") as place:
             cut = plan_cut(batches, batch, target, is_reset=False)
             built = build(checkpoint, cut, place.directory, clock=clock)
             check_built(place.directory, batch, fs)
             if log is not None and new_log is not None:
-                who = writer or query_id(checkpoint)
                 fork_log(log, new_log, writer=who, batch=batch, fs=fs, clock=clock)
             place.publish()
     return Forked(

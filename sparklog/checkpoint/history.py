@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pyarrow as pa
@@ -13,9 +13,10 @@ import pyarrow as pa
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.offsets import document_of, rows_between
-from sparklog.errors import DataCorruptionError
+from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
 
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _SCHEMA: Final = pa.schema(
     [
         ("batch", pa.int64()),
@@ -138,6 +139,17 @@ def query_id(checkpoint: Checkpoint) -> str | None:
         ) from error
 
 
+def writer_name(checkpoint: Checkpoint, writer: str | None) -> str:
+    """By which name the sink's log knows the query: `writer`, or the query's id.
+
+    Raises: InvalidRequestError: it has none; DataCorruptionError.
+    """
+    name = writer or query_id(checkpoint)
+    if name is None:
+        raise InvalidRequestError(f"{checkpoint.path} has no query id: give writer=")
+    return name
+
+
 def _rows(batches: Batches) -> Iterator[BatchRow]:
     for batch in sorted({*batches.planned, *batches.committed}):
         with contextlib.suppress(FileNotFoundError):  # Spark removed it since it was listed
@@ -173,4 +185,7 @@ def _count(start: str | None, end: str | None) -> int | None:
 def _text(when_ms: int | None) -> str | None:
     if when_ms is None:
         return None
-    return datetime.fromtimestamp(when_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    try:
+        return (_EPOCH + timedelta(milliseconds=when_ms)).isoformat(timespec="milliseconds")
+    except OverflowError:  # an event's time may be any number, and the watermark follows it
+        return f"{when_ms} ms"

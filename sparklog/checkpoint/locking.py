@@ -17,12 +17,10 @@ from crc32c import crc32c
 
 from sparklog.clock import attempts
 from sparklog.errors import LogLockedError
-from sparklog.fs import FileSystem, LockFile
+from sparklog.fs import FileSystem, LockFile, read_bytes
 
 LOCK_NAME: Final = "sparklog.lock"
 _DIRECTORIES, _RUNNING, _FIRST_PARTITION = 0, 1, 16
-_TEXT_BYTES: Final = 256
-_LOOSE: Final = "flush=loose"
 RELEASE_MS: Final = 2_000
 """How long to wait for the lock of a query that was just stopped: its driver looks every 200 ms."""
 
@@ -76,11 +74,6 @@ class CheckpointLock:
         with self._held(place, name):
             yield
 
-    def tells_power_cut(self, boot_id: str) -> tuple[bool, bool]:
-        """(the machine started again since the last user, more than the last write may be lost)."""
-        lines = self._file.pread(_TEXT_BYTES, 0).rstrip(b"\0").decode(errors="replace").splitlines()
-        return lines[:1] != [boot_id], any(line.strip() == _LOOSE for line in lines)
-
     @contextlib.contextmanager
     def _held(self, place: int, what: str) -> Iterator[None]:
         for _ in attempts(_TIMEOUT_MS):
@@ -95,3 +88,12 @@ class CheckpointLock:
             yield
         finally:
             self._file.unlock(place, 1)
+
+
+def tells_power_cut(fs: FileSystem, logs: str) -> bool:
+    """Whether the machine started again since the last query that ran with the log dir `logs`."""
+    try:
+        text = read_bytes(fs, os.path.join(logs, LOCK_NAME))
+    except FileNotFoundError:
+        return True
+    return text.rstrip(b"\0").decode(errors="replace").splitlines()[:1] != [fs.boot_id()]

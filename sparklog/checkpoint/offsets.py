@@ -66,7 +66,8 @@ def read_lines(
     Raises: DataCorruptionError.
     """
     try:
-        first, *rest = data.decode().split("\n")
+        # Spark writes no newline at the end, an editor does.
+        first, *rest = data.decode().removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
         raise DataCorruptionError("it is no text", path=path, position=error.start) from error
     if first.strip() not in versions:

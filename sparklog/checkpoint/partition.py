@@ -192,7 +192,7 @@ class Partition:
                 if not is_last or rest.followed:
                     raise DataCorruptionError(
                         "here is no whole batch, though whole ones follow; restore the checkpoint "
-                        "from a copy, or reset it to a batch that needs nothing from there",
+                        "from a copy",
                         path=file.path,
                         position=segment.end,
                         first=segment.next_offset,

@@ -14,8 +14,9 @@ from sparklog.checkpoint.layout import RESET
 from sparklog.clock import Clock, system_clock
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem, read_bytes, write_durably
-from sparklog.log.ledger import ledger_path
+from sparklog.log.ledger import fold, ledger_path, whole_end
 from sparklog.log.log import Log, split_path
+from sparklog.log.state import LogState, is_writer_of
 
 _FIELDS: Final = {"log": str, "writer": str, "batch": int, "time": int}
 
@@ -41,7 +42,7 @@ def complete(
     except FileNotFoundError:
         return None
     noted = _parse(data, place)
-    check_log(noted["log"], fs)
+    _check_there(noted["log"], place, fs)
     with Log(noted["log"], mode="rw", fs=fs, clock=clock) as log:
         log.reset(noted["writer"], noted["batch"])
     with contextlib.suppress(FileNotFoundError):  # somebody else did the same
@@ -50,11 +51,29 @@ def complete(
     return noted
 
 
-def check_log(path: str | os.PathLike[str], fs: FileSystem) -> None:
-    """Raises: InvalidRequestError: no log of sparklog's is there, so that none must be made."""
+def check_log(path: str | os.PathLike[str], writer: str, fs: FileSystem) -> None:
+    """Raises: InvalidRequestError: no log of sparklog's is there, so that none must be made, or
+    `writer`, or that query, never wrote to it: a reset would be nothing to the log that it did
+    write to."""
     home = split_path(path)[0]
     if not fs.is_dir(ledger_path(home)):
         raise InvalidRequestError(f"{home} holds no log that sparklog wrote: give the sink's log")
+    state = LogState()
+    fold(fs, home, whole_end(fs, home), state=state, first=None)
+    if not any(is_writer_of(name, writer) for name in state.writers):
+        held = ", ".join(sorted(state.writers)) or "none"
+        raise InvalidRequestError(
+            f"{writer} has committed nothing to {home}; its writers: {held}. Give the sink's log, "
+            "or writer="
+        )
+
+
+def _check_there(log: str, place: str, fs: FileSystem) -> None:
+    if not fs.is_dir(ledger_path(split_path(log)[0])):
+        raise InvalidRequestError(
+            f"{place}: the checkpoint was reset, and {log} has yet to follow, but no log is there: "
+            "bring it back; or, if it is gone for good, remove that file"
+        )
 
 
 def _parse(data: bytes, place: str) -> dict[str, Any]:

@@ -74,8 +74,21 @@ class Place:
             self._lock.close()
 
 
+def is_mount_point(fs: FileSystem, directory: str) -> bool:
+    """Whether what lies beside a directory is on another file system, as with volumes."""
+    return fs.identity(directory)[0] != fs.identity(os.path.dirname(directory))[0]
+
+
 def retire(fs: FileSystem, target: str, logs: str) -> None:
-    """Take the log dir `logs` of the checkpoint `target` away in one step, then remove it."""
+    """Remove the log dir `logs` of the checkpoint `target`, whose records are files by now.
+
+    It is taken away in one step where that can be; else its segments go in order, so that none
+    comes to light that a later one had replaced.
+    """
+    if is_mount_point(fs, target):
+        remove_all(fs, logs)
+        fs.sync_dir(target)
+        return
     parent, name = os.path.split(target)
     aside = os.path.join(parent, f".{name}.export-{uuid.uuid4().hex}")
     fs.rename(logs, aside)

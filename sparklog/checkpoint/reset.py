@@ -17,11 +17,11 @@ from sparklog.checkpoint.building import build
 from sparklog.checkpoint.cut import Cut, plan_cut
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.fork import check_built
-from sparklog.checkpoint.history import query_id
+from sparklog.checkpoint.history import writer_name
 from sparklog.checkpoint.layout import LOGS
 from sparklog.checkpoint.locking import CheckpointLock
 from sparklog.checkpoint.pending import check_log, complete, note
-from sparklog.checkpoint.place import Place
+from sparklog.checkpoint.place import Place, is_mount_point
 from sparklog.checkpoint.running import check_quiet, cleaned_meanwhile, stopped
 from sparklog.checkpoint.selection import Target, check_sources, select
 from sparklog.clock import Clock, system_clock
@@ -96,6 +96,11 @@ def reset(
         batch of the sink.
     """
     checkpoint = Checkpoint.open(path, fs)
+    if is_mount_point(fs, checkpoint.path):
+        raise InvalidRequestError(
+            f"{checkpoint.path} is a mount point, where no other directory can be put: use "
+            "sparklog.checkpoint.fork instead, and start the query with that"
+        )
     if not dry_run:
         complete(checkpoint.path, fs=fs, clock=clock)
     with cleaned_meanwhile(checkpoint.path), contextlib.ExitStack() as stack:
@@ -118,11 +123,9 @@ def _describe(
     batches: Batches, cut: Cut, log: Path | None, writer: str | None, *, dry_run: bool
 ) -> Reset:
     checkpoint = batches.checkpoint
-    who = None if log is None else writer or query_id(checkpoint)
-    if log is not None:
-        check_log(log, checkpoint.fs)
-    if log is not None and who is None:
-        raise InvalidRequestError(f"{checkpoint.path} has no query id: give writer=")
+    who = None if log is None else writer_name(checkpoint, writer)
+    if log is not None and who is not None:
+        check_log(log, who, checkpoint.fs)
     known = {*batches.planned, *batches.committed}
     return Reset(
         path=checkpoint.path,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from operator import index
 from typing import Any
 
 from sparklog.checkpoint.batches import Batches
@@ -85,11 +86,15 @@ def _both(batches: Batches) -> list[int]:
 
 def _limits(to: Mapping[str, Any]) -> Topics:
     text = to.get("offsets") if to.keys() == {"offsets"} else None
-    found: Topics = {}
-    if isinstance(text, Mapping):
-        for topic, partitions in text.items():
-            if isinstance(partitions, Mapping):
-                found.update({(str(topic), int(p)): int(o) for p, o in partitions.items()})
+    topics = text if isinstance(text, Mapping) else {}
+    try:
+        found = {
+            (str(topic), int(partition)): index(offset)
+            for topic, partitions in topics.items()
+            for partition, offset in partitions.items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        found = {}
     if not found:
         raise InvalidRequestError(f"{to!r}: want {{'offsets': {{'topic': {{'0': 123}}}}}}")
     return found

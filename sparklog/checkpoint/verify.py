@@ -17,7 +17,6 @@ from sparklog.checkpoint.checksums import check_hadoop, check_spark, hadoop_name
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.history import query_id
 from sparklog.checkpoint.layout import RESET
-from sparklog.checkpoint.locking import LOCK_NAME, CheckpointLock
 from sparklog.checkpoint.partition import Partition, Segment
 from sparklog.checkpoint.report import CheckpointReport
 from sparklog.checkpoint.state_files import plain, read_zip
@@ -94,18 +93,15 @@ class _Verifier:
                 self._note_torn(partition, segment)
 
     def _note_torn(self, partition: Partition, segment: Segment) -> None:
-        """A write that was cut off, or is under way; wrong bytes come from a power cut only."""
-        restarted = True
-        if self._fs.exists(os.path.join(self._checkpoint.logs, LOCK_NAME)):
-            with CheckpointLock(self._fs, self._checkpoint.logs) as lock:
-                restarted, _ = lock.tells_power_cut(self._fs.boot_id())
-        harmless = segment.short or restarted
+        """A write that was cut off, or is under way; or the last record, damaged."""
+        damage = self._checkpoint.wrong_end(partition)
+        if damage is not None:
+            self._damage(damage)
+            return
         self._out.add(
-            Severity.LEFTOVER if harmless else Severity.DAMAGE,
+            Severity.LEFTOVER,
             partition.path(segment),
-            "a write that was cut off, or is under way"
-            if harmless
-            else "the last batch is damaged, and the machine has run since it was written",
+            "a write that was cut off, or is under way",
             position=segment.end,
             first=segment.next_offset,
         )
@@ -185,6 +181,8 @@ class _Verifier:
             self._try(f"commits/{batch}", partial(batches.commit, batch))
         if not known:
             return
+        if not self._checkpoint.exists("metadata"):  # with another id sinks know no batch
+            self._lost("metadata")
         for batch in range(known[0], known[-1] + 1):
             # Spark removes the oldest ones of both, plans and commits, at its leisure.
             if batch not in batches.planned and batch > min(batches.planned, default=-1):
@@ -238,9 +236,7 @@ class _Verifier:
             inside = error.path == where and error.first is None
             self._damage(error, begin if inside else 0)
         except FileNotFoundError:
-            # Spark removes files while we look; what a batch needs is missed by the batch.
-            if path == "metadata":
-                self._lost(path)
+            pass  # Spark removes files while we look; what a batch needs is missed by the batch
         except StorageUnavailableError as error:
             self._out.add(Severity.DAMAGE, self._checkpoint.real(path), str(error))
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from typing import Final
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -24,6 +25,7 @@ from sparklog.cli.output import console, print_json, size_text
 from sparklog.cli.parsing import parse_when
 from sparklog.words import counted
 
+_DIGITS_MAX: Final = 100  # so many Python reads at any time
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 _to = click.option(
     "--to", "wanted", required=True, metavar="BATCH|TIME|OFFSETS",
@@ -220,7 +222,7 @@ def _converted(done: Converted, what: str, *, as_json: bool) -> int:
 
 
 def _target(text: str) -> Target:
-    if text.strip().isdecimal():
+    if text.strip().isdecimal() and len(text) < _DIGITS_MAX:
         return int(text)
     if text.lstrip().startswith("{"):
         try:

@@ -47,7 +47,7 @@ def open_store(
     if "::" in url:
         raise InvalidRequestError(f"{url}: no chains of URLs; sparklog keeps a cache of its own")
     if protocol in ("file", "local"):
-        path = url.removeprefix(protocol + "://")
+        path = url.partition(":")[2].removeprefix("//")  # Hadoop writes file:/directory
         driver: Driver = LocalDriver(os.path.abspath(path))
     else:
         driver = _remote(url.rstrip("/"), protocol, given, parallel, timeout_ms)

@@ -114,6 +114,28 @@ def test_a_checkpoint_comes_back(golden: Golden, url: str, name: str, backed: bo
     assert (report.findings, report.latest) == ([], made.batch), str(report)
 
 
+def test_a_lost_query_id_makes_no_tree_of_a_checkpoint(
+    golden: Golden, url: str, tmp_path: Path, clock: ManualClock
+) -> None:
+    """Its query may run: what is archived is of one batch, still."""
+    path = golden("hdfs")
+    query = query_of(path)
+    (path / "metadata").unlink()
+    assert archive(path, url).batch == 13
+    write_log(tmp_path / "log", query, 14, clock)
+    with pytest.raises(InvalidRequestError, match="has no query id: give writer="):
+        archive(path, url, log=tmp_path / "log", clock=clock)
+    assert archive(path, url, log=tmp_path / "log", writer=query, clock=clock).log
+
+
+def test_urls_as_hadoop_writes_them(golden: Golden, tmp_path: Path) -> None:
+    path = golden("stateless")
+    made = archive(f"file:{path}/", f"file:{tmp_path}/archive")
+    assert [p.name for p in list_points(f"file://{tmp_path}/archive/")] == [made.point]
+    assert restore(f"file:{tmp_path}/archive", f"file:{tmp_path}/back/").path == f"{tmp_path}/back"
+    assert sorted(os.listdir(tmp_path)) == ["archive", "back", "stateless"]
+
+
 def test_checkpoint_and_log_of_one_batch(
     golden: Golden, url: str, tmp_path: Path, clock: ManualClock
 ) -> None:

@@ -1,16 +1,19 @@
 """Files become records and come back, and nothing is lost on the way, wherever it is cut."""
 
+import os
+import shutil
 from pathlib import Path
+from stat import S_IMODE
 
 import pytest
 
 import sparklog
-from sparklog.checkpoint import export, history, import_, verify
+from sparklog.checkpoint import export, fork, history, import_, reset, verify
 from sparklog.checkpoint.layout import path_of, stays_file
 from sparklog.checkpoint.locking import CheckpointLock
 from sparklog.checkpoint.partition import Partition
 from sparklog.checkpoint.writing import Record, append
-from sparklog.errors import DataCorruptionError, LogLockedError
+from sparklog.errors import DataCorruptionError, InvalidRequestError, LogLockedError
 from sparklog.fs import LOCAL
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Fault, SimulatedKill
@@ -106,6 +109,34 @@ def test_damage_is_not_exported(golden: Golden) -> None:
     assert finding.position == 0
 
 
+def test_a_damaged_last_record_is_no_write_that_was_cut_off(golden: Golden) -> None:
+    """But for a power cut: a record that was acknowledged mustn't be left out, then forgotten."""
+    path = golden("hdfs")
+    import_(path)
+    log = path / "sparklog/offsets-0/00000000000000000000.log"
+    raw = bytearray(log.read_bytes())
+    raw[-20] ^= 1
+    log.write_bytes(raw)
+    lock = path / "sparklog/sparklog.lock"
+    lock.write_text(f"{LOCAL.boot_id()}\nflush=commit\n")
+    for call in (export, import_, history):
+        with pytest.raises(DataCorruptionError, match="the last batch is damaged") as caught:
+            call(path)
+    with pytest.raises(DataCorruptionError, match="the last batch is damaged"):
+        reset(path, to=9)
+    assert log.read_bytes() == raw
+    fork(path, path.with_name("new"), to=12)
+    assert verify(path.with_name("new")).findings == []
+    with pytest.raises(InvalidRequestError, match="can't go back to batch 13"):
+        fork(path, path.with_name("newer"), to=13)
+    found = [f for f in verify(path).findings if f.file == str(log)]
+    assert [(f.severity, f.position) for f in found] == [("damage", caught.value.position)]
+    lock.write_text("another boot\nflush=commit\n")
+    assert history(path).batches[-1].batch == 13  # its commit is there
+    (finding,) = [f for f in verify(path).findings if f.file == str(log)]
+    assert finding.severity == "leftover"
+
+
 def test_verify_names_the_place_within_a_record(golden: Golden) -> None:
     path = golden("hdfs")
     for checksum in path.rglob("*.crc"):
@@ -167,3 +198,46 @@ def test_export_killed_at_every_call(golden: Golden) -> None:
     before = view(path)
     import_(path)
     assert kill_everywhere(path, export, before) > 30
+
+
+@pytest.mark.parametrize("file", ["metadata/v1.metadata.json", "sparklog/config.yaml"])
+def test_what_is_no_checkpoint_stays_as_it_is(tmp_path: Path, file: str) -> None:
+    """An Iceberg table has a directory of that name, a project of ours the other."""
+    for name in (file, "data/a.parquet"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(b"x")
+    before = tree(tmp_path)
+    for call in (import_, export, verify, history):
+        with pytest.raises(InvalidRequestError, match="is no checkpoint of a streaming query"):
+            call(tmp_path)
+    with pytest.raises(InvalidRequestError, match="'': want a checkpoint"):
+        import_("")
+    assert tree(tmp_path) == before
+
+
+def test_whoever_does_it_the_files_stay_the_querys(golden: Golden) -> None:
+    """Root resets a user's checkpoint: he goes on with it, and others read no more of it."""
+    path = golden("processed")
+    owner = (12345, 54321) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+    for place in [path, *path.rglob("*")]:
+        os.chown(place, *owner)
+        place.chmod(0o750 if place.is_dir() else 0o640)
+
+    def check(root: Path) -> None:
+        for place in [root, *root.rglob("*")]:
+            stat = place.stat()
+            wanted = 0o750 if place.is_dir() else 0o640
+            assert (S_IMODE(stat.st_mode), (stat.st_uid, stat.st_gid)) == (wanted, owner), place
+
+    for backed in (False, True):
+        if backed:
+            import_(path)
+            check(path)
+        new = path.with_name(f"new-{backed}")
+        fork(path, new, to=3)
+        check(new)
+        reset(path, to=4 - backed)
+        check(path)
+    shutil.rmtree(path / "commits")
+    export(path)
+    check(path)

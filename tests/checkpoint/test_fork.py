@@ -4,19 +4,21 @@ import json
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.checkpoint import fork, history, import_, verify
+from sparklog.checkpoint import building, fork, history, import_, verify
 from sparklog.checkpoint.layout import stays_file
 from sparklog.checkpoint.partition import Partition
-from sparklog.checkpoint.writing import Record, append
+from sparklog.checkpoint.writing import Record, append, clean
 from sparklog.clock import ManualClock
-from sparklog.errors import InvalidRequestError
-from sparklog.fs import LOCAL
+from sparklog.errors import InvalidRequestError, StorageUnavailableError
+from sparklog.fs import LOCAL, LocalFileSystem
+from sparklog.fs.files import LocalFile
 from sparklog.log.epochs import read_epochs
 from tests.checkpoint.conftest import NAMES, Golden
 from tests.checkpoint.views import commit, read, tree, view
@@ -156,6 +158,11 @@ def with_topics(path: Path) -> Path:
     return path
 
 
+WRONG: list[Any] = [{"offsets": {"t": limits}} for limits in (
+    3, {"a": 1}, {"0": None}, {"0": "x"}, {"0": float("inf")}, {"0": 1.5},
+)]  # fmt: skip
+
+
 def test_by_offsets(golden: Golden) -> None:
     path = with_topics(golden("hdfs"))
     assert fork(path, path.with_name("a"), to={"offsets": {"t": {"0": 100}}}).batch == 10
@@ -163,7 +170,7 @@ def test_by_offsets(golden: Golden) -> None:
     for to in ({"offsets": {"t": {"0": 3}}}, {"offsets": {"u": {"0": 300}}}):
         with pytest.raises(InvalidRequestError, match="reads past none"):
             fork(path, path.with_name("c"), to=to)
-    for to in ({"offsets": {}}, {"offset": {"t": {"0": 3}}}, "9", True, {"offsets": 3}):
+    for to in ({"offsets": {}}, {"offset": {"t": {"0": 3}}}, "9", True, {"offsets": 3}, *WRONG):
         with pytest.raises(InvalidRequestError, match="want"):
             fork(path, path.with_name("c"), to=to)  # type: ignore[arg-type]
 
@@ -232,3 +239,80 @@ def test_what_a_crash_left_goes_with_the_next_fork(golden: Golden, tmp_path: Pat
     fork(path, tmp_path / "new", to=9, clock=ManualClock())
     assert not left.exists()
     assert not (tmp_path / "new" / ".sparklog.building").exists()
+
+
+def backed_in_segments(path: Path, partition: str) -> Partition:
+    """Make records of a checkpoint's files, and rewrite some so that they fill closed segments."""
+    import_(path)
+    big = Partition(LOCAL, str(path / "sparklog" / partition))
+    for n in range(20):
+        append(big, [Record("1.delta", bytes(1000), n)], segment_bytes=5000)
+    return big
+
+
+class NoSync(LocalFileSystem):
+    """Syncing a file below `prefix` fails."""
+
+    def __init__(self, prefix: str) -> None:
+        super().__init__()
+        self._prefix = prefix
+
+    def open(self, path: str, *, create: bool = False, write: bool = False) -> LocalFile:
+        file = super().open(path, create=create, write=write)
+        if path.startswith(self._prefix):
+            file.sync = self._fail  # type: ignore[method-assign]
+        return file
+
+    def _fail(self) -> None:
+        raise StorageUnavailableError("can't sync: Input/output error")
+
+
+def test_a_failed_sync_leaves_closed_segments_alone(golden: Golden, tmp_path: Path) -> None:
+    """They have a second name by then: a copy to that one would be written over the original."""
+    path = golden("hdfs")
+    big = backed_in_segments(path, "state.0.default-0")
+    before = tree(path)
+    with pytest.raises(StorageUnavailableError, match="can't sync"):
+        fork(path, tmp_path / "new", to=13, fs=NoSync(big.path(big.segments[1])))
+    assert tree(path) == before
+    assert not (tmp_path / "new").exists()
+
+
+def test_what_a_running_query_writes_meanwhile_stays_out(
+    golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its partitions are cleaned, so that they are read once more, and hold later batches then."""
+    path = golden("hdfs")
+    import_(path)
+    fork(path, tmp_path / "quiet", to=11)
+    real = building._copy_segments
+    met: set[str] = set()
+
+    def busy(source: Partition, *rest: Any) -> None:
+        if source.directory not in met:
+            met.add(source.directory)
+            for n in range(9):
+                key = "99.snapshot" if "state" in source.directory else "99"
+                other = Partition(LOCAL, source.directory)
+                append(other, [Record(key, bytes(30_000), 1), Record("x", bytes(30_000), n)])
+            assert clean(Partition(LOCAL, source.directory))
+        real(source, *rest)
+
+    monkeypatch.setattr(building, "_copy_segments", busy)
+    fork(path, tmp_path / "new", to=11)
+    assert len(met) == 5
+    assert view(tmp_path / "new") == view(tmp_path / "quiet")
+
+
+def test_the_next_record_follows_the_last_that_stayed(golden: Golden, tmp_path: Path) -> None:
+    """Also where all of the last segment goes: a file of a later offset must not take it."""
+    path = golden("hdfs")
+    import_(path)
+    plans = Partition(LOCAL, str(path / "sparklog/offsets-0"))
+    for n in range(14, 20):
+        append(plans, [Record(str(n), bytes(1000), n)], segment_bytes=1500)
+    fork(path, tmp_path / "new", to=10)
+    copy = Partition(LOCAL, str(tmp_path / "new/sparklog/offsets-0"))
+    end = max(entry.offset for entry in copy.entries.values()) + 1
+    assert (copy.segments[-1].base, copy.next_offset) == (end, end)
+    assert read_epochs(LOCAL, copy.directory)[-1] == (1, end)

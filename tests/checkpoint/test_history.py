@@ -1,6 +1,7 @@
 """History of checkpoints that Spark made."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -131,3 +132,23 @@ def test_by_a_link(golden: Golden) -> None:
     reset(link, to=9)
     assert history(link).batches[-1].batch == 9
     assert link.is_symlink()
+
+
+def test_a_watermark_beyond_the_calendar(golden: Golden) -> None:
+    """One row whose time is in microseconds is enough."""
+    path = golden("hdfs")
+    file = path / "offsets/12"
+    plan = re.sub(r'"batchWatermarkMs":\d+', f'"batchWatermarkMs":{10**15}', file.read_text())
+    file.write_text(plan)
+    found = history(path)
+    row = next(row for row in found.batches if row.batch == 12)
+    assert (row.watermark_ms, row.to_dict()["watermark"]) == (10**15, f"{10**15} ms")
+    assert found.table().num_rows == len(found.batches)
+
+
+def test_offsets_that_were_edited_by_hand(golden: Golden) -> None:
+    path = golden("sources-by-name")
+    before = history(path).batches
+    for file in (path / "offsets").glob("[0-9]*"):
+        file.write_text(file.read_text() + "\n")
+    assert history(path).batches == before

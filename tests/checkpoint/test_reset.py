@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import sparklog
-from sparklog.checkpoint import history, import_, reset, verify
+from sparklog.checkpoint import export, history, import_, reset, verify
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.layout import METADATA, RUNS
 from sparklog.checkpoint.locking import CheckpointLock
@@ -14,7 +14,12 @@ from sparklog.checkpoint.partition import Partition
 from sparklog.checkpoint.pending import complete
 from sparklog.checkpoint.writing import Record, append
 from sparklog.clock import ManualClock
-from sparklog.errors import DataCorruptionError, InvalidRequestError, LogLockedError
+from sparklog.errors import (
+    DataCorruptionError,
+    InvalidRequestError,
+    LogLockedError,
+    StorageUnavailableError,
+)
 from sparklog.fs import LOCAL, FileSystem, LocalFileSystem
 from sparklog.log.commit import Identity
 from sparklog.log.log import Log
@@ -137,6 +142,41 @@ def test_a_file_system_that_cannot_exchange(golden: Golden) -> None:
     assert [p.name for p in path.parent.iterdir()] == ["hdfs"]
 
 
+class Mounted(LocalFileSystem):
+    """A directory that is a file system's root: nothing can be moved out of it."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        self._root = str(root)
+
+    def identity(self, path: str) -> tuple[int, int]:
+        device, inode = super().identity(path)
+        return (device if self._is_in(path) else device + 1), inode
+
+    def rename(self, src: str, dst: str) -> None:
+        if self._is_in(src) != self._is_in(dst):
+            raise StorageUnavailableError("Invalid cross-device link")
+        super().rename(src, dst)
+
+    def _is_in(self, path: str) -> bool:
+        return f"{path}/".startswith(f"{self._root}/")
+
+
+def test_a_mount_point(golden: Golden) -> None:
+    """No reset, which is said before anything is copied; import and export go well."""
+    path = golden("hdfs")
+    fs, before, files = Mounted(path), view(path), tree(path)
+    for dry_run in (True, False):
+        with pytest.raises(InvalidRequestError, match=r"is a mount point.*checkpoint\.fork"):
+            reset(path, to=9, dry_run=dry_run, fs=fs)
+    assert tree(path) == files
+    import_(path, fs=fs)
+    export(path, fs=fs)
+    assert view(path) == before
+    assert not (path / "sparklog").exists()
+    assert [p.name for p in path.parent.iterdir()] == ["hdfs"]
+
+
 # -- with a log ------------------------------------------------------------------------------------
 
 
@@ -186,6 +226,26 @@ def test_a_log_that_is_none(golden: Golden, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="holds no log that sparklog wrote"):
         reset(path, to=9, log=tmp_path / "log")
     assert not (tmp_path / "log").exists()
+
+
+def test_a_log_that_the_query_never_wrote_to(golden: Golden, tmp_path: Path) -> None:
+    """The one that it did write to would refuse the batches that come again."""
+    path = golden("stateless")
+    before = tree(path)
+    write_log(str(tmp_path / "log"), "another/sink")
+    for writer in (None, "other"):
+        with pytest.raises(InvalidRequestError, match="its writers: another/sink"):
+            reset(path, to=9, log=tmp_path / "log", writer=writer, dry_run=writer is None)
+    assert tree(path) == before
+    reset(path, to=9, log=tmp_path / "log", writer="another")
+
+
+def test_a_pending_reset_whose_log_is_gone(golden: Golden, tmp_path: Path) -> None:
+    path = golden("stateless")
+    note = {"log": str(tmp_path / "log"), "writer": "q", "batch": 9, "time": 1}
+    (path / "sparklog.reset").write_text(json.dumps(note))
+    with pytest.raises(InvalidRequestError, match=r"sparklog\.reset: .* no log is there: bring it"):
+        reset(path, to=9)
 
 
 def test_a_pending_reset_is_completed_by_the_next(golden: Golden, tmp_path: Path) -> None:

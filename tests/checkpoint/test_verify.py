@@ -130,3 +130,10 @@ def test_an_upload_that_was_cut_off_is_no_damage(golden: Golden) -> None:
     (shared / "000099-new.sst").write_bytes(b"half")
     (shared / ".000099-new.sst.crc").write_bytes(b"cr")
     assert verify(path).findings == []
+
+
+def test_a_lost_query_id(golden: Golden) -> None:
+    """Spark draws another one then, without a word, and sinks take old batches for new ones."""
+    path = golden("hdfs")
+    (path / "metadata").unlink()
+    assert [f.file for f in damage(path)] == [str(path / "metadata")]

@@ -140,6 +140,16 @@ def test_every_cut(managers: Managers, tmp_path: Path) -> None:
         assert rows["offset"].to_pylist() == list(range(len(expected) + 1))
 
 
+def test_a_first_write_that_was_killed(manager: Manager) -> None:
+    """Its segment was made, and no more: the next write is no less durable than others."""
+    directory = manager.partition("offsets-0")
+    directory.mkdir()
+    (directory / f"{0:020d}.log").touch()
+    manager.write("offsets/0", b"first")
+    assert (directory / "leader-epoch-checkpoint").read_text() == "0\n1\n0 0\n"
+    assert manager.list("offsets") == {"0": 5}
+
+
 @pytest.mark.parametrize("keep_boot", [True, False], ids=["same boot", "power cut"])
 def test_a_wrong_last_batch(managers: Managers, tmp_path: Path, keep_boot: bool) -> None:
     """All bytes there but wrong ones: only a power cut leaves that behind without damage."""
@@ -226,6 +236,27 @@ def test_others_see_what_is_written(managers: Managers, tmp_path: Path) -> None:
     assert ours.list("state/0/0") == expected
 
 
+def test_others_fill_a_segment_and_go_on(managers: Managers, tmp_path: Path) -> None:
+    """Who looks only then, after several writes, sees all of them, and writes behind them."""
+    ours = managers("ckpt", segment_bytes=5_000)
+    theirs = Other(tmp_path / "ckpt", segment_bytes=5_000)
+    ours.mkdirs("state/0/0")
+    expected: dict[str, int] = {}
+    for turn in range(4):
+        for n in range(9):
+            theirs.write(f"state/0/0/{turn}{n}.delta", bytes(1_000))
+            expected[f"{turn}{n}.delta"] = 1_000
+        if turn % 2:
+            assert ours.list("state/0/0") == expected
+        ours.write(f"state/0/0/{turn}9.delta", bytes(10))
+        expected[f"{turn}9.delta"] = 10
+        assert theirs.list("state/0/0") == expected
+    theirs.close()
+    with sparklog.open(tmp_path / "ckpt/sparklog") as log:
+        offsets = log.read("state.0.default").read_all()["offset"].to_pylist()
+    assert offsets == list(range(40))
+
+
 @pytest.mark.parametrize("flush", ["interval", "none"])
 def test_other_ways_to_flush(managers: Managers, flush: str) -> None:
     """They only promise less after a power cut, which the lock file says."""
@@ -287,7 +318,7 @@ def test_a_lock_held_for_long(managers: Managers) -> None:
 class Other(Manager):
     """A manager in a JVM of its own."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, **conf: object) -> None:
         import pyspark
         from py4j.java_gateway import JavaGateway
 
@@ -300,7 +331,7 @@ class Other(Manager):
             jarpath=next(Path(os.path.dirname(jars)).glob("py4j-*.jar")).as_posix(),
         )
         self._gateway = gateway
-        super().__init__(_Session(gateway.jvm), root)  # type: ignore[arg-type]
+        super().__init__(_Session(gateway.jvm), root, **conf)  # type: ignore[arg-type]
 
     def close(self) -> None:
         self._gateway.shutdown()

@@ -96,6 +96,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     val batch = RecordBatch.encode(
       nextOffset, epoch.number, System.currentTimeMillis(), key.getBytes(UTF_8), value, length)
     try {
+      if (segment.end == 0) secure() // whoever made the file may have died right then
       segment.append(batch)
       settings().flush.written(segment.writer)
     } catch {
@@ -113,10 +114,12 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     val path = Segment.pathOf(directory, nextOffset)
     Files.createFile(path)
     segments += new Segment(path)
-    if (segments.length == 1) {
-      val epochs = directory.resolve(Partition.EpochFile)
-      if (!Files.exists(epochs)) Durable.write(epochs, "0\n1\n0 0\n".getBytes(UTF_8))
-    }
+  }
+
+  /** Make the names in the directory durable, and the leader epochs, before a first record is. */
+  private def secure(): Unit = {
+    val epochs = directory.resolve(Partition.EpochFile)
+    if (!Files.exists(epochs)) Durable.write(epochs, "0\n1\n0 0\n".getBytes(UTF_8))
     Durable.sync(directory)
   }
 
@@ -125,13 +128,14 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     if (segments.isEmpty || isReplaced) {
       forget()
       openAll()
-    } else if (Files.exists(Segment.pathOf(directory, nextOffset))) openAll()
+    }
     if (segments.nonEmpty && segments.last.channel.size < segments.last.end) {
       forget() // another process undid a write whose fsync failed
       openAll()
     }
-    val damaged = scan()
-    nextOffset = math.max(nextOffset, epoch.start)
+    var damaged = scan()
+    // Others may have filled the last segment that we know, and gone on in more of them.
+    while (damaged.isEmpty && mayBeFollowed && openAll()) damaged = scan()
     for (damage <- damaged) {
       if (locked) {
         val torn = damage.short && (damage.segment eq segments.last) && !damage.isFollowed
@@ -143,6 +147,10 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
       }
     }
   }
+
+  private def mayBeFollowed: Boolean = segments.nonEmpty &&
+    (segments.last.end >= settings().segmentBytes ||
+      Files.exists(Segment.pathOf(directory, nextOffset)))
 
   private def isReplaced: Boolean = try {
     val now = Files.readAttributes(segments.last.path, classOf[BasicFileAttributes])
@@ -159,15 +167,21 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     nextOffset = 0
   }
 
-  private def openAll(): Unit = if (Files.isDirectory(directory)) {
+  /** Open the segments that aren't open yet; tells whether there were any. */
+  private def openAll(): Boolean = Files.isDirectory(directory) && {
     val known = segments.map(_.path).toSet
-    Segment.list(directory).filterNot(known).foreach(p => segments += new Segment(p))
+    val found = Segment.list(directory).filterNot(known)
+    found.foreach(p => segments += new Segment(p))
     epoch = Partition.epochOf(directory)
+    found.nonEmpty
   }
 
   private def scan(): Option[Damage] = {
     val from = segments.lastIndexWhere(_.end > 0).max(0)
-    segments.drop(from).iterator.map(s => s.walk(seen(s))).collectFirst { case Some(d) => d }
+    val damaged =
+      segments.drop(from).iterator.map(s => s.walk(seen(s))).collectFirst { case Some(d) => d }
+    nextOffset = math.max(nextOffset, epoch.start)
+    damaged
   }
 
   private def seen(segment: Segment)(position: Long, buffer: ByteBuffer, at: Int, bytes: Int): Unit = {
@@ -197,7 +211,6 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
       forget()
       openAll()
       scan()
-      nextOffset = math.max(nextOffset, epoch.start)
     }
   }
 
