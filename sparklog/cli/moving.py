@@ -12,7 +12,7 @@ from sparklog.cli import EXIT_OK
 from sparklog.cli.command import Command
 from sparklog.cli.output import console, count_bar, print_json
 from sparklog.cli.parsing import parse_properties, parse_when
-from sparklog.cli.places import to_read
+from sparklog.cli.places import check_creation, to_read
 from sparklog.cli.stopping import stop_signal
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.format.compression import Codec
@@ -25,7 +25,7 @@ from sparklog.tools.moving.export_kafka import export_kafka
 from sparklog.tools.moving.export_log import export_log
 from sparklog.tools.moving.export_parquet import export_parquet
 from sparklog.tools.moving.exporting import Exported
-from sparklog.tools.moving.import_kafka import import_topic
+from sparklog.tools.moving.import_kafka import check_source, import_topic
 from sparklog.tools.moving.kafka import read_config
 from sparklog.words import counted
 
@@ -77,10 +77,14 @@ def import_(
     record comes twice. Compacted records and transactions leave the gaps here that they left
     there.
     """
+    config = None if command_config is None else read_config(command_config)
+    topic_config = parse_properties(configs, "--config")
+    check_creation(path, topic, topic_config)
+    check_source(kafka_topic or topic, bootstrap_server, config)
     given: dict[str, Any] = {
         "kafka_topic": kafka_topic,
-        "config": None if command_config is None else read_config(command_config),
-        "topic_config": parse_properties(configs, "--config"),
+        "config": config,
+        "topic_config": topic_config,
         "isolation": isolation_level,
         "framing": _framing(compression_type),
         "fail_on_data_loss": fail_on_data_loss,
