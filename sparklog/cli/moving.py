@@ -194,6 +194,8 @@ def _export(
     if how == "to_delta":
         texts = {key: str(value) for key, value in storage.items()}
         return export_delta(log, topic, to, storage_options=texts, **span)
+    if how == "to_parquet" and to.endswith(".parquet"):
+        raise click.UsageError(f"{to} is one file by its name: give --to, or a directory's name")
     if how == "to_parquet" or to.endswith(".parquet"):
         return export_parquet(log, topic, to, compression=codec or "zstd", **span)
     return export_log(log, topic, to, framing=_framing(codec), **span)

@@ -70,6 +70,7 @@ def test_by_time(log: str, tmp_path: Path, capsys: Capture) -> None:
         (["--to", "a", "--from-offset", "0=1", "--from-time", "2020-01-01"], "exclude each other"),
         (["--to", "a", "--kafka-topic", "k"], "go with --to-kafka"),
         (["--to", "a", "--from-offset", "9=1"], "not read here"),
+        (["--to-parquet", "x.parquet"], "x.parquet is one file by its name"),
         (["--to", "a", "--from-offset", "0=3", "--to-offset", "0=1"],
          "t-0 would begin at 3 and end at 1"),
         (["--to", "x.parquet", "--from-time", "2021-01-01", "--to-time", "2020-01-01"],
@@ -110,6 +111,9 @@ def test_nowhere(log: str, tmp_path: Path, capsys: Capture) -> None:
                 "--from-offset", "0=99"]) == 1  # fmt: skip
     assert not (tmp_path / "x.parquet").exists()
     assert "holds offsets [0, 10)" in capsys.readouterr().err
+    (tmp_path / "x.parquet").mkdir()
+    assert run(["export", log, "--topic", "t", "--to", str(tmp_path / "x.parquet")]) == 2
+    assert "x.parquet is a directory" in capsys.readouterr().err
 
 
 def test_no_broker(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,6 +148,26 @@ def test_a_place_that_is_taken(log: sparklog.Log, tmp_path: Path) -> None:
         export_delta(log, "t", tmp_path / "delta")
 
 
+def test_parquet_of_two_topics_of_one_name(log: sparklog.Log, tmp_path: Path) -> None:
+    """The files of one say nothing of how far the other has been copied."""
+    to = tmp_path / "to"
+    export_parquet(log, "t", to, end={0: 60, 1: 0})
+    with sparklog.open(tmp_path / "other", "rw") as other:
+        other.create_topic("t")
+        other.append("t", rows(0, 80))
+        with pytest.raises(InvalidRequestError, match="came from another topic t"):
+            export_parquet(other, "t", to)
+    assert pyarrow.parquet.read_table(to).num_rows == 60
+    log.delete_topic("t")
+    log.create_topic("t", 2)
+    log.append("t", rows(0, 10), partition=0)
+    with pytest.raises(InvalidRequestError, match="export to another directory"):
+        export_parquet(log, "t", to)
+    (to / f"t-0-{60:020}-{90:020}.parquet").write_text("x")
+    with pytest.raises(InvalidRequestError, match=r"t-0-0+60-0+90\.parquet is no Parquet file"):
+        export_parquet(log, "t", to)
+
+
 def test_two_exports_at_once(log: sparklog.Log, tmp_path: Path) -> None:
     """Who began first and ends last commits nothing."""
     to = str(tmp_path / "delta")
