@@ -8,7 +8,9 @@ import pyarrow.parquet
 import pytest
 
 import sparklog
+from sparklog.cli import moving
 from sparklog.cli.app import run
+from sparklog.tools.moving import exporting, import_kafka
 
 Capture = pytest.CaptureFixture[str]
 
@@ -131,3 +133,22 @@ def test_no_broker(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPa
     assert "line 1: want key=value" in capsys.readouterr().err
     (tmp_path / "unknown").write_text("# a comment\nsasl.jaas.config=x\n")
     assert run([*command, "localhost:1", "--command-config", str(tmp_path / "unknown")]) == 2
+
+
+def test_a_copy_that_was_stopped_is_no_success(
+    log: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For `sparklog import ... && kafka-topics --delete ...`."""
+    half = {"topic": "t", "records": 3, "offsets": {0: (0, 3)}, "stopped": True}
+    monkeypatch.setattr(moving, "check_source", lambda *_: None)
+    monkeypatch.setattr(
+        moving, "import_topic", lambda *_, **__: import_kafka.Imported(kafka_topic="t", **half)
+    )
+    monkeypatch.setattr(
+        moving, "export_kafka", lambda *_, **__: exporting.Exported(to="localhost:1/t", **half)
+    )
+    for command in (["import", log, "--bootstrap-server"], ["export", log, "--to-kafka"]):
+        assert run([*command, "localhost:1", "--topic", "t"]) == 130
+        assert "; stopped, do it again to go on" in capsys.readouterr().err
+        assert run([*command, "localhost:1", "--topic", "t", "--json"]) == 130
+        assert json.loads(capsys.readouterr().out)["stopped"] is True

@@ -12,8 +12,8 @@ import pytest
 import sparklog
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError, StorageUnavailableError
 from sparklog.service import Service, verify
+from sparklog.tools.moving import export_kafka, placing
 from sparklog.tools.moving import export_parquet as parquet
-from sparklog.tools.moving import placing
 from sparklog.tools.moving.export_delta import export_delta
 from sparklog.tools.moving.export_log import export_log
 from sparklog.tools.moving.export_parquet import export_parquet
@@ -222,3 +222,30 @@ def test_a_damaged_log_leaves_no_half_file(tmp_path: Path) -> None:
     assert not (tmp_path / "x.parquet").exists()
     assert list((tmp_path / "dir").iterdir()) == []
     assert not list((tmp_path / "delta").rglob("*.json"))
+
+
+def test_an_export_to_kafka_that_is_stopped_says_so(
+    log: sparklog.Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends after the transaction at hand, not after one of each partition."""
+    sent: list[tuple[int, int]] = []
+
+    class Target:
+        def __init__(self, *_: Any) -> None: ...
+        def check(self, partitions: int, *, create: bool) -> None: ...
+        def close(self) -> None: ...
+
+        def begin(self, partitions: list[int]) -> dict[int, int]:
+            return {}
+
+        def send(self, p: int, rows: pa.RecordBatch, upto: int) -> None:
+            sent.append((p, upto))
+
+    monkeypatch.setattr(export_kafka, "_Target", Target)
+    monkeypatch.setattr(export_kafka, "_TRANSACTION", 30)
+    stopped: Any = lambda: len(sent) == 2  # noqa: E731
+    done = export_kafka.export_kafka(log, "t", "localhost:1", stopped=stopped)
+    assert (sent, done.offsets, done.stopped) == ([(0, 30), (0, 60)], {0: (0, 60)}, True)
+    sent.clear()
+    done = export_kafka.export_kafka(log, "t", "localhost:1")
+    assert (done.records, done.stopped) == (150, False)

@@ -6,14 +6,24 @@ consumer group, how far of the log they go. So a repeated export goes on where t
 ended, and read_committed consumers see each record once. (KIP-98, KIP-447)
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
+
+import pyarrow as pa
 
 from sparklog.clock import monotonic_ms
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.log.log import Log
 from sparklog.log.positions import Position
-from sparklog.tools.moving.exporting import Exported, Meter, Progress, pieces, planned, resumed
+from sparklog.tools.moving.exporting import (
+    Exported,
+    Meter,
+    Offsets,
+    Progress,
+    pieces,
+    planned,
+    resumed,
+)
 from sparklog.tools.moving.kafka import TIMEOUT_S, client, errors, library, metadata
 
 _COLUMNS: Final = ("key", "value", "headers", "timestamp", "offset")
@@ -55,24 +65,31 @@ def export_kafka(
         target.check(max(first) + 1, create=create)
         at = resumed(log, topic, first, last, target.begin(sorted(first)), done.to)
         meter = Meter(at, last, progress)
-        for p in at:
-            place = at[p]
-            given = pieces(log, topic, p, place, last[p], isolation=isolation, columns=_COLUMNS)
-            for rows in given:
-                for cut in range(0, rows.num_rows, _TRANSACTION):
-                    part = rows.slice(cut, _TRANSACTION)
-                    upto = part.column("offset")[part.num_rows - 1].as_py() + 1
-                    target.send(p, part, upto)
-                    done.records += part.num_rows
-                    done.offsets[p] = (at[p], upto)
-                    meter.add(upto - place)
-                    place = upto
-                if stopped():
-                    break
+        reached = dict(at)
+        for p, part in _parts(log, topic, at, last, isolation):
+            if stopped():
+                done.stopped = True
+                break
+            upto = part.column("offset")[part.num_rows - 1].as_py() + 1
+            target.send(p, part, upto)
+            done.records += part.num_rows
+            done.offsets[p] = (at[p], upto)
+            meter.add(upto - reached[p])
+            reached[p] = upto
     finally:
         target.close()
     done.took_ms = int(monotonic_ms() - began)
     return done
+
+
+def _parts(
+    log: Log, topic: str, first: Offsets, last: Offsets, isolation: str
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield (partition, rows of one transaction)."""
+    for p, at in first.items():
+        for rows in pieces(log, topic, p, at, last[p], isolation=isolation, columns=_COLUMNS):
+            for cut in range(0, rows.num_rows, _TRANSACTION):
+                yield p, rows.slice(cut, _TRANSACTION)
 
 
 class _Target:

@@ -27,13 +27,14 @@ TABLE_COLUMNS: Final = (
 class Exported:
     """What went where: {partition: (first, end)} offsets of the log, `records` of them.
 
-    Where nothing was new, `offsets` is empty.
+    Where nothing was new, `offsets` is empty. `stopped`: the caller ended it before it was done.
     """
 
     topic: str
     to: str
     records: int = 0
     files: int = 0
+    stopped: bool = False
     offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
     took_ms: int = 0
 
