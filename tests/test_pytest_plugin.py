@@ -9,6 +9,7 @@ import textwrap
 import tomllib
 from pathlib import Path
 
+import numpy  # noqa: F401 - once a process, and a run of pytester forgets what it loaded
 import pytest
 
 pytest_plugins = ["pytester"]
