@@ -19,7 +19,15 @@ from sparklog.format.columns import HEADERS_TYPE
 from sparklog.log.log import Log
 from sparklog.log.reading import check_isolation
 from sparklog.log.staging import Framing
-from sparklog.tools.moving.kafka import TIMEOUT_S, client, errors, library, metadata, translated
+from sparklog.tools.moving.kafka import (
+    TIMEOUT_S,
+    client,
+    errors,
+    import_writer,
+    library,
+    metadata,
+    translated,
+)
 from sparklog.tools.moving.placing import COMMIT_BYTES, Run, commit_runs, copied_ends
 
 _POLL: Final = 10_000  # messages
@@ -123,11 +131,7 @@ class _Source:
         cluster, self.partitions = metadata(consumer, topic, servers)
         kafka = library()
         self._admin = client(kafka.admin.AdminClient, servers, config)
-        with errors(self.what):
-            asked = self._admin.describe_topics(kafka.TopicCollection([topic]))
-            about = asked[topic].result(TIMEOUT_S)
-        topic_id = getattr(about, "topic_id", None)
-        self.writer = f"import/{cluster}/{topic}/{topic_id if topic_id is not None else '-'}"
+        self.writer = import_writer(self._admin, cluster, topic, self.what)
         self.spans: dict[int, tuple[int, int]] = {}
         for p in self.partitions:
             with errors(f"{self.what}, partition {p}"):
