@@ -137,7 +137,14 @@ def _asked(request: pytest.FixtureRequest) -> tuple[dict[str, dict[str, Any]], d
             raise pytest.UsageError(
                 f"{request.node.nodeid}: want pytest.mark.sparklog(topics=..., options=...)"
             )
-        topics |= _topics(mark.kwargs.get("topics") or {})
+        wanted = mark.kwargs.get("topics") or {}
+        try:
+            topics |= _topics(wanted)
+        except (TypeError, ValueError):
+            raise pytest.UsageError(
+                f"{request.node.nodeid}: topics={wanted!r}: want a name, a list of names, "
+                "{name: partitions} or {name: configs}"
+            ) from None
         options |= mark.kwargs.get("options") or {}
     return topics, options
 
@@ -148,6 +155,8 @@ def _topics(given: Any) -> dict[str, dict[str, Any]]:
         given = [given]
     if not isinstance(given, Mapping):
         given = dict.fromkeys(given, 1)
+    if not all(isinstance(name, str) for name in given):
+        raise TypeError
     return {
         name: {"partitions": how} if isinstance(how, int) else dict(how)
         for name, how in given.items()

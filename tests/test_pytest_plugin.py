@@ -9,6 +9,7 @@ import textwrap
 import tomllib
 from pathlib import Path
 
+import numpy  # noqa: F401 - once a process, and a run of pytester forgets what it loaded
 import pytest
 
 pytest_plugins = ["pytester"]
@@ -116,6 +117,19 @@ def test_a_wrong_marker_is_told(run, marker: str) -> None:
     )
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*want pytest.mark.sparklog(topics=..., options=...)*"])
+
+
+@pytest.mark.parametrize("topics", ["3", "{'t': 'three'}", "{'t': None}", "[1]"])
+def test_wrong_topics_are_told(run, topics: str) -> None:
+    result = run(
+        f"""
+        @pytest.mark.sparklog(topics={topics})
+        def test_it(sparklog_log):
+            pass
+        """
+    )
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([f"*::test_it: topics={topics.replace('[', '[[]')}: want a name*"])
 
 
 def test_what_the_docs_say(run) -> None:

@@ -8,11 +8,11 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 import sparklog
-from sparklog.cli import EXIT_OK
+from sparklog.cli import EXIT_OK, EXIT_STOPPED
 from sparklog.cli.command import Command
 from sparklog.cli.output import console, count_bar, print_json
 from sparklog.cli.parsing import parse_properties, parse_when
-from sparklog.cli.places import to_read
+from sparklog.cli.places import check_creation, to_read
 from sparklog.cli.stopping import stop_signal
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.format.compression import Codec
@@ -25,7 +25,7 @@ from sparklog.tools.moving.export_kafka import export_kafka
 from sparklog.tools.moving.export_log import export_log
 from sparklog.tools.moving.export_parquet import export_parquet
 from sparklog.tools.moving.exporting import Exported
-from sparklog.tools.moving.import_kafka import import_topic
+from sparklog.tools.moving.import_kafka import Imported, check_source, import_topic
 from sparklog.tools.moving.kafka import read_config
 from sparklog.words import counted
 
@@ -77,10 +77,14 @@ def import_(
     record comes twice. Compacted records and transactions leave the gaps here that they left
     there.
     """
+    config = None if command_config is None else read_config(command_config)
+    topic_config = parse_properties(configs, "--config")
+    check_creation(path, topic, topic_config)
+    check_source(kafka_topic or topic, bootstrap_server, config)
     given: dict[str, Any] = {
         "kafka_topic": kafka_topic,
-        "config": None if command_config is None else read_config(command_config),
-        "topic_config": parse_properties(configs, "--config"),
+        "config": config,
+        "topic_config": topic_config,
         "isolation": isolation_level,
         "framing": _framing(compression_type),
         "fail_on_data_loss": fail_on_data_loss,
@@ -97,11 +101,10 @@ def import_(
                 "offsets": _spans(done.offsets), "took_ms": done.took_ms,
             }
         )  # fmt: skip
-        return EXIT_OK
+        return _exit_code(done)
     _show(done.topic, done.offsets)
-    ended = "; stopped, do it again to go on" if done.stopped else ""
-    _say(done.records, done.offsets, done.took_ms, ended)
-    return EXIT_OK
+    _say(done)
+    return _exit_code(done)
 
 
 @click.command(cls=Command)
@@ -160,12 +163,12 @@ def export(
     if as_json:
         print_json(
             {"topic": done.topic, "to": done.to, "records": done.records, "files": done.files,
-             "offsets": _spans(done.offsets), "took_ms": done.took_ms}
+             "stopped": done.stopped, "offsets": _spans(done.offsets), "took_ms": done.took_ms}
         )  # fmt: skip
-        return EXIT_OK
+        return _exit_code(done)
     _show(done.topic, done.offsets)
-    _say(done.records, done.offsets, done.took_ms, f" to {done.to}")
-    return EXIT_OK
+    _say(done, f" to {done.to}")
+    return _exit_code(done)
 
 
 def _export(
@@ -190,6 +193,8 @@ def _export(
     if how == "to_delta":
         texts = {key: str(value) for key, value in storage.items()}
         return export_delta(log, topic, to, storage_options=texts, **span)
+    if how == "to_parquet" and to.endswith(".parquet"):
+        raise click.UsageError(f"{to} is one file by its name: give --to, or a directory's name")
     if how == "to_parquet" or to.endswith(".parquet"):
         return export_parquet(log, topic, to, compression=codec or "zstd", **span)
     return export_log(log, topic, to, framing=_framing(codec), **span)
@@ -236,8 +241,11 @@ def _show(topic: str, offsets: dict[int, tuple[int, int]]) -> None:
     console().print(table)
 
 
-def _say(records: int, offsets: dict[int, tuple[int, int]], took_ms: int, more: str) -> None:
-    said = f"{counted(records, 'record')} in {took_ms / 1000:.1f} s" if offsets else "nothing new"
-    click.echo(f"{said}{more}", err=True)
+def _say(done: Imported | Exported, where: str = "") -> None:
+    took = f"{counted(done.records, 'record')} in {done.took_ms / 1000:.1f} s"
+    ended = "; stopped, do it again to go on" if done.stopped else ""
+    click.echo(f"{took if done.offsets else 'nothing new'}{where}{ended}", err=True)
 
 
+def _exit_code(done: Imported | Exported) -> int:
+    return EXIT_STOPPED if done.stopped else EXIT_OK

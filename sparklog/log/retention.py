@@ -22,6 +22,8 @@ from sparklog.log.times import TimeLookup
 from sparklog.log.walk import joined, segment_bases
 
 NEVER_MS: Final = float("inf")
+LOG_START: Final = "log.start.offset"
+"""The rule that takes what readers have no more: by delete-records, say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,7 @@ def due(
     walk = _Walk(segments, config, max(log_start, local_start), end, terms)
     at = 0
     while at + 1 < len(segments) and walk.ends[at] <= walk.low:  # never the active segment
-        walk.take(at, walk.named("log.start.offset"), f"all below the log start {walk.low}")
+        walk.take(at, walk.named(LOG_START), f"all below the log start {walk.low}")
         at += 1
     stays = walk.stays_from(at, log_start)
     size_bytes, age_ms = limits(config, local=terms.local)

@@ -12,7 +12,7 @@ from sparklog.errors import DataCorruptionError, UnsupportedVersionError
 from sparklog.log.epochs import read_epochs
 from sparklog.log.retention import Tier
 from sparklog.log.retiring import Key, raise_starts
-from sparklog.service.announcing import announce
+from sparklog.service.announcing import Announcer
 from sparklog.service.remote import Partition, Remote
 from sparklog.service.report import Removed, Report
 from sparklog.tiered import sweep
@@ -41,7 +41,7 @@ class Expiring:
     def __init__(self, remote: Remote, store: Store) -> None:
         self._remote, self._store = remote, store
         self._marked: dict[tuple[str, int], int] = {}
-        self._announced = False
+        self._announcer = Announcer("copy", "copies")
 
     # --- retention --------------------------------------------------------------------------------
 
@@ -70,9 +70,7 @@ class Expiring:
                     gone[key] = [_removed(e.segment, e.rule, e.why) for e in due.expired]
                     starts[key] = due.log_start
         report.removed += [copy for copies in gone.values() for copy in copies]
-        if gone and not self._announced:
-            self._announced = True
-            announce(gone, dry_run=report.dry_run, what="copies")
+        self._announcer.announce(gone, dry_run=report.dry_run)
         if self._remote.preview is not None:
             self._remote.preview.starts = starts
             self._delete(known, report)

@@ -29,7 +29,7 @@ from sparklog.log.retiring import Key, Place, delete_due, places, roll
 from sparklog.log.session import Session
 from sparklog.log.space import below_floor
 from sparklog.log.walk import joined, segment_bases
-from sparklog.service.announcing import announce
+from sparklog.service.announcing import Announcer
 from sparklog.service.failing import Failing
 from sparklog.service.lease import Lease, StoodBack
 from sparklog.service.metrics.work import WorkMeters
@@ -67,7 +67,7 @@ class Rounds:
         self._stopping, self.tiering = stopping, tiering
         self._pending: dict[str, int] = {}  # retired file -> when it may be unlinked (ms)
         self._failing = Failing(session)
-        self._announced = False
+        self._announcer = Announcer()
         self._hurried_ms = 0
         self._meters = WorkMeters(session.directories)
         self.probe = Probe(session.fs, session.directories, self._meters)
@@ -131,10 +131,8 @@ class Rounds:
         self, due: Mapping[Key, Due | None], terms: Mapping[Key, Terms], report: Report
     ) -> None:
         sure = {key: found for key, found in due.items() if found is not None}
-        final = {key: found for key, found in sure.items() if found.expired and not found.local}
-        if final and not self._announced:
-            self._announced = True
-            announce({k: f.expired for k, f in final.items()}, dry_run=report.dry_run)
+        final = {key: found.expired for key, found in sure.items() if not found.local}
+        self._announcer.announce(final, dry_run=report.dry_run)
         if report.dry_run:
             report.deleted += [_deleted(key, found) for key, found in sure.items() if found.expired]
             report.notes += _rolls(sure, "would be ")

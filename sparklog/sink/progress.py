@@ -107,6 +107,8 @@ class QueryMetrics(StreamingQueryListener):
 
     def _note(self, progress: StreamingQueryProgress) -> None:
         counts, label = self._counts, progress.name or str(progress.id)
+        self._names[str(progress.runId)] = label  # it may have begun before anyone watched
+        counts.gauge(ACTIVE).set(1, label)
         counts.gauge(BATCH).set(progress.batchId, label)
         counts.gauge(PROGRESS_TIME).set(_seconds(progress.timestamp), label)
         counts.counter(ROWS).add(progress.numInputRows, label)

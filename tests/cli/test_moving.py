@@ -8,7 +8,9 @@ import pyarrow.parquet
 import pytest
 
 import sparklog
+from sparklog.cli import moving
 from sparklog.cli.app import run
+from sparklog.tools.moving import exporting, import_kafka
 
 Capture = pytest.CaptureFixture[str]
 
@@ -70,6 +72,11 @@ def test_by_time(log: str, tmp_path: Path, capsys: Capture) -> None:
         (["--to", "a", "--from-offset", "0=1", "--from-time", "2020-01-01"], "exclude each other"),
         (["--to", "a", "--kafka-topic", "k"], "go with --to-kafka"),
         (["--to", "a", "--from-offset", "9=1"], "not read here"),
+        (["--to-parquet", "x.parquet"], "x.parquet is one file by its name"),
+        (["--to", "a", "--from-offset", "0=3", "--to-offset", "0=1"],
+         "t-0 would begin at 3 and end at 1"),
+        (["--to", "x.parquet", "--from-time", "2021-01-01", "--to-time", "2020-01-01"],
+         "begin at 2021-01-01T00:00:00+00:00 and end at 2020-01-01T00:00:00+00:00"),
     ],
 )
 def test_wrong_use(
@@ -78,7 +85,18 @@ def test_wrong_use(
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     assert run(["export", log, "--topic", "t", *arguments]) == 2
-    assert words in capsys.readouterr().err
+    assert words in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "a").exists() and not (tmp_path / "x.parquet").exists()
+
+
+def test_an_end_before_the_log_start_that_nobody_named_is_no_wrong_use(
+    log: str, tmp_path: Path, capsys: Capture
+) -> None:
+    """A range by time that ends before partition 1 begins at offset 5: nothing of that one."""
+    command = ["export", log, "--topic", "t", "--to", str(tmp_path / "x.parquet"), "--json",
+               "--from-offset", "1=5", "--to-time", "2020-01-01"]  # fmt: skip
+    assert run(command) == 0
+    assert json.loads(capsys.readouterr().out)["records"] == 0
 
 
 def test_nowhere(log: str, tmp_path: Path, capsys: Capture) -> None:
@@ -95,6 +113,9 @@ def test_nowhere(log: str, tmp_path: Path, capsys: Capture) -> None:
                 "--from-offset", "0=99"]) == 1  # fmt: skip
     assert not (tmp_path / "x.parquet").exists()
     assert "holds offsets [0, 10)" in capsys.readouterr().err
+    (tmp_path / "x.parquet").mkdir()
+    assert run(["export", log, "--topic", "t", "--to", str(tmp_path / "x.parquet")]) == 2
+    assert "x.parquet is a directory" in capsys.readouterr().err
 
 
 def test_no_broker(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,8 +125,30 @@ def test_no_broker(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPa
     command = ["import", str(tmp_path / "log"), "--topic", "t", "--bootstrap-server"]
     assert run([*command, "localhost:1"]) == 1
     assert "topic t at localhost:1: " in capsys.readouterr().err
+    assert not (tmp_path / "log").exists()  # no log is made for a topic that nobody has seen
+    assert run([*command, "localhost:1", "--config", "retention.ms=soon"]) == 2
+    assert "retention.ms" in capsys.readouterr().err
     (tmp_path / "bad").write_text("nonsense\n")
     assert run([*command, "localhost:1", "--command-config", str(tmp_path / "bad")]) == 2
     assert "line 1: want key=value" in capsys.readouterr().err
     (tmp_path / "unknown").write_text("# a comment\nsasl.jaas.config=x\n")
     assert run([*command, "localhost:1", "--command-config", str(tmp_path / "unknown")]) == 2
+
+
+def test_a_copy_that_was_stopped_is_no_success(
+    log: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For `sparklog import ... && kafka-topics --delete ...`."""
+    half = {"topic": "t", "records": 3, "offsets": {0: (0, 3)}, "stopped": True}
+    monkeypatch.setattr(moving, "check_source", lambda *_: None)
+    monkeypatch.setattr(
+        moving, "import_topic", lambda *_, **__: import_kafka.Imported(kafka_topic="t", **half)
+    )
+    monkeypatch.setattr(
+        moving, "export_kafka", lambda *_, **__: exporting.Exported(to="localhost:1/t", **half)
+    )
+    for command in (["import", log, "--bootstrap-server"], ["export", log, "--to-kafka"]):
+        assert run([*command, "localhost:1", "--topic", "t"]) == 130
+        assert "; stopped, do it again to go on" in capsys.readouterr().err
+        assert run([*command, "localhost:1", "--topic", "t", "--json"]) == 130
+        assert json.loads(capsys.readouterr().out)["stopped"] is True

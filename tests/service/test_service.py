@@ -135,6 +135,27 @@ def test_old_event_times_are_announced_before_the_first_deletion(path, clock, ca
     assert sum(e.bytes for d in report.deleted for e in d.segments) > 600
 
 
+def test_what_was_deleted_by_hand_is_not_announced(path, clock, caplog):
+    """Nothing keeps it, and the warning is for what retention takes first."""
+    config = {"internal.segment.bytes": "400", "retention.ms": "-1"}
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t", config=config)
+        for _ in range(6):
+            log.append("t", rows(["x" * 100]))
+        log.delete_records("t", {0: 4})
+        service = Service(path, clock=clock)
+        with caplog.at_level(logging.WARNING, "sparklog.service"):
+            report = service.run_once()
+            assert {e.rule for d in report.deleted for e in d.segments} == {"log.start.offset"}
+            assert [r.getMessage() for r in caplog.records] == []
+            log.delete_records("t", {0: 5})
+            log.alter_topic("t", config={"retention.bytes": "0"})
+            service.run_once()
+    (said,) = [r.getMessage() for r in caplog.records]
+    assert "retention.bytes=-1" in said
+    assert "log.start.offset" not in said
+
+
 def test_a_reader_that_has_a_segment_open_finishes(path, clock):
     with filled(path, clock, 40, retention_ms="1") as log:
         reader = iter(log.read("t", columns=["offset"]))

@@ -447,3 +447,14 @@ def test_a_report_as_table_json_and_text(log: Path) -> None:
     }  # fmt: skip
     assert len(report.plan.splitlines()) == 2
     assert str(report).startswith(f"{log} (closed): 3 partitions")
+
+
+def test_one_is_not_said_as_many(tmp_path: Path) -> None:
+    with sparklog.open(tmp_path / "log", "rw"):
+        pass
+    assert "(closed): 0 partitions, 0 segments, 0 bytes: " in str(verify(tmp_path / "log"))
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        log.create_topic("t")
+    report = verify(tmp_path / "log")
+    report.partitions = report.segments = 1  # without the ledger's
+    assert "(closed): 1 partition, 1 segment, " in str(report)

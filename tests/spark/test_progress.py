@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import time
 import urllib.request
+import uuid
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -12,9 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, window
 
 import sparklog
+from sparklog.metrics import QUERIES, Metric, meters
 from sparklog.service import Service
 from sparklog.sink import SegmentSink, watch_queries
-from sparklog.sink.progress import METRICS
+from sparklog.sink.progress import ACTIVE, BATCH, FAILURES, METRICS, QueryMetrics
 
 Found = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -120,3 +124,27 @@ def reading(spark: SparkSession, path: str, checkpoint: str, service: Service) -
     ended = wait(service, lambda f: f["sparklog_query_active", (me,)] == 0)
     assert not lags(ended)
     assert ended["sparklog_query_input_rows_total", (me,)] >= done
+
+
+def test_a_query_that_ran_before_anyone_watched() -> None:
+    """Its name comes with its progress; nothing of the moment is left when it ends."""
+    run, query = uuid.UUID(int=1), uuid.UUID(int=2)
+    progress: Any = SimpleNamespace(
+        id=query, runId=run, name="early bird", batchId=7, timestamp="2026-01-01T00:00:00.000Z",
+        numInputRows=3, inputRowsPerSecond=1.0, processedRowsPerSecond=1.0, batchDuration=10,
+        durationMs={"addBatch": 5}, stateOperators=[], eventTime={}, sources=[],
+    )  # fmt: skip
+    listener = QueryMetrics()
+    said: Any = SimpleNamespace(progress=progress)
+    listener.onQueryProgress(said)
+    assert (told(ACTIVE, "early bird"), told(BATCH, "early bird")) == (1, 7)
+    ended: Any = SimpleNamespace(id=query, runId=run, exception="it broke")
+    listener.onQueryTerminated(ended)
+    assert (told(ACTIVE, "early bird"), told(FAILURES, "early bird")) == (0, 1)
+    assert told(BATCH, "early bird") is None
+    assert told(ACTIVE, str(query)) is None
+
+
+def told(metric: Metric, label: str) -> object:
+    found = [s.value for s in meters(QUERIES).samples() if (s.metric, *s.labels) == (metric, label)]
+    return found[0] if found else None

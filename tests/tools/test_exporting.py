@@ -12,8 +12,8 @@ import pytest
 import sparklog
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError, StorageUnavailableError
 from sparklog.service import Service, verify
+from sparklog.tools.moving import export_kafka, placing
 from sparklog.tools.moving import export_parquet as parquet
-from sparklog.tools.moving import placing
 from sparklog.tools.moving.export_delta import export_delta
 from sparklog.tools.moving.export_log import export_log
 from sparklog.tools.moving.export_parquet import export_parquet
@@ -148,6 +148,26 @@ def test_a_place_that_is_taken(log: sparklog.Log, tmp_path: Path) -> None:
         export_delta(log, "t", tmp_path / "delta")
 
 
+def test_parquet_of_two_topics_of_one_name(log: sparklog.Log, tmp_path: Path) -> None:
+    """The files of one say nothing of how far the other has been copied."""
+    to = tmp_path / "to"
+    export_parquet(log, "t", to, end={0: 60, 1: 0})
+    with sparklog.open(tmp_path / "other", "rw") as other:
+        other.create_topic("t")
+        other.append("t", rows(0, 80))
+        with pytest.raises(InvalidRequestError, match="came from another topic t"):
+            export_parquet(other, "t", to)
+    assert pyarrow.parquet.read_table(to).num_rows == 60
+    log.delete_topic("t")
+    log.create_topic("t", 2)
+    log.append("t", rows(0, 10), partition=0)
+    with pytest.raises(InvalidRequestError, match="export to another directory"):
+        export_parquet(log, "t", to)
+    (to / f"t-0-{60:020}-{90:020}.parquet").write_text("x")
+    with pytest.raises(InvalidRequestError, match=r"t-0-0+60-0+90\.parquet is no Parquet file"):
+        export_parquet(log, "t", to)
+
+
 def test_two_exports_at_once(log: sparklog.Log, tmp_path: Path) -> None:
     """Who began first and ends last commits nothing."""
     to = str(tmp_path / "delta")
@@ -202,3 +222,32 @@ def test_a_damaged_log_leaves_no_half_file(tmp_path: Path) -> None:
     assert not (tmp_path / "x.parquet").exists()
     assert list((tmp_path / "dir").iterdir()) == []
     assert not list((tmp_path / "delta").rglob("*.json"))
+
+
+def test_an_export_to_kafka_that_is_stopped_says_so(
+    log: sparklog.Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends after the transaction at hand, not after one of each partition."""
+    sent: list[tuple[int, int]] = []
+
+    class Target:
+        def __init__(self, *_: Any) -> None: ...
+        def check(self, partitions: int, *, create: bool) -> str | None:
+            return "import/c/t/id"
+
+        def close(self) -> None: ...
+
+        def begin(self, partitions: list[int]) -> dict[int, int]:
+            return {}
+
+        def send(self, p: int, rows: pa.RecordBatch, upto: int) -> None:
+            sent.append((p, upto))
+
+    monkeypatch.setattr(export_kafka, "_Target", Target)
+    monkeypatch.setattr(export_kafka, "_TRANSACTION", 30)
+    stopped: Any = lambda: len(sent) == 2  # noqa: E731
+    done = export_kafka.export_kafka(log, "t", "localhost:1", stopped=stopped)
+    assert (sent, done.offsets, done.stopped) == ([(0, 30), (0, 60)], {0: (0, 60)}, True)
+    sent.clear()
+    done = export_kafka.export_kafka(log, "t", "localhost:1")
+    assert (done.records, done.stopped) == (150, False)

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from sparklog.words import counted
+
 
 class Severity(enum.StrEnum):
     """How bad a finding is; only the first two make a log not ok."""
@@ -167,10 +169,14 @@ class Verification:
 
     def __str__(self) -> str:
         counts = ", ".join(f"{n} {severity}" for severity, n in self.counts().items() if n)
-        head = (
-            f"{','.join(self.directories)} ({self.situation}): {self.partitions} partitions, "
-            f"{self.segments} segments, {self.bytes} bytes: {counts or 'nothing found'}"
-        )
+        what = ", ".join(
+            counted(number, noun)
+            for number, noun in (
+                (self.partitions, "partition"), (self.segments, "segment"), (self.bytes, "byte"),
+            )
+        )  # fmt: skip
+        where = f"{','.join(self.directories)} ({self.situation})"
+        head = f"{where}: {what}: {counts or 'nothing found'}"
         refused = [] if self.refused is None else [f"not repaired: {self.refused}"]
         return "\n".join([head, *map(str, self.findings), *self.done, *refused])
 

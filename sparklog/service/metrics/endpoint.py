@@ -17,16 +17,14 @@ from sparklog.errors import InvalidRequestError
 from sparklog.extras import needed
 from sparklog.metrics import Distribution, Kind, Metric, Sample
 from sparklog.service.metrics.samples import by_metric
+from sparklog.service.serving import ThreadingServer
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
 Read = Callable[[], Iterable[Sample]]
 Health = Callable[[], list[str]]
 
 
-class _Server(socketserver.ThreadingMixIn, WSGIServer):
-    daemon_threads = True  # a scraper that hangs must not keep the process alive
-    block_on_close = False
-
+class _Server(ThreadingServer, WSGIServer):
     def server_bind(self) -> None:
         """Without HTTPServer's look-up of the host's name, which may take seconds."""
         socketserver.TCPServer.server_bind(self)

@@ -6,15 +6,32 @@ consumer group, how far of the log they go. So a repeated export goes on where t
 ended, and read_committed consumers see each record once. (KIP-98, KIP-447)
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
+
+import pyarrow as pa
 
 from sparklog.clock import monotonic_ms
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.log.log import Log
 from sparklog.log.positions import Position
-from sparklog.tools.moving.exporting import Exported, Meter, Progress, pieces, planned, resumed
-from sparklog.tools.moving.kafka import TIMEOUT_S, client, errors, library, metadata
+from sparklog.tools.moving.exporting import (
+    Exported,
+    Meter,
+    Offsets,
+    Progress,
+    pieces,
+    planned,
+    resumed,
+)
+from sparklog.tools.moving.kafka import (
+    TIMEOUT_S,
+    client,
+    errors,
+    import_writer,
+    library,
+    metadata,
+)
 
 _COLUMNS: Final = ("key", "value", "headers", "timestamp", "offset")
 _TRANSACTION: Final = 50_000  # records, about
@@ -41,7 +58,8 @@ def export_kafka(
         progress, stopped: as with `import_topic`; it ends after the transaction at hand.
     How far it has got is kept in Kafka as group `sparklog-export-TOPICID`, for as long as
     offsets.retention.minutes says.
-    Raises: UnknownTopicError; InvalidRequestError: too few partitions there, a setting;
+    Raises: UnknownTopicError; InvalidRequestError: too few partitions there, a setting, or the
+        records were imported from this very topic;
         OffsetOutOfRangeError; StorageUnavailableError: the broker is away.
     Cost: a call a record, as confluent-kafka takes them.
     """
@@ -52,27 +70,48 @@ def export_kafka(
     group = f"sparklog-export-{log.view.topic_id(topic, min(first))}"
     target = _Target(bootstrap_servers, name, group, dict(config or {}))
     try:
-        target.check(max(first) + 1, create=create)
+        origin = target.check(max(first) + 1, create=create)
+        if origin is not None and _came_from(log, topic, origin):
+            raise InvalidRequestError(
+                f"topic {topic} came from there, {done.to}: each record would be in that topic "
+                "twice; choose another one"
+            )
         at = resumed(log, topic, first, last, target.begin(sorted(first)), done.to)
         meter = Meter(at, last, progress)
-        for p in at:
-            place = at[p]
-            given = pieces(log, topic, p, place, last[p], isolation=isolation, columns=_COLUMNS)
-            for rows in given:
-                for cut in range(0, rows.num_rows, _TRANSACTION):
-                    part = rows.slice(cut, _TRANSACTION)
-                    upto = part.column("offset")[part.num_rows - 1].as_py() + 1
-                    target.send(p, part, upto)
-                    done.records += part.num_rows
-                    done.offsets[p] = (at[p], upto)
-                    meter.add(upto - place)
-                    place = upto
-                if stopped():
-                    break
+        reached = dict(at)
+        for p, part in _parts(log, topic, at, last, isolation):
+            if stopped():
+                done.stopped = True
+                break
+            upto = part.column("offset")[part.num_rows - 1].as_py() + 1
+            target.send(p, part, upto)
+            done.records += part.num_rows
+            done.offsets[p] = (at[p], upto)
+            meter.add(upto - reached[p])
+            reached[p] = upto
     finally:
         target.close()
     done.took_ms = int(monotonic_ms() - began)
     return done
+
+
+def _came_from(log: Log, topic: str, writer: str) -> bool:
+    """Tell whether the ledger knows that records of the topic were imported from there."""
+    names = (writer, f"{writer}/{topic}")
+    try:
+        return any(topic in log.commits(name)["topic"].to_pylist() for name in names)
+    except UnknownTopicError:  # an archive's or a broker's: without a ledger
+        return False
+
+
+def _parts(
+    log: Log, topic: str, first: Offsets, last: Offsets, isolation: str
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield (partition, rows of one transaction)."""
+    for p, at in first.items():
+        for rows in pieces(log, topic, p, at, last[p], isolation=isolation, columns=_COLUMNS):
+            for cut in range(0, rows.num_rows, _TRANSACTION):
+                yield p, rows.slice(cut, _TRANSACTION)
 
 
 class _Target:
@@ -89,24 +128,29 @@ class _Target:
         )
         self._failed: list[Any] = []
 
-    def check(self, partitions: int, *, create: bool) -> None:
+    def check(self, partitions: int, *, create: bool) -> str | None:
+        """Make the topic, or return by which writer copies of it are made."""
         try:
-            held = metadata(self._group, self._topic, self._servers)[1]
+            cluster, held = metadata(self._group, self._topic, self._servers)
         except UnknownTopicError as error:
             if not create:
                 raise UnknownTopicError(
                     f"{error}; make it there with {partitions} partitions, or give --create"
                 ) from None
             self._create(partitions)
-            return
+            return None
         if len(held) < partitions:
             raise InvalidRequestError(
                 f"{self.what} has {len(held)} partitions, {partitions} are needed: add some, or "
                 "export to another topic"
             )
+        return import_writer(self._admin(), cluster, self._topic, self.what)
+
+    def _admin(self) -> Any:
+        return client(self._kafka.admin.AdminClient, self._servers, self._config)
 
     def _create(self, partitions: int) -> None:
-        admin = client(self._kafka.admin.AdminClient, self._servers, self._config)
+        admin = self._admin()
         wanted = self._kafka.admin.NewTopic(self._topic, partitions, -1)
         with errors(f"{self.what}: making it"):
             admin.create_topics([wanted])[self._topic].result(TIMEOUT_S)

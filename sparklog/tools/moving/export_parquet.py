@@ -28,6 +28,7 @@ FILE_BYTES: Final = 256 << 20
 """So many bytes of Arrow data are one file of a directory."""
 
 _SCHEMA: Final = schema_of(TABLE_COLUMNS)
+_TOPIC_ID: Final = "sparklog.topic.id"  # in a file's metadata; another topic may have the name
 _NAME: Final = re.compile(r"(?P<topic>.+)-(?P<p>\d+)-(?P<first>\d{20})-(?P<end>\d{20})\.parquet")
 
 
@@ -48,17 +49,21 @@ def export_parquet(
     `to`: a name that ends with .parquet is one file, written anew. Else a directory, with files
     TOPIC-PARTITION-FIRST-END.parquet; an export goes on where the files there end, so none has a
     record twice. A file gets its name when it is whole and durable.
-    Raises: InvalidRequestError, OffsetOutOfRangeError, StorageUnavailableError; as `Log.read`.
+    Raises: InvalidRequestError: the files there came from another topic of this name, ...;
+        OffsetOutOfRangeError, StorageUnavailableError; as `Log.read`.
     """
     began = monotonic_ms()
     to = os.fspath(to)
     done = Exported(topic=topic, to=to)
     first, last = planned(log, topic, start, end, isolation)
+    topic_id = log.view.topic_id(topic, min(first)) or ""
     if to.endswith(".parquet"):
+        if fs.is_dir(to):
+            raise InvalidRequestError(f"{to} is a directory, the name is that of a file")
         if not fs.is_dir(os.path.dirname(os.path.abspath(to))):
             raise InvalidRequestError(f"{to} can't be made, the directory does not exist")
         meter = Meter(first, last, progress)
-        with _written(fs, to, compression) as writer:
+        with _written(fs, to, topic_id, compression) as writer:
             for p in first:
                 for rows in pieces(log, topic, p, first[p], last[p], isolation=isolation,
                                    columns=TABLE_COLUMNS):  # fmt: skip
@@ -68,16 +73,17 @@ def export_parquet(
                 done.offsets[p] = (first[p], last[p])
         done.files = 1
     else:
-        at = resumed(log, topic, first, last, _ends(fs, to, topic), to)
+        at = resumed(log, topic, first, last, _ends(fs, to, topic, topic_id), to)
         meter = Meter(at, last, progress)
         for p in at:
-            _partition(log, topic, p, (at[p], last[p]), to, isolation, compression, done, meter, fs)
+            _partition(log, topic, p, (at[p], last[p]), to, topic_id, isolation, compression,
+                       done, meter, fs)  # fmt: skip
     done.took_ms = int(monotonic_ms() - began)
     return done
 
 
-def _ends(fs: FileSystem, directory: str, topic: str) -> dict[int, int]:
-    """Where the files of a directory end."""
+def _ends(fs: FileSystem, directory: str, topic: str, topic_id: str) -> dict[int, int]:
+    """Where the files of a directory end, if they are this topic's."""
     if fs.exists(directory) and not fs.is_dir(directory):
         raise InvalidRequestError(f"{directory} is a file: want a directory, or a .parquet name")
     if not fs.is_dir(directory):
@@ -88,13 +94,29 @@ def _ends(fs: FileSystem, directory: str, topic: str) -> dict[int, int]:
                 f"{directory} can't be made, the directory above it does not exist"
             ) from None
         return {}
-    ends: dict[int, int] = {}
+    newest: dict[int, tuple[int, str]] = {}
     for name in fs.listdir(directory):
         found = _NAME.fullmatch(name)
         if found is not None and found["topic"] == topic:
             p = int(found["p"])
-            ends[p] = max(ends.get(p, 0), int(found["end"]))
-    return ends
+            newest[p] = max(newest.get(p, (0, "")), (int(found["end"]), name))
+    for _, name in newest.values():
+        _check_origin(os.path.join(directory, name), topic, topic_id)
+    return {p: end for p, (end, _) in newest.items()}
+
+
+def _check_origin(path: str, topic: str, topic_id: str) -> None:
+    try:
+        found = pyarrow.parquet.read_metadata(path).metadata or {}
+    except pyarrow.ArrowInvalid as error:
+        raise InvalidRequestError(f"{path} is no Parquet file: {error}") from None
+    except OSError as error:
+        raise StorageUnavailableError(f"{path}: {error}") from error
+    if found.get(_TOPIC_ID.encode(), topic_id.encode()) != topic_id.encode():
+        raise InvalidRequestError(
+            f"{path} came from another topic {topic}, whose offsets say nothing of this one's: "
+            "export to another directory"
+        )
 
 
 def _partition(
@@ -103,6 +125,7 @@ def _partition(
     p: int,
     span: tuple[int, int],
     to: str,
+    topic_id: str,
     isolation: str,
     compression: str,
     done: Exported,
@@ -114,7 +137,7 @@ def _partition(
     while at < end:
         part = os.path.join(to, f".{topic}-{p}-{at:020}.part")
         size, upto = 0, end
-        with _written(fs, part, compression) as writer:
+        with _written(fs, part, topic_id, compression) as writer:
             for rows in given:
                 writer.write_batch(rows)
                 done.records += rows.num_rows
@@ -132,13 +155,14 @@ def _partition(
 
 @contextlib.contextmanager
 def _written(
-    fs: FileSystem, path: str, compression: str
+    fs: FileSystem, path: str, topic_id: str, compression: str
 ) -> Iterator["pyarrow.parquet.ParquetWriter"]:
     """Give a writer of a file that has its name only once it is whole."""
     home, name = os.path.split(os.path.abspath(path))
     waiting = os.path.join(home, f".{name}.tmp")
     try:
         with pyarrow.parquet.ParquetWriter(waiting, _SCHEMA, compression=compression) as writer:
+            writer.add_key_value_metadata({_TOPIC_ID: topic_id})
             yield writer
         with fs.open(waiting, write=True) as file:
             file.sync()

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final, TypeAlias
 
 import pyarrow as pa
 
-from sparklog.errors import OffsetOutOfRangeError
+from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
 from sparklog.log.log import Log
 from sparklog.log.positions import Position, resolve
 from sparklog.log.reading import check_isolation
@@ -26,13 +27,14 @@ TABLE_COLUMNS: Final = (
 class Exported:
     """What went where: {partition: (first, end)} offsets of the log, `records` of them.
 
-    Where nothing was new, `offsets` is empty.
+    Where nothing was new, `offsets` is empty. `stopped`: the caller ended it before it was done.
     """
 
     topic: str
     to: str
     records: int = 0
     files: int = 0
+    stopped: bool = False
     offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
     took_ms: int = 0
 
@@ -40,17 +42,39 @@ class Exported:
 def planned(
     log: Log, topic: str, start: Position, end: Position, isolation: str
 ) -> tuple[Offsets, Offsets]:
-    """Return {partition: offset} of start and end. Raises as `Log.read`."""
+    """Return {partition: offset} of start and end.
+
+    Raises: InvalidRequestError for an end before its start; as `Log.read`.
+    """
     check_isolation(isolation)
     view = log.view
     numbers = sorted(log.topic(topic).dirs)
     spans = view.spans([(topic, p) for p in numbers])
     first = resolve(view, topic, numbers, start, spans, name="start", isolation=isolation)
     last = resolve(view, topic, numbers, end, spans, name="end", isolation=isolation)
+    _check_order(topic, start, end, first, last)
     if isolation == "read_committed":
         for p, offset in last.items():
             last[p] = min(offset, stable_end(view, topic, p, offset))
     return first, {p: max(offset, first[p]) for p, offset in last.items()}
+
+
+def _check_order(
+    topic: str, start: Position, end: Position, first: Offsets, last: Offsets
+) -> None:
+    """Refuse what can only be a mistake: both sides given alike, the end first."""
+    if isinstance(start, datetime) and isinstance(end, datetime) and end < start:
+        raise InvalidRequestError(
+            f"topic {topic} would begin at {start.isoformat()} and end at {end.isoformat()}: "
+            "give an end behind the start"
+        )
+    if isinstance(start, Mapping) and isinstance(end, Mapping):
+        for p in sorted(start.keys() & end.keys()):
+            if last[p] < first[p]:
+                raise InvalidRequestError(
+                    f"{topic}-{p} would begin at {first[p]} and end at {last[p]}: give an end "
+                    "behind the start"
+                )
 
 
 def resumed(

@@ -5,7 +5,8 @@ have none here either. Where the log ends is where the copy goes on, so it may b
 repeated at will, and nothing comes twice.
 """
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,7 +19,15 @@ from sparklog.format.columns import HEADERS_TYPE
 from sparklog.log.log import Log
 from sparklog.log.reading import check_isolation
 from sparklog.log.staging import Framing
-from sparklog.tools.moving.kafka import TIMEOUT_S, client, errors, library, metadata, translated
+from sparklog.tools.moving.kafka import (
+    TIMEOUT_S,
+    client,
+    errors,
+    import_writer,
+    library,
+    metadata,
+    translated,
+)
 from sparklog.tools.moving.placing import COMMIT_BYTES, Run, commit_runs, copied_ends
 
 _POLL: Final = 10_000  # messages
@@ -76,23 +85,39 @@ def import_topic(
     check_isolation(isolation)
     done = Imported(topic=topic, kafka_topic=kafka_topic or topic)
     began = monotonic_ms()
-    settings = {
-        "group.id": "sparklog-import",  # nothing is committed to it
-        "enable.partition.eof": True, "check.crcs": True, **(config or {}),
-        "enable.auto.commit": False, "auto.offset.reset": "error", "isolation.level": isolation,
-    }  # fmt: skip
-    consumer = client(library().Consumer, bootstrap_servers, settings)
-    try:
+    with _consumer(bootstrap_servers, config, isolation) as consumer:
         source = _Source(consumer, bootstrap_servers, done.kafka_topic, dict(config or {}))
         if topic != done.kafka_topic:  # the same topic may be copied twice
             source.writer += f"/{topic}"
         starts = _prepare(log, source, done, topic_config or {}, fail_on_data_loss)
         copying = _Copying(log, source, done, framing or Framing(), starts)
         copying.run(progress, stopped)
-    finally:
-        consumer.close()
     done.took_ms = int(monotonic_ms() - began)
     return done
+
+
+def check_source(
+    kafka_topic: str, bootstrap_servers: str, config: Mapping[str, object] | None = None
+) -> None:
+    """Ask Kafka for the topic, before a log is made for it or opened. Raises as `import_topic`."""
+    with _consumer(bootstrap_servers, config, "read_committed") as consumer:
+        metadata(consumer, kafka_topic, bootstrap_servers)
+
+
+@contextlib.contextmanager
+def _consumer(
+    servers: str, config: Mapping[str, object] | None, isolation: str
+) -> Iterator[Any]:
+    settings = {
+        "group.id": "sparklog-import",  # nothing is committed to it
+        "enable.partition.eof": True, "check.crcs": True, **(config or {}),
+        "enable.auto.commit": False, "auto.offset.reset": "error", "isolation.level": isolation,
+    }  # fmt: skip
+    consumer = client(library().Consumer, servers, settings)
+    try:
+        yield consumer
+    finally:
+        consumer.close()
 
 
 class _Source:
@@ -106,11 +131,7 @@ class _Source:
         cluster, self.partitions = metadata(consumer, topic, servers)
         kafka = library()
         self._admin = client(kafka.admin.AdminClient, servers, config)
-        with errors(self.what):
-            asked = self._admin.describe_topics(kafka.TopicCollection([topic]))
-            about = asked[topic].result(TIMEOUT_S)
-        topic_id = getattr(about, "topic_id", None)
-        self.writer = f"import/{cluster}/{topic}/{topic_id if topic_id is not None else '-'}"
+        self.writer = import_writer(self._admin, cluster, topic, self.what)
         self.spans: dict[int, tuple[int, int]] = {}
         for p in self.partitions:
             with errors(f"{self.what}, partition {p}"):

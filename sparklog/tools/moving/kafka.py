@@ -102,3 +102,15 @@ def metadata(asked: Any, topic: str, where: str) -> tuple[str, list[int]]:
     if about.error is not None:
         raise translated(about.error, f"topic {topic} at {where}")
     return str(found.cluster_id), sorted(about.partitions)
+
+
+def import_writer(admin: Any, cluster: str, kafka_topic: str, what: str) -> str:
+    """Return the writer's name of a copy of this very topic, which another of its name hasn't.
+
+    A copy under another name has that name behind it.
+    """
+    with errors(what):
+        asked = admin.describe_topics(library().TopicCollection([kafka_topic]))
+        about = asked[kafka_topic].result(TIMEOUT_S)
+    topic_id = getattr(about, "topic_id", None)
+    return f"import/{cluster}/{kafka_topic}/{topic_id if topic_id is not None else '-'}"

@@ -49,6 +49,7 @@ from sparklog.tools.report.model import (
     Where,
 )
 from sparklog.tools.report.segments import Memory, list_partition
+from sparklog.words import counted
 
 Path = str | os.PathLike[str]
 Progress = Callable[[int, int], None]
@@ -302,6 +303,6 @@ def _dates(look: _Look, partitions: list[PartitionReport]) -> None:
             look.note(
                 Severity.WARNING,
                 f"{partition.topic}-{partition.partition}",
-                f"{len(ahead)} segments, the first from offset {offset}, hold records dated more "
+                f"{counted(len(ahead), 'segment')} from offset {offset} on with records dated more "
                 "than a day ahead: retention.ms takes neither them nor what follows before then",
             )

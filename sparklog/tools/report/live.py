@@ -12,12 +12,13 @@ import socket
 import threading
 from collections.abc import Callable
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import TracebackType
 from typing import Final, Self
 
 from sparklog.clock import monotonic_ms
 from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.service.serving import ThreadingServer
 from sparklog.tools.report.model import LogReport
 from sparklog.tools.report.page import content, policy, render
 
@@ -124,11 +125,7 @@ class LiveReport:
         self.close()
 
 
-class _Server(ThreadingHTTPServer):
-    """Its threads are daemons and nobody waits for them at the end."""
-
-    daemon_threads = True
-    block_on_close = False
+class _Server(ThreadingServer, HTTPServer):
     allow_reuse_address = True
     live: LiveReport
 

@@ -22,8 +22,8 @@ from sparklog.tools.report.units import (
     NONE,
     ago_text,
     axis_time_text,
-    count_text,
     number,
+    plural,
     time_text,
 )
 
@@ -68,7 +68,7 @@ def _picture(found: CommitsReport, drawn: Sequence[WriterReport]) -> Html:
     edges = found.edges_ms
     sums = [sum(values) for values in zip(*(w.by_time for w in drawn), strict=True)]
     span = edges[-1] - edges[0]
-    titles = [f"{time_text(t)}: {n:,} records" for t, n in zip(edges, sums, strict=False)]
+    titles = [f"{time_text(t)}: {plural(n, 'record')}" for t, n in zip(edges, sums, strict=False)]
     top = max(1, *sums)
     labels: list[Child] = [
         el("span", axis_time_text(t, span), title=f"{time_text(t)} UTC")
@@ -77,7 +77,7 @@ def _picture(found: CommitsReport, drawn: Sequence[WriterReport]) -> Html:
     series = {f"s-{at}": w.by_time for at, w in enumerate(drawn)}
     return figure(
         "Records committed, by the time of the commit",
-        el("div", f"{count_text(top)} records", class_="top"),
+        el("div", plural(top, "record"), class_="top"),
         stacked(series, "Records committed over time, by writer", titles, total=top),
         axis(labels),
     )
