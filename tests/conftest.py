@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +34,12 @@ SPREAD = (
     "tests/crash/test_tiering_seeds.py", "tests/crash/test_seeds.py",
 )  # fmt: skip
 ONE_SESSION = "tests/spark/"  # a Spark session and its warm JVM for all that isn't spread
+
+
+def pytest_configure() -> None:
+    """Ctrl-C works as in a shell where the suite runs in the background, whose jobs ignore it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
