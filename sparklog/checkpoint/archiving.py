@@ -7,13 +7,13 @@ meanwhile, and log, state and checkpoint are of one batch.
 import logging
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from sparklog.checkpoint import points
 from sparklog.checkpoint.batches import Batches
-from sparklog.checkpoint.files import Checkpoint, local_path
+from sparklog.checkpoint.files import Checkpoint, local_path, own_path
 from sparklog.checkpoint.fork import fork as fork_checkpoint
 from sparklog.checkpoint.history import query_id, writer_name
 from sparklog.checkpoint.marks import RUNNING, Mark, check_no_pruning
@@ -90,9 +90,10 @@ def archive(
     if threads < 1:
         raise InvalidRequestError(f"threads={threads}: want at least 1")
     store = open_store(url, storage_options)
+    homes = [local] if log is None else [local, split_path(log)[0]]
+    _check_apart(store.url, homes)
     ring = as_keyring(keyring)
     vault = Vault.writing(store, ring)
-    homes = [local] if log is None else [local, split_path(log)[0]]
     with Place(fs, homes, "archive", fresh=False) as place, Mark(store, RUNNING, clock) as mark:
         check_no_pruning(mark, store.url)
         checkpoint = _checkpoint(fs, local)
@@ -121,6 +122,14 @@ def archive(
         url=store.url, point=point.name, batch=chosen, log=log is not None,
         took_ms=watch(), **asdict(sender.sent),
     )  # fmt: skip
+
+
+def _check_apart(url: str, homes: Sequence[str]) -> None:
+    """Raises: InvalidRequestError: each point would hold all points before it."""
+    target = local_path(url)
+    for home in homes:
+        if target is not None and f"{own_path(target)}/".startswith(f"{own_path(home)}/"):
+            raise InvalidRequestError(f"{url} lies in {home}, which it is to hold: choose another")
 
 
 def as_keyring(given: Keyring | str | None) -> Keyring | None:

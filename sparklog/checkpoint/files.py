@@ -16,8 +16,8 @@ from sparklog.checkpoint.locking import LOCK_NAME, tells_power_cut
 from sparklog.checkpoint.partition import Entry, Partition, partition_dirs
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem, read_bytes
+from sparklog.log.ledger import ledger_path
 
-_LOCK: Final = f"{LOGS}/{LOCK_NAME}"
 _OURS: Final = frozenset({RUNS, RESET})
 
 
@@ -264,10 +264,13 @@ def own_path(path: str | os.PathLike[str]) -> str:
 def _is_checkpoint(fs: FileSystem, path: str) -> bool:
     """Whether a query's id, its plans or its records are there.
 
-    Tables of others have directories `metadata`, and any may have one of the name `sparklog`.
+    Tables of others have directories `metadata`; one named `sparklog` may be of anybody, or a log.
     """
-    metadata, plans, lock = (os.path.join(path, n) for n in ("metadata", "offsets", _LOCK))
-    return (fs.exists(metadata) and not fs.is_dir(metadata)) or fs.is_dir(plans) or fs.exists(lock)
+    metadata, plans, logs = (os.path.join(path, n) for n in ("metadata", "offsets", LOGS))
+    if (fs.exists(metadata) and not fs.is_dir(metadata)) or fs.is_dir(plans):
+        return True
+    is_log = fs.is_dir(ledger_path(logs)) and not fs.is_dir(os.path.join(logs, METADATA))
+    return fs.exists(os.path.join(logs, LOCK_NAME)) and not is_log
 
 
 def _is_hidden(path: str) -> bool:

@@ -590,6 +590,7 @@ def test_too_little_room(
         ({"threads": 0}, "threads=0"),
         ({"batch": 3}, "no checkpoint of a query: it has no batches"),
         ({"log": "log"}, "no checkpoint of a query"),
+        ({"url": "tree/archive"}, "lies in .*tree, which it is to hold"),
     ],
 )
 def test_wrong_use(
@@ -599,6 +600,8 @@ def test_wrong_use(
     write_log(tmp_path / "log", "q", 1, clock)
     if "log" in how:
         how = {"log": tmp_path / "log"}
+    if "url" in how:
+        how = {"url": f"file://{tmp_path}/{how['url']}"}
     given: dict[str, Any] = {"path": tmp_path / "tree", "url": file_url, **how}
     with pytest.raises(InvalidRequestError, match=match):
         archive(**given)

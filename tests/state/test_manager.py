@@ -8,12 +8,14 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
 import sparklog
+from sparklog import checkpoint
 from sparklog.checkpoint.locking import CheckpointLock
 from sparklog.fs import LOCAL
 from tests.state.manager import Manager
@@ -117,6 +119,22 @@ def test_outside_of_checkpoints_files_are_files(spark: SparkSession, tmp_path: P
     outside = Manager(spark, tmp_path / "out/_spark_metadata")
     outside.write("0", b"v1")
     assert (tmp_path / "out/_spark_metadata/0").read_bytes() == b"v1"
+
+
+def test_a_log_of_that_name_is_no_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    """`/data/sparklog` may be anybody's log: what lies beside it in `/data` isn't in it."""
+    with sparklog.open(tmp_path / "sparklog", mode="rw") as log:
+        log.create_topic("t")
+        log.append("t", pa.table({"value": [b"x"] * 9}))
+        before = {str(p): p.stat().st_size for p in (tmp_path / "sparklog").rglob("*")}
+        manager = Manager(spark, tmp_path / "out")
+        manager.mkdirs("_spark_metadata")
+        manager.write("_spark_metadata/0", b"v1")
+        assert (tmp_path / "out/_spark_metadata/0").read_bytes() == b"v1"
+        assert manager.list("_spark_metadata") == {"0": 2}
+        assert {str(p): p.stat().st_size for p in (tmp_path / "sparklog").rglob("*")} == before
+    with pytest.raises(sparklog.InvalidRequestError, match="is no checkpoint"):
+        checkpoint.verify(tmp_path)
 
 
 def test_every_cut(managers: Managers, tmp_path: Path) -> None:

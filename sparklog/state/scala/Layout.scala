@@ -8,7 +8,10 @@ object Layout {
   val LogDirName = "sparklog"
   val LockName = "sparklog.lock"
 
-  private val Metadata = "metadata-0"
+  val Metadata = "metadata-0"
+  /** What a log has, and a checkpoint has not: sparklog.log.ledger. */
+  val Ledger = "__sparklog_commits-0"
+
   private val Name = "[a-zA-Z0-9][a-zA-Z0-9._-]*"
   private val BatchFile = "(offsets|commits)/([^/]+)".r
   private val DefaultStore = "state/([0-9]+)/([0-9]+)/([^/]+)".r

@@ -73,8 +73,16 @@ object LogDir {
   /** The log dir of the checkpoint that `path` is or lies in; None outside of one. */
   def around(path: Path, settings: Settings): Option[LogDir] =
     Iterator.iterate(path)(_.getParent).takeWhile(_ != null)
-      .find(p => Files.exists(p.resolve(Layout.LogDirName).resolve(Layout.LockName)))
+      .find(isCheckpoint)
       .map(at(_, settings))
+
+  /** Whether `path` has a checkpoint's log dir; a log that happens to have its name has a ledger. */
+  private def isCheckpoint(path: Path): Boolean = {
+    val directory = path.resolve(Layout.LogDirName)
+    Files.exists(directory.resolve(Layout.LockName)) &&
+      (Files.exists(directory.resolve(Layout.Metadata)) ||
+        !Files.exists(directory.resolve(Layout.Ledger)))
+  }
 
   /** Make `checkpoint` one with a log dir, if it isn't yet. */
   def create(checkpoint: Path, settings: Settings): LogDir = {
