@@ -12,11 +12,12 @@ from typing import Any, Final
 import sparklog
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError
-from sparklog.format.names import LOG, PARTITION_METADATA, check_topic, parse_partition_dir
+from sparklog.format.names import check_topic, parse_partition_dir
 from sparklog.fs import LOCAL
 from sparklog.log.lock import LOCK_NAME
 from sparklog.log.log import Log, split_path
 from sparklog.log.topics import TOPICS_NAME
+from sparklog.log.walk import is_partition
 from sparklog.log.watermarks import WATERMARKS_NAME
 from sparklog.tiered.opening import archive_url, no_archive
 
@@ -95,17 +96,10 @@ def _holds_log(directory: str) -> bool:
         return False
     names = LOCAL.listdir(directory)
     return any(name in _MARKS for name in names) or any(
-        _is_partition(os.path.join(directory, name))
+        is_partition(LOCAL, os.path.join(directory, name))
         for name in names
         if parse_partition_dir(name) is not None
     )
-
-
-def _is_partition(path: str) -> bool:
-    """Tell partitions from whatever else ends in a number, such as jdk-17."""
-    if not LOCAL.is_dir(path):
-        return False
-    return any(name == PARTITION_METADATA or name.endswith(LOG) for name in LOCAL.listdir(path))
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from sparklog.log.checkpoints import LOG_START, write_offsets
 from sparklog.log.ledger import LEDGER
 from sparklog.log.state import Record
 from sparklog.log.topics import INTERNAL, write_topics
+from sparklog.log.walk import is_partition
 from sparklog.log.watermarks import publish
 
 if TYPE_CHECKING:
@@ -87,7 +88,8 @@ def _remove_dropped(session: "Session") -> None:
     """Take away partition directories that no topic of the state owns.
 
     Those of dropped topics go; an empty one is a topic that was never committed and goes too;
-    anything else is kept under Kafka's name for strays, for it may be somebody's data.
+    other partitions are kept under Kafka's name for strays, for they may be somebody's data. What
+    only has such a name, as a query's checkpoint-1, stays as it is.
     """
     fs, state = session.fs, session.state
     for number, directory in enumerate(session.directories):
@@ -111,7 +113,7 @@ def _remove_dropped(session: "Session") -> None:
                 fs.rename(path, doomed)
                 fs.sync_dir(directory)
                 _discard(fs, doomed)
-            else:
+            elif is_partition(fs, path):
                 fs.rename(path, _renamed(path, "stray"))
                 fs.sync_dir(directory)
                 _LOGGER.warning(

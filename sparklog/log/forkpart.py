@@ -17,7 +17,7 @@ from sparklog.errors import (
     OffsetOutOfRangeError,
     StorageUnavailableError,
 )
-from sparklog.format.checkpoint import format_epochs, format_partition_metadata
+from sparklog.format.checkpoint import Epochs, format_epochs, format_partition_metadata
 from sparklog.format.names import (
     EPOCH_CHECKPOINT,
     PARTITION_METADATA,
@@ -67,7 +67,8 @@ class Part:
     """A partition [start, end) of `source`; `linked`: bases of closed segments below the end.
 
     `tail`: base of the segment that holds the end, None if none does. `dense`: no offset may be
-    missing, for a cleaning has looked at records past the end.
+    missing, for a cleaning has looked at records past the end. `epochs`: as they were under the
+    lock, for a log start that is raised later clips them.
     """
 
     topic: str
@@ -78,6 +79,7 @@ class Part:
     start: int
     end: int
     plain: bool
+    epochs: Epochs
     dense: bool = False
     linked: list[int] = field(default_factory=list)
     tail: int | None = None
@@ -137,7 +139,7 @@ def plan_part(
         topic=key[0], partition=key[1], number=now.dirs[key[1]], source=path,
         state=replace(topic, adopted=_may_have_gaps(topic, now)), start=start, end=end,
         plain=not (topic.adopted or now.adopted or key in session.state.idempotent),
-        dense=end < cleaned,
+        dense=end < cleaned, epochs=read_epochs(session.fs, path),
     )  # fmt: skip
     if start < end:
         _choose(part, segment_bases(session.fs, path), limit)
@@ -226,7 +228,7 @@ def complete(
 
     Raises: InvalidRequestError: records below the end were compacted away since.
     """
-    epochs = [entry for entry in read_epochs(fs, part.source) if entry[1] < part.end]
+    epochs = [entry for entry in part.epochs if entry[1] < part.end]
     epochs = clipped(epochs, part.start) if part.start else epochs
     _write(fs, joined(target, PARTITION_METADATA), format_partition_metadata(topic_id))
     _write(fs, joined(target, EPOCH_CHECKPOINT), format_epochs(epochs))

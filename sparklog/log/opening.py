@@ -14,7 +14,7 @@ from typing import Final
 from sparklog.clock import Clock
 from sparklog.config import LogOptions
 from sparklog.errors import DataCorruptionError, InvalidRequestError, LogLockedError
-from sparklog.format.names import parse_partition_dir
+from sparklog.format.names import parse_partition_dir, partition_dir
 from sparklog.fs import FileSystem, LockFile
 from sparklog.log.adoption import adopt, is_as_we_left_it
 from sparklog.log.effects import carry_out_all, publish_all, remove_tree
@@ -42,6 +42,7 @@ from sparklog.log.session import Session
 from sparklog.log.state import LogState
 from sparklog.log.takeover import make_durable
 from sparklog.log.topics import INTERNAL, REMOTE_METADATA, new_topic_id, partition_path
+from sparklog.log.walk import is_partition
 from sparklog.log.watermarks import published
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -123,12 +124,12 @@ def _take_over(session: Session, *, news: bool) -> None:
         fs.sync_dir(home)
         fold(fs, home, end, state=session.state, first=None)
         session.reload(end, generation=generation, fresh=True)
-        _leave_brokers_own(session, found)
+        _leave_others(session, found)
         ours = was_left_by_us(fs, session.directories)
         if not (ours and is_as_we_left_it(session, found)):
             adopt(session, found, clean=clean, news=news)
     else:
-        _leave_brokers_own(session, found)
+        _leave_others(session, found)
         _refuse_foreign(session)
         _make_ledger(session, generation)
         if found:
@@ -202,10 +203,14 @@ def _partitions(session: Session) -> dict[tuple[str, int], int]:
     return found
 
 
-def _leave_brokers_own(session: Session, found: dict[tuple[str, int], int]) -> None:
-    """Take a broker's metadata of remote storage out of `found`: it is not ours to take over."""
-    for key in [key for key in found if key[0] == REMOTE_METADATA]:
-        if key not in session.state.ends:
+def _leave_others(session: Session, found: dict[tuple[str, int], int]) -> None:
+    """Take what is not ours to take over out of `found`.
+
+    A broker's metadata of remote storage, and what only has a partition's name: a checkpoint-1.
+    """
+    for key in found.keys() - session.state.ends.keys():
+        place = os.path.join(session.directories[found[key]], partition_dir(*key))
+        if key[0] == REMOTE_METADATA or not is_partition(session.fs, place):
             del found[key]
 
 

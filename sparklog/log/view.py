@@ -24,6 +24,7 @@ from sparklog.log.lookup import StaleReadError
 from sparklog.log.reader import PartitionReader
 from sparklog.log.state import LogState
 from sparklog.log.topics import INTERNAL, TopicInfo, read_topics
+from sparklog.log.walk import is_partition
 from sparklog.log.watermarks import Published, published
 
 _PATIENCE_MS: Final = 20  # before a ledger in use is folded for want of watermarks
@@ -89,6 +90,10 @@ class View:
                 continue  # made, but not committed yet; or dropped, and not yet removed
             if state is not None:
                 dirs = {p: path for p, path in dirs.items() if p in state.dirs}
+            else:  # a broker's, or something else
+                dirs = {p: path for p, path in dirs.items() if is_partition(self._fs, path)}
+                if not dirs:
+                    continue
             config = TopicConfig() if state is None else state.parsed()
             topic_id = self.topic_id(name, min(dirs)) if state is None else state.id
             topics[name] = TopicInfo(name, topic_id or "", max(dirs) + 1, config, dirs)

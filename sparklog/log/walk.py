@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparklog.format.batch import LOG_OVERHEAD
-from sparklog.format.names import LOG, parse_base
+from sparklog.format.names import LOG, PARTITION_METADATA, parse_base
 from sparklog.format.scan import Batches, scan
 from sparklog.fs import File, FileSystem
 
@@ -62,6 +62,12 @@ def bases_of(names: list[str]) -> list[int]:
     return sorted(
         base for name in names if name.endswith(LOG) and (base := parse_base(name)) is not None
     )
+
+
+def is_partition(fs: FileSystem, path: str) -> bool:
+    """Tell a partition's directory from whatever else ends in a number, such as jdk-17."""
+    names = fs.listdir(path) if fs.is_dir(path) else []
+    return any(name == PARTITION_METADATA or name.endswith(LOG) for name in names)
 
 
 def joined(directory: str, name: str) -> str:

@@ -12,6 +12,7 @@ from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.ledger import LEDGER
 from sparklog.log.log import split_path
 from sparklog.log.topics import INTERNAL
+from sparklog.log.walk import is_partition
 from sparklog.service.checks.checkpoints import Checkpoints, check_checkpoints, read_checkpoints
 from sparklog.service.checks.ledger import read_ledger
 from sparklog.service.checks.leftovers import check_log_dir
@@ -194,10 +195,12 @@ class _Verifier:
             if key in known or key == LEDGER or not truth.situation.is_ours or truth.state is None:
                 keys.append(key)
             elif truth.situation is Situation.CLOSED:
-                general.add(
-                    Severity.WARNING, truth.path(key),
-                    "the ledger does not know this partition; the next open takes it over",
-                )  # fmt: skip
+                what = (
+                    "the ledger does not know this partition; the next open takes it over"
+                    if is_partition(self._fs, truth.path(key))
+                    else "not a partition, but a broker would take it for one by its name"
+                )
+                general.add(Severity.WARNING, truth.path(key), what)
             elif truth.situation is Situation.CRASHED:
                 general.add(
                     Severity.LEFTOVER, truth.path(key), "made or dropped by a step that was cut"

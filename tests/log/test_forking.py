@@ -673,7 +673,8 @@ def test_while_others_write_delete_and_clean(tmp_path: Path) -> None:
                 rows = [value for _, value in held(log)["t", 0]]
                 assert rows == after[batch][len(after[batch]) - len(rows) :]
                 assert log.offsets("t")[0][1] == len(after[batch])
-            assert verify(new).ok
+            found = verify(new)
+            assert found.ok, str(found)
             made += 1
     finally:
         stop.set()

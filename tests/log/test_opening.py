@@ -36,6 +36,33 @@ def test_a_log_whose_parent_isnt_there(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_only_has_a_partitions_name_is_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A JDK, the checkpoint of a query that runs: not a topic to be read, taken over or moved."""
+    path = tmp_path / "log"
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("t")
+    (path / "checkpoint-1" / "offsets").mkdir(parents=True)
+    (path / "checkpoint-1" / "metadata").write_text("{}")
+    with sparklog.open(path) as log:
+        assert list(log.topics()) == ["t"]
+    with sparklog.open(path, "rw") as log:
+        assert list(log.topics()) == ["t"]
+        log.append("t", ONE)
+        log.create_topic("dropped")
+        log.delete_topic("dropped")
+        abandon(log)
+    with sparklog.open(path, "rw") as log:
+        assert list(log.topics()) == ["t"]
+    assert not [r for r in caplog.records if "adopted" in r.getMessage()]
+    assert sorted(os.listdir(path / "checkpoint-1")) == ["metadata", "offsets"]
+    (path / "theirs-2").mkdir()  # but what a broker left is
+    shutil.copy(path / "t-0" / f"{0:020}.log", path / "theirs-2")
+    with sparklog.open(path, "rw") as log:
+        assert log.offsets("theirs") == {2: (0, 1)}
+
+
 def test_the_ledger_never_rolls_without_a_snapshot(tmp_path: Path) -> None:
     clock = ManualClock()
     with sparklog.open(tmp_path / "l", "rw", clock=clock) as log:

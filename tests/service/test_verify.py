@@ -236,6 +236,13 @@ def test_a_log_dir_with_a_foreign_directory_is_warned_of(log: Path) -> None:
     assert "a broker refuses" in finding.what
 
 
+def test_a_directory_with_a_partitions_name_is_warned_of(log: Path) -> None:
+    (log / "checkpoint-1" / "offsets").mkdir(parents=True)
+    (finding,) = verify(log).findings
+    assert finding.severity is Severity.WARNING
+    assert "not a partition, but a broker would take it for one" in finding.what
+
+
 def test_another_topics_id_is_no_repair(log: Path) -> None:
     shutil.copy(log / "u-0" / "partition.metadata", log / "t-0" / "partition.metadata")
     (finding,) = verify(log).findings
