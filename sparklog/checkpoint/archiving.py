@@ -8,7 +8,7 @@ import logging
 import os
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from sparklog.checkpoint import points
@@ -77,9 +77,9 @@ def archive(
             default the query's id. leave_remote: see `sparklog.log.forking.fork`.
         keyring: encrypts; one of `sparklog.tiered.keyring`, or its file.
         threads: files that go at once, each with a block (16 MiB) in memory.
-    Raises: InvalidRequestError: the batch can't be had, a bad URL or key ring; LogLockedError:
-        the archive is being pruned, or the same is archived already; StorageUnavailableError;
-        DataCorruptionError. No point is made then; blocks that went stay for the next try.
+    Raises: InvalidRequestError: the batch can't be had, a bad URL or key ring, another query's
+        archive; LogLockedError: the archive is being pruned, or the same is archived already;
+        StorageUnavailableError; DataCorruptionError. No point is made then; blocks that went stay.
     Cost: closed segments and other large files that the newest point has are not read; of what is
         read only blocks that the archive lacks are sent.
     """
@@ -102,19 +102,20 @@ def archive(
             fork_checkpoint(local, place.directories[0], to=chosen, fs=fs, clock=clock)
         roots = {CHECKPOINT: (local if chosen is None else place.directories[0], local)}
         if log is not None:
-            name = _known_as(checkpoint, local, writer)
             fork_log(
-                log, place.directories[1], writer=name, batch=chosen, leave_remote=leave_remote,
-                fs=fs, clock=clock,
+                log, place.directories[1], writer=_known_as(checkpoint, local, writer),
+                batch=chosen, leave_remote=leave_remote, fs=fs, clock=clock,
             )  # fmt: skip
             roots[LOG] = place.directories[1], os.fspath(log)
         stored = {one.name: one.size for one in store.list(BLOCKS)}
         held = points.points(store)[-1:]
+        query = None if checkpoint is None else query_id(checkpoint)
         sender = Sender(
-            fs, vault, stored, _trees(vault, held, ring), now_ms=mark.began_ms,
+            fs, vault, stored, _known(vault, held, ring, query), now_ms=mark.began_ms,
             threads=threads, alive=mark.renew, progress=progress,
         )  # fmt: skip
         trees = sender.send(roots)
+        trees[CHECKPOINT] = replace(trees[CHECKPOINT], query=query)
         now_ms = max(clock(), *(point.time_ms + 1 for point in held), 0)  # the newest by name, too
         point = Point.make(now_ms, chosen, uuid.uuid4().hex[:12], has_log=log is not None)
         points.write(vault, point, trees)
@@ -171,12 +172,23 @@ def _known_as(checkpoint: Checkpoint | None, path: str, writer: str | None) -> s
     return writer_name(checkpoint, writer)
 
 
-def _trees(vault: Vault, held: list[Point], ring: Keyring | None) -> Trees:
-    """A point's files, if it is of the same key; one that can't be read saves nothing."""
-    try:
-        for point in held:
+def _known(vault: Vault, held: list[Point], ring: Keyring | None, query: str | None) -> Trees:
+    """A point's files, if it is of the same key; one that can't be read saves nothing.
+
+    Raises: InvalidRequestError: it is another query's.
+    """
+    trees: Trees = {}
+    for point in held:
+        try:
             known, trees = points.read(vault.store, point, ring)
-            return trees if known.key_id == vault.key_id else {}
-    except (InvalidRequestError, DataCorruptionError) as error:
-        _LOGGER.warning("%s: all is read anew", error)
-    return {}
+        except (InvalidRequestError, DataCorruptionError) as error:
+            _LOGGER.warning("%s: all is read anew", error)
+            continue
+        other = trees[CHECKPOINT].query
+        if None not in (query, other) and other != query:
+            raise InvalidRequestError(
+                f"{vault.store.url} has points of query {other}, this one is {query}: give each "
+                "query a URL of its own, for restore and prune go by the newest point"
+            )
+        trees = trees if known.key_id == vault.key_id else {}
+    return trees

@@ -84,11 +84,15 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A directory: where it was, the directories below it (parents first), the files."""
+    """A directory: where it was, the directories below it (parents first), the files.
+
+    `query`: the id of the query whose checkpoint it is, None if it has none.
+    """
 
     origin: str
     directories: list[str] = field(default_factory=list)
     files: list[Entry] = field(default_factory=list)
+    query: str | None = None
 
     @property
     def size(self) -> int:
@@ -170,6 +174,7 @@ def read(store: Store, point: Point, ring: Keyring | None) -> tuple[Vault, Trees
 def _to_json(tree: Tree) -> dict[str, Any]:
     return {
         "origin": tree.origin,
+        "query": tree.query,
         "directories": tree.directories,
         "files": [*map(_row, tree.files)],
     }
@@ -181,7 +186,8 @@ def _row(entry: Entry) -> list[Any]:
 
 
 def _from_json(fields: dict[str, Any]) -> Tree:
-    return Tree(fields["origin"], fields["directories"], [_entry(*row) for row in fields["files"]])
+    files = [_entry(*row) for row in fields["files"]]
+    return Tree(fields["origin"], fields["directories"], files, fields.get("query"))
 
 
 def _entry(path: str, size: int, blocks: str, data: str | None, seen: list[int] | None) -> Entry:

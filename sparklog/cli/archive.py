@@ -63,7 +63,8 @@ def archive(
 ) -> int:
     """Archive the checkpoint at PATH as a new point of the archive at URL.
 
-    The query may run meanwhile. What the archive has already isn't sent again.
+    The query may run meanwhile. What the archive has already isn't sent again. Each query has a
+    URL of its own.
     """
     check_checkpoint(path)
     with bytes_bar("archiving", shown=not as_json) as progress:

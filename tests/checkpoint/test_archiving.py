@@ -266,6 +266,17 @@ class TestPoints:
             restore(url, path)
         assert not path.with_name("back").exists()
 
+    def test_of_two_queries(self, golden: Golden, url: str, tmp_path: Path) -> None:
+        """Restore would take the other one's newest, and prune count both ones' points."""
+        mine, others = golden("changelog"), golden("hdfs")
+        archive(mine, url)
+        kept = {one.name for one in open_store(url).list("")}
+        with pytest.raises(InvalidRequestError, match="give each query a URL of its own"):
+            archive(others, url)
+        assert {one.name for one in open_store(url).list("")} == kept
+        moved = shutil.copytree(mine, tmp_path / "moved")
+        assert archive(moved, url).new_blocks == 0  # the same query, wherever it runs
+
     def test_a_batch_that_is_gone(self, golden: Golden, url: str) -> None:
         with pytest.raises(InvalidRequestError, match="can't go back to batch 999"):
             archive(golden("hdfs"), url, batch=999)
