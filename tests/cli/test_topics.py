@@ -46,6 +46,7 @@ def test_list(log: Path, capsys: Capture) -> None:
 
 def test_internal_topics_of_a_broker(log: Path, capsys: Capture) -> None:
     (log / "__consumer_offsets-0").mkdir()
+    (log / "__consumer_offsets-0" / "00000000000000000000.log").touch()
     (log / "meta.properties").write_text("node.id=4\n")
     (log / "sparklog.topics").unlink()  # as in a broker's own log dir
     names = printed(capsys, "topics", "list", str(log)).split()
