@@ -16,7 +16,7 @@ from sparklog.tiered.fetching import Blocks, Fetcher
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.manifest import Manifest, directory_of, manifest_object
 from sparklog.tiered.meters import fetching
-from sparklog.tiered.owners import PREFIX as OWNERS
+from sparklog.tiered.owners import is_known
 from sparklog.tiered.segments import RemoteSegment
 from sparklog.tiered.store import Store
 
@@ -102,7 +102,7 @@ def _missing(
     store: Store, segment: RemoteSegment, error: FileNotFoundError
 ) -> FileNotFoundError:
     try:
-        known = _is_known(store, segment)
+        known = is_known(store, segment.topic_id) or store.list(directory_of(segment).prefix)
     except StorageUnavailableError:  # nobody can tell; it may only have expired meanwhile
         return error
     if not known:
@@ -118,14 +118,6 @@ def _missing(
         f"{error}, though other objects of the topic are there; restore it from a copy of the "
         "bucket",
     )
-
-
-def _is_known(store: Store, segment: RemoteSegment) -> bool:
-    try:
-        store.get(OWNERS + segment.topic_id)  # stays while a service copies the topic
-    except FileNotFoundError:
-        return bool(store.list(directory_of(segment).prefix))
-    return True
 
 
 class RemoteObjects:

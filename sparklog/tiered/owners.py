@@ -197,10 +197,10 @@ class Owners:
         return self._mine is not None and owner.log_id == self._mine.log_id
 
 
-def is_known(store: Store, log_id: str) -> bool:
-    """Tell whether a service of this log (or a copy of it) has been at work in a store."""
+def is_known(store: Store, owned: str) -> bool:
+    """Tell whether a service has been at work in a store: for this log (or a copy), or topic id."""
     try:
-        store.get(PREFIX + log_id)
+        store.get(PREFIX + owned)
     except FileNotFoundError:
         return False
     return True

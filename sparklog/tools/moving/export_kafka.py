@@ -70,7 +70,7 @@ def export_kafka(
     group = f"sparklog-export-{log.view.topic_id(topic, min(first))}"
     target = _Target(bootstrap_servers, name, group, dict(config or {}))
     try:
-        origin = target.check(max(first) + 1, create=create)
+        origin = target.check(max(first) + 1, topic, create=create)
         if origin is not None and _came_from(log, topic, origin):
             raise InvalidRequestError(
                 f"topic {topic} came from there, {done.to}: each record would be in that topic "
@@ -97,9 +97,8 @@ def export_kafka(
 
 def _came_from(log: Log, topic: str, writer: str) -> bool:
     """Tell whether the ledger knows that records of the topic were imported from there."""
-    names = (writer, f"{writer}/{topic}")
     try:
-        return any(topic in log.commits(name)["topic"].to_pylist() for name in names)
+        return topic in log.commits(writer)["topic"].to_pylist()
     except UnknownTopicError:  # an archive's or a broker's: without a ledger
         return False
 
@@ -128,8 +127,8 @@ class _Target:
         )
         self._failed: list[Any] = []
 
-    def check(self, partitions: int, *, create: bool) -> str | None:
-        """Make the topic, or return by which writer copies of it are made."""
+    def check(self, partitions: int, source: str, *, create: bool) -> str | None:
+        """Make the topic, or return by which writer the log's topic `source` would be its copy."""
         try:
             cluster, held = metadata(self._group, self._topic, self._servers)
         except UnknownTopicError as error:
@@ -144,7 +143,7 @@ class _Target:
                 f"{self.what} has {len(held)} partitions, {partitions} are needed: add some, or "
                 "export to another topic"
             )
-        return import_writer(self._admin(), cluster, self._topic, self.what)
+        return import_writer(self._admin(), cluster, self._topic, source, self.what)
 
     def _admin(self) -> Any:
         return client(self._kafka.admin.AdminClient, self._servers, self._config)

@@ -86,9 +86,7 @@ def import_topic(
     done = Imported(topic=topic, kafka_topic=kafka_topic or topic)
     began = monotonic_ms()
     with _consumer(bootstrap_servers, config, isolation) as consumer:
-        source = _Source(consumer, bootstrap_servers, done.kafka_topic, dict(config or {}))
-        if topic != done.kafka_topic:  # the same topic may be copied twice
-            source.writer += f"/{topic}"
+        source = _Source(consumer, bootstrap_servers, done, dict(config or {}))
         starts = _prepare(log, source, done, topic_config or {}, fail_on_data_loss)
         copying = _Copying(log, source, done, framing or Framing(), starts)
         copying.run(progress, stopped)
@@ -124,14 +122,15 @@ class _Source:
     """Kafka's topic: its identity, partitions and offsets."""
 
     def __init__(
-        self, consumer: Any, servers: str, topic: str, config: dict[str, object]
+        self, consumer: Any, servers: str, done: Imported, config: dict[str, object]
     ) -> None:
+        topic = done.kafka_topic
         self.consumer, self.topic = consumer, topic
         self.what = f"topic {topic} at {servers}"
         cluster, self.partitions = metadata(consumer, topic, servers)
         kafka = library()
         self._admin = client(kafka.admin.AdminClient, servers, config)
-        self.writer = import_writer(self._admin, cluster, topic, self.what)
+        self.writer = import_writer(self._admin, cluster, topic, done.topic, self.what)
         self.spans: dict[int, tuple[int, int]] = {}
         for p in self.partitions:
             with errors(f"{self.what}, partition {p}"):

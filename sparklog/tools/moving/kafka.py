@@ -104,13 +104,14 @@ def metadata(asked: Any, topic: str, where: str) -> tuple[str, list[int]]:
     return str(found.cluster_id), sorted(about.partitions)
 
 
-def import_writer(admin: Any, cluster: str, kafka_topic: str, what: str) -> str:
-    """Return the writer's name of a copy of this very topic, which another of its name hasn't.
+def import_writer(admin: Any, cluster: str, kafka_topic: str, topic: str, what: str) -> str:
+    """Return by which writer's name a log's `topic` is a copy of this very topic of Kafka's.
 
-    A copy under another name has that name behind it.
+    Another one of its name has another id; the same one may be copied twice, to two topics.
     """
     with errors(what):
         asked = admin.describe_topics(library().TopicCollection([kafka_topic]))
         about = asked[kafka_topic].result(TIMEOUT_S)
     topic_id = getattr(about, "topic_id", None)
-    return f"import/{cluster}/{kafka_topic}/{topic_id if topic_id is not None else '-'}"
+    name = f"import/{cluster}/{kafka_topic}/{topic_id if topic_id is not None else '-'}"
+    return name if topic == kafka_topic else f"{name}/{topic}"
