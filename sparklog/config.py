@@ -134,7 +134,8 @@ class TopicConfig:
     )
     file_delete_delay_ms: int = option(
         "file.delete.delay.ms", 60_000, long=True, also=["log.segment.delete.delay.ms"],
-        doc="Time (ms) that a deleted segment's files stay for readers that hold them open.",
+        doc="Time (ms) that a deleted segment's files stay, from their renaming on; not where a "
+        "disk is nearly full.",
     )
     preallocate: bool = option(
         "preallocate", False, also=["log.preallocate"],

@@ -69,9 +69,10 @@ def retain(
 ) -> int:
     """Delete what retention says of the log at PATH now; --dry-run: preview of what goes.
 
-    By retention.ms, retention.bytes and the log start, as the service does it: files are unlinked
-    after file.delete.delay.ms, by a service or the next writer. Of tiered topics local segments go
-    that have a copy, and copies; nothing is copied.
+    By retention.ms, retention.bytes and the log start, as the service does it, which announces a
+    topic's first deletion a round ahead; this doesn't wait. Files are unlinked after
+    file.delete.delay.ms, by a service or the next writer. Of tiered topics local segments go that
+    have a copy, and copies; nothing is copied.
     """
     service = _service(path, options, storage_options)
     try:

@@ -70,6 +70,10 @@ class LocalFileSystem:
         with door("stat", path):
             return os.stat(path).st_mtime_ns // 1_000_000
 
+    def changed_ms(self, path: str) -> int:
+        with door("stat", path):
+            return os.stat(path).st_ctime_ns // 1_000_000
+
     def set_mtime_ms(self, path: str, when: int) -> None:
         with door("set the time of", path):
             os.utime(path, ns=(when * 1_000_000, when * 1_000_000))

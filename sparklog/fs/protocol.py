@@ -99,6 +99,12 @@ class FileSystem(Protocol):
 
     def mtime_ms(self, path: str) -> int: ...
 
+    def changed_ms(self, path: str) -> int:
+        """Return when a file last changed in any way, its name included (st_ctime).
+
+        It can't be set, and a copy has its own.
+        """
+
     def set_mtime_ms(self, path: str, when: int) -> None:
         """Set the time of a file's last change; it may be lost with the machine."""
 

@@ -26,14 +26,14 @@ from sparklog.log.commit import (
 from sparklog.log.epochs import end_offset_for, read_epochs
 from sparklog.log.history import commits_table
 from sparklog.log.lag import commit_checked, readers_table
-from sparklog.log.opening import open_session
+from sparklog.log.opening import clear_up, open_session
 from sparklog.log.positions import Position, When, offsets_for_times, resolve, to_ms
 from sparklog.log.progress import Progress
 from sparklog.log.readers import delete_reader, read_readers
 from sparklog.log.reading import check_isolation, read_ranges, schema_of
 from sparklog.log.reading import follow as follow_partitions
 from sparklog.log.session import Session
-from sparklog.log.staging import Framing, Stager, sweep_chunks
+from sparklog.log.staging import Framing, Stager
 from sparklog.log.topics import TopicInfo, describe
 from sparklog.log.view import View
 
@@ -75,8 +75,9 @@ class Log:
         reads: FileSystem | None = None,
         clock: Clock = system_clock,
         news: bool = True,
+        tidy: bool = True,
     ) -> None:
-        """Use `sparklog.open`. `reads`: what readers see, `fs` or more; news: `open_session`."""
+        """Use `sparklog.open`. reads: what readers see; news: `open_session`; tidy: `clear_up`."""
         if mode not in ("r", "rw"):
             raise InvalidRequestError(f"mode={mode!r}: want 'r' or 'rw'")
         self.path = os.fspath(path)
@@ -87,8 +88,8 @@ class Log:
         if mode == "rw":
             self._session = open_session(fs, clock, self._directories, self._options, news=news)
         try:
-            if mode == "rw":
-                sweep_chunks(fs, self._directories, now_ms=clock())
+            if self._session is not None and tidy:
+                clear_up(self._session)
             self._view = View(reads or fs, self._directories, until=until)
         except BaseException:
             self.close()

@@ -38,7 +38,10 @@ from sparklog.log.ledger import (
 )
 from sparklog.log.lock import LOCK_NAME
 from sparklog.log.partition import PartitionLog
+from sparklog.log.retired import make_room, unlink_due
 from sparklog.log.session import Session
+from sparklog.log.space import below_floor
+from sparklog.log.staging import sweep_chunks
 from sparklog.log.state import LogState
 from sparklog.log.takeover import make_durable
 from sparklog.log.topics import INTERNAL, REMOTE_METADATA, new_topic_id, partition_path
@@ -75,6 +78,8 @@ def open_session(
         session = Session(fs, clock, list(directories), options, brokers_out)
         session.lock.join()
         with session.exclusive():
+            if short := below_floor(session):  # before anything is written
+                make_room(fs, [one.directory for one in short])
             if is_guarded(fs, session.home):
                 _check_ledger(session)
                 raise_guard(fs, session.directories)  # the others' too, if we died in between
@@ -90,6 +95,17 @@ def open_session(
         if session is not None:
             session.release()
         raise
+
+
+def clear_up(session: Session) -> None:
+    """Remove what nobody needs: stale staged files, and deleted ones whose delay is over.
+
+    Whoever opens a log for writing does so; a service does it in its rounds, and reports it.
+    """
+    now_ms = session.clock()
+    sweep_chunks(session.fs, session.directories, now_ms=now_ms)
+    with session.locked():
+        unlink_due(session, now_ms=now_ms)
 
 
 def _make_dir(fs: FileSystem, directory: str) -> None:

@@ -55,11 +55,13 @@ class Tier:
 class Terms:
     """What retention of a partition must heed beside the topic's config.
 
-    `floor`: the slowest registered reader's offset, if the topic respects readers.
+    `floor`: the slowest registered reader's offset, if the topic respects readers. `announcing`:
+    nothing goes by size or age yet, for nobody was told before.
     """
 
     floor: int | None = None
     tier: Tier | None = None
+    announcing: bool = False
 
     @property
     def local(self) -> bool:
@@ -152,7 +154,8 @@ def due(
     stays = walk.stays_from(at, log_start)
     size_bytes, age_ms = limits(config, local=terms.local)
     name = walk.named("retention.bytes")
-    if config.delete and size_bytes >= 0:
+    deletes = config.delete and not terms.announcing
+    if deletes and size_bytes >= 0:
         while at < len(segments) and not walk.is_last_and_empty(at):
             if walk.size - size_bytes - segments[at].size < 0 or stays(at):
                 break
@@ -160,7 +163,7 @@ def due(
             at += 1
     next_ms = NEVER_MS
     name = walk.named("retention.ms")
-    if config.delete and age_ms >= 0:
+    if deletes and age_ms >= 0:
         while at < len(segments) and not walk.is_last_and_empty(at):
             newest = largest(segments[at].base)
             if now_ms - newest <= age_ms:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparklog.errors import StorageUnavailableError
+from sparklog.log.retired import make_room
 
 if TYPE_CHECKING:
     from sparklog.log.session import Session
@@ -32,7 +33,8 @@ def below_floor(session: "Session") -> list[Shortage]:
 def check_space(session: "Session", needed: Mapping[str, int]) -> None:
     """Refuse a commit that a disk has no room for: {log dir: bytes of records it brings there}.
 
-    Log dirs on one disk share its room; the first one's takes the ledger in any case.
+    Log dirs on one disk share its room; the first one's takes the ledger in any case. Deleted
+    files that still wait for their delay go before anything is refused. Under the lock.
     Raises: StorageUnavailableError naming the log dir, what is free and what is needed.
     """
     fs, floor = session.fs, session.options.min_free_bytes
@@ -43,6 +45,8 @@ def check_space(session: "Session", needed: Mapping[str, int]) -> None:
         totals[device] = directory, before + needed.get(directory, 0) + SPARE_BYTES
     for directory, size in totals.values():
         free = fs.free_bytes(directory)
+        if free - floor < size and make_room(fs, session.directories):
+            free = fs.free_bytes(directory)
         if free - floor >= size:
             continue
         kept = f", and log.min.free.bytes keeps {floor}" if floor else ""

@@ -41,14 +41,23 @@ class Expiring:
     def __init__(self, remote: Remote, store: Store) -> None:
         self._remote, self._store = remote, store
         self._marked: dict[tuple[str, int], int] = {}
-        self._announcer = Announcer("copy", "copies")
+        session = remote.session
+        self._announcer = Announcer(session.fs, session.home, "copy", "copies")
 
     # --- retention --------------------------------------------------------------------------------
 
     def expire(
-        self, known: dict[Key, Partition], floors: Mapping[Key, int], report: Report
+        self,
+        known: dict[Key, Partition],
+        floors: Mapping[Key, int],
+        report: Report,
+        *,
+        at_once: bool = False,
     ) -> None:
-        """Raise log starts where copies have expired, then delete what lies below them."""
+        """Raise log starts where copies have expired, then delete what lies below them.
+
+        A topic's first deletion is announced, and left to the next round unless `at_once`.
+        """
         starts: dict[Key, int] = {}
         gone: dict[Key, list[Removed]] = {}
         for key, one in known.items():
@@ -69,8 +78,13 @@ class Expiring:
                 if due.expired:
                     gone[key] = [_removed(e.segment, e.rule, e.why) for e in due.expired]
                     starts[key] = due.log_start
+        ids = {key[0]: one.topic_id for key, one in known.items()}
+        held = self._announcer.unannounced(gone, ids, now=at_once, dry_run=report.dry_run)
+        for key in [] if report.dry_run else [key for key in gone if key[0] in held]:
+            copies = counted(len(gone.pop(key)), "copy", "copies")
+            report.notes.append(f"{key[0]}-{key[1]}: {copies} due, announced; go in the next round")
+            del starts[key]
         report.removed += [copy for copies in gone.values() for copy in copies]
-        self._announcer.announce(gone, dry_run=report.dry_run)
         if self._remote.preview is not None:
             self._remote.preview.starts = starts
             self._delete(known, report)

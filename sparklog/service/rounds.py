@@ -6,11 +6,11 @@ import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, Final
 
 from sparklog.clock import monotonic_ms
 from sparklog.errors import DataCorruptionError, InvalidRequestError
-from sparklog.format.names import DELETED
 from sparklog.fs import LOCAL
 from sparklog.log.admin import unknown
 from sparklog.log.cleaning.cleaner import (
@@ -24,7 +24,8 @@ from sparklog.log.cleaning.cleaner import (
 from sparklog.log.cleaning.options import Throttle
 from sparklog.log.cleaning.plan import CleanJob
 from sparklog.log.cleaning.rewrite import Rewritten, rewrite
-from sparklog.log.retention import NO_TERMS, Due, Terms
+from sparklog.log.retention import LOG_START, NO_TERMS, Due, Terms
+from sparklog.log.retired import waiting
 from sparklog.log.retiring import Key, Place, delete_due, places, roll
 from sparklog.log.session import Session
 from sparklog.log.space import below_floor
@@ -39,6 +40,7 @@ from sparklog.service.report import Deleted, Report
 from sparklog.service.survey import Survey
 from sparklog.service.tiering import Tiering
 from sparklog.service.upkeep import floors, upkeep
+from sparklog.words import counted
 
 Map = Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]
 _LOGGER: Final = logging.getLogger("sparklog.service")
@@ -67,7 +69,7 @@ class Rounds:
         self._stopping, self.tiering = stopping, tiering
         self._pending: dict[str, int] = {}  # retired file -> when it may be unlinked (ms)
         self._failing = Failing(session)
-        self._announcer = Announcer()
+        self._announcer = Announcer(session.fs, session.home)
         self._hurried_ms = 0
         self._meters = WorkMeters(session.directories)
         self.probe = Probe(session.fs, session.directories, self._meters)
@@ -87,19 +89,20 @@ class Rounds:
             )  # fmt: skip
         return bool(short)
 
-    def retain(self, report: Report) -> None:
-        """Close idle segments, delete what is due."""
+    def retain(self, report: Report, *, at_once: bool = False) -> None:
+        """Close idle segments, delete what is due; a topic's first a round later, or `at_once`."""
         session, now = self._session, report.time_ms
         with session.locked():
             began = monotonic_ms()
             known = places(session)
             wanted = floors(session, now_ms=now)
+            ids = {name: topic.id for name, topic in session.state.topics.items()}
             report.locked_ms.append(monotonic_ms() - began)
         if self.tiering is not None:
             known = self.tiering.remote.foreseen(known, dry_run=report.dry_run)
         with self._terms(known, wanted, report) as terms:
             due = self._survey.due(known, terms, now_ms=now)
-            self._retain(due, terms, report)
+            self._retain(due, self._announced(due, terms, ids, report, at_once), report)
         for key, base in self._survey.idle(known, now_ms=now).items():
             with self._failing.noting(report, key):
                 if not report.dry_run:
@@ -127,17 +130,41 @@ class Rounds:
                 report.errors.append(f"local segments stay: {error}")
             yield remote.terms(catalog, known, wanted)
 
+    def _announced(
+        self,
+        due: Mapping[Key, Due | None],
+        terms: Mapping[Key, Terms],
+        ids: Mapping[str, str],
+        report: Report,
+        at_once: bool,
+    ) -> dict[Key, Terms]:
+        """Return the terms of what is due; topics whose first deletion this is keep their own."""
+        final = {key: d.expired for key, d in due.items() if d is not None and not d.local}
+        unsure = {key[0] for key, found in due.items() if found is None}
+        held = self._announcer.unannounced(
+            final, ids, unsure=unsure, now=at_once, dry_run=report.dry_run
+        )
+        if not report.dry_run:
+            report.notes += [
+                f"{t}-{p}: {counted(len(found), 'segment')} due, announced; go in the next round"
+                for (t, p), found in final.items()
+                if t in held and any(one.rule != LOG_START for one in found)
+            ]
+        known = {key: terms.get(key, NO_TERMS) for key in due}
+        return {
+            key: replace(one, announcing=key[0] in held and not one.local)
+            for key, one in known.items()
+        }
+
     def _retain(
-        self, due: Mapping[Key, Due | None], terms: Mapping[Key, Terms], report: Report
+        self, due: Mapping[Key, Due | None], terms: dict[Key, Terms], report: Report
     ) -> None:
         sure = {key: found for key, found in due.items() if found is not None}
-        final = {key: found.expired for key, found in sure.items() if not found.local}
-        self._announcer.announce(final, dry_run=report.dry_run)
         if report.dry_run:
             report.deleted += [_deleted(key, found) for key, found in sure.items() if found.expired]
             report.notes += _rolls(sure, "would be ")
         else:
-            self._delete({key: terms.get(key, NO_TERMS) for key in due}, report)
+            self._delete(terms, report)
 
     def _delete(self, left: dict[Key, Terms], report: Report) -> None:
         now = report.time_ms
@@ -269,20 +296,15 @@ class Rounds:
     # --- unlinking -----------------------------------------------------------------------------
 
     def adopt_retired(self, now_ms: int) -> None:
-        """Take over what an earlier service left as `.deleted`: its delay begins anew."""
+        """Take over what waits as `.deleted`, by whomever and for however long it does."""
         with self._session.locked():
-            known = places(self._session)
-        for place in known.values():
-            with contextlib.suppress(FileNotFoundError):
-                for name in self._session.fs.listdir(place.directory):
-                    if name.endswith(DELETED):
-                        path = joined(place.directory, name)
-                        self._pending[path] = now_ms + place.config.file_delete_delay_ms
+            self._pending |= waiting(self._session, now_ms=now_ms)
 
     def purge(self, report: Report) -> None:
-        """Unlink retired segments whose file.delete.delay.ms is over."""
+        """Unlink retired segments whose file.delete.delay.ms is over, or whose disk is full."""
         pending = list(self._pending.items())  # the cleaner's thread adds to it
-        due = sorted(path for path, when in pending if when <= report.time_ms)
+        full = tuple(joined(one.directory, "") for one in below_floor(self._session))
+        due = sorted(p for p, when in pending if when <= report.time_ms or p.startswith(full))
         for path in due:
             if not report.dry_run:
                 self._lease.check()

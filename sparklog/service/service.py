@@ -221,14 +221,17 @@ class Service:
         min.compaction.lag.ms. Raises: InvalidRequestError for a topic that isn't compacted;
         UnknownTopicError.
         """
-        return self._once({"clean"}, now=now, dry_run=dry_run, topics=topics, every=True)
+        return self._once(
+            {"clean", "purge"}, now=now, dry_run=dry_run, topics=topics, every=True
+        )
 
     def retain(self, now: int | None = None, dry_run: bool = False) -> Report:
         """Close idle segments and delete what is due, and nothing else; as `run_once`.
 
+        At once: a round of a service announces a topic's first deletion and leaves it to the next.
         Of tiered topics: copies that are due, and local segments that have one. Nothing is copied.
         """
-        return self._once({"expire", "retain", "purge"}, now=now, dry_run=dry_run)
+        return self._once({"expire", "retain", "at once", "purge"}, now=now, dry_run=dry_run)
 
     def _once(
         self,
@@ -249,6 +252,8 @@ class Service:
                     assert self._tenure.lease is not None
                     report.standing_by = self._tenure.lease.describe()
                     return report
+                if dry_run:
+                    rounds.adopt_retired(self._clock())
                 if every:
                     rounds.check_compacted(topics or ())
                 self._work(rounds, wanted, report, topics=topics, every=every)
@@ -278,7 +283,7 @@ class Service:
                 rounds.tiering.work(report, copying=False)
             if "retain" in wanted:
                 with self._meters.round("retain", report):
-                    rounds.retain(report)
+                    rounds.retain(report, at_once="at once" in wanted)
                 self._due["retain"] = report.time_ms + options.retention_check_interval_ms
             if "clean" in wanted:
                 with self._meters.round("clean", report):

@@ -54,8 +54,9 @@ class Tenure:
             if self.rounds is not None:
                 return self.rounds, False
             log = Log(
-                self._path, mode="rw", options=self._log_options, fs=self._fs, clock=self._clock
-            )
+                self._path, mode="rw", options=self._log_options, fs=self._fs, clock=self._clock,
+                tidy=False,
+            )  # fmt: skip
             self.lease = Lease(self._fs, self._clock, log.session.home)
             try:
                 tiering = self._tiering(log, self.lease)

@@ -135,7 +135,7 @@ class Tiering:
         session = self.remote.session
         with session.locked():
             held = floors(session, now_ms=report.time_ms)
-        expiring.expire(self.remote.partitions(), held, report)
+        expiring.expire(self.remote.partitions(), held, report, at_once=not copying)
         expiring.bury(report)
 
     def _copy(self, uploads: Uploads, report: Report) -> None:

@@ -248,6 +248,8 @@ class FileSystemContract:
         assert fs.free_bytes(root) > 0
         assert fs.boot_id() == fs.boot_id() != ""
         assert fs.mtime_ms(f"{root}/a") > 1_600_000_000_000
+        fs.set_mtime_ms(f"{root}/a", 0)
+        assert fs.changed_ms(f"{root}/a") > 1_600_000_000_000
         assert fs.kind(root) != ""
 
 

@@ -209,6 +209,11 @@ class CrashFS:
         with self.mutex:
             return self._existing(path).mtime_ms
 
+    def changed_ms(self, path: str) -> int:
+        with self.mutex:
+            node = self._existing(path)
+            return max(node.mtime_ms, node.renamed_ms)
+
     def set_mtime_ms(self, path: str, when: int) -> None:
         with self.mutex:
             self._existing(path).mtime_ms = when
@@ -261,6 +266,7 @@ class CrashFS:
             self._count("rename", "rename", src, dst)
             if old is not node:
                 came = target.change(new_name, node)
+                node.renamed_ms = self.disk.clock()
                 parent.change(name, None, needs=came)
                 if isinstance(node, DirNode):
                     self.disk.places.clear()
@@ -295,6 +301,7 @@ class CrashFS:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), src, None, dst)
             self._count("link", "link", src, dst)
             target.change(new_name, node)
+            node.renamed_ms = self.disk.clock()
 
     def sync_dir(self, path: str) -> None:
         with self.mutex:

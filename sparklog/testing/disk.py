@@ -64,6 +64,7 @@ class FileNode:
     limbo: bool = False  # whether a sync of one of `ops` failed
     locks: list[Any] = field(default_factory=list)  # crashfs.Lock
     mappings: list[Any] = field(default_factory=list)  # weak references to crashfs.CrashMapping
+    renamed_ms: int = 0  # when it last got a name
 
     def is_locked(self, first: int, length: int) -> bool:
         end = first + length if length else 1 << 63
@@ -157,6 +158,7 @@ class DirNode:
     entries: dict[str, "Node"] = field(default_factory=dict)
     durable: dict[str, "Node"] = field(default_factory=dict)
     ops: list[NameOp] = field(default_factory=list)
+    renamed_ms: int = 0
 
     def change(self, name: str, node: "Node | None", needs: NameOp | None = None) -> NameOp:
         op = NameOp(self, name, node, needs)
@@ -253,6 +255,7 @@ class Disk:
                     bytearray(node.durable),
                     copied,
                     node.limbo,
+                    renamed_ms=node.renamed_ms,
                 )
             else:
                 nodes[id(node)] = DirNode(node.ino, node.mtime_ms)
@@ -337,6 +340,7 @@ def _copy_durable(
         if isinstance(node, FileNode):
             data = contents(node)
             file = FileNode(node.ino, node.mtime_ms, data, bytearray(data))
+            file.renamed_ms = node.renamed_ms
             copies[id(node)] = file
             return file
         directory = DirNode(node.ino, node.mtime_ms)

@@ -117,6 +117,10 @@ class ArchiveFileSystem(ReadOnlyFileSystem):
             raise self._missing(path)
         return found[0].time_ms
 
+    def changed_ms(self, path: str) -> int:
+        """When the segment was copied (ms)."""
+        return self.mtime_ms(path)
+
     def max_timestamp(self, path: str) -> int | None:
         """The largest timestamp of a segment's log, by the listing."""
         parent, _, name = path.rpartition("/")

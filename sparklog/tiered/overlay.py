@@ -95,6 +95,10 @@ class TieredFileSystem(ReadOnlyFileSystem):
                 raise
             return segment.time_ms
 
+    def changed_ms(self, path: str) -> int:
+        """When a local file last changed (ms)."""
+        return self._local.changed_ms(path)
+
     def max_timestamp(self, path: str) -> int | None:
         """The largest timestamp of a remote segment; None for a local one."""
         segment = self._segment(path)

@@ -1,5 +1,6 @@
 """Log dirs for the tests of the service: a good one with a bit of everything, and faults for it."""
 
+import json
 import os
 from pathlib import Path
 
@@ -7,7 +8,8 @@ import pyarrow as pa
 
 import sparklog
 from sparklog.clock import ManualClock
-from sparklog.fs import LOCAL, read_bytes
+from sparklog.fs import LOCAL, read_bytes, write_durably
+from sparklog.service.announcing import NAME
 
 SMALL = {
     "internal.segment.bytes": 600,
@@ -49,6 +51,13 @@ def make(path: Path, *, close: bool = True) -> sparklog.Log:
     if close:
         log.close()
     return log
+
+
+def told(log: sparklog.Log) -> None:
+    """Note that each topic's first deletion was announced, so that the next round deletes."""
+    ids = {topic.id: True for topic in log.topics().values()}
+    noted = json.dumps({"segment": ids, "copy": ids}).encode()
+    write_durably(log.session.fs, f"{log.session.home}/{NAME}", noted)
 
 
 def records(path: Path | str) -> dict[tuple[str, int], list[tuple[int, bytes]]]:

@@ -21,6 +21,7 @@ from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
 from sparklog.service import Service, rounds
 from sparklog.service.lease import NAME, Lease, StoodBack
+from tests.service.logs import told
 
 MINUTE = 60_000
 SMALL = {"internal.segment.bytes": "400", "retention.ms": "-1"}
@@ -64,6 +65,7 @@ def values(log: sparklog.Log, topic: str = "t") -> list[str]:
 def filled(path: str, clock: ManualClock, count: int = 12, **config: str) -> sparklog.Log:
     log = sparklog.open(path, "rw", clock=clock)
     log.create_topic("t", config=SMALL | {k.replace("_", "."): v for k, v in config.items()})
+    told(log)
     for n in range(count):
         log.append("t", rows([f"{n:04d}".ljust(100, ".")]))
         clock.advance(1000)
@@ -101,11 +103,10 @@ def test_a_record_goes_by_roll_retention_check_and_delay(path, clock):
         assert log.offsets("t")[0] == (1, 2)
 
 
-def test_size_retention_and_its_report(path, clock, caplog):
+def test_size_retention_and_its_report(path, clock):
     with filled(path, clock, retention_bytes="800") as log:
         before = len(names(path, ".log"))
-        with caplog.at_level(logging.WARNING, "sparklog.service"):
-            plan = Service(path, clock=clock).run_once(dry_run=True)
+        plan = Service(path, clock=clock).run_once(dry_run=True)
         assert plan.dry_run
         assert len(names(path, ".log")) == before
         assert "would be deleted" in str(plan)
@@ -117,22 +118,73 @@ def test_size_retention_and_its_report(path, clock, caplog):
         assert values(log) == [f"{n:04d}".ljust(100, ".") for n in range(start, end)]
         json.dumps(report.to_dict())
         assert Service(path, clock=clock).run_once().deleted == []
-    assert any("would be" in r.getMessage() and "retention.bytes" in r.getMessage()
-               for r in caplog.records)  # fmt: skip
 
 
-def test_old_event_times_are_announced_before_the_first_deletion(path, clock, caplog):
-    """A backfill of 2013 under a week's retention: said with numbers and with the way out."""
-    with sparklog.open(path, "rw", clock=clock) as log:
-        log.create_topic("t", config={"internal.segment.bytes": "400"})
-        for _ in range(6):
+def backfilled(path, clock):
+    """Events of 2013 under a week's retention: due as soon as they are written."""
+    log = sparklog.open(path, "rw", clock=clock)
+    log.create_topic("t", config={"internal.segment.bytes": "400"})
+    for _ in range(6):
+        log.append("t", rows(["x" * 100], at_ms=1_357_000_000_000))
+    return log
+
+
+def test_a_first_deletion_is_announced_a_round_ahead(path, clock, caplog):
+    """Said with numbers and with the way out, by one process; done by the next one."""
+    with backfilled(path, clock) as log, caplog.at_level(logging.WARNING, "sparklog.service"):
+        assert Service(path, clock=clock).run_once(dry_run=True).deleted
+        assert "offsets [0, 6) would be deleted" in caplog.text
+        caplog.clear()
+        report = Service(path, clock=clock).run_once()
+        (said,) = [r.getMessage() for r in caplog.records]
+        assert "offsets [0, 6) are due" in said
+        assert "retention.ms=-1" in said
+        assert "The next round deletes them" in said
+        assert not report.deleted
+        assert "announced" in "".join(report.notes)
+        assert log.offsets("t")[0] == (0, 6)
+        report = Service(path, clock=clock).run_once()
+        assert sum(e.bytes for d in report.deleted for e in d.segments) > 600
+        assert len(caplog.records) == 1
+        for _ in range(3):  # from now on retention goes by itself
             log.append("t", rows(["x" * 100], at_ms=1_357_000_000_000))
-        with caplog.at_level(logging.WARNING, "sparklog.service"):
-            report = Service(path, clock=clock).run_once()
-    (said,) = [r.getMessage() for r in caplog.records if "retention.ms" in r.getMessage()]
-    assert "6" in said
-    assert "retention.ms=-1" in said
-    assert sum(e.bytes for d in report.deleted for e in d.segments) > 600
+        assert Service(path, clock=clock).run_once().deleted
+
+
+def test_who_keeps_the_announced_is_asked_again_another_time(path, clock):
+    with backfilled(path, clock) as log:
+        assert not Service(path, clock=clock).run_once().deleted
+        log.alter_topic("t", config={"retention.ms": "-1"})
+        assert not Service(path, clock=clock).run_once().deleted
+        log.alter_topic("t", config={"retention.ms": "1000"})
+        assert not Service(path, clock=clock).run_once().deleted
+        assert log.offsets("t")[0] == (0, 6)
+        assert Service(path, clock=clock).run_once().deleted
+
+
+def test_a_topic_that_is_made_again_is_announced_again(path, clock):
+    with backfilled(path, clock) as log:
+        Service(path, clock=clock).run_once()
+        assert Service(path, clock=clock).run_once().deleted
+        log.delete_topic("t")
+        log.create_topic("t", config={"internal.segment.bytes": "400"})
+        log.append("t", rows(["x" * 100], at_ms=1_357_000_000_000))
+        assert not Service(path, clock=clock).run_once().deleted
+
+
+def test_who_asks_for_the_deletion_gets_it_at_once(path, clock, caplog):
+    with backfilled(path, clock) as log, caplog.at_level(logging.WARNING, "sparklog.service"):
+        assert Service(path, clock=clock).retain().deleted
+        assert "are deleted now" in caplog.text
+        assert log.offsets("t")[0] == (6, 6)
+
+
+def test_what_lies_below_the_log_start_is_not_put_off(path, clock):
+    with backfilled(path, clock) as log:
+        log.delete_records("t", {0: 4})
+        (gone,) = Service(path, clock=clock).run_once().deleted
+        assert {e.rule for e in gone.segments} == {"log.start.offset"}
+        assert log.offsets("t")[0] == (4, 6)
 
 
 def test_what_was_deleted_by_hand_is_not_announced(path, clock, caplog):
@@ -150,7 +202,7 @@ def test_what_was_deleted_by_hand_is_not_announced(path, clock, caplog):
             assert [r.getMessage() for r in caplog.records] == []
             log.delete_records("t", {0: 5})
             log.alter_topic("t", config={"retention.bytes": "0"})
-            service.run_once()
+            assert service.run_once().deleted == []
     (said,) = [r.getMessage() for r in caplog.records]
     assert "retention.bytes=-1" in said
     assert "log.start.offset" not in said
@@ -447,6 +499,7 @@ def test_damage_in_one_partition_leaves_the_others_to_be_kept(path, clock):
 def test_a_partition_that_is_gone_leaves_retention_to_the_others(path, clock):
     with sparklog.open(path, "rw", clock=clock) as log:
         log.create_topic("t", partitions=2, config=SMALL | {"retention.ms": "1"})
+        told(log)
         for n in range(20):
             log.append("t", rows(["x" * 100]), partition=n % 2)
         clock.advance(MINUTE)

@@ -21,6 +21,7 @@ from sparklog.log.cleaning.swap import retire
 from sparklog.log.log import Log
 from sparklog.log.topics import REMOTE_METADATA
 from sparklog.service import Service, verify
+from sparklog.service.announcing import NAME
 from sparklog.service.report import Report
 from sparklog.testing.faults import SimulatedKill
 from sparklog.testing.faultstore import FaultStore
@@ -177,18 +178,21 @@ def test_retention_alone_copies_nothing(path: str, clock: ManualClock, store: Fa
 def test_what_goes_for_good_is_announced(
     path: str, clock: ManualClock, store: FaultStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once, before the first copies go, in a preview and in earnest; local ones are no loss."""
+    """Once, a round before the first copies go, and in a preview; local ones are no loss."""
     config = {"local_retention_ms": "20000", "retention_ms": "60000"}
     with filled(path, clock, 30, **config) as log:
+        Path(path, NAME).unlink()
         once(path, clock, store)
         assert "deleted" not in caplog.text
         clock.advance(45_000)
         once(path, clock, store, dry_run=True)
         assert "would be deleted" in caplog.text
         assert log.offsets("t")[0] == (0, 30)
-        once(path, clock, store)
-        (said,) = [r.getMessage() for r in caplog.records if "are now deleted" in r.getMessage()]
-        assert said.startswith(f"t-0: offsets [0, {log.offsets('t')[0][0]}) are now deleted")
+        assert not once(path, clock, store).removed
+        assert log.offsets("t")[0] == (0, 30)
+        assert once(path, clock, store).removed
+        (said,) = [r.getMessage() for r in caplog.records if "are due" in r.getMessage()]
+        assert said.startswith(f"t-0: offsets [0, {log.offsets('t')[0][0]}) are due")
         assert "copies" in said
         assert "set retention.ms=-1" in said
 

@@ -19,6 +19,7 @@ from sparklog.tiered.manifest import parse
 from sparklog.tiered.records import text_id
 from sparklog.tiered.segments import RemoteSegment, SegmentState
 from sparklog.tiered.store import Store
+from tests.service.logs import told
 
 TIERED = {
     "remote.storage.enable": "true",
@@ -51,6 +52,7 @@ def filled(
     log = sparklog.open(path, "rw", clock=clock, fs=fs)
     given = TIERED | {k.replace("_", "."): v for k, v in config.items()}
     log.create_topic("t", partitions, config=given)
+    told(log)
     grow(log, clock, count)
     return log
 
