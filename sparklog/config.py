@@ -139,7 +139,8 @@ class TopicConfig:
     )
     preallocate: bool = option(
         "preallocate", False, also=["log.preallocate"],
-        doc="Give a new segment its full size on disk at once.",
+        doc="Kept for a broker that adopts the topic; without effect here: a segment's file is as "
+        "long as what is in it, which recovery and readers go by.",
     )
     min_cleanable_dirty_ratio: float = option(
         "min.cleanable.dirty.ratio", 0.5, low=0, high=1,

@@ -23,16 +23,16 @@ PARTITION_METADATA: Final = "partition.metadata"
 
 TOPIC_LENGTH_MAX: Final = 249
 OFFSET_MAX: Final = 2**63 - 1
-RESERVED: Final = frozenset(
-    {
-        "__consumer_offsets",
-        "__transaction_state",
-        "__share_group_state",
-        "__cluster_metadata",
-        "__remote_log_metadata",
-        "__sparklog_commits",
-    }
+KAFKA_INTERNAL: Final = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 )
+"""A broker's own topics, which clients may read and never write. Source: Topic.isInternal."""
+
+RESERVED: Final = KAFKA_INTERNAL | {
+    "__cluster_metadata",
+    "__remote_log_metadata",
+    "__sparklog_commits",
+}
 """Topics that Kafka or sparklog keep for themselves."""
 
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+")

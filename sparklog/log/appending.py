@@ -39,7 +39,7 @@ def append(
         framing = replace(framing, producer=producer)
     ends: Ends = {}
     for piece in _pieces(data):
-        stager = Stager(session.fs, clock, framing)
+        stager = Stager(session.fs, clock, framing, spread=session.ledger.end)
         for rows in piece:
             stager.add(topic, _checked(rows), partition=partition)
         result = commit(session, stager.finish())

@@ -18,6 +18,7 @@ from sparklog.log.checkpoints import RECOVERY_POINT, read_offsets, write_offsets
 from sparklog.log.partition import PartitionLog
 from sparklog.log.space import check_space
 from sparklog.log.state import Record
+from sparklog.log.topics import refuse_brokers_own
 from sparklog.log.walk import walk
 
 if TYPE_CHECKING:
@@ -124,12 +125,15 @@ def _commit(
         touched = sorted({(chunk.topic, chunk.partition) for chunk in chunks})
         bases = {key: session.writer(*key).state.base for key in touched}
         with session.step(touched, sync=session.sync) as step:
-            ends = _append(session, chunks)
+            stamp_ms = _append_time(session, touched)
+            ends = _append(session, chunks, stamp_ms)
             if session.sync:
                 for key in touched:
                     with session.meters.flushing():
                         session.writer(*key).sync()
             step.record = _record(identity, ends, app, source)
+            if stamp_ms is not None:
+                step.record["time"] = stamp_ms  # at the least: the next one's can't lie before
             step.record["bytes"] = sum(chunk.size_bytes for chunk in chunks)
             step.record["ms"] = max(0, session.clock() - asked_ms)
             if any(chunk.idempotent for chunk in chunks):
@@ -205,6 +209,7 @@ def _check(session: "Session", chunks: Sequence[Chunk]) -> None:
     needed: dict[str, int] = {}
     now = session.clock()
     for chunk in chunks:
+        refuse_brokers_own(chunk.topic)
         log = session.writer(chunk.topic, chunk.partition)
         config = log.config
         late = now - config.message_timestamp_before_max_ms
@@ -248,18 +253,31 @@ def _duplicate(session: "Session", chunks: Sequence[Chunk]) -> Ends | None:
     return None if found is None else {chunk.topic: {chunk.partition: found}}
 
 
-def _append(session: "Session", chunks: Sequence[Chunk]) -> Ends:
+def _append_time(session: "Session", touched: Sequence[tuple[str, int]]) -> int | None:
+    """What topics with message.timestamp.type=LogAppendTime get (ms); None if there are none.
+
+    It never goes back: the ledger's time doesn't (PROTOCOL, H14), and a broker's is looked at.
+    """
+    logs = [session.writer(*key) for key in touched]
+    stamped = [log.stamped_ms for log in logs if log.config.log_append_time]
+    return max(session.clock(), session.state.time_ms, *stamped) if stamped else None
+
+
+def _append(session: "Session", chunks: Sequence[Chunk], stamp_ms: int | None) -> Ends:
     ends: Ends = {}
     epoch = session.state.epoch
     for chunk in chunks:
         log = session.writer(chunk.topic, chunk.partition)
         first = log.end_offset
+        when = stamp_ms if log.config.log_append_time else None
         if _adoptable(session, chunk, log):
             assert chunk.path is not None
-            log.adopt(chunk.path, leader_epoch=epoch, size_bytes=chunk.size_bytes)
+            log.adopt(
+                chunk.path, leader_epoch=epoch, size_bytes=chunk.size_bytes, append_time_ms=when
+            )
         else:
             for data in windows(session.fs, chunk):
-                log.append(data, epoch)
+                log.append(data, epoch, append_time_ms=when)
         by_partition = ends.setdefault(chunk.topic, {})
         first = by_partition.get(chunk.partition, (first, 0))[0]
         by_partition[chunk.partition] = (first, log.end_offset)

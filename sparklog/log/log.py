@@ -172,7 +172,7 @@ class Log:
                 headers (list<struct<key: string, value: binary>>), timestamp, partition. A table
                 or batch is one atomic commit; a reader is committed every 64 MiB.
             partition: for all rows; else the column, else murmur2 of the key as Kafka's default
-                partitioner, else one partition for the whole batch (sticky).
+                partitioner (or where the column is null), else sticky: one each batch.size bytes.
             producer: (producer id, epoch, sequence of the first row) of an idempotent producer,
                 with `partition`: an append that was made before returns its old offsets.
         Raises: InvalidRequestError, UnknownTopicError, RecordTooLargeError before anything is
@@ -216,7 +216,7 @@ class Log:
 
     def stager(self, framing: Framing, *, label: str | None = None) -> Stager:
         """Return a Stager on this log's file system and clock."""
-        return Stager(self._fs, self._clock, framing, label=label)
+        return Stager(self._fs, self._clock, framing, label=label, spread=self.session.ledger.end)
 
     def reset(self, writer: str, batch: int) -> list[str]:
         """Let a writer commit again what came after `batch`; -1: from its first batch on.

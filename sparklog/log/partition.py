@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from sparklog.clock import Clock
 from sparklog.config import TopicConfig
 from sparklog.errors import DataCorruptionError, InvalidRequestError
-from sparklog.format.batch import Buffer
+from sparklog.format.batch import LOG_APPEND_TIME, Buffer
 from sparklog.format.checkpoint import format_epochs, format_partition_metadata
 from sparklog.format.names import EPOCH_CHECKPOINT, PARTITION_METADATA
-from sparklog.format.scan import rebase, rebase_headers, scan
+from sparklog.format.scan import rebase, rebase_headers, scan, stamp
 from sparklog.fs import FileSystem
 from sparklog.log import undo as _undo
 from sparklog.log.epochs import EpochCache
-from sparklog.log.incoming import checked, scan_file
+from sparklog.log.incoming import checked, scan_file, stamp_file
 from sparklog.log.keeper import ProducerKeeper
 from sparklog.log.pending import Pending
 from sparklog.log.producers import EXPIRATION_MS, ProducerState, has_producers
@@ -68,7 +68,7 @@ class PartitionLog:
         self._fault: str | None = None
         self._epoch_cache: EpochCache | None = None
         self._keeper.forget()
-        self._jitter_ms = 0
+        self._jitter_ms, self._stamped_ms = 0, -1
         self._pending = Pending(self._fs, self.path)
 
     @classmethod
@@ -121,6 +121,11 @@ class PartitionLog:
         """Where the log stands; `undo` comes back to it."""
         segment = self._load()
         return SegmentState(segment.base, segment.size, segment.end)
+
+    @property
+    def stamped_ms(self) -> int:
+        """The append time of the newest batch; -1 where it has none, or is in no open segment."""
+        return max(self._stamped_ms, self._active.stamped_ms)
 
     @property
     def latest_epoch(self) -> int:
@@ -186,12 +191,15 @@ class PartitionLog:
 
     # -- appending
 
-    def append(self, data: Buffer, leader_epoch: int) -> tuple[int, int]:
+    def append(
+        self, data: Buffer, leader_epoch: int, *, append_time_ms: int | None = None
+    ) -> tuple[int, int]:
         """Append whole v2 batches with consecutive offsets; returns (first, end) offset.
 
         The offsets in `data` may count from anywhere (0, or on from the piece before); a writable
         buffer is patched in place, which a second try doesn't mind, others are copied. Rolls
         between batches where Kafka would. Producers are not judged here: that is `check_producer`.
+        `append_time_ms` becomes the time of all records (message.timestamp.type=LogAppendTime).
         Raises: InvalidRequestError: `data` is something else. RecordTooLargeError: a batch
         exceeds segment.bytes. Nothing is written in either case.
         """
@@ -209,6 +217,11 @@ class PartitionLog:
         rebase(own, shift, leader_epoch)
         table["base_offset"] += shift
         table["last_offset"] += shift
+        if append_time_ms is not None:
+            ends = (table["position"] + table["size"]).tolist()
+            stamp(own, table["position"].tolist(), ends, append_time_ms)
+            table["max_timestamp"] = append_time_ms
+            table["attributes"] |= LOG_APPEND_TIME
         self._epochs.assign(leader_epoch, first)
         view, at = own, 0
         while at < len(table):
@@ -250,16 +263,24 @@ class PartitionLog:
         return self.producers.check(table, where=self.path) if has_producers(table) else None
 
     def adopt(
-        self, chunk_path: str, *, leader_epoch: int, size_bytes: int | None = None
+        self,
+        chunk_path: str,
+        *,
+        leader_epoch: int,
+        size_bytes: int | None = None,
+        append_time_ms: int | None = None,
     ) -> tuple[int, int]:
         """Take a staged file of whole batches (offsets from 0) as a segment, by rename.
 
         Returns (first, end). The file must be on the same file system and already synced; its
         headers are patched in place. Size and batches are checked first, CRCs are not.
+        `append_time_ms`: as in `append`; costs a pass over the file.
         Raises: InvalidRequestError: it doesn't fit a segment, or is not what was announced.
         """
-        with self._fs.open(chunk_path) as file:
+        with self._fs.open(chunk_path, write=append_time_ms is not None) as file:
             size = file.size()
+            if append_time_ms is not None:
+                stamp_file(file, size, append_time_ms)
             found = scan_file(file)
         table = checked(found, size, what=chunk_path, batch_bytes_max=self.config.roll_bytes)
         if size_bytes not in (None, size) or size > self.config.roll_bytes or not size:
@@ -288,7 +309,7 @@ class PartitionLog:
         active.finish()
         self._snapshot()
         self._pending.segments.append(active)
-        self._end = active.end
+        self._end, self._stamped_ms = active.end, self.stamped_ms
         self._segment = self._new_segment()
         self._jitter_ms = self._draw_jitter()
 

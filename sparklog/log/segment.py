@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from sparklog.format.batch import LOG_APPEND_TIME
 from sparklog.format.index import IndexState, final_time_entry, index_entries
 from sparklog.format.names import (
     index_name,
@@ -37,6 +38,7 @@ class Segment:
         self.created_ms = created_ms
         self.index_bytes = self.timeindex_bytes = 0
         self.txnindex: File | None = None
+        self.stamped_ms = -1  # the append time of its newest batch
         self._fs, self._directory = fs, directory
         self._interval_bytes = interval_bytes
         self._state = IndexState()
@@ -86,6 +88,7 @@ class Segment:
         first = tables[0][0]
         if int(first["last_offset"]) - self.base != int(offsets["relative_offset"][-1]):
             return False
+        self._note_stamp(tables[0])
         newest = int(times["timestamp"][-1]) if len(times) else -1
         holder = self.base + int(times["relative_offset"][-1]) if len(times) else -1
         self._state = IndexState(
@@ -199,7 +202,13 @@ class Segment:
         segment.size, segment.end = size, int(table["last_offset"][-1]) + 1
         return segment
 
+    def _note_stamp(self, table: Table) -> None:
+        if int(table["attributes"][-1]) & LOG_APPEND_TIME:
+            self.stamped_ms = int(table["max_timestamp"][-1])
+
     def _take(self, table: Table) -> None:
+        if len(table):
+            self._note_stamp(table)
         index, timeindex, self._state = index_entries(
             table, self.base, self._interval_bytes, self._state
         )

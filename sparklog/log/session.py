@@ -257,7 +257,8 @@ class Session:
     def _append_record(self, record: Record, *, sync: bool) -> Record:
         if not sync:
             record = {**record, "flush": "none"}
-        time_ms = max(self.clock(), self.state.time_ms)  # never goes back (PROTOCOL, H14)
+        # It never goes back (PROTOCOL, H14), not behind what records were stamped with either.
+        time_ms = max(self.clock(), self.state.time_ms, record.get("time", 0))
         epoch = record.get("epoch", self.state.epoch)
         return self.ledger.append(record, epoch=epoch, time_ms=time_ms, sync=sync)
 

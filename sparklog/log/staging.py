@@ -90,16 +90,26 @@ class Stager:
     """Takes rows of any topics; `finish` gives the chunks. Use once.
 
     `label` names chunk files (see `chunk_label`); None keeps every chunk in memory.
+    Rows that say nothing of their partition go to one, and every batch.size bytes to the next, as
+    Kafka's producer sends them; `label` (else `spread`) says where that begins, so that an attempt
+    does what the one before it did. Source: BuiltInPartitioner (Kafka 4.1).
     Memory: about _HELD_BYTES of rows, up to FILE_BYTES a partition; without files, all of it.
     """
 
     def __init__(
-        self, fs: FileSystem, clock: Clock, framing: Framing, *, label: str | None = None
+        self,
+        fs: FileSystem,
+        clock: Clock,
+        framing: Framing,
+        *,
+        label: str | None = None,
+        spread: str | int = "",
     ) -> None:
         self._fs, self._clock, self._framing, self._label = fs, clock, framing, label
         self._growing: dict[tuple[str, int], _Growing] = {}
         self._done: list[Chunk] = []
-        self._sticky = 0
+        self._start = _hashed(label or str(spread))
+        self._adrift: dict[str, int] = {}  # topic -> bytes of rows without a partition
         self._sequences: dict[tuple[str, int], int] = {}  # of a producer, over all chunks
         self._scratch = None if label is None else Scratch()
         self._held = 0  # bytes of Arrow batches since all was framed
@@ -107,8 +117,9 @@ class Stager:
     def add(self, topic: TopicInfo, rows: pa.RecordBatch, *, partition: int | None = None) -> None:
         """Stage rows: columns value [, key, headers, timestamp, partition].
 
-        Raises: InvalidRequestError for a partition that is null or not there, and for a null key
-        where the topic is compacted; RecordTooLargeError.
+        A null partition leaves the row to its key, as in Kafka's connector.
+        Raises: InvalidRequestError for a partition that isn't there, and for a null key where the
+        topic is compacted; RecordTooLargeError.
         """
         if rows.num_rows == 0:
             return
@@ -132,36 +143,42 @@ class Stager:
     def _split(
         self, topic: TopicInfo, rows: pa.RecordBatch, partition: int | None
     ) -> Iterator[tuple[int, Picked]]:
-        now = self._clock()
-        append_time = now if topic.config.log_append_time else None
-        batch = Rows(_without_partition(rows), default_ms=now, append_time_ms=append_time)
+        batch = Rows(_without_partition(rows), default_ms=self._clock())
         if partition is None and "partition" not in rows.schema.names and topic.partitions == 1:
             partition = 0
         if partition is not None:
             _check_partition(topic, partition, partition)
             yield partition, Picked(batch)
             return
-        numbers = self._numbers(topic, rows)
+        numbers = self._numbers(topic, rows, batch.size_bytes)
         _check_partition(topic, int(numbers.min()), int(numbers.max()))
         for number, order in grouped(numbers):
             yield number, Picked(batch, order)
 
-    def _numbers(self, topic: TopicInfo, rows: pa.RecordBatch) -> NDArray[np.int32]:
+    def _numbers(
+        self, topic: TopicInfo, rows: pa.RecordBatch, size_bytes: int
+    ) -> NDArray[np.int32]:
         """Each row's partition: its column, else murmur2 of its key, else sticky."""
-        if "partition" in rows.schema.names:
-            column = rows.column("partition")
-            if column.null_count:
-                raise InvalidRequestError(
-                    f"topic {topic.name}: {column.null_count} rows have a null partition; give "
-                    f"each one of 0..{topic.partitions - 1}, or leave the column out"
-                )
-            return np.asarray(column.cast(pa.int32()))
-        self._sticky += 1
-        sticky = self._sticky % topic.partitions
-        if "key" not in rows.schema.names:
-            return np.full(rows.num_rows, sticky, np.int32)
-        numbers = murmur2_partitions(rows.column("key"), topic.partitions)
-        return np.where(numbers < 0, np.int32(sticky), numbers)
+        given = rows.column("partition") if "partition" in rows.schema.names else None
+        if given is not None and not given.null_count:
+            return np.asarray(given.cast(pa.int32()))
+        numbers = np.full(rows.num_rows, -1, np.int32)
+        if "key" in rows.schema.names:
+            numbers = murmur2_partitions(rows.column("key"), topic.partitions)
+        if (numbers < 0).any():
+            numbers = np.where(numbers < 0, self._sticky(topic, len(numbers), size_bytes), numbers)
+        if given is None:
+            return numbers
+        asked = np.asarray(given.cast(pa.int32()).fill_null(0))
+        return np.where(np.asarray(given.is_null()), numbers, asked)
+
+    def _sticky(self, topic: TopicInfo, count: int, size_bytes: int) -> NDArray[np.int32]:
+        """A partition for each of `count` rows that together have about `size_bytes`."""
+        before = self._adrift.get(topic.name, 0)
+        self._adrift[topic.name] = before + size_bytes
+        come = before + np.arange(count, dtype=np.int64) * size_bytes // count
+        steps = self._start + come // self._framing.batch_size
+        return (steps % topic.partitions).astype(np.int32)
 
     def _frame(self, growing: _Growing) -> None:
         """Turn the rows that came so far into record batches."""
@@ -180,7 +197,6 @@ class Stager:
     def _encode(self, growing: _Growing, rows: list[Picked]) -> Encoded:
         config, producer = growing.topic.config, self._framing.producer
         codec, level = self._framing.compression(config)
-        now = self._clock()
         if producer is not None:
             done = self._sequences.get((growing.topic.name, growing.partition), 0)
             producer = (producer[0], producer[1], (producer[2] + done) & 0x7FFFFFFF)
@@ -190,10 +206,9 @@ class Stager:
             level=level,
             batch_size=min(self._framing.batch_size, config.max_message_bytes),
             max_message_bytes=config.max_message_bytes,
-            timestamp_ms_default=now,
+            timestamp_ms_default=self._clock(),
             producer=producer,
             base_offset=growing.records,
-            log_append_time=now if config.log_append_time else None,
             scratch=self._scratch,
         )
 
@@ -274,6 +289,10 @@ class Stager:
     def _unlink(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError, StorageUnavailableError):
             self._fs.unlink(path)
+
+
+def _hashed(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
 
 def chunk_label(writer: str, batch: int) -> str:

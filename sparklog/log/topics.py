@@ -14,7 +14,7 @@ from typing import Final
 
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError
-from sparklog.format.names import check_topic, collides
+from sparklog.format.names import KAFKA_INTERNAL, RESERVED, check_topic, collides
 from sparklog.fs import FileSystem, read_bytes, write_durably
 from sparklog.log.sealed import seal, unseal
 from sparklog.log.state import LogState, TopicState
@@ -49,7 +49,7 @@ def new_topic_id() -> str:
 def check_new(name: str, existing: Mapping[str, object]) -> None:
     """Raise InvalidRequestError unless a topic may be made under this name."""
     check_topic(name)
-    if name in INTERNAL or name.startswith("__sparklog_"):
+    if name in RESERVED or name.startswith("__sparklog_"):
         raise InvalidRequestError(f"topic {name} is reserved for internal use; choose another name")
     if name in existing:
         raise InvalidRequestError(f"topic {name} exists already; alter or delete it, or use it")
@@ -58,6 +58,17 @@ def check_new(name: str, existing: Mapping[str, object]) -> None:
             raise InvalidRequestError(
                 f"topic {name} collides with {other}: '.' and '_' are the same in metric names"
             )
+
+
+def refuse_brokers_own(name: str) -> None:
+    """Raise InvalidRequestError for a topic that only a broker writes, taken over with its others.
+
+    Source: ReplicaManager.appendToLocalLog, "Cannot append to internal topic".
+    """
+    if name in KAFKA_INTERNAL:
+        raise InvalidRequestError(
+            f"topic {name} is a broker's own: records of others would break it; choose another one"
+        )
 
 
 def partition_path(directories: list[str], name: str, topic: TopicState, partition: int) -> str:

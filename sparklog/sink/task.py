@@ -62,7 +62,7 @@ class TaskPlan:
 
     def run_in_memory(self, table: pa.Table) -> list[Chunk]:
         """The same in the driver, for a small micro-batch; all chunks are in memory."""
-        stager = Stager(LOCAL, system_clock, self.framing)
+        stager = Stager(LOCAL, system_clock, self.framing, spread=self.label)
         self._feed(stager, table.combine_chunks().to_batches())
         return stager.finish()
 

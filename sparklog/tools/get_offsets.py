@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparklog.errors import InvalidRequestError
+from sparklog.format.names import KAFKA_INTERNAL
 from sparklog.log.log import Log
-from sparklog.tools.topics import KAFKA_INTERNAL, matching
+from sparklog.tools.topics import matching
 
 TIMES: Final = {
     "latest": -1, "earliest": -2, "max-timestamp": -3, "earliest-local": -4, "latest-tiered": -5,

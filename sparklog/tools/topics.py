@@ -7,16 +7,12 @@ from typing import Any, Final, TypeVar
 
 from sparklog.clock import attempts
 from sparklog.errors import InvalidRequestError, TopicReplacedError, UnknownTopicError
+from sparklog.format.names import KAFKA_INTERNAL
 from sparklog.log.log import Log
 from sparklog.log.lookup import StaleReadError
 from sparklog.log.reader import PartitionReader, SegmentInfo
 from sparklog.log.steady import check_topic_id
 from sparklog.log.topics import TopicInfo
-
-KAFKA_INTERNAL: Final = frozenset(
-    {"__consumer_offsets", "__transaction_state", "__share_group_state"}
-)
-"""What brokers keep beside users' topics. sparklog's own internal topics are never shown."""
 
 _PATIENCE_MS: Final = 1000
 T = TypeVar("T")

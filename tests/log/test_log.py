@@ -3,6 +3,7 @@
 import datetime as dt
 import multiprocessing
 import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import pytest
 
 import sparklog
 from sparklog.clock import ManualClock
+from sparklog.format.compression import Codec
 from sparklog.format.names import log_name
+from sparklog.log.staging import Framing
 
 T0 = 1_700_000_000_000
 
@@ -182,7 +185,13 @@ def test_commits_tell_who_wrote_what(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [("a/b", "character"), ("__cluster_metadata", "reserved"), ("..", "name"), ("t", "exists")],
+    [
+        ("a/b", "character"),
+        ("__cluster_metadata", "reserved"),
+        ("__consumer_offsets", "reserved"),
+        ("..", "name"),
+        ("t", "exists"),
+    ],
 )
 def test_names_that_are_refused(tmp_path: Path, name: str, why: str) -> None:
     with sparklog.open(tmp_path / "log", "rw") as log:
@@ -217,7 +226,6 @@ def test_colliding_names_are_refused(tmp_path: Path) -> None:
     ("table", "why"),
     [
         (pa.table({"value": ["x"], "partition": [5]}), "no partition 5"),
-        (pa.table({"value": ["x"], "partition": pa.array([None], pa.int32())}), "null partition"),
         (pa.table({"value": ["x"], "colour": ["red"]}), "colour"),
         (pa.table({"value": [1.5]}), "value"),
         (pa.table({"value": ["x" * 1_100_000]}), "max.message.bytes"),
@@ -253,6 +261,105 @@ def test_log_append_time(tmp_path: Path) -> None:
         found = log.read("t", columns=["timestamp", "timestampType"]).read_all()
     assert {t.timestamp() * 1000 for t in found["timestamp"].to_pylist()} == {T0 + 5000}
     assert found["timestampType"].to_pylist() == [1, 1]
+
+
+def test_log_append_time_is_the_commits_and_never_goes_back(tmp_path: Path) -> None:
+    clock = ManualClock(T0)
+    path, given = tmp_path / "log", {"message.timestamp.type": "LogAppendTime"}
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t", config=given)
+        early = log.stager(Framing(codec=Codec.LZ4))
+        early.add(log.topic("t"), rows("late", at=T0 - 9).to_batches()[0])
+        staged = early.finish()
+        clock.advance(5000)
+        log.append("t", rows("first", at=1))
+        log.commit(staged)  # staged before the first one, committed after it
+        clock.now_ms = T0 - 60_000  # NTP
+        log.append("t", rows("back"))
+    clock.now_ms = T0 - 30_000
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.append("t", rows("restarted"))
+        clock.now_ms = T0 + 7000
+        log.append("t", rows("again"))
+        found = log.read("t", columns=["value", "timestamp", "timestampType"]).read_all()
+    assert found["value"].to_pylist() == [b"first", b"late", b"back", b"restarted", b"again"]
+    times = [int(t.timestamp() * 1000) - T0 for t in found["timestamp"].to_pylist()]
+    assert times == [5000, 5000, 5000, 5000, 7000]
+    assert set(found["timestampType"].to_pylist()) == {1}
+
+
+def test_log_append_time_of_a_segment_that_a_task_staged(tmp_path: Path) -> None:
+    clock = ManualClock(T0)
+    given = {"message.timestamp.type": "LogAppendTime", "internal.segment.bytes": 2 << 20}
+    with sparklog.open(tmp_path / "log", "rw", clock=clock) as log:
+        log.create_topic("t", config=given)
+        staged = log.stager(Framing(), label="task")
+        table = pa.table({"value": ["x" * 1000] * 1000})
+        staged.add(log.topic("t"), table.to_batches()[0])
+        (chunk,) = staged.finish()
+        assert chunk.path is not None and chunk.synced_boot_id is not None
+        clock.advance(5000)
+        log.append("t", rows("first"))
+        log.commit([chunk])
+        assert not os.path.exists(chunk.path)
+        assert len(list((tmp_path / "log" / "t-0").glob("*.log"))) == 2  # it was adopted
+        found = log.read("t", columns=["timestamp"]).read_all()["timestamp"].to_pylist()
+        assert {t.timestamp() * 1000 for t in found} == {T0 + 5000}
+        assert len(found) == 1001
+        assert log.offsets_for_times("t", T0 + 5000) == {0: 0}
+        assert log.offsets_for_times("t", T0 + 5001) == {0: None}
+
+
+def test_rows_without_a_key_go_round(tmp_path: Path) -> None:
+    keyless = pa.table({"value": ["v"] * 100})
+    path = tmp_path / "log"
+    for _ in range(3):
+        with sparklog.open(path, "rw") as log:
+            log.create_topic("t", partitions=6, if_not_exists=True)
+            for _ in range(25):
+                assert len(log.append("t", keyless)["t"]) == 1  # a small append isn't torn apart
+    with sparklog.open(path) as log:
+        ends = [end for _, end in log.offsets("t").values()]
+    assert sum(ends) == 7500 and min(ends) >= 300, ends
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("u", partitions=6)
+        log.append("u", pa.table({"value": ["v" * 1000] * 6 * 1000}))  # 23 batches of 256 KiB
+        ends = [end for _, end in log.offsets("u").values()]
+    assert sum(ends) == 6000 and min(ends) >= 3 * 262, ends
+
+
+def test_a_brokers_own_topic_is_taken_over_and_not_written(tmp_path: Path) -> None:
+    with sparklog.open(tmp_path / "made", "rw") as log:
+        log.create_topic("t")
+        log.append("t", rows("x", key="k"))
+    shutil.copytree(tmp_path / "made" / "t-0", tmp_path / "log" / "__consumer_offsets-0")
+    for _ in range(2):
+        with sparklog.open(tmp_path / "log", "rw") as log:
+            assert values(log, "__consumer_offsets") == [b"x"]
+            with pytest.raises(sparklog.InvalidRequestError, match="a broker's own"):
+                log.append("__consumer_offsets", rows("y", key="k"))
+            assert log.offsets("__consumer_offsets") == {0: (0, 1)}
+
+
+def test_a_null_partition_is_left_to_the_key(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "key": ["21", "21", None],
+            "value": ["asked", "hashed", "neither"],
+            "partition": pa.array([0, None, None], pa.int32()),
+        }
+    )
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        log.create_topic("t", partitions=5)
+        log.append("t", table)
+        found = log.read("t", columns=["value", "partition"]).read_all().to_pylist()
+        where = {row["value"]: row["partition"] for row in found}
+        assert where[b"asked"] == 0
+        assert where[b"hashed"] == (-973932308 & 0x7FFFFFFF) % 5
+        assert len(where) == 3
+        bad = table.set_column(2, "partition", pa.array([5, None, None], pa.int32()))
+        with pytest.raises(sparklog.InvalidRequestError, match="no partition 5"):
+            log.append("t", bad)
 
 
 def test_idempotent_producer(tmp_path: Path) -> None:
