@@ -8,7 +8,7 @@ with sparklog.open("/data/log", mode="rw") as log:
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sparklog.errors import (
@@ -73,6 +73,7 @@ def open(
     storage_options: Mapping[str, Any] | None = None,
     options: Mapping[str, object] | None = None,
     until: str = "high-watermark",
+    stopped: Callable[[], bool] = lambda: False,
     fs: FileSystem = LOCAL,
     **components: Any,
 ) -> "Log":
@@ -89,6 +90,8 @@ def open(
             those of reading remote segments ("remote.cache.directory", "remote.keyring", ...).
         until: for a directory that a running broker writes: "high-watermark" reads as far as the
             broker's checkpoint, "log-end" as far as whole batches go.
+        stopped: asked while a read waits for a store that doesn't answer (`remote.patience.ms`);
+            once it is true, the store's error is raised.
         fs, components (clock): others than the machine's own, for tests.
     Raises: InvalidRequestError, LogLockedError, DataCorruptionError, UnsupportedVersionError;
         StorageUnavailableError for an archive that can't be reached.
@@ -99,7 +102,7 @@ def open(
     from sparklog.tiered.options import RemoteOptions
 
     remote, rest = RemoteOptions.parse(options or {})
-    reads = reading(path, options=remote, storage_options=storage_options, fs=fs)
+    reads = reading(path, options=remote, storage_options=storage_options, fs=fs, stopped=stopped)
     given: dict[str, Any] = {"mode": mode, "options": rest, "until": until, **components}
     if not isinstance(reads, ArchiveFileSystem):
         return Log(path, fs=fs, reads=reads, **given)

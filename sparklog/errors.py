@@ -106,9 +106,17 @@ class LogLockedError(SparklogError):
 
 
 class StorageUnavailableError(SparklogError):
-    """The file system refused: disk full, no permission, I/O error. The log is as it was."""
+    """The file system refused: disk full, no permission, I/O error. The log is as it was.
+
+    `passing`: a remote store doesn't answer, or is busy, so waiting helps; with False somebody has
+    to do something first.
+    """
 
     retriable = True
+
+    def __init__(self, *words: object, passing: bool = False) -> None:
+        super().__init__(*words)
+        self.passing = passing
 
 
 def _rebuild(kind: type[SparklogError], message: str, state: dict[str, Any]) -> SparklogError:

@@ -96,6 +96,9 @@ class LocalFileSystem:
     def remote_end(self, path: str) -> int | None:
         return None
 
+    def be_patient(self) -> None:
+        """Nothing is away here."""
+
     def identity(self, path: str) -> tuple[int, int]:
         with door("stat", path):
             found = os.stat(path)

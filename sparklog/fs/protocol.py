@@ -14,9 +14,10 @@ Buffer = bytes | bytearray | memoryview
 
 
 class ElsewhereError(FileNotFoundError):
-    """A file of remote storage isn't there, nor anything that belongs with it.
+    """A file of remote storage isn't there, but no file is known to be lost.
 
-    So another store was asked than the one that has it: no file is known to be lost.
+    Nothing that belongs with it is there either, so another store was asked than the one that has
+    it; or the store contradicts itself, or doesn't let anybody look.
     """
 
 
@@ -119,6 +120,9 @@ class FileSystem(Protocol):
 
         None if nothing is remote, or nobody knows, as the local file system.
         """
+
+    def be_patient(self) -> None:
+        """Wait long for a store that is away, from now on: a reader goes on for ever."""
 
     def identity(self, path: str) -> tuple[int, int]:
         """Return (device, inode) of a path."""

@@ -223,16 +223,19 @@ class PartitionReader:
         base = self._lookup.floor(at) if at < end else 0
         bare = -1  # the offset from which the present files were found to hold nothing
         while at < end:
-            for window in self._segment(base, at, end):
-                table = window.batches.table
-                if left is not None:
-                    table = _within(table, left, first=left == max_bytes)
-                    left -= int(table["size"].sum())
-                if len(table):
-                    yield Window(window.data, window.position, _replaced(window.batches, table))
-                    at = int(table["last_offset"][-1]) + 1
-                if len(table) < len(window.batches.table):
-                    return
+            try:
+                for window in self._segment(base, at, end):
+                    table = window.batches.table
+                    if left is not None:
+                        table = _within(table, left, first=left == max_bytes)
+                        left -= int(table["size"].sum())
+                    if len(table):
+                        yield Window(window.data, window.position, _replaced(window.batches, table))
+                        at = int(table["last_offset"][-1]) + 1
+                    if len(table) < len(window.batches.table):
+                        return
+            except DataCorruptionError as error:  # of the log, or of a remote segment's objects
+                raise _damage(error, at, self._lookup.following(base) or end) from error
             if at < end:
                 following = self._next(base, at, end)
                 if following is not None:
@@ -278,7 +281,7 @@ class PartitionReader:
                 at = int(useful["last_offset"][-1]) + 1
                 yield Window(data, position, _replaced(found, useful))
             if found.error is not None and at < end:
-                raise _damage(found.error, at, self._lookup.following(base) or end)
+                raise found.error
             if found.end == position:
                 span = _size_of(data)
                 if not len(data) < span <= limit - position:
@@ -327,6 +330,7 @@ def _within(table: Table, left: int, *, first: bool) -> Table:
 
 
 def _damage(error: DataCorruptionError, first: int, end: int) -> DataCorruptionError:
+    """Return damage with the offsets that it takes away."""
     return DataCorruptionError(
         error.reason, path=error.path, position=error.position, first=first, end=end
     )

@@ -190,6 +190,7 @@ def follow(
 
     For ever, or until `ended` says so, which is asked whenever there is nothing new.
     """
+    view.be_patient()
     at = dict(positions)
     keys = [(topic, p) for p in partitions]
     ids = {p: view.topic_id(topic, p) for p in partitions}

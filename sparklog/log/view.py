@@ -72,6 +72,10 @@ class View:
         for (topic, _), reader in self._readers.items():
             reader.gaps = self._has_gaps(topic)
 
+    def be_patient(self) -> None:
+        """Wait for remote storage as a reader does that goes on for ever (remote.patience.ms)."""
+        self._fs.be_patient()
+
     def forget(self) -> None:
         """Make the next question list the log dirs anew: partitions came or went."""
         self._paths = {}

@@ -191,6 +191,7 @@ class SourceOptions:
         "leave credentials to the environment of driver and executors: plans may show options.",
     )
     remote: RemoteOptions = field(default_factory=RemoteOptions)
+    streaming: bool = False  # `spark.readStream`
 
     @property
     def split_bytes(self) -> int | None:
@@ -291,7 +292,7 @@ def parse(values: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     given = {_canonical(key): value for key, value in values.items() if _ours(key)}
     remote, rest = RemoteOptions.parse(given)
     found, _ = read(keys_of(SourceOptions).values(), rest)
-    options = SourceOptions(**found, remote=remote)
+    options = SourceOptions(**found, remote=remote, streaming=streaming)
     _check(options, given, streaming=streaming)
     return options
 

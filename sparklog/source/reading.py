@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -24,7 +25,7 @@ from sparklog.source.plan import Piece
 from sparklog.source.schema import fit
 from sparklog.source.views import view_of
 
-_views: dict[tuple[int, str, str, str | None], View] = {}
+_views: dict[tuple[Any, ...], View] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,10 @@ class Recipe:
 
 def _view(options: SourceOptions) -> View:
     path = options.path or ""
-    key = os.getpid(), path, options.until, options.storage_options
+    key = (
+        os.getpid(), path, options.until, options.storage_options, options.remote,
+        options.streaming,
+    )  # fmt: skip
     if key not in _views:
         try:
             _, _views[key] = view_of(options)

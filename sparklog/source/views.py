@@ -14,4 +14,6 @@ def view_of(options: SourceOptions, fs: FileSystem = LOCAL) -> tuple[FileSystem,
     """
     path = options.path or ""
     reads = reading(path, options=options.remote, storage_options=options.storage, fs=fs)
+    if options.streaming:
+        reads.be_patient()
     return reads, View(reads, split_path(path), until=options.until)

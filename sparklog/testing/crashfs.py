@@ -224,6 +224,9 @@ class CrashFS:
     def remote_end(self, path: str) -> int | None:
         return None
 
+    def be_patient(self) -> None:
+        """Nothing is away here."""
+
     def identity(self, path: str) -> tuple[int, int]:
         with self.mutex:
             return self.disk.dev, self._existing(path).ino

@@ -8,7 +8,7 @@ import errno
 import logging
 from typing import Final
 
-from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
 from sparklog.format.checkpoint import format_offsets, format_partition_metadata
 from sparklog.format.names import (
     EPOCH_CHECKPOINT,
@@ -128,6 +128,10 @@ class ArchiveFileSystem(ReadOnlyFileSystem):
         found = None if key is None else self._remote(key, parent).find(name)
         return None if found is None else found[0].max_timestamp
 
+    def be_patient(self) -> None:
+        """Wait for the store as long as a reader that follows does."""
+        self.objects.patience.follow()
+
     def remote_end(self, path: str) -> int | None:
         """The offset behind the partition's last record."""
         key = self._key(path)
@@ -184,8 +188,10 @@ class ArchiveFileSystem(ReadOnlyFileSystem):
         for topic, by_number in partitions.items():
             copies = [s for p in by_number for s in self._listing.segments((topic, p))]
             newest[topic] = max(copies, key=lambda s: s.time_ms)
-        raws = self.objects.store.get_many(
-            [manifest_object(segment) for segment in newest.values()]
+        raws = self.objects.patience.ask(
+            lambda: _answered(
+                self.objects.store.get_many([manifest_object(s) for s in newest.values()])
+            )
         )
         topics = {}
         for (topic, segment), raw in zip(newest.items(), raws, strict=True):
@@ -207,3 +213,11 @@ class ArchiveFileSystem(ReadOnlyFileSystem):
 
     def _missing(self, path: str) -> FileNotFoundError:
         return FileNotFoundError(errno.ENOENT, "not in the archive", path)
+
+
+def _answered(found: list[bytes | Exception]) -> list[bytes | Exception]:
+    """Return what a store answered. Raises StorageUnavailableError if it didn't."""
+    for one in found:
+        if isinstance(one, StorageUnavailableError):
+            raise one
+    return found

@@ -76,7 +76,7 @@ class RemoteDirectory:
             if at + 1 < len(self.segments) and self.segments[at + 1].base == segment.end:
                 behind = self.segments[at + 1]
                 objects.fetcher.begin(
-                    lambda: objects.ranges(behind).ahead(0, min(size, behind.size))
+                    lambda: objects.ranges(behind, patient=False).ahead(0, min(size, behind.size))
                 )
 
         path = f"{self.path}/{segment.base:020d}{LOG}"

@@ -65,31 +65,40 @@ _SECRET: Final = re.compile("key|secret|token|pass|credential|connection_string|
 _SECRET_CHARACTERS_MIN: Final = 6  # replacing less would make words unreadable
 
 
-def failure_of(error: BaseException) -> Failure:
-    """Tell what an error of fsspec or of what is below it means."""
-    for link in _chain(error):
-        found = _of_one(link)
+def failure_of(error: BaseException, outside: BaseException | None = None) -> Failure:
+    """Tell what an error of fsspec or of what is below it means.
+
+    `outside`: what was being handled when the request was made, which is no part of its story:
+    Python links it to whatever is raised meanwhile.
+    """
+    for link in _chain(error, outside):
+        found = _of_one(link, told=link is error)
         if found is not None:
             return found
     return Failure.OTHER
 
 
-def will_pass(error: Exception) -> bool:
+def will_pass(error: Exception, outside: BaseException | None = None) -> bool:
     """Tell whether the same request may succeed a moment later. Ours were retried already."""
-    return not isinstance(error, SparklogError) and failure_of(error) is Failure.PASSING
+    return not isinstance(error, SparklogError) and failure_of(error, outside) is Failure.PASSING
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def _chain(error: BaseException, outside: BaseException | None = None) -> Iterator[BaseException]:
     """An error and what it was made of, innermost first: that knows the store's own code."""
     links: list[BaseException] = []
     link: BaseException | None = error
-    while link is not None and link not in links and len(links) < 16:
+    while link is not None and link is not outside and link not in links and len(links) < 16:
         links.append(link)
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
     return reversed(links)
 
 
-def _of_one(error: BaseException) -> Failure | None:
+def _of_one(error: BaseException, *, told: bool) -> Failure | None:
+    """What one link means. `told`: it is what the store's driver raised, not a cause of that.
+
+    A file that isn't there says nothing of the object if it is but a cause: a certificate, a file
+    with a token.
+    """
     code, status = _code_and_status(error)
     names = {kind.__name__ for kind in type(error).__mro__}
     if code == "NoSuchBucket" or code == "ContainerNotFound":
@@ -100,7 +109,7 @@ def _of_one(error: BaseException) -> Failure | None:
         return Failure.RANGE
     if status in _PASSING_STATUS or _PASSING_CODES.search(code):
         return Failure.PASSING
-    if isinstance(error, FileNotFoundError) or status == 404:
+    if (told and isinstance(error, FileNotFoundError)) or status == 404:
         return Failure.MISSING
     if names & _CREDENTIAL_NAMES or status in (401, 403):
         return Failure.CREDENTIALS

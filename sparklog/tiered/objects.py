@@ -3,6 +3,8 @@
 import contextlib
 import errno
 import os
+import re
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,6 +26,7 @@ PARTS_MAX: Final = 10_000  # S3's bound
 PART_BYTES: Final = 8 << 20
 PARALLEL: Final = 4
 SMALL_PARALLEL: Final = 16  # small objects: their requests wait, they don't compute
+_PAGE: Final = re.compile(rb"\s*<(!doctype\s+html|html)\b", re.I)
 
 
 @dataclass(slots=True)
@@ -167,6 +170,11 @@ class ObjectStore:
                     return b""
                 raise
             self.counts.add("bytes_in", len(data))
+            if start == 0 and _PAGE.match(data):  # nothing that is stored begins so
+                raise ConnectionError(
+                    "a web page came instead of the object: is there a proxy, or a log-in page, "
+                    "before the store?"
+                )
             if end is not None and len(data) != end - start:  # at the object's end, or cut off?
                 size = self._once("gets", lambda: self._driver.size(name))
                 expect_size(name, len(data), max(0, min(end, size) - start))
@@ -235,11 +243,17 @@ class ObjectStore:
         return attempt()
 
     def _retried(self, verb: str, name: str, attempt: Callable[[], T]) -> T:
+        outside = sys.exception()
         with self._translated(verb, name):
-            return self._retry.call(attempt, will_pass, lambda: self.counts.add("retries"))
+            return self._retry.call(
+                attempt,
+                lambda error: will_pass(error, outside),
+                lambda: self.counts.add("retries"),
+            )
 
     @contextlib.contextmanager
     def _translated(self, verb: str, name: str) -> Iterator[None]:
+        outside = sys.exception()
         try:
             yield
         except SparklogError:
@@ -247,16 +261,17 @@ class ObjectStore:
         except _SourceFailed as failed:
             raise failed.error from None
         except Exception as error:  # noqa: BLE001 - whatever a library raises, told in our words
-            failure = failure_of(error)
+            failure = failure_of(error, outside)
             where = f"{self.url}/{name}" if name else self.url
             if failure is Failure.MISSING:
                 if verb == "read":
                     raise FileNotFoundError(errno.ENOENT, "no such object", where) from None
                 failure = Failure.BUCKET
             words = without(words_of(error), self._secrets)
-            raise StorageUnavailableError(f"can't {verb} {where}: {words}; {failure.value}") from (
-                error if may_show(error, self._secrets) else None
-            )
+            raise StorageUnavailableError(
+                f"can't {verb} {where}: {words}; {failure.value}",
+                passing=failure is Failure.PASSING,
+            ) from (error if may_show(error, self._secrets) else None)
 
 
 class _SourceFailed(Exception):

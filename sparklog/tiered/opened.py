@@ -17,6 +17,7 @@ from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.manifest import Manifest, directory_of, manifest_object
 from sparklog.tiered.meters import fetching
 from sparklog.tiered.owners import is_known
+from sparklog.tiered.patience import Patience
 from sparklog.tiered.segments import RemoteSegment
 from sparklog.tiered.store import Store
 
@@ -43,6 +44,7 @@ class LogRanges:
     store: Store
     fetcher: Fetcher
     opened: OpenedSegment
+    patience: Patience
 
     @property
     def name(self) -> str:
@@ -60,20 +62,32 @@ class LogRanges:
         return self.opened.manifest.segment.size
 
     def fetch(self, start: int, end: int) -> bytes:
-        """Return stored bytes; one request."""
-        return _fetched(
+        """Return stored bytes; one request. Raises DataCorruptionError if it ends before."""
+        data = _fetched(
             self.store,
             self.opened.manifest.segment,
+            self.name,
             lambda: self.store.get(self.name, start, end),
         )
+        if len(data) != end - start:  # the store's look at its size agrees
+            raise DataCorruptionError(
+                f"it has {start + len(data)} bytes, its manifest says {self.stored_size}; restore "
+                "the object from a copy of the bucket",
+                path=f"{self.store.url}/{self.name}",
+                position=start + len(data),
+            )
+        return data
 
     def get(self, start: int, end: int) -> bytes:
         """Return the plain bytes [start, end), start < end."""
         key = self.opened.data_key
         if key is None:
-            return self.fetcher.read(self, start, end)
-        stored = self.fetcher.read(self, *key.stored_range(start, end, self.size))
+            return self._read(start, end)
+        stored = self._read(*key.stored_range(start, end, self.size))
         return key.open_range(stored, start, end, self.size, path=f"{self.store.url}/{self.name}")
+
+    def _read(self, start: int, end: int) -> bytes:
+        return self.patience.ask(lambda: self.fetcher.read(self, start, end))
 
     def ahead(self, start: int, end: int) -> None:
         """Begin to fetch the plain bytes [start, end), start < end; returns at once."""
@@ -83,28 +97,34 @@ class LogRanges:
         self.fetcher.ahead(self, start, end)
 
 
-def _fetched(store: Store, segment: RemoteSegment, get: Callable[[], bytes]) -> bytes:
+def _fetched(store: Store, segment: RemoteSegment, name: str, get: Callable[[], bytes]) -> bytes:
     """Get an object of a segment, and count it.
 
-    Raises: FileNotFoundError if it is gone; ElsewhereError if the store has no object of the
-    partition, nor knows its topic. Cost: a get and a listing of its prefix more, if it is gone.
+    Raises: FileNotFoundError if it is gone; ElsewhereError if nobody can tell that it is, see
+    `_missing`. Cost: a listing of its prefix, and perhaps a get more, if it is gone.
     """
     with fetching(meters(store.url), segment.topic) as got:
         try:
             data = get()
         except FileNotFoundError as error:
-            raise _missing(store, segment, error) from error
-        got.size = len(data)
-    return data
+            missing = error
+        else:
+            got.size = len(data)
+            return data
+        raise _missing(store, segment, name, missing) from missing
 
 
 def _missing(
-    store: Store, segment: RemoteSegment, error: FileNotFoundError
+    store: Store, segment: RemoteSegment, name: str, error: FileNotFoundError
 ) -> FileNotFoundError:
+    """Look afresh what it means that an object isn't there: only a definite absence is a loss."""
     try:
-        known = is_known(store, segment.topic_id) or store.list(directory_of(segment).prefix)
-    except StorageUnavailableError:  # nobody can tell; it may only have expired meanwhile
-        return error
+        names = {one.name for one in store.list(directory_of(segment).prefix)}
+        known = bool(names) or is_known(store, segment.topic_id)
+    except StorageUnavailableError as failed:
+        return ElsewhereError(
+            errno.ENOENT, f"{error}, and what else is there can't be told: {failed}"
+        )
     if not known:
         return ElsewhereError(
             errno.ENOENT,
@@ -112,6 +132,12 @@ def _missing(
             f"{segment.topic_id}), so it is another store than the one it was copied to: "
             "correct endpoint_url and credentials (storage_options of this call, or the "
             "environment)",
+        )
+    if name in names:
+        return ElsewhereError(
+            errno.ENOENT,
+            f"{error}, but the store lists it: its listings lag behind, or it answers for an "
+            "object that it can't reach just now; try again, then look at the store",
         )
     return FileNotFoundError(
         errno.ENOENT,
@@ -130,8 +156,10 @@ class RemoteObjects:
         keys: Keyring | None = None,
         *,
         threads: int = 4,
+        patience: Patience | None = None,
     ) -> None:
-        """`connect` is called when something remote is first wanted."""
+        """`connect` is called when something remote is first wanted. By default it asks once."""
+        self.patience = patience or Patience()
         self._connect = connect
         self._store: Store | None = None
         self.fetcher = Fetcher(cache, threads=threads)
@@ -147,9 +175,11 @@ class RemoteObjects:
             self._store = self._connect()
         return self._store
 
-    def open(self, segment: RemoteSegment) -> OpenedSegment:
+    def open(self, segment: RemoteSegment, *, patient: bool = True) -> OpenedSegment:
         """Return the segment's manifest; one request unless it is kept.
 
+        Args: patient: waits for a store that is away; for a reader's own thread, as other threads
+            would hold up the process's end.
         Raises: FileNotFoundError if the copy is gone; DataCorruptionError; InvalidRequestError
             where it is encrypted and the key isn't there.
         """
@@ -161,15 +191,18 @@ class RemoteObjects:
         name = manifest_object(segment)
         opened = self._cached(name)
         if opened is None:
-            raw = _fetched(self.store, segment, lambda: self.store.get(name))
+            raw = (self.patience if patient else Patience()).ask(
+                lambda: _fetched(self.store, segment, name, lambda: self.store.get(name))
+            )
             opened = self._parsed(raw, name)
             self._cache.put(name, 0, raw)
         self._keep(opened)
         return opened
 
-    def ranges(self, segment: RemoteSegment) -> LogRanges:
-        """Return the segment's log. Raises as `open`."""
-        return LogRanges(self.store, self.fetcher, self.open(segment))
+    def ranges(self, segment: RemoteSegment, *, patient: bool = True) -> LogRanges:
+        """Return the segment's log. As `open`."""
+        opened = self.open(segment, patient=patient)
+        return LogRanges(self.store, self.fetcher, opened, self.patience)
 
     def open_many(self, segments: Sequence[RemoteSegment]) -> list[OpenedSegment | Exception]:
         """Open several at the same time; an error stands in the place of what failed."""

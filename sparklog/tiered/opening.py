@@ -16,6 +16,7 @@ from sparklog.tiered.layout import parse_directory
 from sparklog.tiered.opened import RemoteObjects
 from sparklog.tiered.options import RemoteOptions
 from sparklog.tiered.overlay import TieredFileSystem
+from sparklog.tiered.patience import Patience
 from sparklog.tiered.settings import read_settings
 from sparklog.tiered.store import Store
 from sparklog.tiered.target import open_store
@@ -29,17 +30,24 @@ def reading(
     options: RemoteOptions | None = None,
     storage_options: Mapping[str, Any] | None = None,
     fs: FileSystem = LOCAL,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> FileSystem:
     """Return the file system through which the log dirs, or the archive, at `path` are read.
 
+    Args: stopped: ends a wait for a store that is away, once it is true.
     Nothing remote is asked for a log dir before a segment is wanted that isn't local any more.
     Raises: InvalidRequestError for a bad path or key ring.
     """
     options = options or RemoteOptions()
+    patience = Patience(
+        options.patience_ms(following=False),
+        follow_ms=options.patience_ms(following=True),
+        stopped=stopped,
+    )
     directories = split_path(path)
     url = archive_url(path, fs)
     if url is not None:
-        objects = _objects(lambda: open_store(url, storage_options), options)
+        objects = _objects(lambda: open_store(url, storage_options), options, patience)
         return ArchiveFileSystem(directories[0], objects, refresh_ms=options.remote_refresh_ms)
     home = directories[0]
 
@@ -52,7 +60,7 @@ def reading(
             )
         return open_store(settings.url, storage_options)
 
-    return TieredFileSystem(fs, _objects(connect, options), LogCopies(fs, directories))
+    return TieredFileSystem(fs, _objects(connect, options, patience), LogCopies(fs, directories))
 
 
 def archive_url(path: Path, fs: FileSystem = LOCAL) -> str | None:
@@ -83,7 +91,9 @@ def no_archive(url: str) -> InvalidRequestError:
     )
 
 
-def _objects(connect: Callable[[], Store], options: RemoteOptions) -> RemoteObjects:
+def _objects(
+    connect: Callable[[], Store], options: RemoteOptions, patience: Patience
+) -> RemoteObjects:
     directory = options.remote_cache_directory
     cache = BlockCache(
         options.remote_cache_memory_bytes,
@@ -91,4 +101,6 @@ def _objects(connect: Callable[[], Store], options: RemoteOptions) -> RemoteObje
         disk_bytes=options.remote_cache_disk_bytes if directory else 0,
     )
     keys = Keyring.load(options.remote_keyring) if options.remote_keyring else None
-    return RemoteObjects(connect, cache, keys, threads=options.remote_fetch_threads)
+    return RemoteObjects(
+        connect, cache, keys, threads=options.remote_fetch_threads, patience=patience
+    )

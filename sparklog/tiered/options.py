@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from sparklog.configdef import Key, keys_of, option, read
+from sparklog.tiered.patience import FOLLOW_MS, READ_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +47,24 @@ class RemoteOptions:
     remote_keyring: str = option(
         "remote.keyring",
         "",
-        doc="Own option: file with the keys of encrypted segments, see `sparklog.tiered`.",
+        doc="Own option: file with the keys of encrypted segments (docs/encryption.md).",
     )
+
+    remote_patience_ms: int = option(
+        "remote.patience.ms",
+        -1,
+        low=-1,
+        long=True,
+        doc="Own option: how long (ms) a read waits for a store that doesn't answer, with a "
+        "warning each minute. -1: two hours for a reader that follows (a streaming query, "
+        "`follow`, `consume -f`), a minute for others. What waiting doesn't help is told at once.",
+    )
+
+    def patience_ms(self, *, following: bool) -> int:
+        """Return remote.patience.ms, by the kind of reader where it isn't given."""
+        if self.remote_patience_ms >= 0:
+            return self.remote_patience_ms
+        return FOLLOW_MS if following else READ_MS
 
     @classmethod
     def parse(cls, values: Mapping[str, object]) -> tuple[Self, dict[str, object]]:

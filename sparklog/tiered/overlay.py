@@ -5,6 +5,7 @@ count. It is listed locally first, then remotely: a segment is copied before it 
 so none falls between the two looks.
 """
 
+import contextlib
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -34,7 +35,7 @@ class TieredFileSystem(ReadOnlyFileSystem):
     """What readers of a log dir with remote storage use: `sparklog.fs.FileSystem`, read-only."""
 
     def __init__(self, local: FileSystem, objects: RemoteObjects, copies: Copies) -> None:
-        self._local, self._objects, self._copies = local, objects, copies
+        self._local, self.objects, self._copies = local, objects, copies
         self._directories: dict[str, RemoteDirectory] = {}
 
     def listdir(self, path: str) -> list[str]:
@@ -49,22 +50,19 @@ class TieredFileSystem(ReadOnlyFileSystem):
         """Open a file, the local one if there is one."""
         try:
             return self._local.open(path, create=create, write=write)
-        except FileNotFoundError:
-            remote = self._remote(path)
-            if remote is None:
-                raise
-            return remote.open(_name(path))
+        except FileNotFoundError as error:
+            missing = error
+        remote = self._remote_or(missing, path)
+        return remote.open(_name(path))
 
     def map(self, path: str) -> Mapping:
         """Map a closed file; a remote one is in memory anyway."""
         try:
             return self._local.map(path)
-        except FileNotFoundError:
-            remote = self._remote(path)
-            if remote is None:
-                raise
-            with remote.open(_name(path)) as file:
-                return BytesMapping(file.pread(file.size(), 0))
+        except FileNotFoundError as error:
+            missing = error
+        with self._remote_or(missing, path).open(_name(path)) as file:
+            return BytesMapping(file.pread(file.size(), 0))
 
     def exists(self, path: str) -> bool:
         """Whether there is such a file or directory, here or remote."""
@@ -76,14 +74,13 @@ class TieredFileSystem(ReadOnlyFileSystem):
 
     def size(self, path: str) -> int:
         """The size in bytes."""
-        try:
+        with contextlib.suppress(FileNotFoundError):
             return self._local.size(path)
-        except FileNotFoundError:
-            segment = self._segment(path)
-            if segment is not None and path.endswith(".log"):
-                return segment.size
-            with self.open(path) as file:
-                return file.size()
+        segment = self._segment(path)
+        if segment is not None and path.endswith(".log"):
+            return segment.size
+        with self.open(path) as file:
+            return file.size()
 
     def mtime_ms(self, path: str) -> int:
         """When the file changed, or the segment was copied (ms)."""
@@ -105,6 +102,10 @@ class TieredFileSystem(ReadOnlyFileSystem):
         if segment is None or self._local.exists(path):
             return None
         return segment.max_timestamp
+
+    def be_patient(self) -> None:
+        """Wait for the store as long as a reader that follows does."""
+        self.objects.patience.follow()
 
     def remote_end(self, path: str) -> int | None:
         """The offset behind the highest copy that counts; None if there is none."""
@@ -136,6 +137,16 @@ class TieredFileSystem(ReadOnlyFileSystem):
         found = None if known is None else known.find(name)
         return None if found is None else found[0]
 
+    def _remote_or(self, missing: FileNotFoundError, path: str) -> RemoteDirectory:
+        """The directory that may have a file; without one, raise what its absence here raised.
+
+        Not while that is handled: a store's error would be taken for a part of its story.
+        """
+        remote = self._remote(path)
+        if remote is None:
+            raise missing
+        return remote
+
     def _remote(self, path: str) -> RemoteDirectory | None:
         """The directory that may have a file that is not (or no longer) here."""
         parent, _, name = path.rpartition("/")
@@ -147,7 +158,7 @@ class TieredFileSystem(ReadOnlyFileSystem):
         return self._listed(parent, self._local.listdir(parent))
 
     def _listed(self, path: str, names: list[str]) -> RemoteDirectory:
-        found = RemoteDirectory(path, self._objects, self._choose(path, names))
+        found = RemoteDirectory(path, self.objects, self._choose(path, names))
         self._directories[path] = found
         return found
 

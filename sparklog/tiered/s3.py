@@ -4,6 +4,7 @@ A put carries its CRC-32C, which S3 compares before it stores anything. Stores t
 answer with the MD5 as ETag, which is compared here.
 """
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -53,9 +54,10 @@ class S3Driver:
         return fs
 
     def _call(self, method: str, **arguments: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = self._fs.call_s3(
-            method, Bucket=self._bucket, timeout=self._timeout_s, **arguments
-        )
+        with _only_answers():
+            answer: dict[str, Any] = self._fs.call_s3(
+                method, Bucket=self._bucket, timeout=self._timeout_s, **arguments
+            )
         return answer
 
     def put(self, name: str, data: bytes, crc: int) -> None:
@@ -66,9 +68,10 @@ class S3Driver:
 
     def read(self, name: str, start: int, end: int | None) -> bytes:
         path = f"{self._root}/{name}"
-        if start == 0 and end is None:  # a range of nothing is an error for an empty object
-            return bytes(self._fs.cat_file(path, timeout=self._timeout_s))
-        data = bytes(self._fs.cat_file(path, start=start, end=end, timeout=self._timeout_s))
+        with _only_answers():
+            if start == 0 and end is None:  # a range of nothing is an error for an empty object
+                return bytes(self._fs.cat_file(path, timeout=self._timeout_s))
+            data = bytes(self._fs.cat_file(path, start=start, end=end, timeout=self._timeout_s))
         if end is not None and len(data) > end - start:
             raise ConnectionError(f"{len(data)} bytes of {name} came for a range of {end - start}")
         return data
@@ -166,6 +169,20 @@ class _S3Upload:
             self._call("abort_multipart_upload")
         except FileNotFoundError:
             return
+
+
+@contextlib.contextmanager
+def _only_answers() -> Iterator[None]:
+    """Let FileNotFoundError through only where S3 said so: the client misses files of its own.
+
+    A token that isn't mounted would else be told as an object that is gone.
+    """
+    try:
+        yield
+    except FileNotFoundError as error:
+        if getattr(error.__cause__, "response", None) is None:
+            raise PermissionError(f"a file that the S3 client needs is missing: {error}") from error
+        raise
 
 
 def _etag(answer: Mapping[str, Any]) -> str:

@@ -1,10 +1,12 @@
 """Spark on an archive: executors read the store themselves, in pieces by size; tiers by format."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 import sparklog
 from sparklog.clock import system_clock
@@ -16,6 +18,7 @@ from sparklog.tiered.target import open_store
 from tests.log.partitions import T0
 from tests.service.logs import SMALL, fill
 from tests.tiered.buckets import DictStore, copy_partition
+from tests.tiered.proxy import Proxy
 from tests.tiered.s3 import S3Server
 
 pytestmark = [pytest.mark.spark, pytest.mark.s3]
@@ -79,3 +82,50 @@ def test_a_query_does_not_care_where_segments_lie(
             for file in directory.glob(f"{base:020d}.*"):
                 file.unlink()
     assert sorted((r.partition, r.offset) for r in reader.load().collect()) == before
+
+
+def test_a_query_outlives_a_store_that_is_away(
+    spark: SparkSession, s3: S3Server, tmp_path: Path
+) -> None:
+    """Its tasks wait, its planner has no news; and it stops at once while they do."""
+    url, ends = tier(s3, tmp_path / "log")
+    with Proxy(s3.port) as proxy:
+        options = {
+            "path": url, "subscribe": "t", "startingOffsets": "earliest",
+            "storage_options": json.dumps(s3.options(port=proxy.port)), "remote.refresh.ms": "0",
+        }  # fmt: skip
+        stream = spark.readStream.format("sparklog").options(**options).load()
+
+        def start() -> StreamingQuery:
+            return (
+                stream.writeStream.format("memory").queryName("away")
+                .trigger(processingTime="100 milliseconds").start()
+            )  # fmt: skip
+
+        query = start()
+        query.processAllAvailable()
+        rows = spark.sql("select * from away")
+        assert rows.count() == sum(ends.values())
+        proxy.spoil(b"", "refuse", times=10**9)
+        time.sleep(2)
+        assert query.isActive
+        assert query.exception() is None
+        proxy.heal()
+        query.processAllAvailable()
+        query.stop()
+
+        proxy.spoil(b".log", "refuse", times=10**9)  # the planner sees all, tasks nothing
+        _stops_at_once(start(), proxy)
+        proxy.heal()
+        proxy.spoil(b"", "refuse", times=10**9)  # from the start on
+        _stops_at_once(start(), proxy)
+
+
+def _stops_at_once(query: StreamingQuery, proxy: Proxy) -> None:
+    before, until = proxy.spoiled, time.monotonic() + 60
+    while proxy.spoiled < before + 10 and time.monotonic() < until:  # the store's own retries: 5
+        time.sleep(0.1)
+    assert query.isActive
+    began = time.monotonic()
+    query.stop()
+    assert time.monotonic() - began < 10

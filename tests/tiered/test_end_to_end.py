@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -98,6 +99,13 @@ def test_wrong_credentials_lose_nothing(s3: S3Server, tmp_path: Path) -> None:
         assert segment_bases(LOCAL, str(path / "t-0"))[0] > 0
         with pytest.raises(StorageUnavailableError, match="check key, secret"):
             log.read("t", start={0: 0}).read_all()
+    port = s3.options() | {"endpoint_url": "http://127.0.0.1:1"}
+    given: Any = {"storage_options": port, "options": {"remote.patience.ms": 0}}
+    with (
+        sparklog.open(path, **given) as log,
+        pytest.raises(StorageUnavailableError, match=r"can't read s3://.*Could not connect"),
+    ):
+        log.read("t", start={0: 0}).read_all()
 
 
 def test_a_bucket_of_that_name_in_another_store(s3: S3Server, tmp_path: Path) -> None:

@@ -1,0 +1,97 @@
+"""`Patience`: how long a reader waits for a store that doesn't answer, before it is an error.
+
+`ObjectStore` tries a request again for a second or two, which is right for what hiccups. A store
+that is restarted, or a network that is away, takes longer, and a reader that gives up then loses
+its query. So readers, in their own threads, ask again until their patience is over. What helps
+only when somebody acts (credentials, a bucket that isn't there) is told at once.
+"""
+
+import logging
+import random
+import threading
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from sparklog.clock import monotonic_ms
+from sparklog.errors import StorageUnavailableError
+
+T = TypeVar("T")
+READ_MS: Final = 60_000
+"""What a read that ends waits for: as long as Kafka's default.api.timeout.ms."""
+FOLLOW_MS: Final = 7_200_000
+"""What a reader that goes on for ever waits for: an hour's outage, and what comes up after it."""
+
+_FIRST_MS: Final = 500
+_LONGEST_MS: Final = 10_000
+_SLICE_MS: Final = 200  # so often it is asked whether somebody wants to stop
+_TOLD_MS: Final = 60_000
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+class Patience:
+    """Asks again while a store doesn't answer. Threads may share it.
+
+    Args: ms: how long in all, from the first failure on; 0 asks once. follow_ms: the same once
+        somebody follows. stopped: asked five times a second while it waits; once it is true, the
+        store's error is raised.
+    """
+
+    def __init__(
+        self,
+        ms: float = 0,
+        *,
+        follow_ms: float = 0,
+        stopped: Callable[[], bool] = lambda: False,
+        timer: Callable[[], float] = monotonic_ms,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self.ms, self._follow_ms = ms, follow_ms
+        self._stopped, self._timer, self._draw = stopped, timer, draw
+        self._given_up = threading.Event()
+
+    def follow(self) -> None:
+        """From now on a reader goes on for ever."""
+        self.ms = max(self.ms, self._follow_ms)
+
+    def give_up(self) -> None:
+        """End all waits, in all threads, for good."""
+        self._given_up.set()
+
+    def ask(self, ask: Callable[[], T]) -> T:
+        """Return what `ask` returns.
+
+        Raises: StorageUnavailableError: it won't pass, or the patience is over; what else it raises
+        """
+        began_ms: float | None = None
+        told_ms, bound_ms = float("-inf"), float(_FIRST_MS)
+        while True:
+            try:
+                return ask()
+            except StorageUnavailableError as error:
+                now = self._timer()
+                began_ms = now if began_ms is None else began_ms
+                left_ms = began_ms + self.ms - now
+                if not error.passing or self._is_over(left_ms):
+                    raise self._told(error, now - began_ms) from error
+                if now - told_ms >= _TOLD_MS:
+                    told_ms = now
+                    _LOGGER.warning(
+                        "%s; waiting for it, %.0f s more at most (remote.patience.ms)",
+                        error, left_ms / 1000,
+                    )  # fmt: skip
+            self._sleep(min(left_ms, bound_ms * (0.5 + self._draw() / 2)))
+            bound_ms = min(2 * bound_ms, _LONGEST_MS)
+
+    def _is_over(self, left_ms: float) -> bool:
+        return left_ms <= 0 or self._given_up.is_set() or self._stopped()
+
+    def _sleep(self, ms: float) -> None:
+        until = self._timer() + ms
+        while (left := until - self._timer()) > 0 and not self._stopped():
+            if self._given_up.wait(min(left, _SLICE_MS) / 1000):
+                return
+
+    def _told(self, error: StorageUnavailableError, waited_ms: float) -> StorageUnavailableError:
+        waited = f"; waited {waited_ms / 1000:.0f} s for it (remote.patience.ms)"
+        words = f"{error}{waited if waited_ms >= 1000 else ''}"
+        return StorageUnavailableError(words, passing=error.passing)
