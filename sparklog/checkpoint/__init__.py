@@ -15,7 +15,7 @@ files       both kinds as one                     locking     who writes, and wh
 offsets, commits, stores, state_files, file_sources, checksums     what Spark writes
 batches     which batch can be gone back to       history, verify
 selection, cut, building, place, pending, running                  of fork and reset
-convert     import_ and export           rights    whose new files are
+convert     import_ and export           rights    whose new files are    apart
 changes     state as a topic: changelog, state_schema, unsafe_row, state_rows
 archiving, restoring, pruning      to any URL and back; points, vault, sending, marks: its layout
 """

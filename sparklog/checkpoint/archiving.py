@@ -30,6 +30,7 @@ from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.target import open_store
 
 _LOGGER: Final = logging.getLogger(__name__)
+_LOOKS: Final = 3
 Path = str | os.PathLike[str]
 
 
@@ -71,7 +72,7 @@ def archive(
     """Archive the checkpoint at `path`, and its query's `log` with it, as a new point at `url`.
 
     Args:
-        batch: the batch to go on behind; by default the newest that can be gone back to. A
+        batch: the batch to go on behind; by default the newest, or an error if that can't be. A
             directory that is no query's checkpoint is archived as it is, without a batch.
         log, writer: the sink's log, as of that batch, and by which name it knows the query; by
             default the query's id. leave_remote: see `sparklog.log.forking.fork`.
@@ -156,14 +157,29 @@ def _batch(checkpoint: Checkpoint | None, path: str, batch: int | None) -> int |
         return None
     if batch is not None:
         return batch
-    batches = Batches(checkpoint)
-    reachable = (b for b in reversed(batches.committed) if batches.obstacle(b) is None)
-    newest = next(reachable, None)
-    if newest is None:
-        raise InvalidRequestError(
-            f"{path} has no batch that can be gone back to: let its query finish one"
-        )
-    return newest
+    return _newest(checkpoint)
+
+
+def _newest(checkpoint: Checkpoint) -> int:
+    """The newest committed batch. Raises: InvalidRequestError: it can't be gone back to."""
+    for looks in range(_LOOKS, 0, -1):
+        batches = Batches(checkpoint)
+        if not batches.committed:
+            raise InvalidRequestError(
+                f"{checkpoint.path} has no committed batch: let its query finish one"
+            )
+        newest = batches.committed[-1]
+        obstacle = batches.obstacle(newest)
+        if obstacle is None:
+            return newest
+        if looks > 1:
+            checkpoint.refresh()  # of a running query files come and go while one looks
+    older = next((b for b in reversed(batches.committed) if batches.obstacle(b) is None), None)
+    hint = "no older one can be, either" if older is None else f"the newest that can be is {older}"
+    raise InvalidRequestError(
+        f"{checkpoint.path}: its newest batch, {newest}, can't be archived: {obstacle}; {hint}, "
+        "with batch= (--batch). No point was made; sparklog checkpoint verify tells more"
+    )
 
 
 def _known_as(checkpoint: Checkpoint | None, path: str, writer: str | None) -> str:

@@ -2,15 +2,20 @@
 
 Spark can continue behind batch N from `offsets/N`, `offsets/N-1`, `commits/N`, version N + 1 of
 every store, and for file sources their own log up to N's offset.
-Source: MicroBatchExecution.populateStartOffsets (Spark 4.2).
+With asynchronous progress tracking most batches leave neither plan nor commit, and the plan before
+N is the one that is there; such queries keep no state.
+Source: MicroBatchExecution.populateStartOffsets, AsyncProgressTrackingMicroBatchExecution (4.2).
 """
 
+import bisect
 from functools import cached_property
+from typing import Final
 
 from sparklog.checkpoint.commits import Commit, parse_commit
 from sparklog.checkpoint.file_sources import missing_entries
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.offsets import BatchOffsets, log_offset_of, parse_offsets
+from sparklog.checkpoint.state_schema import has_all_in_one
 from sparklog.checkpoint.stores import (
     Chain,
     Store,
@@ -21,6 +26,11 @@ from sparklog.checkpoint.stores import (
     stores_of,
 )
 from sparklog.errors import DataCorruptionError, InvalidRequestError
+
+_PARTITIONS: Final = (
+    "spark.sql.streaming.internal.stateStore.partitions",
+    "spark.sql.shuffle.partitions",
+)  # of the plan's conf; the first one wins
 
 
 class Batches:
@@ -33,6 +43,7 @@ class Batches:
         self._offsets: dict[int, BatchOffsets] = {}
         self._commits: dict[int, Commit] = {}
         self._metadata: dict[str, list[StoreInfo]] = {}
+        self._in_one: dict[int, bool] = {}
 
     @cached_property
     def stores(self) -> list[Store]:
@@ -67,7 +78,7 @@ class Batches:
         for name in ("commits", "offsets"):
             if not self.checkpoint.exists(f"{name}/{batch}"):
                 return f"{name}/{batch} is gone" if batch < self._last else "it isn't committed"
-        if batch and not self.checkpoint.exists(f"offsets/{batch - 1}"):
+        if batch and self.before(batch) is None:
             return f"offsets/{batch - 1} is gone, which Spark wants to see, too"
         try:
             for chain in self.chains(batch).values():
@@ -88,18 +99,20 @@ class Batches:
 
         Raises: FileNotFoundError, DataCorruptionError: of the commit or an operator's metadata.
         """
-        ids = self.commit(batch).state_ids
         found: dict[tuple[int, int, str], Chain] = {}
         for store in self.stores:
-            parts = None if ids is None else ids.get(store.operator)
+            if store.partition >= (self.partitions(store.operator, batch) or store.partition + 1):
+                continue  # of before it was repartitioned
+            parts = self._ids(store.operator, batch)
             known = None
             if parts is not None:
                 known = parts[store.partition] if store.partition < len(parts) else []
             chain = store.chain(self.checkpoint, batch + 1, known)
             found[store.operator, store.partition, store.name] = chain
         for operator in self.operators:
-            for name, partitions, *_ in self._wanted(operator, batch):
-                for part in range(partitions):
+            for info in self._wanted(operator, batch):
+                for part in range(self.partitions(operator, batch) or info.partitions):
+                    name = info.name
                     lost = f"there is no state of operator {operator}, partition {part}, {name}"
                     found.setdefault((operator, part, name), Chain([], lost))
         return found
@@ -112,6 +125,52 @@ class Batches:
         if path not in self._metadata:
             self._metadata[path] = read_metadata(self.checkpoint, path)
         return self._metadata[path]
+
+    def partitions(self, operator: int, batch: int) -> int | None:
+        """How many partitions an operator's stores have at a batch; None if nothing tells.
+
+        What the batch says itself: the ids of its commit, or its plan's conf. Spark's offline
+        repartition changes these, and the operators' metadata only where they have versions; and
+        they name the conf where all rows go to one partition.
+        Raises: FileNotFoundError, DataCorruptionError: of the batch's plan or commit.
+        """
+        ids = self._ids(operator, batch)
+        if ids is not None:
+            return len(ids)
+        if operator not in self._in_one:
+            self._in_one[operator] = has_all_in_one(self.checkpoint, operator)
+        if self._in_one[operator]:
+            return 1
+        return _told(self.offsets(batch))
+
+    def _ids(self, operator: int, batch: int) -> list[list[str]] | None:
+        ids = self.commit(batch).state_ids
+        return None if ids is None else ids.get(operator)
+
+    def before(self, batch: int) -> int | None:
+        """The batch whose plan is the one before this one's; None if that is gone."""
+        if self.checkpoint.exists(f"offsets/{batch - 1}"):
+            return batch - 1
+        earlier = [b for b in self.planned if b < batch]
+        return earlier[-1] if earlier and self.was_skipped(batch - 1) else None
+
+    def was_skipped(self, batch: int) -> bool:
+        """Whether a batch has neither plan nor commit as asynchronous progress tracking has it."""
+        gone = not any(self.checkpoint.exists(f"{n}/{batch}") for n in ("offsets", "commits"))
+        return gone and not self.operators
+
+    def is_dropped(self, batch: int) -> bool:
+        """Whether Spark's offline repartition left a batch out that it found without a commit.
+
+        It writes a commit for such a batch, plans the one before it once more, with another number
+        of partitions, and the state goes on from that. Raises: as `partitions`.
+        """
+        good = [b for b in self.committed if b in self.planned and self.obstacle(b) is None]
+        place = bisect.bisect(good, batch)
+        if not 0 < place < len(good):
+            return False
+        before, after = self.offsets(good[place - 1]), self.offsets(good[place])
+        return before.sources == after.sources and _told(before) != _told(after)
 
     def reachable(self) -> list[int]:
         """The batches that can be gone back to, ascending. Cost: looks at every batch."""
@@ -131,6 +190,12 @@ class Batches:
     @property
     def _last(self) -> int:
         return max([*self.planned, *self.committed], default=-1)
+
+
+def _told(plan: BatchOffsets) -> int | None:
+    """How many partitions a plan's conf gives to state."""
+    told = next((plan.conf[key] for key in _PARTITIONS if key in plan.conf), "")
+    return int(told) if told.isdecimal() and int(told) else None
 
 
 def _numbers(names: list[str]) -> list[int]:

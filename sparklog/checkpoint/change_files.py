@@ -1,6 +1,7 @@
 """Which changes of a store there are: a file for each committed batch and partition."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint
@@ -8,12 +9,15 @@ from sparklog.checkpoint.state_schema import store_schema
 from sparklog.checkpoint.stores import Store, stores_info, stores_of
 from sparklog.errors import InvalidRequestError
 
+_ROW_CHECKSUMS: Final = "spark.sql.streaming.stateStore.rowChecksum.enabled"
+
 
 @dataclass(frozen=True, slots=True)
 class ChangeFile:
     """What one batch changed in one partition of a store: a file of the checkpoint.
 
-    `snapshots`: those that name the partition's column families, likeliest first.
+    `snapshots`: those that name the partition's column families, likeliest first. `row_checksums`:
+    rows have one each, before the value or, where that was deleted, the key (HDFS provider).
     """
 
     batch: int
@@ -21,6 +25,7 @@ class ChangeFile:
     path: str
     is_rocksdb: bool
     snapshots: tuple[str, ...] = ()
+    row_checksums: bool = False
 
 
 class StoreChanges:
@@ -77,13 +82,15 @@ class StoreChanges:
     ) -> list[ChangeFile] | None:
         """None if one of them is missing."""
         schema = self.schema
-        ids = None
+        parts, count = None, None
         if batch in batches.committed:
             ids = batches.commit(batch).state_ids
-        parts = None if ids is None else ids.get(schema.operator)
+            parts = None if ids is None else ids.get(schema.operator)
+            if batch in batches.planned:
+                count = batches.partitions(schema.operator, batch)
         infos = stores_info(self._checkpoint, schema.operator, batch)
         named = (info.partitions for info in infos if info.name == schema.store)
-        wanted = set(range(next(named, 0) or schema.partitions))
+        wanted = set(range(count or next(named, 0) or schema.partitions))
         files: list[ChangeFile] = []
         for partition in sorted(wanted | stores.keys()):
             store = stores.get(partition)
@@ -96,16 +103,19 @@ class StoreChanges:
                 None,
             )
             if store is not None and name is not None:
-                files.append(self._file(store, batch, name))
+                files.append(self._file(batches, store, batch, name))
             elif partition in wanted:
                 return None
         return files
 
-    def _file(self, store: Store, batch: int, name: str) -> ChangeFile:
+    def _file(self, batches: Batches, store: Store, batch: int, name: str) -> ChangeFile:
         snapshots: tuple[str, ...] = ()
         if self.schema.has_families:
             # A new family makes Spark write a snapshot with the same version.
             ordered = sorted(store.snapshots, key=lambda v: (v[0] > batch + 1, abs(v[0] - batch)))
             snapshots = tuple(store.path(store.snapshots[v]) for v in ordered)
         is_rocksdb = store.provider == "rocksdb"
-        return ChangeFile(batch, store.partition, store.path(name), is_rocksdb, snapshots)
+        conf = batches.offsets(batch).conf if batch in batches.planned else {}
+        checked = conf.get(_ROW_CHECKSUMS, "").lower() == "true"
+        path = store.path(name)
+        return ChangeFile(batch, store.partition, path, is_rocksdb, snapshots, checked)

@@ -18,6 +18,7 @@ from sparklog.errors import DataCorruptionError, InvalidRequestError
 
 _ROWS: Final = 1 << 16
 _BYTES: Final = 64 << 20
+_CHECKSUM: Final = 4  # bytes
 _NAMES: Final = {PUT: "put", DELETE: "delete", MERGE: "merge", DELETE_RANGE: "delete_range"}
 
 
@@ -69,13 +70,7 @@ class ChangeReader:
         """
         data = self._checkpoint.read(file.path)
         where = self._checkpoint.locate(file.path)[0]
-        found = plain(data, where)
-        if found is None:
-            raise InvalidRequestError(
-                f"{where} is compressed with lzf, which can't be read here: set "
-                "spark.sql.streaming.stateStore.compression.codec to lz4, zstd or snappy"
-            )
-        entries = read_entries(found, where)
+        entries = read_entries(plain(data, where), where)
         names = self._names_of(file, entries, where) if entries.has_families else {}
         for rows in _slices(entries):
             batch = self._decode(file, entries, rows, names, where)
@@ -132,6 +127,8 @@ class ChangeReader:
         ends = rest.only(kinds == DELETE_RANGE)
         if names:
             keys, ends = keys.skip(2), ends.skip(2)
+        if file.row_checksums and not file.is_rocksdb:
+            values, keys = values.skip(_CHECKSUM), keys.skip(_CHECKSUM * (kinds == DELETE))
         columns = {
             "batch": np.full(len(kinds), file.batch, np.int64),
             "partition": np.full(len(kinds), file.partition, np.int32),

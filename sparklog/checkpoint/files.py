@@ -86,7 +86,6 @@ class Checkpoint:
 
     def refresh(self) -> None:
         """Take in what was written since; damage raises only if it is new."""
-        self._files = set(walk_files(self.fs, self.path))
         self.damage = {}
         for name in partition_dirs(self.fs, self.logs):
             try:
@@ -102,6 +101,8 @@ class Checkpoint:
                 directory = os.path.join(self.logs, name)
                 self.damage[name] = DataCorruptionError(str(error), path=directory)
                 self.partitions.pop(name, None)
+        # Commits before state: of what is committed meanwhile nothing may be missed.
+        self._files = set(walk_files(self.fs, self.path))
         self._records = {
             path_of(name, key): (partition, key, entry)
             for name, partition in self.partitions.items()

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from sparklog.checkpoint.apart import check_apart
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.building import build
 from sparklog.checkpoint.cut import plan_cut
@@ -92,6 +93,7 @@ def fork(
         who = None if log is None else writer_name(checkpoint, writer)
         if log is not None and who is not None:
             check_log(log, who, fs)
+            check_apart(checkpoint.path, log)
         with Place(fs, target, "fork") as place:
             cut = plan_cut(batches, batch, target, is_reset=False)
             built = build(checkpoint, cut, place.directory, clock=clock)

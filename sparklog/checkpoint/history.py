@@ -158,7 +158,8 @@ def _rows(batches: Batches) -> Iterator[BatchRow]:
 
 def _row(batches: Batches, batch: int) -> BatchRow:
     planned = batches.offsets(batch) if batch in batches.planned else None
-    before = batches.offsets(batch - 1) if batch - 1 in batches.planned else None
+    previous = batches.before(batch) if batch else None
+    before = None if previous is None else batches.offsets(previous)
     sources = {} if planned is None else planned.sources
     rows = {
         name: _count(before.sources.get(name) if before is not None else None, text)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from sparklog.checkpoint.apart import check_apart
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.building import build
 from sparklog.checkpoint.cut import Cut, plan_cut
@@ -126,6 +127,7 @@ def _describe(
     who = None if log is None else writer_name(checkpoint, writer)
     if log is not None and who is not None:
         check_log(log, who, checkpoint.fs)
+        check_apart(checkpoint.path, log)
     known = {*batches.planned, *batches.committed}
     return Reset(
         path=checkpoint.path,

@@ -19,6 +19,7 @@ from typing import Any, Final
 import lz4.block
 import xxhash
 
+from sparklog.checkpoint import lzf
 from sparklog.errors import DataCorruptionError
 from sparklog.format.compression import Codec, decompress
 
@@ -29,7 +30,6 @@ _SEED: Final = 0x9747B28C
 _BLOCK_MAX: Final = 1 << 25
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _SNAPPY_MAGIC: Final = b"\x82SNAPPY\x00"
-_LZF_MAGIC: Final = b"ZV"
 _NO_ZIP: Final = (
     zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, OSError, NotImplementedError,
     RuntimeError, struct.error,
@@ -44,8 +44,8 @@ class Immutable:
     size_bytes: int
 
 
-def plain(data: bytes, path: str) -> bytes | None:
-    """Decompress a state file; None if its codec (lzf) can't be read here.
+def plain(data: bytes, path: str) -> bytes:
+    """Decompress a state file, by whichever codec of Spark's.
 
     Raises: DataCorruptionError with the position in the file, where a block's place tells it.
     """
@@ -55,8 +55,8 @@ def plain(data: bytes, path: str) -> bytes | None:
         return bytes(decompress(Codec.ZSTD, data, path=path, position=0))
     if data.startswith(_SNAPPY_MAGIC):
         return bytes(decompress(Codec.SNAPPY, data, path=path, position=0))
-    if data.startswith(_LZF_MAGIC):
-        return None
+    if data.startswith(lzf.MAGIC):
+        return lzf.decompress(data, path)
     raise DataCorruptionError("it isn't compressed by any of Spark's codecs", path=path, position=0)
 
 

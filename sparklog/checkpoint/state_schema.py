@@ -129,6 +129,22 @@ def store_schema(checkpoint: Checkpoint, operator: int, store: str = DEFAULT) ->
     return StoreSchema(operator, store, info.partitions, has_families, families)
 
 
+def has_all_in_one(checkpoint: Checkpoint, operator: int) -> bool:
+    """Whether an operator has all rows in one partition, whatever the conf: it has no key, as a
+    sum over everything, or one that is null, as a limit. False where the schema doesn't tell.
+    """
+    infos = stores_info(checkpoint, operator)
+    for info in infos:
+        try:
+            families, _ = _families(checkpoint, operator, info)
+        except (InvalidRequestError, DataCorruptionError):
+            return False  # told where it is read
+        columns = [column for family in families.values() for column in family.key]
+        if not all(pa.types.is_null(column.type) for column in columns):
+            return False
+    return bool(infos)
+
+
 def _is_avro(checkpoint: Checkpoint) -> bool:
     batches = [int(name) for name in checkpoint.names("offsets") if name.isdecimal()]
     if not batches:

@@ -37,8 +37,8 @@ class Spans:
     size: Ints
     null: Bools
 
-    def skip(self, count: int) -> "Spans":
-        """The same without their first bytes."""
+    def skip(self, count: int | Ints) -> "Spans":
+        """The same without their first bytes, `count` of them or so many of each."""
         return Spans(self.at + count, self.size - count, self.null)
 
     def only(self, kept: Bools) -> "Spans":

@@ -10,8 +10,10 @@ batch runs: equal on a replay, different when the batch was planned anew. Source
 import hashlib
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
+from sparklog.checkpoint.apart import check_apart
 from sparklog.checkpoint.files import local_path
 from sparklog.checkpoint.lookup import Lookup
 from sparklog.checkpoint.pending import complete
@@ -26,6 +28,7 @@ _CONNECT = (
     "writerId (any name that is this query's alone) and checkpointLocation (the query's own)"
 )
 _LOOKUPS_MAX: Final = 64
+_check_apart = lru_cache(_LOOKUPS_MAX)(check_apart)  # once for each pair
 _lookups: dict[str, Lookup] = {}
 
 
@@ -48,7 +51,7 @@ def of_query(
         raise InvalidRequestError(_CONNECT)
     who = options.writer_id or (query.id if query is not None else "")
     checkpoint = options.checkpoint or (query.checkpoint if query is not None else "")
-    offsets = _local(checkpoint, batch, fs)
+    offsets = _local(options, checkpoint, batch, fs)
     if offsets is None and query is not None and options.checkpoint is None:
         offsets = query.planned(batch)
     if offsets is None:
@@ -70,7 +73,7 @@ def of_checkpoint(options: SinkOptions, batch: int, fs: FileSystem = LOCAL) -> P
             "the query's checkpoint is unknown: give it by .option('checkpointLocation', ...), "
             "not by the session's conf"
         )
-    offsets = _local(checkpoint, batch, fs)
+    offsets = _local(options, checkpoint, batch, fs)
     writer = options.writer_id or _query_id(checkpoint, fs)
     if offsets is None or writer is None:
         raise InvalidRequestError(
@@ -87,14 +90,17 @@ def _planned(who: str, name: str, batch: int, offsets: bytes) -> Planned:
     return Planned(identity, offsets)
 
 
-def _local(checkpoint: str, batch: int, fs: FileSystem) -> bytes | None:
+def _local(options: SinkOptions, checkpoint: str, batch: int, fs: FileSystem) -> bytes | None:
     """Read `offsets/<batch>` and make it durable, with its name; None if it isn't a local file.
 
     A reset of this checkpoint that was cut off before the log followed is completed first.
+    Raises: InvalidRequestError: the log lies in the checkpoint.
     """
     root = local_path(checkpoint)
     if root is None:
         return None
+    if options.path is not None:
+        _check_apart(root, options.path)
     complete(root, fs=fs)
     return _lookup(root, fs).read(f"offsets/{batch}", durable=True)
 

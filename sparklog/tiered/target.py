@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.tiered.driver import Driver
 from sparklog.tiered.failures import secrets_in, without
 from sparklog.tiered.local import LocalDriver
@@ -16,6 +16,7 @@ from sparklog.tiered.s3 import options as s3_options
 from sparklog.tiered.settings import RemoteSettings
 
 TIMEOUT_MS: Final = 120_000
+_ONE_SLASH: Final = ("file", "local", "memory")  # may have one
 _EXTRA: Final = {"s3": "sparklog[s3]", "s3a": "sparklog[s3]"}
 _PACKAGE: Final = {"gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs", "az": "adlfs"}
 
@@ -44,6 +45,11 @@ def open_store(
         RemoteSettings(url)
     given = dict(storage_options or {})
     protocol = url.partition(":")[0]
+    if protocol not in _ONE_SLASH and "://" not in url:  # fsspec takes it for a local path
+        raise InvalidRequestError(
+            f"{url!r}: want an fsspec URL with two slashes, such as s3://bucket/prefix; a "
+            "directory of this machine is file:///directory"
+        )
     if "::" in url:
         raise InvalidRequestError(f"{url}: no chains of URLs; sparklog keeps a cache of its own")
     if protocol in ("file", "local"):
@@ -90,6 +96,12 @@ def _remote(
         raise InvalidRequestError(
             f"can't open {url}: {words}; correct the URL or the storage options"
         ) from None
+    except OSError as error:  # a library that isn't there, a server that refuses
+        words = without(str(error), secrets_in(given)).partition("\n")[0]
+        raise StorageUnavailableError(
+            f"can't open {url}: {words}; correct the URL, or install what fsspec needs for "
+            f"{protocol}"
+        ) from error
     return S3Driver(url, connection, timeout_ms) if is_s3 else FsspecDriver(url, connection)
 
 

@@ -8,14 +8,18 @@ from pathlib import Path
 import pytest
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "checkpoints"
-NAMES = sorted(path.name.removesuffix(".tar.xz") for path in GOLDEN.glob("*.tar.xz"))
+GAPS = {"async", "repartitioned", "repartitioned-ids", "repartitioned-global"}
+"""Where Spark left batches out, which is a warning."""
+
+_ALL = sorted(path.name.removesuffix(".tar.xz") for path in GOLDEN.glob("*.tar.xz"))
+NAMES = [name for name in _ALL if name not in GAPS]
 Golden = Callable[[str], Path]
 
 
 @pytest.fixture(scope="session")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("golden")
-    for name in NAMES:
+    for name in _ALL:
         with tarfile.open(GOLDEN / f"{name}.tar.xz") as tar:
             tar.extractall(root, filter="data")
     return root

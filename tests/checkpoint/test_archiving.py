@@ -23,6 +23,8 @@ from sparklog.checkpoint import (
     verify,
 )
 from sparklog.checkpoint.archiving import Archived, archive
+from sparklog.checkpoint.batches import Batches
+from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.pruning import list_points, prune
 from sparklog.checkpoint.restoring import restore
 from sparklog.clock import ManualClock
@@ -39,12 +41,13 @@ from sparklog.log.commit import Identity
 from sparklog.log.forking import fork
 from sparklog.log.staging import Framing
 from sparklog.service import verify as verify_log
+from sparklog.service.checks.report import Severity
 from sparklog.testing.faults import SimulatedKill
 from sparklog.testing.faultstore import Bucket, Faults, FaultStore
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.objects import ObjectStore
 from sparklog.tiered.target import open_store
-from tests.checkpoint.conftest import NAMES, Golden
+from tests.checkpoint.conftest import GAPS, NAMES, Golden
 from tests.checkpoint.views import tree, view
 from tests.tiered.s3 import S3Server
 
@@ -112,6 +115,55 @@ def test_a_checkpoint_comes_back(golden: Golden, url: str, name: str, backed: bo
     assert changed <= {"state/0/_metadata/v2/0"}
     report = verify(back)
     assert (report.findings, report.latest) == ([], made.batch), str(report)
+
+
+@pytest.mark.parametrize("name", sorted(GAPS))
+def test_a_checkpoint_that_left_batches_out(golden: Golden, file_url: str, name: str) -> None:
+    path = golden(name)
+    made = archive(path, file_url)
+    assert made.batch == max(Batches(Checkpoint.open(path)).committed)
+    restore(file_url, path.with_name("back"))
+    report = verify(path.with_name("back"))
+    assert {f.severity for f in report.findings} == {Severity.WARNING}
+    assert (report.ok, report.latest) == (True, made.batch)
+
+
+def test_the_newest_batch_or_an_error(golden: Golden, file_url: str, tmp_path: Path) -> None:
+    """A backup of an old batch that looks like one of now is worse than none."""
+    path = golden("hdfs")
+    (path / "state/0/1/14.delta").unlink()
+    with pytest.raises(InvalidRequestError, match=r"newest batch, 13, can't.*that can be is 12"):
+        archive(path, file_url)
+    assert not list_points(file_url)
+    assert archive(path, file_url, batch=12).batch == 12
+
+
+def test_a_query_that_runs_while_its_newest_batch_is_chosen(
+    golden: Golden, file_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """State that was listed before it was written is there at the second look."""
+    path = golden("hdfs")
+    hidden = (path / "state/0/1/14.delta").rename(path.parent / "14.delta")
+    real = Checkpoint.refresh
+
+    def refresh(self: Checkpoint) -> None:
+        real(self)
+        if hidden.exists():
+            hidden.rename(path / "state/0/1/14.delta")
+
+    monkeypatch.setattr(Checkpoint, "refresh", refresh)
+    assert archive(path, file_url).batch == 13
+
+
+@pytest.mark.parametrize("url", ["hdfs:/backup", "s3:/bucket", "C:\\backup", "dbfs:/x"])
+def test_what_is_no_url_makes_no_directory_of_that_name(
+    golden: Golden, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fsspec takes them for paths below the working directory."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidRequestError, match="with two slashes"):
+        archive(golden("stateless"), url)
+    assert os.listdir(tmp_path) == ["stateless"]
 
 
 def test_a_lost_query_id_makes_no_tree_of_a_checkpoint(

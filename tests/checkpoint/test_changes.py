@@ -52,10 +52,13 @@ def rewrite(path: Path, data: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("name", "first", "end"),
-    [("hdfs", 4, 14), ("hdfs-zstd", 0, 6), ("changelog", 0, 14), ("ids", 0, 10)],
+    [
+        ("hdfs", 4, 14), ("hdfs-zstd", 0, 6), ("changelog", 0, 14), ("ids", 0, 10),
+        ("ids-lzf", 0, 6),
+    ],
 )
 def test_sums_by_key(golden: Golden, name: str, first: int, end: int) -> None:
-    """Every delta and changelog (v1, v3), in lz4 and zstd, by the batch that wrote it."""
+    """Every delta and changelog (v1, v3), in lz4, zstd and lzf, by the batch that wrote it."""
     found = checkpoint.changes(golden(name)).read_all()
     found.validate(full=True)
     assert found.schema.names == ["batch", "partition", "change", "key", "value"]
@@ -275,6 +278,20 @@ def test_families_that_nothing_names(golden: Golden) -> None:
     rewrite(file, b"\0\2v4\0\2[]\1" + entry(key, versioned(1)) + b"\0")
     with pytest.raises(InvalidRequestError, match="when this read began: default; start it again"):
         checkpoint.changes(path).read_all()
+
+
+def test_rows_with_checksums(golden: Golden) -> None:
+    """The HDFS provider puts them before the value, or before the key of what it deletes."""
+    path = golden("hdfs")
+    for plan in (path / "offsets").glob("[0-9]*"):
+        text = plan.read_text().replace('rowChecksum.enabled":"false', 'rowChecksum.enabled":"true')
+        plan.write_text(text)
+    check = b"\xde\xad\xbe\xef"
+    rewrite(path / "state/0/0/14.delta", entry(KEY, check + VALUE) + entry(check + KEY, None) + END)
+    rewrite(path / "state/0/1/14.delta", END)
+    found = checkpoint.changes(path, start=13).read_all().to_pylist()
+    rows = [(row["change"], row["key"], row["value"]) for row in found]
+    assert rows == [("put", {"k": 5}, {"sum": 8}), ("delete", {"k": 5}, None)]
 
 
 def test_rows_with_checksums_are_refused(golden: Golden) -> None:

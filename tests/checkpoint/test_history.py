@@ -16,7 +16,8 @@ from tests.checkpoint.conftest import NAMES, Golden
 FIRST_AND_LAST = {
     "stateless": (7, 11, 6), "hdfs": (8, 13, 7), "hdfs-zstd": (0, 5, 0), "join": (0, 5, 0),
     "files": (0, 11, 0), "rocksdb": (0, 5, 0), "changelog": (9, 13, 8), "ids": (0, 9, 0),
-    "processed": (0, 5, 0), "sources-by-name": (0, 3, 0),
+    "processed": (0, 5, 0), "sources-by-name": (0, 3, 0), "global": (0, 5, 0),
+    "limit": (0, 3, 0), "ids-lzf": (0, 5, 0),
 }  # fmt: skip
 
 

@@ -1,14 +1,18 @@
 """Verify finds what is damaged and names it; it finds nothing in what Spark wrote."""
 
 import contextlib
+import itertools
 import json
 from pathlib import Path
 
 import pytest
 
+from sparklog.checkpoint.batches import Batches
+from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.history import history
 from sparklog.checkpoint.state_files import plain
 from sparklog.checkpoint.verify import verify
-from sparklog.errors import DataCorruptionError
+from sparklog.errors import DataCorruptionError, LogLockedError
 from sparklog.service.checks.report import Finding, Severity
 from tests.checkpoint.conftest import NAMES, Golden
 
@@ -91,6 +95,98 @@ def test_spark_and_hadoop_checksums(golden: Golden) -> None:
     (changelog.parent / f".{changelog.name}.crc").unlink()
     flip(changelog, 4)
     assert any("differs from its checksum" in f.what for f in damage(path))
+
+
+@pytest.mark.parametrize("name", ["global", "limit", "repartitioned-global"])
+def test_all_rows_in_one_partition_is_no_loss(golden: Golden, name: str) -> None:
+    """Whatever the conf says; of that one partition all is needed."""
+    path = golden(name)
+    batches = Batches(Checkpoint.open(path))
+    lost = [b for b in batches.committed if batches.obstacle(b)]
+    assert lost == ([3] if name == "repartitioned-global" else [])
+    newest = max(int(f.stem) for f in (path / "state/0/0").glob("[0-9]*.*") if f.stem.isdecimal())
+    for file in (path / "state/0/0").glob(f"{newest}.*"):
+        file.unlink()
+    assert not verify(path).ok
+
+
+@pytest.mark.parametrize("name", ["repartitioned", "repartitioned-ids"])
+def test_each_batch_has_the_partitions_that_it_says(golden: Golden, name: str) -> None:
+    """Two, three, then one: by its plan or its commit, for the operator's metadata stay at two."""
+    path = golden(name)
+    batches = Batches(Checkpoint.open(path))
+    counts = [batches.partitions(0, b) for b in (0, 2, 4, 5, 7, 11)]
+    assert counts == [2, 2, 3, 3, 1, 1]
+    assert [b for b in batches.committed if batches.obstacle(b)] == [3, 6]
+    report = verify(path)
+    assert [f.severity for f in report.findings] == [Severity.WARNING] * 2
+    assert all("offline repartition left it out" in f.what for f in report.findings)
+    for file in (path / "state/0/2").glob("6[._]*"):  # of batch 5, when there were three
+        file.unlink()
+    assert str(path / "commits/5") in {f.file for f in damage(path)}
+
+
+def test_gaps_of_asynchronous_progress_tracking(golden: Golden) -> None:
+    """The plan before a batch is the one that is there; a query with state has no gaps."""
+    path = golden("async")
+    rows = history(path).batches
+    assert [row.obstacle for row in rows] == [None] * len(rows)
+    assert [row.rows["0"] for row in rows[1:]] == [
+        40 * (b.batch - a.batch) for a, b in itertools.pairwise(rows)
+    ]
+    (finding,) = verify(path).findings
+    assert "asynchronous progress tracking" in finding.what
+    stateful = golden("hdfs")
+    (stateful / "commits/10").unlink()
+    (stateful / "offsets/10").unlink()
+    assert {f.file for f in damage(stateful)} >= {str(stateful / "offsets/10")}
+
+
+def test_what_looks_like_damage_is_looked_for_again(
+    golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A running query commits a batch and plans the next one, between two of our listings."""
+    path = golden("stateless")
+    hidden = (path / "commits/10").read_bytes()
+    (path / "commits/10").unlink()
+    real, looks = Checkpoint.inspect, 0
+
+    def inspect(*args: object) -> Checkpoint:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            (path / "commits/10").write_bytes(hidden)
+        if looks == 3:  # another one, which is whole
+            (path / "commits/9").unlink()
+        return real(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Checkpoint, "inspect", inspect)
+    assert verify(path).ok
+    assert looks == 2
+    assert {f.file for f in damage(path)} == {str(path / "commits/9")}  # it stays lost
+
+
+def test_files_that_vanish_while_they_are_looked_at(
+    golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = golden("hdfs")
+    real = Checkpoint.stat
+
+    def stat(self: Checkpoint, name: str) -> object:
+        if name == "offsets/8":
+            (path / name).unlink(missing_ok=True)
+        return real(self, name)
+
+    monkeypatch.setattr(Checkpoint, "stat", stat)
+    verify(path)
+    assert not (path / "offsets/8").exists()
+
+    def gone(*args: object) -> Checkpoint:
+        raise FileNotFoundError(2, "gone", str(path / "state/0/0"))
+
+    monkeypatch.setattr(Checkpoint, "inspect", gone)
+    with pytest.raises(LogLockedError, match=r"removed .*state/0/0 while it was being read"):
+        verify(path)
 
 
 def test_what_a_batch_misses(golden: Golden) -> None:

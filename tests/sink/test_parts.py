@@ -86,6 +86,35 @@ def test_guess_follows_the_last_batch_and_the_planned_step() -> None:
     assert not guess.is_small(offsets(400))
 
 
+def test_a_log_within_its_querys_checkpoint_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By whatever name; the other way round it is a warning, once."""
+    checkpoint, log = tmp_path / "checkpoint", tmp_path / "log"
+    for root in (checkpoint, log / "checkpoint"):
+        (root / "offsets").mkdir(parents=True)
+        (root / "offsets" / "3").write_bytes(offsets(1))
+        (root / "metadata").write_text('{"id":"query"}')
+    (tmp_path / "link").symlink_to(checkpoint)
+
+    def identify(path: object, root: object = checkpoint) -> None:
+        of_checkpoint(parse({"path": str(path), "checkpointLocation": str(root)}), 3)
+
+    for path in (
+        checkpoint / "sparklog", f"file:{checkpoint}/logs/out", tmp_path / "link" / "sparklog",
+        f"{log},{checkpoint}/second", checkpoint,
+    ):  # fmt: skip
+        with pytest.raises(InvalidRequestError, match="lies in the query's checkpoint"):
+            identify(path)
+    with pytest.raises(InvalidRequestError, match="lies in the query's checkpoint"):
+        identify(checkpoint / "sparklog", tmp_path / "link")
+    identify(log)
+    assert not caplog.records
+    for _ in range(2):
+        identify(log, log / "checkpoint")
+    assert ["a Kafka broker won't start there" in r.getMessage() for r in caplog.records] == [True]
+
+
 def test_identity_of_a_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "3").write_bytes(offsets(1))

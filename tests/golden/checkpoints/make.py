@@ -43,6 +43,14 @@ def sums(spark: Any, files: str) -> Any:
     return numbers(spark, files).selectExpr("value % 7 as k", "value").groupBy("k").sum("value")
 
 
+def total(spark: Any, files: str) -> Any:
+    return numbers(spark, files).groupBy().sum("value")
+
+
+def first_rows(spark: Any, files: str) -> Any:
+    return numbers(spark, files).limit(100)
+
+
 def joined(spark: Any, files: str) -> Any:
     from pyspark.sql.functions import expr
 
@@ -93,7 +101,33 @@ QUERIES: dict[str, tuple[Frame, dict[str, str], int, str]] = {
     "ids": (sums, {**CHANGELOG, **IDS}, 10, "update"),
     "processed": (processed, {**CHANGELOG, **IDS}, 6, "update"),
     "sources-by-name": (numbers, LOGS, 4, "append"),
+    "global": (total, {}, 6, "update"),
+    "limit": (first_rows, PLAIN, 4, "append"),
+    "repartitioned": (sums, CHANGELOG, 3, "update"),
+    "repartitioned-ids": (sums, {**CHANGELOG, **IDS}, 3, "update"),
+    "repartitioned-global": (total, CHANGELOG, 3, "update"),
+    "async": (numbers, {}, 12, "append"),
+    "ids-lzf": (sums, {**CHANGELOG, **IDS, f"{STATE}compression.codec": "lzf"}, 6, "update"),
 }
+REPARTITIONED = {  # by Spark, offline; the query goes on for some batches after each
+    "repartitioned": (3, 1),
+    "repartitioned-ids": (3, 1),
+    "repartitioned-global": (3,),  # a second time Spark looks for state that isn't there
+}
+ASYNC = {
+    "asyncProgressTrackingEnabled": "true",
+    "asyncProgressTrackingCheckpointIntervalMs": "500",
+}
+
+
+def until(writer: Any, batch: int) -> None:
+    """Run the query until this batch is done."""
+    query = writer.start()
+    while query.lastProgress is None or query.lastProgress["batchId"] < batch:
+        time.sleep(0.05)
+        if query.exception() is not None:
+            raise query.exception()
+    query.stop()
 
 
 def run(spark: Any, name: str, work: Path) -> None:
@@ -111,12 +145,16 @@ def run(spark: Any, name: str, work: Path) -> None:
     writer = writer.option("checkpointLocation", str(checkpoint)).trigger(
         processingTime="150 milliseconds"
     )
-    query = writer.start()
-    while not (checkpoint / "commits" / str(batches - 1)).exists():
-        time.sleep(0.05)
-        if query.exception() is not None:
-            raise query.exception()
-    query.stop()
+    if name == "async":
+        writer = writer.options(**ASYNC)
+    until(writer, batches - 1)
+    for parts in REPARTITIONED.get(name, ()):
+        manager = spark._jsparkSession.streamingCheckpointManager()
+        manager.repartition(str(checkpoint), parts, False)
+        batches *= 2
+        until(writer, batches - 1)
+    for cut_off in checkpoint.rglob(".*.tmp"):  # by the stop
+        cut_off.unlink()
     shutil.rmtree(files)
     packed = HERE / f"{name}.tar.xz"
     with tarfile.open(packed, "w:xz") as tar:
