@@ -17,7 +17,8 @@ batches     which batch can be gone back to       history, verify
 selection, cut, building, place, pending, running                  of fork and reset
 convert     import_ and export           rights    whose new files are    apart
 changes     state as a topic: changelog, state_schema, unsafe_row, state_rows
-archiving, restoring, pruning      to any URL and back; points, vault, sending, marks: its layout
+archiving, restoring, pruning      to any URL and back; points, vault, sending,
+            pieces, marks: its layout
 """
 
 from sparklog.checkpoint.archiving import Archived, archive

@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
@@ -23,7 +23,7 @@ from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.store import Store
 
 POINTS: Final = "points/"
-VERSION: Final = 1
+VERSION: Final = 2  # of a point in which a file has pieces; others are of version 1
 CHECKPOINT: Final = "checkpoint"
 LOG: Final = "log"
 _NAME: Final = re.compile(r"([0-9]{15})\.([0-9]+|none)\.(checkpoint(?:\+log)?)\.([0-9a-f]{8,})")
@@ -67,7 +67,8 @@ class Entry:
     """A file: its path in the tree, and its bytes, as blocks or right here.
 
     `seen`: (device, inode, time of the last change in ms) where it was archived, None if it may
-    have changed since without any of these.
+    have changed since without any of these. `pieces`: the blocks' bytes, where it isn't BLOCK_BYTES
+    each but for the last one.
     """
 
     path: str
@@ -75,9 +76,13 @@ class Entry:
     blocks: tuple[bytes, ...] = ()
     data: bytes | None = None
     seen: tuple[int, int, int] | None = None
+    pieces: tuple[int, ...] = ()
 
     def sizes(self) -> Iterator[tuple[bytes, int]]:
         """Yield (SHA-256, bytes) of each block."""
+        if self.pieces:
+            yield from zip(self.blocks, self.pieces, strict=True)
+            return
         for number, digest in enumerate(self.blocks):
             yield digest, min(BLOCK_BYTES, self.size - number * BLOCK_BYTES)
 
@@ -141,7 +146,9 @@ def write(vault: Vault, point: Point, trees: Trees) -> None:
     body = zlib.compress(json.dumps({k: _to_json(t) for k, t in trees.items()}).encode())
     stored = vault.seal_text(point.name, body)
     digest = hashlib.sha256(stored).hexdigest()
-    head = json.dumps({"version": VERSION, "key": vault.key_id, "sha256": digest})
+    has_pieces = any(entry.pieces for tree in trees.values() for entry in tree.files)
+    version = VERSION if has_pieces else 1
+    head = json.dumps({"version": version, "key": vault.key_id, "sha256": digest})
     vault.store.put(POINTS + point.name, head.encode() + b"\n" + stored)
 
 
@@ -182,7 +189,8 @@ def _to_json(tree: Tree) -> dict[str, Any]:
 
 def _row(entry: Entry) -> list[Any]:
     data = None if entry.data is None else base64.b64encode(entry.data).decode()
-    return [entry.path, entry.size, b"".join(entry.blocks).hex(), data, entry.seen]
+    row = [entry.path, entry.size, b"".join(entry.blocks).hex(), data, entry.seen]
+    return [*row, entry.pieces] if entry.pieces else row
 
 
 def _from_json(fields: dict[str, Any]) -> Tree:
@@ -190,14 +198,22 @@ def _from_json(fields: dict[str, Any]) -> Tree:
     return Tree(fields["origin"], fields["directories"], files, fields.get("query"))
 
 
-def _entry(path: str, size: int, blocks: str, data: str | None, seen: list[int] | None) -> Entry:
+def _entry(
+    path: str,
+    size: int,
+    blocks: str,
+    data: str | None,
+    seen: list[int] | None,
+    pieces: Sequence[int] = (),
+) -> Entry:
     raw = bytes.fromhex(blocks)
     digests = tuple(raw[at : at + _DIGEST_BYTES] for at in range(0, len(raw), _DIGEST_BYTES))
     if path.startswith("/") or ".." in path.split("/"):
         raise ValueError(f"{path} leads out of the directory")
-    if data is None and len(digests) != -(-size // BLOCK_BYTES):
+    count = len(pieces) if pieces else -(-size // BLOCK_BYTES)
+    if data is None and (len(digests) != count or (pieces and sum(pieces) != size)):
         raise ValueError(f"{path} has {len(digests)} blocks")
     return Entry(
         path, size, digests, None if data is None else base64.b64decode(data),
-        None if seen is None else (seen[0], seen[1], seen[2]),
+        None if seen is None else (seen[0], seen[1], seen[2]), tuple(pieces),
     )  # fmt: skip

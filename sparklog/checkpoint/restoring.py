@@ -18,7 +18,7 @@ from sparklog.checkpoint.files import local_path
 from sparklog.checkpoint.fork import fork as fork_checkpoint
 from sparklog.checkpoint.points import CHECKPOINT, LOG, Entry, Point, Tree
 from sparklog.checkpoint.sending import Progress
-from sparklog.checkpoint.vault import BLOCK_BYTES, Vault
+from sparklog.checkpoint.vault import Vault
 from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.fs import LOCAL, FileSystem
@@ -164,8 +164,10 @@ class _Fetcher:
             if entry.data is not None:
                 file.pwrite(entry.data, 0)
                 self._add(entry.size)
-            for number, (digest, size) in enumerate(entry.sizes()):
-                file.pwrite(self._vault.get(digest, size), number * BLOCK_BYTES)
+            at = 0
+            for digest, size in entry.sizes():
+                file.pwrite(self._vault.get(digest, size), at)
+                at += size
                 self._add(size)
             file.sync()
 

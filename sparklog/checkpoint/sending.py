@@ -2,17 +2,21 @@
 
 A file of 1 MiB or more that has the inode, size and time of change that the newest point knows is
 not even read: it is a closed segment or a file of RocksDB, which are written once. Of one that has
-grown, its whole blocks are there already.
+grown, its whole blocks are there already. Segments of a checkpoint's log dir, which grow and are
+cleaned with every point, are cut at their records (pieces.py).
 """
 
 import hashlib
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
+from sparklog.checkpoint.layout import LOGS
+from sparklog.checkpoint.pieces import pieces_of
 from sparklog.checkpoint.points import Entry, Tree, Trees
 from sparklog.checkpoint.vault import BLOCK_BYTES, Vault
 from sparklog.errors import StorageUnavailableError
@@ -21,6 +25,7 @@ from sparklog.fs import FileSystem
 INLINE_BYTES: Final = 256  # smaller files are in the point itself
 TRUSTED_BYTES: Final = 1 << 20  # larger ones are told by inode and time
 SETTLED_MS: Final = 2_000  # since its last change: a second one would show in its time
+_RECORDS: Final = re.compile(rf"{LOGS}/[^/]+/[0-9]{{20}}\.log")
 Progress = Callable[[int, int], None]
 """Is told (bytes of files that are done, bytes in all)."""
 
@@ -96,7 +101,7 @@ class Sender:
         size, seen = self._look(file)
         known = self._known.get((*seen, size)) if size >= TRUSTED_BYTES else None
         if known is not None:
-            entry = Entry(path, size, known.blocks, None, seen)
+            entry = Entry(path, size, known.blocks, None, seen, known.pieces)
         else:
             entry = self._read(file, path, size, seen)
             if self._look(file) != (size, seen):
@@ -115,17 +120,23 @@ class Sender:
         return self._fs.size(file), (*self._fs.identity(file), self._fs.mtime_ms(file))
 
     def _read(self, file: str, path: str, size: int, seen: tuple[int, int, int]) -> Entry:
-        blocks = []
+        blocks: list[bytes] = []
         with self._fs.open(file) as source:
             if size <= INLINE_BYTES:
                 return Entry(path, size, (), source.pread(size, 0))
-            for at in range(0, size, BLOCK_BYTES):
-                data = source.pread(min(BLOCK_BYTES, size - at), at)
+            pieces = pieces_of(source, size) if _RECORDS.fullmatch(path) else []
+            at = 0
+            while at < size:
+                length = pieces[len(blocks)] if pieces else min(BLOCK_BYTES, size - at)
+                data = source.pread(length, at)
+                if len(data) < length:
+                    break  # it became shorter, which the caller notices
+                at += length
                 digest = hashlib.sha256(data).digest()
                 blocks.append(digest)
                 self._put(digest, data)
         settled = seen[2] + SETTLED_MS < self._now_ms and size >= TRUSTED_BYTES
-        return Entry(path, size, tuple(blocks), None, seen if settled else None)
+        return Entry(path, size, tuple(blocks), None, seen if settled else None, tuple(pieces))
 
     def _put(self, digest: bytes, data: bytes) -> None:
         with self._mutex:

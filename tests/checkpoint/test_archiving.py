@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import random
 import shutil
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,11 @@ from sparklog.checkpoint import (
 from sparklog.checkpoint.archiving import Archived, archive
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.layout import place_of
+from sparklog.checkpoint.partition import Partition
 from sparklog.checkpoint.pruning import list_points, prune
 from sparklog.checkpoint.restoring import restore
+from sparklog.checkpoint.writing import Record, append, clean, create
 from sparklog.clock import ManualClock
 from sparklog.errors import (
     DataCorruptionError,
@@ -164,6 +168,87 @@ def test_what_is_no_url_makes_no_directory_of_that_name(
     with pytest.raises(InvalidRequestError, match="with two slashes"):
         archive(golden("stateless"), url)
     assert os.listdir(tmp_path) == ["stateless"]
+
+
+class Growing:
+    """A query with state of its own size, as Spark and the manager write it, batch by batch."""
+
+    def __init__(self, path: Path, *, backed: bool, parts: int, delta: int) -> None:
+        self.path, self.backed, self.parts, self.delta = path, backed, parts, delta
+        self.random, self.batch = random.Random(7), 0
+        path.mkdir()
+        (path / "metadata").write_text('{"id":"query"}')
+        if backed:
+            (path / "sparklog").mkdir()
+            (path / "sparklog" / "sparklog.lock").touch()
+
+    def write(self, files: dict[str, bytes | None]) -> None:
+        if not self.backed:
+            for name, data in files.items():
+                if data is None:
+                    (self.path / name).unlink()
+                else:
+                    (self.path / name).parent.mkdir(parents=True, exist_ok=True)
+                    (self.path / name).write_bytes(data)
+            return
+        by_partition: dict[str, list[Record]] = {}
+        for name, data in files.items():
+            place = place_of(name)
+            by_partition.setdefault(place.partition, []).append(Record(place.key, data, 0))
+        for partition, records in by_partition.items():
+            directory = str(self.path / "sparklog" / partition)
+            create(LOCAL, directory)
+            held = Partition(LOCAL, directory)
+            append(held, records)
+            clean(held)
+
+    def run(self, batches: int, *, kept: int, every: int = 5) -> None:
+        for number in range(self.batch, self.batch + batches):
+            plan = b'v1\n{"conf":{"spark.sql.shuffle.partitions":"%d"}}\n%d' % (self.parts, number)
+            files: dict[str, bytes | None] = {f"offsets/{number}": plan}
+            for part in range(self.parts):
+                at = f"state/0/{part}/"
+                files[f"{at}{number + 1}.delta"] = self.random.randbytes(self.delta)
+                if number % every == 0:
+                    files[f"{at}{number + 1}.snapshot"] = self.random.randbytes(4 * self.delta)
+                if number >= kept:
+                    files[f"{at}{number + 1 - kept}.delta"] = None
+                    if (number - kept) % every == 0:
+                        files[f"{at}{number + 1 - kept}.snapshot"] = None
+            if number >= kept:
+                files[f"offsets/{number - kept}"] = files[f"commits/{number - kept}"] = None
+            self.write(files)
+            self.write({f"commits/{number}": b'v1\n{"nextBatchWatermarkMs":0}'})
+        self.batch += batches
+
+
+def test_a_point_of_records_costs_what_one_of_files_does(tmp_path: Path) -> None:
+    """Through growing, cleaning and resets of what is archived: the new records go, and no more."""
+    sent: dict[bool, list[Archived]] = {}
+    for backed in (False, True):
+        query = Growing(tmp_path / f"query-{backed}", backed=backed, parts=2, delta=9_000)
+        sent[backed] = []
+        for _ in range(4):
+            query.run(9, kept=12)
+            sent[backed].append(archive(query.path, f"file://{tmp_path}/archive-{backed}"))
+    logs = tmp_path / "query-True" / "sparklog"
+    partition = Partition(LOCAL, str(logs / "state.0.default-0"))
+    assert len(partition.entries) < 36  # it was cleaned
+    for files, records in zip(*sent.values(), strict=True):
+        assert records.batch == files.batch
+        assert records.new_bytes < 1.15 * files.new_bytes + 20_000
+    url = f"file://{tmp_path}/archive-True"
+    for made in sent[True]:
+        back = tmp_path / f"back-{made.batch}"
+        restore(url, back, point=made.point)
+        now, then = view(back), view(tmp_path / "query-True")
+        assert made.batch == max(Batches(Checkpoint.open(back)).committed)
+        assert all(now[name] == then[name] for name in now.keys() & then.keys())
+    head = (tmp_path / "archive-True" / "points" / made.point).read_bytes().partition(b"\n")[0]
+    assert json.loads(head)["version"] == 2
+    prune(url, keep=1)
+    restore(url, tmp_path / "last")
+    assert view(tmp_path / "last") == view(tmp_path / f"back-{made.batch}")
 
 
 def test_a_lost_query_id_makes_no_tree_of_a_checkpoint(
