@@ -17,6 +17,7 @@ from sparklog.errors import (
     FencedError,
     InvalidRequestError,
     LogLockedError,
+    LogReplacedError,
     OffsetOutOfRangeError,
     OutOfOrderSequenceError,
     RecordTooLargeError,
@@ -41,6 +42,7 @@ __all__ = [
     "InvalidRequestError",
     "Log",
     "LogLockedError",
+    "LogReplacedError",
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceError",
     "RecordTooLargeError",
@@ -97,10 +99,13 @@ def open(
         StorageUnavailableError for an archive that can't be reached.
     """
     from sparklog.log.log import Log
+    from sparklog.log.paths import check_writable, split_path
     from sparklog.tiered.archive import ArchiveFileSystem
     from sparklog.tiered.opening import reading
     from sparklog.tiered.options import RemoteOptions
 
+    if mode != "r":
+        check_writable(split_path(path))
     remote, rest = RemoteOptions.parse(options or {})
     reads = reading(path, options=remote, storage_options=storage_options, fs=fs, stopped=stopped)
     given: dict[str, Any] = {"mode": mode, "options": rest, "until": until, **components}

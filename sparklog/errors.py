@@ -7,6 +7,7 @@
     |  `- UnsupportedVersionError         read this log with a newer sparklog
     |- OffsetOutOfRangeError              start again at the log start offset or at the end
     |- TopicReplacedError                 the topic was deleted and made again: start over
+    |- LogReplacedError                   the log's directory was: open the log again, start over
     |- DataCorruptionError                restore the file, or give the range up knowingly
     |- BatchConflictError                 two different micro-batches under one number
     |- FencedError                        another producer took over: stop this one
@@ -59,6 +60,10 @@ class OffsetOutOfRangeError(SparklogError):
 
 class TopicReplacedError(SparklogError):
     """The topic's id changed under a reader: it was deleted and made again."""
+
+
+class LogReplacedError(SparklogError):
+    """A log dir is gone, or holds another log or an earlier state than under this handle before."""
 
 
 class DataCorruptionError(SparklogError):

@@ -12,7 +12,8 @@ from sparklog import errors
 
 NAMES = {
     "BatchConflictError", "DataCorruptionError", "FencedError", "InvalidRequestError", "Log",
-    "LogLockedError", "OffsetOutOfRangeError", "OutOfOrderSequenceError", "RecordTooLargeError",
+    "LogLockedError", "LogReplacedError", "OffsetOutOfRangeError", "OutOfOrderSequenceError",
+    "RecordTooLargeError",
     "SparklogError", "StorageUnavailableError", "TopicReplacedError", "UnknownTopicError",
     "UnsupportedVersionError", "enable", "open", "register", "spark_conf",
 }  # fmt: skip

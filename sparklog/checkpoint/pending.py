@@ -15,7 +15,8 @@ from sparklog.clock import Clock, system_clock
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem, read_bytes, write_durably
 from sparklog.log.ledger import fold, ledger_path, whole_end
-from sparklog.log.log import Log, split_path
+from sparklog.log.log import Log
+from sparklog.log.paths import split_path
 from sparklog.log.state import LogState, is_writer_of
 
 _FIELDS: Final = {"log": str, "writer": str, "batch": int, "time": int}

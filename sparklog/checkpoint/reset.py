@@ -28,7 +28,7 @@ from sparklog.checkpoint.selection import Target, check_sources, select
 from sparklog.clock import Clock, system_clock
 from sparklog.errors import InvalidRequestError, LogLockedError
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.log.log import split_path
+from sparklog.log.paths import split_path
 
 Path = str | os.PathLike[str]
 

@@ -24,7 +24,7 @@ from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.forking import fork as fork_log
 from sparklog.log.forkplace import Place, arrived
-from sparklog.log.log import split_path
+from sparklog.log.paths import split_path
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.target import open_store
 

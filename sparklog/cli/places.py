@@ -15,7 +15,8 @@ from sparklog.errors import InvalidRequestError
 from sparklog.format.names import check_topic, parse_partition_dir
 from sparklog.fs import LOCAL
 from sparklog.log.lock import LOCK_NAME
-from sparklog.log.log import Log, split_path
+from sparklog.log.log import Log
+from sparklog.log.paths import split_path
 from sparklog.log.topics import TOPICS_NAME
 from sparklog.log.walk import is_partition
 from sparklog.log.watermarks import WATERMARKS_NAME

@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
+from sparklog.errors import LogReplacedError
 from sparklog.format.names import snapshot_name
 from sparklog.fs import FileSystem
 from sparklog.log.checkpoints import (
@@ -28,11 +29,16 @@ def close_session(session: Session) -> None:
     """Close; the last session of the log leaves it as a broker's clean stop would.
 
     Raises what the disk raises; the locks are released in any case, and the next open recovers.
+    A log that is gone, or was replaced by another one, is left as it is, with a warning.
     """
+    if session.lost is not None:
+        return
     try:
         with session.locked():
             if session.lock.is_last() and _is_whole(session):
                 _leave_clean(session)
+    except LogReplacedError as error:
+        _LOGGER.warning("%s: not closed: %s", session.home, error)
     finally:
         session.release()
 

@@ -28,9 +28,9 @@ from sparklog.log.forkplace import Place
 from sparklog.log.forkpoint import ForkPoint, Wanted, find_point
 from sparklog.log.guard import check_sound
 from sparklog.log.ledger import LEDGER, LEDGER_TOPIC, Ledger, ledger_config, ledger_path
-from sparklog.log.log import split_path
 from sparklog.log.opening import open_session
 from sparklog.log.partition import PartitionLog
+from sparklog.log.paths import split_path
 from sparklog.log.session import Session
 from sparklog.log.state import Record
 from sparklog.log.topics import new_topic_id, write_topics

@@ -36,7 +36,7 @@ from typing import Any, Final
 import crc32c
 
 from sparklog.clock import attempts
-from sparklog.errors import DataCorruptionError, LogLockedError, SparklogError
+from sparklog.errors import DataCorruptionError, LogLockedError, LogReplacedError, SparklogError
 from sparklog.fs import File, FileSystem, LockFile
 
 LOCK_NAME: Final = "sparklog.lock"
@@ -45,6 +45,7 @@ _PAGE: Final = struct.Struct(">4sHBxIQ40sQQQQII")
 _CRC: Final = struct.Struct(">I")
 assert _PAGE.size == 100  # a layout slip fails at import, not on disk
 _WRITE, _SESSION, _FAILING = 0, 1, 2
+_LEDGER_DIR: Final = "__sparklog_commits-0"  # sparklog.log.ledger, which is above this module
 
 
 class State(enum.IntEnum):
@@ -76,6 +77,8 @@ class LogLock:
         self._file: LockFile = fs.open_lock(self._path)
         self._boot = fs.boot_id()
         self._pid = os.getpid()
+        self.replaced = False
+        """Whether the path names another file than when the log was looked at: see `acquire`."""
 
     def join(self) -> None:
         """Take the session lock, shared. Waits while the last session closes the log."""
@@ -85,6 +88,14 @@ class LogLock:
                     return
                 self._open_again()
         raise LogLockedError(f"{self._path}: another process is closing this log; try again")
+
+    def is_current(self) -> bool:
+        """Tell whether the path still names the file that is locked. Cost: one stat."""
+        return self._file.is_current()
+
+    def identity(self) -> tuple[int, int]:
+        """Return (device, inode) of the file that is locked."""
+        return self._file.identity()
 
     def is_last(self) -> bool:
         """Tell whether no other session is open (byte 1 upgrades to exclusive)."""
@@ -101,12 +112,17 @@ class LogLock:
             )
 
     def acquire(self) -> None:
-        """Take the write lock. Raises LogLockedError, with the holder's pid, on time-out."""
+        """Take the write lock, of the file that the path names now; sets `replaced` if another.
+
+        Raises: LogLockedError, with the holder's pid, on time-out; LogReplacedError if no log is
+        there any more: nothing is made in an empty directory, which may be a mount point.
+        Cost: one stat and a lock.
+        """
         for _ in attempts(self._timeout_ms):
             if self._file.try_lock(_WRITE, 1, exclusive=True):
                 if self._file.is_current():
                     return
-                self._open_again()  # whoever holds the new file would not see our lock
+                self._follow()  # whoever holds the new file would not see our lock
                 self.join()
         page = self.read()
         holder = f"process {page.pid}" if page is not None else "another process"
@@ -153,6 +169,17 @@ class LogLock:
             crc32c.crc32c(body),
         )
         self._file.pwrite(raw + _CRC.pack(crc32c.crc32c(raw)), 0)
+
+    def _follow(self) -> None:
+        directory = os.path.dirname(self._path)
+        if not self._fs.is_dir(os.path.join(directory, _LEDGER_DIR)):
+            raise LogReplacedError(
+                f"{directory} holds no log any more: it was removed, or its disk is not mounted, "
+                "while the log was open; nothing was written. Bring it back and try again; to "
+                "begin a new log there, close this one (end the query) and open it again"
+            )
+        self._open_again()
+        self.replaced = True
 
     def _open_again(self) -> None:
         fresh = self._fs.open_lock(self._path)

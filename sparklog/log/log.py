@@ -27,6 +27,7 @@ from sparklog.log.epochs import end_offset_for, read_epochs
 from sparklog.log.history import commits_table
 from sparklog.log.lag import commit_checked, readers_table
 from sparklog.log.opening import clear_up, open_session
+from sparklog.log.paths import split_path
 from sparklog.log.positions import Position, When, offsets_for_times, resolve, to_ms
 from sparklog.log.progress import Progress
 from sparklog.log.readers import delete_reader, read_readers
@@ -36,23 +37,6 @@ from sparklog.log.session import Session
 from sparklog.log.staging import Framing, Stager
 from sparklog.log.topics import TopicInfo, describe
 from sparklog.log.view import View
-
-
-def split_path(path: str | os.PathLike[str]) -> list[str]:
-    """Return the absolute log dirs of a path, several joined by "," (Kafka's log.dirs).
-
-    The URL of an archive stays as it is.
-    """
-    parts = [part.strip() for part in os.fspath(path).split(",")]
-    if not all(parts):
-        raise InvalidRequestError(f"path={path!r}: want a directory, or several joined by ','")
-    found = [
-        part.rstrip("/") if "://" in part else os.path.abspath(part)
-        for part in (part.removeprefix("file://") for part in parts)
-    ]
-    if len(set(found)) < len(found):  # Kafka: "Duplicate log directory found"
-        raise InvalidRequestError(f"path={path!r}: a directory is named twice")
-    return found
 
 
 class Log:

@@ -16,6 +16,7 @@ from sparklog.config import LogOptions
 from sparklog.errors import DataCorruptionError, InvalidRequestError, LogLockedError
 from sparklog.format.names import parse_partition_dir, partition_dir
 from sparklog.fs import FileSystem, LockFile
+from sparklog.log import takeover
 from sparklog.log.adoption import adopt, is_as_we_left_it
 from sparklog.log.effects import carry_out_all, publish_all, remove_tree
 from sparklog.log.guard import (
@@ -38,10 +39,12 @@ from sparklog.log.ledger import (
 )
 from sparklog.log.lock import LOCK_NAME
 from sparklog.log.partition import PartitionLog
+from sparklog.log.paths import check_distinct, check_writable
 from sparklog.log.retired import make_room, unlink_due
 from sparklog.log.session import Session
 from sparklog.log.space import below_floor
 from sparklog.log.staging import sweep_chunks
+from sparklog.log.standing import check_same
 from sparklog.log.state import LogState
 from sparklog.log.takeover import make_durable
 from sparklog.log.topics import INTERNAL, REMOTE_METADATA, new_topic_id, partition_path
@@ -66,11 +69,13 @@ def open_session(
     InvalidRequestError on a file system without sound locks; DataCorruptionError if the ledger
     itself is damaged (a damaged partition only goes offline).
     """
+    check_writable(directories)
     for directory in directories:
         if not fs.is_dir(directory):
             _make_dir(fs, directory)
             fs.sync_dir(os.path.dirname(directory))
         check_sound(fs, directory)
+    check_distinct(fs, directories)
     _check_first(fs, directories)
     brokers_out: list[LockFile] = lock_out_brokers(fs, directories)
     session: Session | None = None
@@ -80,14 +85,8 @@ def open_session(
         with session.exclusive():
             if short := below_floor(session):  # before anything is written
                 make_room(fs, [one.directory for one in short])
-            if is_guarded(fs, session.home):
-                _check_ledger(session)
-                raise_guard(fs, session.directories)  # the others' too, if we died in between
-                session.refresh()
-            else:
-                _take_over(session, news=news)
-            _check_dirs(session)
-            _check_brokers_out(brokers_out)
+            _enter(session, news=news)
+        session.moving = _move
         return session
     except BaseException:
         for file in brokers_out:
@@ -106,6 +105,40 @@ def clear_up(session: Session) -> None:
     sweep_chunks(session.fs, session.directories, now_ms=now_ms)
     with session.locked():
         unlink_due(session, now_ms=now_ms)
+
+
+def _enter(session: Session, *, news: bool) -> None:
+    """Take over what lies there, under the lock."""
+    if is_guarded(session.fs, session.home):
+        _check_ledger(session)
+        raise_guard(session.fs, session.directories)  # the others' too, if we died in between
+        session.refresh()
+    else:
+        _take_over(session, news=news)
+    _check_dirs(session)
+    _check_brokers_out(session.brokers_out)
+
+
+def _move(session: Session) -> None:
+    """Go on in a log dir that was replaced under an open log, as if it were opened anew.
+
+    Raises LogReplacedError unless it is the same log, and holds all that this session knows of.
+    """
+    check_same(session)
+    is_first, session.lock.replaced = session.lock.replaced, True  # till all is done
+    for file in session.brokers_out:
+        file.close()
+    session.brokers_out[:] = []
+    session.brokers_out[:] = lock_out_brokers(session.fs, session.directories)
+    session.forget()
+    _enter(session, news=True)
+    if not is_first:  # the page, which is in the first log dir, knows nothing of it
+        takeover.full(session)
+    session.lock.replaced = False
+    _LOGGER.warning(
+        "%s was replaced while it was open; all that was committed is there, going on in it",
+        ", ".join(session.directories),
+    )
 
 
 def _make_dir(fs: FileSystem, directory: str) -> None:

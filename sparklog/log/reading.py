@@ -16,7 +16,13 @@ from sparklog.errors import (
 from sparklog.format.columns import one_binary, one_int32
 from sparklog.log.progress import Progress
 from sparklog.log.reader import StaleReadError
-from sparklog.log.steady import check_topic_id, final, patience, stable_end
+from sparklog.log.steady import (
+    check_standing,
+    check_topic_id,
+    final,
+    patience,
+    stable_end,
+)
 from sparklog.log.view import View
 
 HEADERS_TYPE: Final = pa.list_(
@@ -69,6 +75,7 @@ def read_partition(
     schema: pa.Schema,
     isolation: str = "read_uncommitted",
     topic_id: str | None = None,
+    incarnation: int | None = None,
     taken: Taken | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records with start <= offset < end, `end` at or below the high watermark.
@@ -77,10 +84,12 @@ def read_partition(
     No record of a topic with another id is given out: files are opened late, and those of a topic
     that was made again may have the same names, so the id is looked at after each read.
     `taken` is told where to go on when the next records are asked for, and at the end.
+    Raises LogReplacedError if a log dir was replaced meanwhile, or by an earlier state before.
     Raises, after a second of retries: TopicReplacedError, OffsetOutOfRangeError,
     DataCorruptionError or, where remote storage has nothing of the topic, StorageUnavailableError:
     whichever the files then show.
     """
+    begun = view.renew() if incarnation is None else incarnation
     topic_id = topic_id or view.topic_id(topic, partition)
     at, tries = start, patience()
     while at < end:
@@ -89,6 +98,7 @@ def read_partition(
             for rows, following in reader.read_from(
                 at, end, columns=schema.names, isolation=isolation
             ):
+                check_standing(view, begun)
                 check_topic_id(view, topic, partition, topic_id)
                 at = following
                 tries = patience()
@@ -101,6 +111,7 @@ def read_partition(
             return
         except (StaleReadError, FileNotFoundError, UnknownTopicError, DataCorruptionError) as error:
             # A roll, a clean-up or an undo may have moved files under us: look again, then judge.
+            check_standing(view, begun)
             _judge(view, topic, partition, topic_id, at, end, error)
             if next(tries, None) is None:
                 raise final(view, topic, partition, at, end, error) from error
@@ -155,6 +166,7 @@ def read_ranges(
     progress: Progress | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records [first, last) of {partition: offset}, one partition after another."""
+    begun = view.renew()
     for partition, start in first.items():
         end = last[partition]
         if isolation == "read_committed":
@@ -168,6 +180,7 @@ def read_ranges(
             schema=schema,
             isolation=isolation,
             topic_id=ids[partition],
+            incarnation=begun,
             taken=None if progress is None else progress.taken,
         )
     if progress is not None:
@@ -193,8 +206,10 @@ def follow(
     view.be_patient()
     at = dict(positions)
     keys = [(topic, p) for p in partitions]
+    begun = view.renew()
     ids = {p: view.topic_id(topic, p) for p in partitions}
     while True:
+        check_standing(view, begun)
         found = False
         for (_, partition), (start, end) in view.spans(keys).items():
             if at[partition] < start:  # deleted meanwhile, though its files may still be there
@@ -218,6 +233,7 @@ def follow(
                     schema=schema,
                     isolation=isolation,
                     topic_id=ids[partition],
+                    incarnation=begun,
                     taken=None if progress is None else progress.taken,
                 )
                 at[partition] = end

@@ -16,12 +16,13 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from sparklog.clock import Clock
 from sparklog.config import LogOptions, TopicConfig
 from sparklog.errors import (
     DataCorruptionError,
+    LogReplacedError,
     SparklogError,
     StorageUnavailableError,
     UnknownTopicError,
@@ -67,11 +68,14 @@ class Session:
         self.generation = self.era = 0
         self._loaded = False  # whether state, ledger and writers are those of `generation`
         self.offline: dict[tuple[str, int], DataCorruptionError] = {}
-        self._brokers_out = brokers_out
+        self.brokers_out = brokers_out
         self._writers: dict[tuple[str, int], PartitionLog] = {}
         self._mutex = threading.Lock()
         self._suspect: set[str] = set()
         self._closed = False
+        self.lost: str | None = None
+        """Why there is nothing to go on with, and so nothing to close: the log was replaced."""
+        self.moving: Callable[[Session], None] | None = None  # set when the log is open
 
     @property
     def home(self) -> str:
@@ -90,16 +94,54 @@ class Session:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Hold the write lock, without a look at the page (for opening and closing)."""
+        """Hold the write lock, without a look at the page (for opening and closing).
+
+        Raises LogReplacedError if the path names no log any more, or another one: see `moving`.
+        """
         self.lock.check_process()  # before the mutex, which a thread may have held at the fork
         with self._mutex:
-            if self._closed:
-                raise SparklogError(f"{self.home}: this log is closed; open it again")
+            self.check_open()
             try:
                 self.lock.acquire()
+                if self.moving is not None and not self._is_in_place():
+                    self.moving(self)
                 yield
+            except LogReplacedError as error:
+                if self.lock.replaced:  # and stays so; a directory that is gone may come back
+                    self._lose(str(error))
+                raise
             finally:
-                self.lock.release()
+                if not self._closed:
+                    self.lock.release()
+
+    def check_open(self) -> None:
+        """Raise SparklogError if it is closed, LogReplacedError if the log was replaced."""
+        if self.lost is not None:
+            raise LogReplacedError(self.lost)
+        if self._closed:
+            raise SparklogError(f"{self.home}: this log is closed; open it again")
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Which log it is, whatever its path: device and inode of the lock file."""
+        return self.lock.identity()
+
+    def stands(self) -> bool:
+        """Tell whether the path still names the log that this session has open. Cost: one stat."""
+        return not self._closed and self.lock.is_current()
+
+    def give_up(self, why: str) -> None:
+        """Let a step that is under way end, give every lock back, and change nothing on disk."""
+        with self._mutex:
+            self._lose(why)
+
+    def _lose(self, why: str) -> None:
+        self.lost = why
+        self.release()
+
+    def _is_in_place(self) -> bool:
+        """Cost: a stat for each log dir but the first, whose lock file was looked at."""
+        return not self.lock.replaced and all(file.is_current() for file in self.brokers_out[1:])
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -347,5 +389,5 @@ class Session:
             self._closed = True
             self.forget()
             self.lock.close()
-            for file in self._brokers_out:
+            for file in self.brokers_out:
                 file.close()

@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 from sparklog.clock import attempts
 from sparklog.errors import (
     DataCorruptionError,
+    LogReplacedError,
     SparklogError,
     StorageUnavailableError,
     TopicReplacedError,
@@ -70,15 +71,30 @@ def check_topic_id(view: View, topic: str, partition: int, topic_id: str | None)
         )
 
 
+def check_standing(view: View, incarnation: int) -> None:
+    """Raise LogReplacedError if a log dir was replaced since `view.renew` gave `incarnation`."""
+    if view.renew() != incarnation:
+        raise LogReplacedError(
+            f"{view.home} was replaced while it was read: what was read before and what is there "
+            "now may be two histories; start over"
+        )
+
+
 def final(
     view: View, topic: str, partition: int, at: int, end: int, error: Exception
 ) -> SparklogError:
     """Return what it comes to that [at, end) could not be read, again and again."""
-    if isinstance(error, DataCorruptionError):
+    if isinstance(error, DataCorruptionError | LogReplacedError):
         return error
     if any(isinstance(link, ElsewhereError) for link in (error, error.__cause__)):
         return StorageUnavailableError(
             f"{topic}-{partition}: offsets [{at}, {end}) can't be read: {error}"
+        )
+    mark = view.spans([(topic, partition)])[topic, partition][1]
+    if end > mark:  # it was at or below the watermark once, which never goes back by itself
+        return LogReplacedError(
+            f"{topic}-{partition}: offsets [{at}, {end}) can't be read, it ends at {mark} now: "
+            f"{view.home} was replaced by an earlier state since they were planned; start over"
         )
     return DataCorruptionError(
         f"{error}; run recovery, or restore the file from a copy",

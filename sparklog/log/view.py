@@ -7,6 +7,7 @@ on request, all bytes that are valid).
 Source: PROTOCOL, "Read".
 """
 
+import logging
 import os
 from collections.abc import Sequence
 from typing import Final
@@ -22,18 +23,23 @@ from sparklog.log.guard import is_guarded, was_left_by_us
 from sparklog.log.ledger import LEDGER, LEDGER_TOPIC, fold, whole_end
 from sparklog.log.lookup import StaleReadError
 from sparklog.log.reader import PartitionReader
+from sparklog.log.standing import Standing
 from sparklog.log.state import LogState
 from sparklog.log.topics import INTERNAL, TopicInfo, read_topics
 from sparklog.log.walk import is_partition
 from sparklog.log.watermarks import Published, published
 
+_LOGGER: Final = logging.getLogger(__name__)
 _PATIENCE_MS: Final = 20  # before a ledger in use is folded for want of watermarks
 UNTIL: Final = ("high-watermark", "log-end")
 Key = tuple[str, int]
 
 
 class View:
-    """The log dirs as they lie on disk. Listing is cached until `refresh`; offsets never are."""
+    """The log dirs as they lie on disk. Listing is cached until `refresh`; offsets never are.
+
+    Nothing that is cached outlives the log dirs: a look at which they are begins each use.
+    """
 
     def __init__(
         self, fs: FileSystem, directories: Sequence[str], *, until: str = "high-watermark"
@@ -43,6 +49,9 @@ class View:
         self._fs, self._directories, self._until = fs, list(directories), until
         self._paths: dict[Key, str] = {}
         self._readers: dict[Key, PartitionReader] = {}
+        self._standing = Standing(fs, self._directories)
+        self.incarnation = 0
+        """Rises whenever the log dirs were replaced; as of the last use."""
         self.refresh()
 
     @property
@@ -50,8 +59,30 @@ class View:
         """The first log dir."""
         return self._directories[0]
 
+    def renew(self) -> int:
+        """Drop all that is cached if a log dir was replaced; returns the `incarnation`.
+
+        Cost: one stat a log dir.
+        """
+        if self._forget_replaced():
+            self._list()
+        return self.incarnation
+
+    def _forget_replaced(self) -> bool:
+        if self._standing.is_current():
+            return False
+        self._standing.renew()  # first: what is read from here on is as young, or younger
+        self._paths, self._readers = {}, {}
+        self.incarnation += 1
+        _LOGGER.info("%s was replaced; looking at what is there now", self.home)
+        return True
+
     def refresh(self) -> None:
         """List the log dirs anew. Cost: one listing of each."""
+        self._forget_replaced()
+        self._list()
+
+    def _list(self) -> None:
         paths: dict[Key, str] = {}
         for directory in self._directories:
             try:
@@ -135,6 +166,7 @@ class View:
         Raises UnknownTopicError.
         """
         key = topic, partition
+        self.renew()
         if key not in self._paths:
             self.refresh()
         if key not in self._paths:
@@ -187,6 +219,7 @@ class View:
 
         Cost: a small file or two, and a listing of each partition that isn't cached.
         """
+        self.renew()
         guarded = is_guarded(self._fs, self.home)
         starts, ends = self._marks(keys) if guarded else self._brokers_marks(keys)
         # One that is not published yet begins where it was made, which may be an old end.

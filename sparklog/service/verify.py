@@ -10,7 +10,7 @@ from sparklog.clock import Clock, monotonic_ms, pause, system_clock
 from sparklog.config import LogOptions
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.ledger import LEDGER
-from sparklog.log.log import split_path
+from sparklog.log.paths import split_path
 from sparklog.log.topics import INTERNAL
 from sparklog.log.walk import is_partition
 from sparklog.service.checks.checkpoints import Checkpoints, check_checkpoints, read_checkpoints

@@ -5,7 +5,7 @@ the rest are topic configs under Kafka's own names, used when the sink makes a t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from sparklog.config import KEYS, LOG_KEYS, LogOptions, TopicConfig
@@ -13,6 +13,7 @@ from sparklog.configdef import Key, keys_of, option, read
 from sparklog.errors import InvalidRequestError
 from sparklog.format.compression import Codec
 from sparklog.format.names import check_topic
+from sparklog.log.paths import check_writable, resolved, split_path
 from sparklog.log.staging import BATCH_SIZE, Framing
 
 _CODECS: Final = ("none", "uncompressed", "gzip", "snappy", "lz4", "zstd")
@@ -129,9 +130,10 @@ def parse(values: Mapping[str, Any]) -> SinkOptions:
     )
     if not options.path:
         raise InvalidRequestError("option path is missing: give the log directory")
+    check_writable(split_path(options.path))
     if options.topic is not None:
         check_topic(options.topic)
-    return options
+    return replace(options, path=resolved(options.path))  # here: a task's directory is another
 
 
 def _canonical(key: str) -> str:

@@ -8,7 +8,7 @@ import os
 import socket
 from dataclasses import dataclass
 
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import InvalidRequestError, LogReplacedError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.lock import LOCK_NAME
 
@@ -32,7 +32,10 @@ class Place:
         return cls(home, socket.gethostname(), fs.boot_id(), device, inode)
 
     def check(self, fs: FileSystem = LOCAL) -> None:
-        """Raise InvalidRequestError, with host and path, if this process sees another place."""
+        """Raise InvalidRequestError, with host and path, if this process sees another place.
+
+        On the driver's own host it was replaced meanwhile: LogReplacedError.
+        """
         lock = os.path.join(self.home, LOCK_NAME)
         try:
             if fs.boot_id() == self.boot and fs.identity(lock) == (self.device, self.inode):
@@ -42,6 +45,11 @@ class Place:
         except FileNotFoundError:
             page = b""
         if self.boot.encode() not in page or self._inode_of(page) != self.inode:
+            if fs.boot_id() == self.boot:
+                raise LogReplacedError(
+                    f"{self.home} was removed or replaced since this micro-batch was planned: "
+                    "nothing was written; start the query again to go on with what is there now"
+                )
             raise InvalidRequestError(
                 f"the executor on host {socket.gethostname()} can't see the log {self.home} of "
                 f"the driver on host {self.host}: put the log on a disk that all executors "

@@ -4,9 +4,12 @@ import contextlib
 import logging
 import os
 import threading
+from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -17,7 +20,8 @@ from sparklog.clock import system_clock
 from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailableError
 from sparklog.fs import LOCAL
 from sparklog.log.commit import Chunk, CommitResult
-from sparklog.log.log import Log, split_path
+from sparklog.log.log import Log
+from sparklog.log.session import Session
 from sparklog.log.staging import chunk_label, sweep_chunks
 from sparklog.log.topics import TOPICS_NAME, TopicInfo
 from sparklog.sink import messages, sessions
@@ -31,10 +35,31 @@ from sparklog.sink.task import TaskPlan
 
 _LOGGER: Final = logging.getLogger("sparklog.sink")
 _SWEEP_EVERY: Final = 100
-_seen: dict[tuple[str, str, str], int] = {}  # (path, writer, run) -> last micro-batch
+_RUNS_MAX: Final = 256
+_runs: "OrderedDict[str, _Run]" = OrderedDict()  # run id -> what it wrote
 _guesses: dict[tuple[str, str], Guess] = {}
-_topics: dict[str, tuple[tuple[int, ...], dict[str, TopicInfo]]] = {}
+_topics: "WeakKeyDictionary[Log, tuple[tuple[int, ...], dict[str, TopicInfo]]]" = (
+    WeakKeyDictionary()
+)
 _mutex = threading.Lock()
+
+
+@dataclass(slots=True)
+class _Run:
+    """What one run of a query has written: (writer, log) -> last micro-batch."""
+
+    batches: dict[tuple[str, tuple[int, int]], int] = field(default_factory=dict)
+    sessions: set[Session] = field(default_factory=set)
+
+
+def _run(run: str) -> _Run:
+    """Find or begin a run; of those that are used least the oldest is forgotten."""
+    with _mutex:
+        found = _runs.setdefault(run, _Run())
+        _runs.move_to_end(run)
+        if len(_runs) > _RUNS_MAX:
+            _runs.popitem(last=False)
+        return found
 
 
 class SegmentSink:
@@ -67,21 +92,25 @@ class SegmentSink:
         query = running(df)
         columns = self._chosen(df, query)
         planned = of_query(self._options, query, batch)
-        seen = self._options.path or "", planned.identity.writer, query.run if query else ""
+        run = _run(query.run if query else "")
+        log = sessions.writing(self._options, run.sessions)
+        seen = planned.identity.writer, log.session.place
         with _mutex:
-            if _seen.get(seen, -1) == batch:
+            if query is not None:
+                run.sessions.add(log.session)
+            if run.batches.get(seen, -1) == batch:
                 raise InvalidRequestError(
                     f"this is the second write of micro-batch {batch} as writer "
-                    f"{planned.identity.writer} into {seen[0]}: give each sink of a query its own "
-                    "option name"
+                    f"{planned.identity.writer} into {self._options.path}: give each sink of a "
+                    "query its own option name"
                 )
-            before, _seen[seen] = _seen.get(seen, -1), batch
+            before, run.batches[seen] = run.batches.get(seen, -1), batch
         first = before < 0 or query is None
         try:
-            self._write(df, columns, planned, query, first=first)
+            self._write(log, df, columns, planned, query, first=first)
         except BaseException:
             with _mutex:
-                _seen[seen] = before
+                run.batches[seen] = before
             raise
 
     def _chosen(self, df: DataFrame, query: Query | None) -> list[str]:
@@ -93,6 +122,7 @@ class SegmentSink:
 
     def _write(
         self,
+        log: Log,
         df: DataFrame,
         columns: list[str],
         planned: Planned,
@@ -100,7 +130,7 @@ class SegmentSink:
         *,
         first: bool,
     ) -> None:
-        log, identity = sessions.writing(self._options), planned.identity
+        identity = planned.identity
         # Only the first micro-batch of a run can be a replay; the commit looks again anyway.
         earlier = log.committed(identity) if first else None
         if earlier is not None:
@@ -119,7 +149,7 @@ class SegmentSink:
             _report_replay(result, planned, log)
         if identity.batch % _SWEEP_EVERY == 0:
             sweep_chunks(
-                LOCAL, split_path(log.path), now_ms=system_clock(),
+                LOCAL, log.session.directories, now_ms=system_clock(),
                 writer=identity.writer, batch=identity.batch,
             )  # fmt: skip
 
@@ -155,10 +185,10 @@ def plan_tasks(options: SinkOptions, log: Log, name: str, columns: list[str]) ->
 def known_topics(log: Log) -> dict[str, TopicInfo]:
     """Return the log's topics, from memory while the file that names them is the same."""
     path = os.path.join(log.view.home, TOPICS_NAME)
-    stamp = (*LOCAL.identity(path), LOCAL.mtime_ms(path))
-    found = _topics.get(log.view.home)
+    stamp = (*log.session.place, *LOCAL.identity(path), LOCAL.mtime_ms(path))
+    found = _topics.get(log)
     if found is None or found[0] != stamp:
-        found = _topics[log.view.home] = stamp, log.topics()
+        found = _topics[log] = stamp, log.topics()
     return dict(found[1])
 
 

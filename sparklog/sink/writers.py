@@ -45,9 +45,9 @@ class _Writer:
     def __getstate__(self) -> dict[str, object]:
         # Pickled once, on its way to the tasks: now the log and the topic must be there.
         if self._plan is None:
-            log = sessions.writing(self._options)
-            self._plan = plan_tasks(self._options, log, f"w{uuid.uuid4().hex}", self._columns)
-            self._planned()
+            with sessions.lent(self._options) as log:
+                self._plan = plan_tasks(self._options, log, f"w{uuid.uuid4().hex}", self._columns)
+                self._planned()
         return self.__dict__
 
     def _planned(self) -> None:
@@ -75,10 +75,10 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Append what all tasks staged, at once."""
-        log = sessions.writing(self._options)
-        plan = plan_tasks(self._options, log, "", self._columns)
-        settle(log, self._options, plan, _chunks(messages), None, {})
-        sessions.close(log.path)
+        with sessions.lent(self._options) as log:
+            plan = plan_tasks(self._options, log, "", self._columns)
+            settle(log, self._options, plan, _chunks(messages), None, {})
+            sessions.close(self._options.path)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Delete what the tasks staged; what is committed stays, whatever Spark thinks."""
@@ -96,10 +96,10 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit a micro-batch, or drop it as a replay."""
         planned = of_checkpoint(self._options, batchId)
-        log = sessions.writing(self._options)
-        plan = plan_tasks(self._options, log, "", self._columns)
-        source = {"query": planned.identity.writer}
-        settle(log, self._options, plan, _chunks(messages), planned, dict(source))
+        with sessions.lent(self._options) as log:
+            plan = plan_tasks(self._options, log, "", self._columns)
+            source = {"query": planned.identity.writer}
+            settle(log, self._options, plan, _chunks(messages), planned, dict(source))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Delete what the tasks staged; what is committed stays, whatever Spark thinks."""

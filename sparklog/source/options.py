@@ -8,11 +8,12 @@ Source: KafkaSourceProvider (spark-sql-kafka-0-10), which checks the same things
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from sparklog.configdef import Key, keys_of, option, read
 from sparklog.errors import InvalidRequestError
+from sparklog.log.paths import resolved
 from sparklog.log.readers import check_group
 from sparklog.source.offsets import (
     EARLIEST,
@@ -294,7 +295,7 @@ def parse(values: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     found, _ = read(keys_of(SourceOptions).values(), rest)
     options = SourceOptions(**found, remote=remote, streaming=streaming)
     _check(options, given, streaming=streaming)
-    return options
+    return replace(options, path=resolved(options.path or ""))  # a task's directory is another
 
 
 def _ours(key: str) -> bool:

@@ -16,7 +16,7 @@ from sparklog.clock import Clock, system_clock
 from sparklog.errors import SparklogError
 from sparklog.fs import LOCAL
 from sparklog.log.ledger import ledger_path
-from sparklog.log.log import split_path
+from sparklog.log.paths import split_path
 from sparklog.log.readers import commit_offsets
 from sparklog.source.offsets import Offsets, Ranges
 from sparklog.source.options import SourceOptions

@@ -1,7 +1,7 @@
 """The look at a log that driver and executors share: a log dir with its tier, or an archive."""
 
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.log.log import split_path
+from sparklog.log.paths import split_path
 from sparklog.log.view import View
 from sparklog.source.options import SourceOptions
 from sparklog.tiered.opening import reading

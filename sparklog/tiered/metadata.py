@@ -22,6 +22,7 @@ import pyarrow as pa
 from sparklog.clock import Clock
 from sparklog.errors import (
     DataCorruptionError,
+    LogReplacedError,
     OffsetOutOfRangeError,
     TopicReplacedError,
     UnknownTopicError,
@@ -132,11 +133,12 @@ class MetadataFollower:
     def _start_over(self, topic_id: str | None) -> None:
         self.catalog = Catalog()
         self._at, self._topic_id, self._read_ms = 0, topic_id, self._clock()
+        self._incarnation = self._view.incarnation
 
     def catch_up(self) -> Catalog:
         """Return the copies as of now; the same object as long as nothing had to be read anew.
 
-        All is read again if the topic was made again, or if tombstones may have gone since.
+        All is read again if topic or log were made again, or if tombstones may have gone since.
         Raises: DataCorruptionError with how to rebuild it.
         Cost: a look at the watermarks, and some 10 us a record that is new.
         """
@@ -147,9 +149,10 @@ class MetadataFollower:
                     self._start_over(None)
                 return self.catalog
             silent = self._clock() - self._read_ms
-            if topic_id != self._topic_id or silent > TOMBSTONES_KEPT_MS // 2:
+            replaced = topic_id != self._topic_id or self._incarnation != self._view.renew()
+            if replaced or silent > TOMBSTONES_KEPT_MS // 2:
                 self._start_over(topic_id)
-            with contextlib.suppress(TopicReplacedError, UnknownTopicError):
+            with contextlib.suppress(TopicReplacedError, LogReplacedError, UnknownTopicError):
                 self._read_on()
                 break
         return self.catalog

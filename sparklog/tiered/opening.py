@@ -7,7 +7,7 @@ from typing import Any
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.format.names import parse_partition_dir
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.log.log import split_path
+from sparklog.log.paths import is_url, split_path
 from sparklog.tiered.archive import ArchiveFileSystem
 from sparklog.tiered.cache import DIRECTORY_NAME, BlockCache
 from sparklog.tiered.copies import LogCopies
@@ -67,7 +67,7 @@ def archive_url(path: Path, fs: FileSystem = LOCAL) -> str | None:
     """Return the URL of an archive (a bucket, or a directory of its form); None for a log dir."""
     text = os.fspath(path)
     directories = split_path(path)
-    if any("://" in directory for directory in directories):
+    if any(is_url(directory) for directory in directories):
         if len(directories) > 1:
             raise InvalidRequestError(
                 f"path={text}: an archive is one URL; open several one by one"

@@ -1,5 +1,6 @@
 """Options of reading remote segments: the caches, and the key ring."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
@@ -70,6 +71,9 @@ class RemoteOptions:
     def parse(cls, values: Mapping[str, object]) -> tuple[Self, dict[str, object]]:
         """Read these keys; returns the rest. Raises InvalidRequestError for a bad value."""
         found, rest = read(REMOTE_KEYS.values(), values)
+        for name in ("remote_cache_directory", "remote_keyring"):
+            if found.get(name):  # a task's working directory is another
+                found[name] = os.path.abspath(str(found[name]))
         return cls(**found), rest
 
 

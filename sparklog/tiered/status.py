@@ -7,8 +7,8 @@ from typing import Any, Final
 from sparklog.clock import Clock, system_clock
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.epochs import read_epochs
-from sparklog.log.log import split_path
 from sparklog.log.lookup import StaleReadError
+from sparklog.log.paths import split_path
 from sparklog.log.retention import Held, largest_of, segments_of
 from sparklog.log.topics import TopicInfo
 from sparklog.log.view import View

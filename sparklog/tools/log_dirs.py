@@ -8,7 +8,7 @@ from typing import Any, Final
 from sparklog.errors import SparklogError
 from sparklog.format.names import parse_partition_dir
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.log.log import split_path
+from sparklog.log.paths import split_path
 from sparklog.log.retention import segments_of
 from sparklog.log.topics import INTERNAL
 from sparklog.log.view import View

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.errors import InvalidRequestError, RecordTooLargeError
+from sparklog.errors import InvalidRequestError, LogReplacedError, RecordTooLargeError
 from sparklog.format.compression import Codec
 from sparklog.log.commit import Chunk
 from sparklog.sink.guess import SMALL_BYTES, Guess, total
@@ -50,11 +50,16 @@ def test_place_is_known_by_boot_and_inode(tmp_path: Path) -> None:
         place.check()
         replace(place, device=place.device + 1).check()  # another mount of the same file
         for other in (
-            replace(place, inode=place.inode + 1),
             replace(place, boot="another", device=0),
-            replace(place, home=str(tmp_path / "nowhere")),
+            replace(place, boot="another", home=str(tmp_path / "nowhere")),
         ):
             with pytest.raises(InvalidRequestError, match=rf"host .* can't see .*{other.home}"):
+                other.check()
+        for other in (
+            replace(place, inode=place.inode + 1),
+            replace(place, home=str(tmp_path / "nowhere")),
+        ):
+            with pytest.raises(LogReplacedError, match=rf"{other.home} was removed or replaced"):
                 other.check()
 
 

@@ -12,7 +12,13 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import sparklog
-from sparklog import Log, OffsetOutOfRangeError, TopicReplacedError
+from sparklog import (
+    InvalidRequestError,
+    Log,
+    LogReplacedError,
+    OffsetOutOfRangeError,
+    TopicReplacedError,
+)
 from sparklog.format.checkpoint import format_partition_metadata
 from sparklog.log.topics import new_topic_id
 from sparklog.source.batch import BatchReader
@@ -173,6 +179,53 @@ def test_a_batch_read(log: Log, path: str) -> None:
         values(reader, planned[0])
     assert values(careless, planned[1]) == []
     assert values(reader, reader.partitions()) == [(n, "new") for n in range(10, 15)]
+
+
+# --- the whole log dir, with the same topic ids: a copy ------------------------------------------
+
+
+@pytest.mark.parametrize("make", [batch, stream])
+def test_reused_workers_read_what_is_there_now(
+    log: Log, path: str, tmp_path: Path, make: Any
+) -> None:
+    shutil.copytree(path, tmp_path / "copy")
+    with sparklog.open(tmp_path / "copy", "rw") as elsewhere:
+        append(elsewhere, "theirs", 5)
+    append(log, "ours", 5)
+
+    def planned(reader: Any) -> Any:
+        return reader.partitions(at(10), at(15)) if make is stream else reader.partitions()
+
+    running = make(path)
+    assert [value for _, value in values(running, planned(running))][-1] == "ours"
+    os.rename(path, tmp_path / "gone")
+    shutil.copytree(tmp_path / "copy", path)
+    for reader in (running, make(path)):
+        assert [value for _, value in values(reader, planned(reader))][-1] == "theirs"
+
+
+def test_planned_and_then_replaced_by_an_earlier_state(log: Log, path: str, tmp_path: Path) -> None:
+    """The task fails, whatever failOnDataLoss says: the next plan tells what is lost."""
+    shutil.copytree(path, tmp_path / "copy")
+    append(log, "ours", 5)
+    reader = stream(path, **WARNS)
+    planned = reader.partitions(at(0), at(15))
+    os.rename(path, tmp_path / "gone")
+    shutil.copytree(tmp_path / "copy", path)
+    with pytest.raises(LogReplacedError, match=r"offsets \[10, 15\) .* ends at 10 now"):
+        values(reader, planned)
+    with pytest.raises(OffsetOutOfRangeError, match=r"offsets \[10, 15\) of t-0 .* restored"):
+        stream(path).latestOffset(at(15), ALL)
+
+
+def test_a_removed_log_is_no_silence(log: Log, path: str) -> None:
+    reader = stream(path)
+    planned = reader.partitions(at(0), at(10))
+    shutil.rmtree(path)
+    with pytest.raises(InvalidRequestError, match="does not exist"):
+        values(reader, planned)
+    with pytest.raises(InvalidRequestError, match="does not exist"):
+        reader.latestOffset(at(0), ALL)
 
 
 # --- a broker's topics, whose offsets begin at 0 again -------------------------------------------

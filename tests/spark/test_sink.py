@@ -3,6 +3,7 @@
 import json
 import logging
 import shutil
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -146,12 +147,37 @@ def test_copied_checkpoint(
     assert values(path, "t") == list(range(100 * (last + 1)))
 
 
+def test_removed_between_runs_and_removed_in_one(
+    numbers: Numbers, run_batches: Run, path: str, checkpoint: str
+) -> None:
+    """`rm -rf log checkpoint`, and again from the start; under a running query it is an error."""
+    sink, removed = SegmentSink(path, "t"), False
+
+    def write(df: DataFrame, batch: int) -> None:
+        sink(df.limit(10), batch)
+        if removed:
+            shutil.rmtree(path)
+            SegmentSink(path, "t", name="another")(df, batch)
+
+    writer = numbers().writeStream.option("checkpointLocation", checkpoint).foreachBatch(write)
+    for _ in range(2):
+        run_batches(writer, 1)
+        assert len(values(path, "t")) == 10
+        shutil.rmtree(path)
+        shutil.rmtree(checkpoint)
+    removed = True
+    with pytest.raises(StreamingQueryException, match=r"LogReplacedError: .* holds no log any"):
+        run_batches(writer, 1)
+    assert not Path(path).exists()
+
+
 def test_sink_twice(numbers: Numbers, run_batches: Run, path: str, checkpoint: str) -> None:
     sink = SegmentSink(path, "t")
+    again = SegmentSink(f"file://{path}/../log/", "t")
 
     def twice(df: DataFrame, batch: int) -> None:
         sink(df, batch)
-        sink(df, batch)
+        again(df, batch)
 
     stream = numbers()
     writer = stream.writeStream.option("checkpointLocation", checkpoint).foreachBatch(twice)
@@ -326,10 +352,10 @@ def test_same_number_with_other_offsets_is_a_conflict(
 ) -> None:
     df = spark.range(7).selectExpr("cast(id as string) as value")
     SegmentSink(path, "t", writerId="w", checkpointLocation=planned(0))(df, 0)
-    monkeypatch.setattr(segment_sink, "_seen", {})  # as in a new process
+    monkeypatch.setattr(segment_sink, "_runs", OrderedDict())  # as in a new process
     SegmentSink(path, "t", writerId="w", checkpointLocation=planned(0))(df, 0)  # a replay
     assert values(path, "t") == list(range(7))
-    monkeypatch.setattr(segment_sink, "_seen", {})
+    monkeypatch.setattr(segment_sink, "_runs", OrderedDict())
     with pytest.raises(BatchConflictError, match=r"batch 0 .*`name`.*`writerId`"):
         SegmentSink(path, "t", writerId="w", checkpointLocation=planned(0, "v1\n{}\n1"))(df, 0)
     assert values(path, "t") == list(range(7))

@@ -20,7 +20,7 @@ from sparklog.log.guard import is_guarded, was_left_by_us
 from sparklog.log.lag import retention_floors
 from sparklog.log.ledger import LEDGER, ledger_bases, ledger_config, ledger_path, whole_end
 from sparklog.log.lock import Page, State, is_failing, offline_from, peek
-from sparklog.log.log import split_path
+from sparklog.log.paths import split_path
 from sparklog.log.readers import Readers, is_expired, read_readers
 from sparklog.log.retention import Due, Held, Terms
 from sparklog.log.retiring import Place, place_of

@@ -5,7 +5,8 @@ from typing import Final
 
 from sparklog.clock import monotonic_ms
 from sparklog.errors import InvalidRequestError
-from sparklog.log.log import Log, split_path
+from sparklog.log.log import Log
+from sparklog.log.paths import split_path
 from sparklog.log.positions import Position
 from sparklog.log.staging import Framing
 from sparklog.tools.moving.exporting import (

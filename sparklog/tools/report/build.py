@@ -19,7 +19,8 @@ from sparklog.errors import DataCorruptionError, SparklogError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.epochs import read_epochs
 from sparklog.log.lag import retention_floors
-from sparklog.log.log import Log, split_path
+from sparklog.log.log import Log
+from sparklog.log.paths import split_path
 from sparklog.log.readers import Readers, read_readers
 from sparklog.log.retention import Tier
 from sparklog.log.state import LogState, TopicState

@@ -1,0 +1,167 @@
+"""One log is one log, however its path is spelled; what became of it is looked at on each use."""
+
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import sparklog
+from sparklog.errors import InvalidRequestError, LogReplacedError
+from sparklog.fs import LOCAL
+from sparklog.log.guard import is_guarded
+from sparklog.sink import sessions
+from sparklog.sink.options import SinkOptions, parse
+from sparklog.source.options import parse as parse_source
+
+ROWS = pa.table({"value": ["a"]})
+
+
+def to(path: object) -> SinkOptions:
+    return parse({"path": str(path), "topic": "t"})
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "my log"
+    sessions.close()
+
+
+@pytest.fixture
+def spellings(path: Path) -> list[str]:
+    path.mkdir()
+    (path.parent / "link").symlink_to(path)
+    return [
+        str(path), f"{path}/", f"{path.parent}/./{path.name}", f"{path.parent}/link",
+        f"{path}/../link/", f"file:{path}", f"file://{path}/", f"file://localhost{path}",
+        os.path.relpath(path),
+    ]  # fmt: skip
+
+
+def test_one_log_however_its_path_is_spelled(path: Path, spellings: list[str]) -> None:
+    assert len({id(sessions.writing(to(one))) for one in spellings}) == 1
+    other = sessions.writing(to(path.parent / "other"))
+    assert other is not sessions.writing(to(path)), "two logs are two"
+    sessions.close(spellings[3])
+    assert not is_guarded(LOCAL, str(path)), "closed by another name"
+    assert other.session.stands()
+    assert sessions.writing(to(spellings[5])) is sessions.writing(to(path))
+
+
+def test_readers_take_the_same_spellings(path: Path, spellings: list[str]) -> None:
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("t")
+        log.append("t", ROWS)
+    for one in spellings:
+        with sparklog.open(one) as log:
+            assert log.read("t").read_all().num_rows == 1
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/x", "hdfs://host/x", "hdfs:/x", "dbfs:/x", "gs://b"])
+def test_stores_are_refused_with_what_is_possible(url: str) -> None:
+    for call in (lambda: to(url), lambda: sparklog.open(url, "rw")):
+        with pytest.raises(InvalidRequestError, match=r"can't be written to.*--remote URL"):
+            call()
+
+
+def test_other_hosts_files_are_refused() -> None:
+    for url in ("file://elsewhere/x", "file:x"):
+        with pytest.raises(InvalidRequestError, match="want file:///directory"):
+            to(url)
+
+
+def test_two_names_of_one_log_dir_are_one(path: Path, spellings: list[str]) -> None:
+    with pytest.raises(InvalidRequestError, match="are one directory"):
+        sparklog.open(f"{path},{spellings[3]}", "rw")
+
+
+def test_a_relative_path_is_resolved_where_it_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task's working directory is another one."""
+    monkeypatch.chdir(tmp_path)
+    ring = {"remote.keyring": "keys.json", "remote.cache.directory": "cache"}
+    source = parse_source({"path": "log", "subscribe": "t", **ring}, streaming=False)
+    sink = to("log,second")
+    monkeypatch.chdir("/")
+    assert source.path == f"{tmp_path}/log"
+    assert sink.path == f"{tmp_path}/log,{tmp_path}/second"
+    assert source.remote.remote_keyring == f"{tmp_path}/keys.json"
+    assert source.remote.remote_cache_directory == f"{tmp_path}/cache"
+
+
+def test_a_removed_log_is_made_anew_by_who_begins(path: Path) -> None:
+    """`rm -rf log` between two runs, as every notebook does."""
+    log = sessions.writing(to(path))
+    log.create_topic("t")
+    log.append("t", ROWS)
+    shutil.rmtree(path)
+    again = sessions.writing(to(path))
+    again.create_topic("t")
+    assert again.append("t", ROWS) == {"t": {0: (0, 1)}}
+
+
+def test_who_has_written_is_told_that_it_is_another_log(path: Path) -> None:
+    log = sessions.writing(to(path))
+    log.create_topic("t")
+    used = {log.session}
+    shutil.rmtree(path)
+    assert sessions.writing(to(path), used) is log
+    with pytest.raises(LogReplacedError, match="holds no log any more"):
+        log.append("t", ROWS)
+    again = sessions.writing(to(path))  # another run
+    again.create_topic("t")
+    for _ in range(2):
+        with pytest.raises(LogReplacedError):
+            sessions.writing(to(path), used)
+
+
+def test_a_switched_link_leads_to_the_other_log(tmp_path: Path, path: Path) -> None:
+    link = tmp_path / "link"
+    for name in ("one", "two"):
+        with sparklog.open(tmp_path / name, "rw") as log:
+            log.create_topic(name)
+    link.symlink_to(tmp_path / "one")
+    assert list(sessions.writing(to(link)).topics()) == ["one"]
+    link.unlink()
+    link.symlink_to(tmp_path / "two")
+    assert list(sessions.writing(to(link)).topics()) == ["two"]
+
+
+def test_what_is_lent_is_closed_when_it_is_idle(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "LINGER_S", 0.05)
+    with sessions.lent(to(path)) as log:
+        log.create_topic("t")
+        with sessions.lent(to(path)) as same:
+            assert same is log
+        timer = sessions._timer
+        assert timer is not None
+        timer.join()
+        assert is_guarded(LOCAL, str(path)), "closed while it is lent"
+    timer = sessions._timer
+    assert timer is not None
+    timer.join()
+    assert not is_guarded(LOCAL, str(path))
+
+
+@pytest.mark.parametrize("number", ["SIGHUP", "SIGTERM"])
+def test_what_is_lent_is_closed_before_sparks_signal(path: Path, number: str) -> None:
+    code = f"""
+        import os, signal
+        from sparklog.sink import sessions
+        from sparklog.sink.options import parse
+        with sessions.lent(parse({{"path": {str(path)!r}}})) as log:
+            log.create_topic("t")
+        os.kill(os.getpid(), signal.{number})
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False)
+    assert done.returncode < 0
+    assert not is_guarded(LOCAL, str(path))
+    assert (path / ".kafka_cleanshutdown").exists()
