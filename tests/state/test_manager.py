@@ -5,7 +5,9 @@ import random
 import resource
 import shutil
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -289,22 +291,107 @@ def test_an_unknown_way_to_flush(spark: SparkSession, tmp_path: Path) -> None:
         Manager(spark, tmp_path, flush="often")
 
 
-def test_runs_take_over_from_one_another(spark: SparkSession, manager: Manager) -> None:
-    """What an older run still writes, late, is refused; Spark's runId is the tasks' job group."""
-    context = spark.sparkContext
-    first, second = (f"0000000{n}-aaaa-bbbb-cccc-000000000000" for n in (1, 2))
+@contextmanager
+def as_driver(spark: SparkSession, run: str) -> Iterator[None]:
+    """Let the JVM's thread be the one that Spark runs a query of that run in."""
+    thread = spark._jvm.java.lang.Thread.currentThread()  # type: ignore[attr-defined]
+    name = thread.getName()
+    thread.setName(f"stream execution thread for [q] [id = {QUERY}, runId = {run}]")
     try:
-        for batch, run in enumerate((first, second)):
-            context.setLocalProperty("spark.jobGroup.id", run)
+        yield
+    finally:
+        thread.setName(name)
+
+
+QUERY = "0000000a-aaaa-bbbb-cccc-000000000000"
+RUNS = [f"0000000{n}-aaaa-bbbb-cccc-000000000000" for n in range(3)]
+
+
+def test_runs_take_over_from_one_another(spark: SparkSession, manager: Manager) -> None:
+    """What an older run still writes, late, is refused; the user's job group says nothing."""
+    context = spark.sparkContext
+    for batch, run in enumerate(RUNS[1:]):
+        with as_driver(spark, run):
             manager.write(f"offsets/{batch}", b"planned")
             manager.write(f"state/0/0/{batch}.delta", b"state")
-        context.setLocalProperty("spark.jobGroup.id", first)
-        with pytest.raises(Py4JJavaError, match=f"run {second} has taken over"):
-            manager.write("state/0/0/1.delta", b"late", overwrite=True)
+    for group in (None, RUNS[2], "mine"):
+        context.setLocalProperty("spark.jobGroup.id", group)
+        try:
+            with (
+                as_driver(spark, RUNS[1]),
+                pytest.raises(Py4JJavaError, match=f"run {RUNS[2]} has taken over"),
+            ):
+                manager.write("state/0/0/1.delta", b"late", overwrite=True)
+        finally:
+            context.setLocalProperty("spark.jobGroup.id", None)
+    assert manager.read("state/0/0/1.delta") == b"state"
+    context.setLocalProperty("spark.jobGroup.id", RUNS[1])
+    try:
+        with as_driver(spark, RUNS[2]):
+            manager.write("state/0/0/2.delta", b"by the newest run, whatever the group")
+        manager.write("state/0/0/3.delta", b"by nobody's run")
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)
-    assert manager.read("state/0/0/1.delta") == b"state"
-    manager.write("state/0/0/2.delta", b"by nobody's run")
+
+
+def test_by_whatever_path(managers: Managers, tmp_path: Path) -> None:
+    """A link to a checkpoint leads to the same one: one lock file, one channel, one view."""
+    manager = managers("ckpt")
+    (tmp_path / "link").symlink_to(tmp_path / "ckpt")
+    linked = managers("link")
+    for n in range(40):
+        (manager, linked)[n % 2].write(f"offsets/{n}", b"x" * n)
+    assert manager.list("offsets") == linked.list("offsets") == {str(n): n for n in range(40)}
+    linked.delete("offsets/0")
+    assert not manager.exists("offsets/0")
+    assert linked.list("") == manager.list("")
+    shutil.copytree(manager.root, tmp_path / "other")
+    (tmp_path / "link").unlink()
+    (tmp_path / "link").symlink_to(tmp_path / "other")
+    with pytest.raises(Py4JJavaError, match=r"link was replaced"):
+        linked.write("offsets/41", b"to the other one")
+
+
+def open_files(manager: Manager, below: Path) -> list[str]:
+    """The files below a directory that the JVM has open."""
+    fds = Path("/proc") / str(manager._jvm.java.lang.ProcessHandle.current().pid()) / "fd"
+    found = []
+    for fd in fds.iterdir():
+        with suppress(FileNotFoundError):
+            found.append(os.readlink(fd))
+    return [name for name in found if name.startswith(f"{below}/")]
+
+
+def test_open_files_are_bounded(managers: Managers, tmp_path: Path) -> None:
+    """However many partitions: those that rest are read, and written, as if they never had."""
+    manager, theirs = managers("ckpt"), Other(tmp_path / "ckpt")
+    for part in range(200):
+        for n in range(2):
+            manager.write(f"state/0/{part}/{n}.delta", b"%d" % part)
+    assert len(open_files(manager, tmp_path)) <= 128 + 1
+    for part in range(0, 200, 10):  # cleaned while it rests, twice, so that its inode comes again
+        for n in range(4):
+            theirs.write(f"state/0/{part}/big", bytes(70_000 + n), overwrite=True)
+    theirs.close()
+    for part in range(200):
+        assert manager.read(f"state/0/{part}/1.delta") == b"%d" % part
+        if part % 10 == 0:
+            assert len(manager.read(f"state/0/{part}/big")) == 70_003
+        manager.write(f"state/0/{part}/2.delta", b"more")
+        assert manager.read(f"state/0/{part}/2.delta") == b"more"
+    assert len(open_files(manager, tmp_path)) <= 128 + 1
+
+
+def test_files_of_what_is_gone_are_closed(managers: Managers, tmp_path: Path) -> None:
+    """Temporary checkpoints go without a word to their manager."""
+    manager = managers("ckpt")
+    manager.write("offsets/0", b"x")
+    assert open_files(manager, tmp_path)
+    shutil.rmtree(tmp_path / "ckpt")
+    deadline = time.monotonic() + 60
+    while open_files(manager, tmp_path):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
 
 
 def test_a_replaced_checkpoint_is_another(managers: Managers, tmp_path: Path) -> None:

@@ -1,19 +1,39 @@
 package sparklog.checkpoint
 
+import java.nio.ByteBuffer
 import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, Path}
 
-/** A file or directory of a checkpoint, as its log dir knows it. */
-final class CheckpointFile(logDir: LogDir, val local: Path) {
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream
+
+/** A file or directory of the checkpoint at `root`, as its log dir knows it. */
+final class CheckpointFile(logDir: LogDir, root: Path, val local: Path) {
   /** Its path in the checkpoint; "" is the checkpoint itself. */
-  val name: String = logDir.checkpoint.relativize(local).toString
+  val name: String = root.relativize(local).toString
 
   private val place = Layout.place(name)
   val partition: Partition = logDir.partition(place.partition)
   val key: String = place.key
 
-  /** Whether `child` of this directory is the log dir. */
-  def isLogDir(child: String): Boolean = name.isEmpty && child == Layout.LogDirName
+  /** Whether it lies there as a file or directory of Spark's own manager. */
+  def isFile: Boolean = Files.exists(local) && !isMark
+
+  /** Whether the mark lies in its place, which is no file of the checkpoint. */
+  def isMark: Boolean = name == Mark.File && Mark.isAt(local)
+
+  /** Whether `child` of this directory is nothing that Spark wrote. */
+  def isOurs(child: String): Boolean = name.isEmpty &&
+    (child == Layout.LogDirName || child == Mark.File && Mark.isAt(local.resolve(child)))
+
+  /** The content of its record; None if it has none. */
+  def read(): Option[ByteBuffer] = {
+    val content = partition.read(key)
+    if (content.isEmpty && isMark) throw Mark.lost(local)
+    content
+  }
+
+  def syncedSnapshot(out: CancellableFSDataOutputStream): CancellableFSDataOutputStream =
+    logDir.snapshots.output(local, out)
 
   /** The live records of files that lie right in this directory, by their names. */
   def records: Seq[(String, Entry)] = for {
@@ -34,9 +54,8 @@ final class CheckpointFile(logDir: LogDir, val local: Path) {
     }
 
   private def isOfQuery(id: String): Boolean = {
-    val file = logDir.checkpoint.resolve(CheckpointFile.Metadata)
-    val place = Layout.place(CheckpointFile.Metadata)
-    val text = logDir.partition(place.partition).read(place.key).map(UTF_8.decode(_).toString)
+    val file = logDir.checkpoint.resolve(Mark.File)
+    val text = logDir.partition(Layout.Metadata).read(Mark.File).map(UTF_8.decode(_).toString)
       .orElse(if (Files.exists(file)) Some(Files.readString(file)) else None)
     text.exists(_.contains(id))
   }
@@ -67,5 +86,4 @@ final class CheckpointFile(logDir: LogDir, val local: Path) {
 object CheckpointFile {
   private val Plans = "offsets-0"
   private val PlansDirectory = "offsets"
-  private val Metadata = "metadata"
 }

@@ -19,6 +19,10 @@ object Durable {
     rename(next, path)
   }
 
+  /** Sync a file that Spark's own manager wrote, with Hadoop's checksum of it, if they are there. */
+  def syncWritten(file: Path): Unit =
+    Seq(file, file.resolveSibling(s".${file.getFileName}.crc")).filter(Files.exists(_)).foreach(sync)
+
   def rename(from: Path, to: Path): Unit = {
     Files.move(from, to, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING)
     sync(to.getParent)
@@ -36,6 +40,10 @@ sealed trait Flush {
   /** What a power cut may leave isn't only one torn batch at the end. */
   def isLoose: Boolean
   def written(channel: FileChannel): Unit
+  /** The channel is about to be closed, with its file as it is. */
+  def closing(channel: FileChannel): Unit = ()
+  /** Whether files that Spark wrote, which no record tells of, are synced as well. */
+  def syncsFiles: Boolean = true
 }
 
 object Flush {
@@ -59,6 +67,7 @@ object Flush {
   private object Never extends Flush {
     val isLoose = true
     def written(channel: FileChannel): Unit = ()
+    override def syncsFiles: Boolean = false
   }
 
   private final class ByInterval(ms: Long) extends Flush {
@@ -69,8 +78,10 @@ object Flush {
       timer.schedule((() => sync(channel)): Runnable, ms, TimeUnit.MILLISECONDS)
     }
 
-    private def sync(channel: FileChannel): Unit = {
-      waiting.remove(channel)
+    override def closing(channel: FileChannel): Unit =
+      if (waiting.remove(channel)) channel.force(false)
+
+    private def sync(channel: FileChannel): Unit = if (waiting.remove(channel)) {
       try channel.force(false)
       catch { case _: java.nio.channels.ClosedChannelException => } // cleaned, and synced by that
     }

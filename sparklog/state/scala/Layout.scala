@@ -49,6 +49,9 @@ object Layout {
    */
   def staysFile(path: String): Boolean = {
     val names = path.stripSuffix(".crc").split('/')
-    names.last.endsWith(".zip") || names.dropRight(1).exists(n => n == "SSTs" || n == "logs")
+    names.last.endsWith(".zip") || names.dropRight(1).exists(SharedDirectories.contains)
   }
+
+  /** What several snapshots of RocksDB share lies there, beside them. */
+  val SharedDirectories: Seq[String] = Seq("SSTs", "logs")
 }

@@ -31,23 +31,27 @@ class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
         new FileSystemBasedCheckpointFileManager(path, hadoopConf)
     }
   private val settings = Settings.of(hadoopConf)
-  @volatile private var found: Option[LogDir] = None
+  private val runOfStore = Option(hadoopConf.get(Caller.RunIdKey))
+  @volatile private var found: Option[(LocalPath, LogDir)] = None
 
   override def createAtomic(path: Path, overwrite: Boolean): CancellableFSDataOutputStream =
-    file(path).filterNot(f => Layout.staysFile(f.name)) match {
-      case Some(file) => new RecordOutput(file, spark, path, overwrite)
-      case None => spark.createAtomic(path, overwrite)
+    file(path) match {
+      case Some(file) if file.name.endsWith(".zip") =>
+        file.syncedSnapshot(spark.createAtomic(path, overwrite))
+      case Some(file) if !Layout.staysFile(file.name) =>
+        new RecordOutput(file, spark, path, overwrite, Caller.current(runOfStore))
+      case _ => spark.createAtomic(path, overwrite)
     }
 
   override def open(path: Path): FSDataInputStream = {
-    val content = file(path).flatMap(f => Uninterruptible(f.partition.read(f.key)))
+    val content = file(path).flatMap(f => Uninterruptible(f.read()))
     content.map(c => new FSDataInputStream(new RecordInput(c))).getOrElse(spark.open(path))
   }
 
   override def list(path: Path, filter: PathFilter): Array[FileStatus] = file(path) match {
     case None => spark.list(path, filter)
     case Some(directory) =>
-      val caller = Caller.current()
+      val caller = Caller.current(runOfStore)
       val records = Uninterruptible {
         directory.beginIfOwn(caller)
         directory.records
@@ -63,7 +67,7 @@ class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
           new Path(path, name))
       }
       ours.filter(s => filter.accept(s.getPath)).toArray ++
-        files.filterNot(s => names(s.getPath.getName) || directory.isLogDir(s.getPath.getName))
+        files.filterNot(s => names(s.getPath.getName) || directory.isOurs(s.getPath.getName))
   }
 
   override def mkdirs(path: Path): Unit = file(path) match {
@@ -89,7 +93,7 @@ class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
   override def createCheckpointDirectory(): Path = {
     val qualified = spark.createCheckpointDirectory()
     LogCheckpointFileManager.local(qualified).filter(LogCheckpointFileManager.hasLocks) match {
-      case Some(local) => found = Some(Uninterruptible(LogDir.create(local, settings)))
+      case Some(local) => found = Some(local -> Uninterruptible(LogDir.create(local, settings)))
       case None => logWarning(
         s"the checkpoint $qualified isn't on this host's own file system: Spark's own manager " +
           "keeps it, as files. A log needs sound locks and fsync: use a local directory for it")
@@ -106,13 +110,13 @@ class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
    */
   private def file(path: Path): Option[CheckpointFile] =
     LogCheckpointFileManager.local(path).flatMap { local =>
-      if (!found.exists(d => !d.isGone && local.startsWith(d.checkpoint))) {
+      if (!found.exists { case (root, d) => !d.isGoneFrom(root) && local.startsWith(root) }) {
         found = Uninterruptible(LogDir.around(local, settings))
       }
-      found.foreach(d => if (d.isReplaced) throw new IOException(
-        s"${d.checkpoint} was replaced (reset or restored) after this run began: start the query " +
-          "anew. Nothing was written"))
-      found.map(new CheckpointFile(_, local))
+      for ((root, logDir) <- found) if (logDir.isReplacedAt(root)) throw new IOException(
+        s"$root was replaced (reset or restored) after this run began: start the query anew. " +
+          "Nothing was written")
+      found.map { case (root, logDir) => new CheckpointFile(logDir, root, local) }
     }
 }
 

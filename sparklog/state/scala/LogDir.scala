@@ -2,26 +2,33 @@ package sparklog.checkpoint
 
 import java.lang.management.ManagementFactory
 import java.nio.file.{Files, NoSuchFileException, Path}
-import java.util.concurrent.ConcurrentHashMap
+import java.nio.file.attribute.BasicFileAttributes
+import java.util.concurrent.{ConcurrentHashMap, Executors, TimeUnit}
+
+import scala.util.control.NonFatal
 
 import org.apache.hadoop.conf.Configuration
 
-/** The log dir of a checkpoint: its partitions, made as they are needed. */
+/** The log dir of the checkpoint at a path without links: its partitions, made as they are needed. */
 final class LogDir private (val checkpoint: Path, @volatile private var settings: Settings) {
   private val directory = checkpoint.resolve(Layout.LogDirName)
   private val locks = new Locks(directory.resolve(Layout.LockName), () => settings.lockTimeoutMs)
   private val identity = locks.identity()
   private val partitions = new ConcurrentHashMap[String, Partition]
-  val runs = new Runs(this, locks)
+  @volatile private var usedNanos = System.nanoTime()
+  val runs = new Runs(this, locks, identity)
+  val snapshots = new Snapshots(() => settings.flush)
 
-  /** The checkpoint that lies here is another one by now: this one was reset, or restored. */
-  def isReplaced: Boolean =
-    try locks.identity() != identity catch { case _: NoSuchFileException => false }
+  /** Another checkpoint lies at `path`, where this one was: it was reset, or restored. */
+  def isReplacedAt(path: Path): Boolean =
+    try LogDir.identityAt(path) != identity catch { case _: NoSuchFileException => false }
 
-  def isGone: Boolean = !Files.exists(directory.resolve(Layout.LockName))
+  def isGoneFrom(path: Path): Boolean = !Files.exists(LogDir.lockOf(path))
 
-  def partition(name: String): Partition = partitions.computeIfAbsent(name, _ =>
-    new Partition(directory.resolve(name), locks, () => settings))
+  def partition(name: String): Partition = {
+    usedNanos = System.nanoTime()
+    partitions.computeIfAbsent(name, _ => new Partition(directory.resolve(name), locks, () => settings))
+  }
 
   /** Names of the partitions on disk. */
   def names(): Seq[String] = {
@@ -32,11 +39,27 @@ final class LogDir private (val checkpoint: Path, @volatile private var settings
     found.result()
   }
 
+  /** Close all files; they are opened again when they are needed. */
+  def rest(): Unit = {
+    partitions.values().forEach(_.rest())
+    locks.rest(identity)
+  }
+
+  /** Close the files of what is gone for good, or for now; tells whether it is gone. */
+  private def tidy(): Boolean = {
+    val isOver = isGoneFrom(checkpoint) || isReplacedAt(checkpoint)
+    val isIdle = System.nanoTime() - usedNanos > LogDir.IdleNanos && !runs.isRunning
+    if (isOver || isIdle) rest()
+    if (isOver) locks.forget(identity)
+    isOver
+  }
+
   /**
    * After a reboot cut what it tore, once, whoever comes first. In one boot a write that was cut off
    * leaves too few bytes; only a power cut leaves wrong ones, and then damage needn't be a fault.
+   * Who can only read leaves it as it is, and reads up to it.
    */
-  private def recover(): Unit = locks.hold(Locks.Directories) {
+  private def recover(): Unit = if (!locks.isReadOnly) locks.hold(Locks.Directories) {
     val boot = LogDir.bootId()
     val said = locks.text().linesIterator.toSeq
     if (!said.headOption.contains(boot)) {
@@ -68,13 +91,26 @@ object LogDir {
   private val Strict = "flush=commit"
   private val Loose = "flush=loose "
 
+  private val TidyMs = 10000L
+  private val IdleNanos = 60L * 1000 * 1000 * 1000
+
   private val open = new ConcurrentHashMap[Path, LogDir]
 
-  /** The log dir of the checkpoint that `path` is or lies in; None outside of one. */
-  def around(path: Path, settings: Settings): Option[LogDir] =
+  /** The checkpoint that `path` is or lies in, and its log dir; None outside of one. */
+  def around(path: Path, settings: Settings): Option[(Path, LogDir)] =
     Iterator.iterate(path)(_.getParent).takeWhile(_ != null)
       .find(isCheckpoint)
-      .map(at(_, settings))
+      .map(root => root -> at(root, settings))
+
+  /** Whether the machine started again since the last query that ran with this lock file. */
+  def tellsPowerCut(locks: Locks): Boolean =
+    !locks.text().linesIterator.toSeq.headOption.contains(bootId())
+
+  private def lockOf(checkpoint: Path): Path =
+    checkpoint.resolve(Layout.LogDirName).resolve(Layout.LockName)
+
+  private def identityAt(checkpoint: Path): AnyRef =
+    Files.readAttributes(lockOf(checkpoint), classOf[BasicFileAttributes]).fileKey()
 
   /** Whether `path` has a checkpoint's log dir; a log that happens to have its name has a ledger. */
   private def isCheckpoint(path: Path): Boolean = {
@@ -86,7 +122,7 @@ object LogDir {
 
   /** Make `checkpoint` one with a log dir, if it isn't yet. */
   def create(checkpoint: Path, settings: Settings): LogDir = {
-    val lock = checkpoint.resolve(Layout.LogDirName).resolve(Layout.LockName)
+    val lock = lockOf(checkpoint)
     if (!Files.exists(lock)) {
       Durable.createDirectory(lock.getParent)
       try Files.createFile(lock)
@@ -96,16 +132,29 @@ object LogDir {
     at(checkpoint, settings)
   }
 
-  private def at(checkpoint: Path, settings: Settings): LogDir =
-    open.compute(checkpoint, (_, known) => {
-      val stands = known != null && !known.isGone && !known.isReplaced
+  /** One for a directory, whichever of its names leads there. */
+  private def at(path: Path, settings: Settings): LogDir = {
+    tidying
+    open.compute(path.toRealPath(), (checkpoint, known) => {
+      val stands =
+        known != null && !known.isGoneFrom(checkpoint) && !known.isReplacedAt(checkpoint)
       val logDir = if (stands) known else new LogDir(checkpoint, settings)
       if ((logDir ne known) || logDir.settings != settings) {
+        if (!stands && known != null) known.tidy()
         logDir.settings = settings
         logDir.recover()
       }
       logDir
     })
+  }
+
+  private lazy val tidying = {
+    val all: Runnable = () =>
+      open.keySet().forEach(path => open.computeIfPresent(path, (_, logDir) =>
+        if (try logDir.tidy() catch { case NonFatal(_) => false }) null else logDir))
+    Executors.newSingleThreadScheduledExecutor(Daemons.named("sparklog-checkpoint-tidy"))
+      .scheduleWithFixedDelay(all, TidyMs, TidyMs, TimeUnit.MILLISECONDS)
+  }
 
   /** Linux's id of this boot; without one every start of a JVM counts as a boot. */
   private def bootId(): String = {

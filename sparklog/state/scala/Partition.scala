@@ -6,6 +6,7 @@ import java.nio.channels.FileChannel
 import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, NoSuchFileException, Path, StandardOpenOption}
 import java.nio.file.attribute.BasicFileAttributes
+import java.util.concurrent.locks.ReentrantLock
 
 import scala.collection.mutable
 import scala.util.control.NonFatal
@@ -18,6 +19,7 @@ final case class Entry(segment: Segment, position: Long, bytes: Int, batch: Reco
 /** Files of one directory of a checkpoint as a partition of its log dir, for all threads of a JVM. */
 final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
   private val lock = Locks.ofPartition(directory.getFileName.toString)
+  private val mutex = new ReentrantLock
   private val segments = mutable.ArrayBuffer.empty[Segment]
   private val live = mutable.LinkedHashMap.empty[String, Entry]
   private var liveBytes = 0L
@@ -26,18 +28,18 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
   private var epoch = Partition.FirstEpoch
 
   /** The live files, key and entry, as they are now. */
-  def entries(): Seq[(String, Entry)] = synchronized {
+  def entries(): Seq[(String, Entry)] = alone {
     refresh()
     live.toSeq
   }
 
-  def get(key: String): Option[Entry] = synchronized {
+  def get(key: String): Option[Entry] = alone {
     refresh()
     live.get(key)
   }
 
   /** The content of a file, if it exists. IOException naming segment and position if it is damaged. */
-  def read(key: String): Option[ByteBuffer] = synchronized {
+  def read(key: String): Option[ByteBuffer] = alone {
     get(key).map { entry =>
       val buffer = entry.segment.read(entry.position, entry.bytes)
       if (!RecordBatch.isSound(buffer, 0, entry.bytes)) {
@@ -59,7 +61,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
 
   /** Delete files; those that don't exist are left out. */
   def delete(keys: Iterable[String]): Unit = {
-    val known = synchronized { refresh(); keys.filter(live.contains) }
+    val known = alone { refresh(); keys.filter(live.contains) }
     if (known.nonEmpty) writing {
       known.filter(live.contains).foreach(append(_, Array.emptyByteArray, -1))
       cleanIfWorthIt()
@@ -67,7 +69,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
   }
 
   /** Cut what a power cut left half written; `lenient`: also where whole batches follow. */
-  def recover(lenient: Boolean): Unit = synchronized {
+  def recover(lenient: Boolean): Unit = alone {
     locks.hold(lock) {
       forget()
       openAll()
@@ -83,7 +85,25 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     }
   }
 
-  private def writing[T](body: => T): T = synchronized {
+  /** Close the files, unless a thread is at work here; what is known of them is kept. */
+  def rest(): Unit = if (mutex.tryLock()) {
+    try if (mutex.getHoldCount == 1) {
+      segments.filterNot(_.rests).foreach(s => settings().flush.closing(s.channel))
+      segments.foreach(_.close())
+      OpenFiles.closed(this)
+    } finally mutex.unlock()
+  }
+
+  /** Run `body` while no other thread of this JVM is at work here. */
+  private def alone[T](body: => T): T = {
+    mutex.lock()
+    try {
+      OpenFiles.used(this)
+      body
+    } finally mutex.unlock()
+  }
+
+  private def writing[T](body: => T): T = alone {
     locks.hold(lock) {
       refresh(locked = true)
       body
@@ -98,10 +118,10 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     try {
       if (segment.end == 0) secure() // whoever made the file may have died right then
       segment.append(batch)
-      settings().flush.written(segment.writer)
+      settings().flush.written(segment.channel)
     } catch {
       case NonFatal(e) => // never a second fsync: what failed to be synced may be dropped already
-        try segment.writer.truncate(segment.end) catch { case NonFatal(t) => e.addSuppressed(t) }
+        try segment.channel.truncate(segment.end) catch { case NonFatal(t) => e.addSuppressed(t) }
         forget()
         throw new IOException(s"$key wasn't written to ${segment.path}: ${e.getMessage}", e)
     }
@@ -125,7 +145,8 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
 
   /** Take in what was written since, by whomever. */
   private def refresh(locked: Boolean = false): Unit = {
-    if (segments.isEmpty || isReplaced) {
+    val isSame = !segments.exists(_.rests) || segments.forall(_.awake())
+    if (!isSame || segments.isEmpty || isReplaced) {
       forget()
       openAll()
     }
@@ -141,6 +162,9 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
         val torn = damage.short && (damage.segment eq segments.last) && !damage.isFollowed
         if (!torn) throw damage.error("it is no whole batch")
         cut(damage)
+      } else if (!damage.short && locks.isReadOnly) {
+        val isLast = (damage.segment eq segments.last) && !damage.isFollowed
+        if (!(isLast && LogDir.tellsPowerCut(locks))) throw damage.error("it is no whole batch")
       } else if (!damage.short) {
         // No writer leaves that behind, even for a moment; under the lock it must show again.
         locks.hold(lock)(refresh(locked = true))
@@ -194,12 +218,13 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
       liveBytes += bytes
     }
     lastBatch = (position, bytes)
+    segment.lastIs(position, buffer, at)
     nextOffset = batch.offset + 1
   }
 
   private def cut(damage: Damage): Unit = {
-    damage.segment.writer.truncate(damage.position)
-    damage.segment.writer.force(true)
+    damage.segment.channel.truncate(damage.position)
+    damage.segment.channel.force(true)
   }
 
   /** Rewrite the segments when more of them is dead than alive. */

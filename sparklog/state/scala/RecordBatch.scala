@@ -32,11 +32,14 @@ object RecordBatch {
     if (whole) Some(length.toLong + LogOverhead) else None
   }
 
+  def offsetAt(buffer: ByteBuffer, at: Int): Long = buffer.getLong(at)
+  def crcAt(buffer: ByteBuffer, at: Int): Int = buffer.getInt(at + CrcAt)
+
   /** Whether the CRC of the `size` bytes from `at` holds; it covers all after itself. */
   def isSound(buffer: ByteBuffer, at: Int, size: Int): Boolean = {
     val crc = new CRC32C
     crc.update(buffer.duplicate().limit(at + size).position(at + AttributesAt))
-    crc.getValue.toInt == buffer.getInt(at + CrcAt)
+    crc.getValue.toInt == crcAt(buffer, at)
   }
 
   def encode(

@@ -3,16 +3,44 @@ package sparklog.checkpoint
 import java.io.IOException
 import java.nio.ByteBuffer
 import java.nio.channels.FileChannel
-import java.nio.file.{Files, Path, StandardOpenOption}
+import java.nio.file.{Files, NoSuchFileException, Path, StandardOpenOption}
 import java.nio.file.attribute.BasicFileAttributes
 
-/** A segment file that is open. Its channel stays, so that its inode isn't given to another file. */
+/**
+ * A segment file. While it is open its inode isn't given to another file; while it rests its last
+ * batch tells whether it is still the same one.
+ */
 final class Segment(val path: Path) {
-  val channel: FileChannel = FileChannel.open(path, StandardOpenOption.READ)
-  private var writing: Option[FileChannel] = None
-  val inode: AnyRef = Files.readAttributes(path, classOf[BasicFileAttributes]).fileKey()
+  private var opened: Option[FileChannel] = None
+  private var last: Option[Segment.Tail] = None
   /** Bytes that were read and found whole. */
   var end: Long = 0
+  channel
+
+  val inode: AnyRef = Segment.inodeOf(path)
+
+  def channel: FileChannel = opened.getOrElse {
+    opened = Some(Segment.open(path))
+    opened.get
+  }
+
+  def rests: Boolean = opened.isEmpty
+
+  /**
+   * Open it again; false if it isn't the file that rested. A cleaned one has every batch behind the
+   * first that went at a lower position, so that the last one, where it was, tells.
+   */
+  def awake(): Boolean = try {
+    Segment.inodeOf(path) == inode && channel.size >= end && last.forall { tail =>
+      val header = read(tail.position, RecordBatch.HeaderBytes)
+      RecordBatch.offsetAt(header, 0) == tail.offset && RecordBatch.crcAt(header, 0) == tail.crc
+    }
+  } catch { case _: NoSuchFileException => false }
+
+  /** The batch at `position`, in `buffer` from `at` on, is the last one. */
+  def lastIs(position: Long, buffer: ByteBuffer, at: Int): Unit =
+    last = Some(Segment.Tail(
+      position, RecordBatch.offsetAt(buffer, at), RecordBatch.crcAt(buffer, at)))
 
   def read(position: Long, bytes: Int): ByteBuffer = {
     val buffer = ByteBuffer.allocate(bytes)
@@ -24,18 +52,15 @@ final class Segment(val path: Path) {
     buffer.flip()
   }
 
-  /** The channel to change the file by; a reader may do without the right to. */
-  def writer: FileChannel = writing.getOrElse {
-    writing = Some(FileChannel.open(path, StandardOpenOption.WRITE))
-    writing.get
-  }
-
   def append(batch: ByteBuffer): Unit = {
     val bytes = batch.duplicate()
-    while (bytes.hasRemaining) writer.write(bytes, end + bytes.position())
+    while (bytes.hasRemaining) channel.write(bytes, end + bytes.position())
   }
 
-  def close(): Unit = (Some(channel) ++ writing).foreach(_.close())
+  def close(): Unit = {
+    opened.foreach(_.close())
+    opened = None
+  }
 
   /** Give each whole batch from `end` on to `seen(position, bytes, at, size)`; None if all are. */
   def walk(seen: (Long, ByteBuffer, Int, Int) => Unit): Option[Damage] = {
@@ -75,6 +100,18 @@ final class Segment(val path: Path) {
 
 object Segment {
   val Suffix = ".log"
+
+  /** Of a batch: where it lies, and what tells it from all others. */
+  private final case class Tail(position: Long, offset: Long, crc: Int)
+
+  private def inodeOf(path: Path): AnyRef =
+    Files.readAttributes(path, classOf[BasicFileAttributes]).fileKey()
+
+  /** A reader may do without the right to write. */
+  private def open(path: Path): FileChannel =
+    if (Files.isWritable(path)) {
+      FileChannel.open(path, StandardOpenOption.READ, StandardOpenOption.WRITE)
+    } else FileChannel.open(path, StandardOpenOption.READ)
 
   def pathOf(directory: Path, baseOffset: Long): Path =
     directory.resolve(f"$baseOffset%020d$Suffix")

@@ -41,29 +41,30 @@ private object Collected {
 
 /** A file being written: a record when it is closed, nothing when it is cancelled. */
 final class RecordOutput private (
-    file: CheckpointFile, path: Path, overwrite: Boolean, collected: Collected)
+    file: CheckpointFile, path: Path, overwrite: Boolean, caller: Caller, collected: Collected)
     extends CancellableFSDataOutputStream(collected) {
-  def this(file: CheckpointFile, spark: CheckpointFileManager, path: Path, overwrite: Boolean) =
-    this(file, path, overwrite, new Collected(() => {
+  def this(
+      file: CheckpointFile, spark: CheckpointFileManager, path: Path, overwrite: Boolean,
+      caller: Caller) =
+    this(file, path, overwrite, caller, new Collected(() => {
       Files.createDirectories(file.local.getParent)
       spark.createAtomic(path, overwrite)
     }))
 
-  private val caller = Caller.current()
   private var done = false
 
   override def close(): Unit = synchronized {
     if (!done) {
       done = true
       Uninterruptible {
-        if (!overwrite && Files.exists(file.local)) {
+        if (!overwrite && file.isFile) {
           throw new FileAlreadyExistsException(s"$path exists")
         }
         collected.spilled match {
           case None => file.write(collected.content, collected.length, overwrite, caller)
           case Some(out) =>
             out.close()
-            Durable.sync(file.local)
+            Durable.syncWritten(file.local)
             Durable.sync(file.local.getParent)
             file.partition.delete(Seq(file.key))
         }

@@ -1,0 +1,95 @@
+package sparklog.checkpoint
+
+import java.io.IOException
+import java.nio.charset.StandardCharsets.UTF_8
+import java.nio.file.{Files, Path}
+
+/**
+ * What lies at `metadata` of a checkpoint that is kept as a log: a file of which Spark's own manager
+ * can't make a query's id. Its error shows what the file says, and the query doesn't begin from batch
+ * 0. To this manager the file isn't there. sparklog/checkpoint/mark.py writes the same.
+ */
+object Mark {
+  val File = "metadata"
+  private val Begin = "{\"id\":[\"sparklog "
+  val Text: String = Begin + "keeps this checkpoint as a log, which Spark's own checkpoint manager " +
+    "can't read: start the query with sparklog's, by sparklog.enable(spark), sparklog.spark_conf() " +
+    "or spark-submit $(sparklog spark-conf --args); or make files of it again, by: sparklog " +
+    "checkpoint export CHECKPOINT\"]}\n"
+
+  private val Id = "(?s).*\"id\"\\s*:\\s*\"([^\"]+)\".*".r
+  private val Number = "[0-9]+"
+  private val MaxBytes = 4096L
+
+  /** Whether the file at `path` is the mark. */
+  def isAt(path: Path): Boolean =
+    Files.isRegularFile(path) && Files.size(path) <= MaxBytes &&
+      Files.readString(path).startsWith(Begin)
+
+  /**
+   * Leave the mark, and what Spark's manager had there as a record: a checkpoint that it began goes on
+   * here. An IOException if a session without this manager ran when the log had begun already.
+   */
+  def settle(logDir: LogDir): Unit = {
+    checkOneHistory(logDir)
+    val file = logDir.checkpoint.resolve(File)
+    val metadata = logDir.partition(Layout.Metadata)
+    if (!isAt(file)) {
+      if (metadata.get(File).isEmpty && Files.exists(file)) {
+        val content = Files.readAllBytes(file)
+        metadata.put(File, content, content.length, overwrite = false)
+      }
+      if (metadata.get(File).isDefined) {
+        Files.deleteIfExists(file.resolveSibling(s".$File.crc"))
+        Durable.write(file, Text.getBytes(UTF_8))
+      }
+    }
+  }
+
+  /** The error of a checkpoint whose log dir has lost the query's id. */
+  def lost(path: Path): IOException = new IOException(
+    s"${path.getParent} was kept as a log, and its log dir `${Layout.LogDirName}` doesn't have the " +
+      "query's id any more: restore it from a copy. To begin from nothing use a new directory")
+
+  /** Plans and commits that lie there as files are older than the log's, or the same (an import). */
+  private def checkOneHistory(logDir: LogDir): Unit = {
+    val file = logDir.checkpoint.resolve(File)
+    val known = logDir.partition(Layout.Metadata).read(File)
+    if (known.isDefined && Files.exists(file) && !isAt(file)) {
+      if (idOf(Files.readString(file)) != idOf(UTF_8.decode(known.get).toString)) {
+        throw mixed(logDir, File)
+      }
+    }
+    for (name <- Seq("offsets", "commits"); directory = logDir.checkpoint.resolve(name)
+        if Files.isDirectory(directory)) {
+      val partition = logDir.partition(Layout.place(s"$name/0").partition)
+      val first = partition.entries().map(_._1).filter(_.matches(Number)).map(BigInt(_)).minOption
+      val files = Files.newDirectoryStream(directory)
+      try files.forEach { path =>
+        val batch = path.getFileName.toString
+        if (batch.matches(Number) && first.exists(_ <= BigInt(batch))) {
+          val same = partition.read(batch).exists(text =>
+            java.util.Arrays.equals(Files.readAllBytes(path), bytesOf(text)))
+          if (!same) throw mixed(logDir, s"$name/$batch")
+        }
+      } finally files.close()
+    }
+  }
+
+  private def bytesOf(text: java.nio.ByteBuffer): Array[Byte] = {
+    val bytes = new Array[Byte](text.remaining)
+    text.get(bytes)
+    bytes
+  }
+
+  private def idOf(text: String): Option[String] = text match {
+    case Id(id) => Some(id)
+    case _ => None
+  }
+
+  private def mixed(logDir: LogDir, file: String): IOException = new IOException(
+    s"${logDir.checkpoint} has two histories: its log's, and that of the file $file, which a session " +
+      "without sparklog's checkpoint manager wrote. Nothing was done. What differs is said by: " +
+      s"sparklog checkpoint verify ${logDir.checkpoint}. To go on with the log's, move the files of " +
+      "the other one (metadata, offsets, commits) away; what that session wrote to its sink stays")
+}
