@@ -38,7 +38,7 @@ def session(master: str) -> SparkSession:
         # A stopped query's traceback is matched by recursion: a MiB of stack is too little.
         "spark.driver.extraJavaOptions": "-Xss8m",
     }
-    for key, value in sparklog.spark_conf(settings).items():
+    for key, value in sparklog.spark_conf(settings, daemon=True).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 

@@ -141,11 +141,14 @@ def enable(spark: "SparkSession") -> None:
     register(spark)
 
 
-def spark_conf(conf: Mapping[str, str] | None = None) -> dict[str, str]:
+def spark_conf(
+    conf: Mapping[str, str] | None = None, *, daemon: bool | None = None
+) -> dict[str, str]:
     """Return the settings of a session to be built: log-backed checkpoints, quick Python workers.
 
-    `conf` is what the session is to have besides. See sparklog.state.session.spark_conf.
+    `conf` is what the session is to have besides; `daemon`: whether sparklog is installed for the
+    Python of all executors. See sparklog.state.session.spark_conf.
     """
     from sparklog.state import session
 
-    return session.spark_conf(conf)
+    return session.spark_conf(conf, daemon=daemon)

@@ -4,8 +4,10 @@ What is sent is a fork, made of hard links beside the original: so query and log
 meanwhile, and log, state and checkpoint are of one batch.
 """
 
+import hashlib
 import logging
 import os
+import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -22,7 +24,7 @@ from sparklog.checkpoint.sending import Progress, Sender
 from sparklog.checkpoint.vault import BLOCKS, Vault
 from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.errors import DataCorruptionError, InvalidRequestError
-from sparklog.fs import LOCAL, FileSystem
+from sparklog.fs import LOCAL, FileSystem, LocalFileSystem
 from sparklog.log.forking import fork as fork_log
 from sparklog.log.forkplace import Place
 from sparklog.log.paths import split_path
@@ -91,11 +93,11 @@ def archive(
     if threads < 1:
         raise InvalidRequestError(f"threads={threads}: want at least 1")
     store = open_store(url, storage_options)
-    homes = [local] if log is None else [local, split_path(log)[0]]
+    homes = [local, *([] if log is None else split_path(log)[:1])]
     _check_apart(store.url, homes)
-    ring = as_keyring(keyring)
+    ring, beside = as_keyring(keyring), _beside(fs, homes)
     vault = Vault.writing(store, ring)
-    with Place(fs, homes, "archive", fresh=False) as place, Mark(store, RUNNING, clock) as mark:
+    with Place(fs, beside, "archive", fresh=False) as place, Mark(store, RUNNING, clock) as mark:
         check_no_pruning(mark, store.url)
         checkpoint = _checkpoint(fs, local)
         chosen = _batch(checkpoint, local, batch)
@@ -132,6 +134,19 @@ def _check_apart(url: str, homes: Sequence[str]) -> None:
     for home in homes:
         if target is not None and f"{own_path(target)}/".startswith(f"{own_path(home)}/"):
             raise InvalidRequestError(f"{url} lies in {home}, which it is to hold: choose another")
+
+
+def _beside(fs: FileSystem, homes: Sequence[str]) -> list[str]:
+    """Names to work beside: those of `homes`, but on a read-only mount in the temporary directory,
+    where files can't be linked to and so are copied."""
+
+    def name(home: str) -> str:
+        if not isinstance(fs, LocalFileSystem) or os.access(os.path.dirname(home), os.W_OK):
+            return home
+        digest = hashlib.sha256(home.encode()).hexdigest()[:8]
+        return os.path.join(tempfile.gettempdir(), f"{os.path.basename(home)}-{digest}")
+
+    return [name(home) for home in homes]
 
 
 def as_keyring(given: Keyring | str | None) -> Keyring | None:

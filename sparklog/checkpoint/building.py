@@ -16,6 +16,7 @@ from sparklog.checkpoint.cut import Cut
 from sparklog.checkpoint.files import Checkpoint, walk_directories
 from sparklog.checkpoint.layout import LOGS, METADATA, path_of, place_of
 from sparklog.checkpoint.locking import LOCK_NAME
+from sparklog.checkpoint.mark import MARKED, leave
 from sparklog.checkpoint.partition import Partition, Segment
 from sparklog.checkpoint.rights import take_after, take_logs_after
 from sparklog.checkpoint.writing import Output, Record, append, copy_ranges, create
@@ -53,6 +54,10 @@ def build(checkpoint: Checkpoint, cut: Cut, directory: str, *, clock: Clock) -> 
     if checkpoint.is_log_backed:
         _build_logs(checkpoint, cut, os.path.join(directory, LOGS), built, clock)
         take_logs_after(fs, directory, checkpoint.logs, os.path.join(checkpoint.logs, LOCK_NAME))
+        if checkpoint.is_record(MARKED):
+            leave(fs, directory)
+            model = os.path.join(checkpoint.logs, LOCK_NAME)
+            take_after(fs, os.path.join(directory, MARKED), model)
     else:
         for path, data in cut.replaced.items():
             write_durably(fs, os.path.join(directory, path), data)

@@ -16,7 +16,8 @@ from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.checksums import hadoop_name
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.layout import FILE_BYTES_MAX, place_of, stays_file
-from sparklog.checkpoint.locking import CheckpointLock
+from sparklog.checkpoint.locking import LOCK_NAME, CheckpointLock
+from sparklog.checkpoint.mark import MARKED, is_marked, leave
 from sparklog.checkpoint.partition import Partition
 from sparklog.checkpoint.pending import complete
 from sparklog.checkpoint.place import retire
@@ -79,6 +80,10 @@ def import_(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) 
             model = checkpoint.real(next(iter(by_partition.values()))[0])
             take_logs_after(fs, checkpoint.path, checkpoint.path, model)
         _remove(checkpoint, [file for files in by_partition.values() for file in files])
+        if checkpoint.exists(MARKED):
+            leave(fs, checkpoint.path)
+            model = os.path.join(checkpoint.logs, LOCK_NAME)
+            take_after(fs, checkpoint.real(MARKED), model)
     return Converted(
         path=checkpoint.path,
         files=sum(map(len, by_partition.values())),
@@ -148,6 +153,9 @@ def export(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) -
             size += _write_back(checkpoint, file)
         for directory in sorted({os.path.dirname(checkpoint.real(file)) for file in records}):
             fs.sync_dir(directory)
+        if is_marked(fs, checkpoint.path):  # and no record, which had replaced it
+            fs.unlink(checkpoint.real(MARKED))
+            fs.sync_dir(checkpoint.path)
         files, partitions = len(records), len(checkpoint.partitions)
         retire(fs, checkpoint.path, checkpoint.logs)
     return Converted(path=checkpoint.path, files=files, bytes=size, partitions=partitions)

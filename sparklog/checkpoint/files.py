@@ -13,6 +13,7 @@ from typing import Final
 
 from sparklog.checkpoint.layout import LOGS, METADATA, RESET, RUNS, path_of, place_of
 from sparklog.checkpoint.locking import LOCK_NAME, tells_power_cut
+from sparklog.checkpoint.mark import MARKED, is_marked
 from sparklog.checkpoint.partition import Entry, Partition, partition_dirs
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem, read_bytes
@@ -103,6 +104,8 @@ class Checkpoint:
                 self.partitions.pop(name, None)
         # Commits before state: of what is committed meanwhile nothing may be missed.
         self._files = set(walk_files(self.fs, self.path))
+        if MARKED in self._files and is_marked(self.fs, self.path):
+            self._files.discard(MARKED)
         self._records = {
             path_of(name, key): (partition, key, entry)
             for name, partition in self.partitions.items()
@@ -162,6 +165,10 @@ class Checkpoint:
         """Tell whether there is such a file."""
         return path in self._records or path in self._files
 
+    def is_record(self, path: str) -> bool:
+        """Tell whether the log has it."""
+        return path in self._records
+
     def stat(self, path: str) -> Stat:
         """Raises: FileNotFoundError."""
         if path in self._records:
@@ -212,7 +219,8 @@ class Checkpoint:
             entry = partition.entries.get(key)
             if entry is not None and entry.value_bytes >= 0:
                 self._records[path] = partition, key, entry
-        if self.fs.exists(self.real(path)):
+        is_mark = path == MARKED and is_marked(self.fs, self.path)
+        if self.fs.exists(self.real(path)) and not is_mark:
             self._files.add(path)
         return self.exists(path)
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.mark import MARK_BEGIN
 from sparklog.checkpoint.offsets import document_of, rows_between
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
@@ -128,6 +129,8 @@ def query_id(checkpoint: Checkpoint) -> str | None:
     """
     try:
         data = checkpoint.read("metadata")
+        if data.startswith(MARK_BEGIN):  # its record is gone
+            return None
     except FileNotFoundError:
         return None
     try:

@@ -22,7 +22,7 @@ from sparklog.fs import FileSystem, LockFile, read_bytes
 LOCK_NAME: Final = "sparklog.lock"
 _DIRECTORIES, _RUNNING, _FIRST_PARTITION = 0, 1, 16
 RELEASE_MS: Final = 2_000
-"""How long to wait for the lock of a query that was just stopped: its driver looks every 200 ms."""
+"""How long to wait for the lock of a query that was just stopped, or is at it."""
 
 _TIMEOUT_MS: Final = 30_000
 

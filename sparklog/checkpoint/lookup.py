@@ -34,6 +34,20 @@ class Lookup:
         except FileNotFoundError:
             return None
 
+    def differs(self, path: str) -> bool:
+        """Tell whether the record of a path says something else than a file that lies there."""
+        try:
+            file = read_bytes(self._fs, os.path.join(self._root, path))
+        except FileNotFoundError:
+            return False
+        record = self.record(path)
+        return record is not None and record != file
+
+    def record(self, path: str) -> bytes | None:
+        """As `read`, but only what the log dir has."""
+        with self._mutex:
+            return self._record(path, durable=False)
+
     def _record(self, path: str, *, durable: bool) -> bytes | None:
         name, key = place_of(path)
         directory = os.path.join(self._root, LOGS, name)

@@ -18,6 +18,7 @@ from sparklog.checkpoint.checksums import check_hadoop, check_spark, hadoop_name
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.history import query_id
 from sparklog.checkpoint.layout import RESET
+from sparklog.checkpoint.mark import mixed
 from sparklog.checkpoint.partition import Partition, Segment
 from sparklog.checkpoint.report import CheckpointReport
 from sparklog.checkpoint.running import cleaned_meanwhile
@@ -33,6 +34,11 @@ from sparklog.words import counted
 
 _LOOKS: Final = 5
 _SST_MAGICS: Final = (0x88E241B785F4CFF7, 0xDB4775248B80FB57)  # block-based, and its old form
+_OTHER_HISTORY: Final = (
+    "a session without sparklog's checkpoint manager wrote it, beside the log that the checkpoint "
+    "is: these are two histories; the log's goes on when metadata, offsets and commits of the "
+    "other one are moved away. What that session wrote to its sink stays there"
+)
 
 
 def verify(path: str | os.PathLike[str], *, fs: FileSystem = LOCAL) -> CheckpointReport:
@@ -90,6 +96,7 @@ class _Verifier:
         for partition in checkpoint.partitions.values():
             self._check_partition(partition)
         self._check_leftovers()
+        self._check_one_history()
         self._try("metadata", lambda: query_id(checkpoint))
         unnamed = self._unnamed()
         for path in checkpoint.paths():
@@ -145,6 +152,10 @@ class _Verifier:
                 self._out.add(
                     Severity.LEFTOVER, checkpoint.real(path), "a file that is being written, or was"
                 )
+
+    def _check_one_history(self) -> None:
+        for path in mixed(self._checkpoint) if self._checkpoint.is_log_backed else ():
+            self._out.add(Severity.DAMAGE, self._checkpoint.real(path), _OTHER_HISTORY)
 
     def _unnamed(self) -> set[str]:
         """Files of RocksDB that no snapshot names: of one that isn't there yet, or any more."""

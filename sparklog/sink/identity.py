@@ -9,13 +9,16 @@ batch runs: equal on a replay, different when the batch was planned anew. Source
 
 import hashlib
 import json
+import os
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from sparklog.checkpoint.apart import check_apart
 from sparklog.checkpoint.files import local_path
+from sparklog.checkpoint.layout import LOGS
 from sparklog.checkpoint.lookup import Lookup
+from sparklog.checkpoint.mark import MARKED, is_marked
 from sparklog.checkpoint.pending import complete
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
@@ -51,7 +54,7 @@ def of_query(
         raise InvalidRequestError(_CONNECT)
     who = options.writer_id or (query.id if query is not None else "")
     checkpoint = options.checkpoint or (query.checkpoint if query is not None else "")
-    offsets = _local(options, checkpoint, batch, fs)
+    offsets = _local(options, checkpoint, batch, fs, None if query is None else query.id)
     if offsets is None and query is not None and options.checkpoint is None:
         offsets = query.planned(batch)
     if offsets is None:
@@ -90,11 +93,14 @@ def _planned(who: str, name: str, batch: int, offsets: bytes) -> Planned:
     return Planned(identity, offsets)
 
 
-def _local(options: SinkOptions, checkpoint: str, batch: int, fs: FileSystem) -> bytes | None:
+def _local(
+    options: SinkOptions, checkpoint: str, batch: int, fs: FileSystem, query: str | None = None
+) -> bytes | None:
     """Read `offsets/<batch>` and make it durable, with its name; None if it isn't a local file.
 
     A reset of this checkpoint that was cut off before the log followed is completed first.
-    Raises: InvalidRequestError: the log lies in the checkpoint.
+    Raises: InvalidRequestError: the log lies in the checkpoint, or that is one that `query`, an id,
+        doesn't know as a log.
     """
     root = local_path(checkpoint)
     if root is None:
@@ -102,16 +108,38 @@ def _local(options: SinkOptions, checkpoint: str, batch: int, fs: FileSystem) ->
     if options.path is not None:
         _check_apart(root, options.path)
     complete(root, fs=fs)
+    _check_one_history(root, batch, query, fs)
     return _lookup(root, fs).read(f"offsets/{batch}", durable=True)
+
+
+def _check_one_history(root: str, batch: int, query: str | None, fs: FileSystem) -> None:
+    """Raise InvalidRequestError if the checkpoint is a log, and the query began anew beside it.
+
+    Where the mark lies Spark's own manager can't have begun: older versions left none.
+    """
+    if not fs.is_dir(os.path.join(root, LOGS)) or is_marked(fs, root):
+        return
+    lookup = _lookup(root, fs)
+    others = [path for path in (MARKED, f"offsets/{batch}") if lookup.differs(path)]
+    kept = lookup.record(MARKED)
+    is_another = kept is not None and query is not None and query.encode() not in kept
+    if others or is_another:
+        raise InvalidRequestError(
+            f"{root} is kept as a log, and this session runs its query without sparklog's "
+            "checkpoint manager, from batch 0: its rows would be there twice. Stop it, build the "
+            "session with sparklog.spark_conf() or call sparklog.enable(spark), and see what "
+            "else it wrote by: sparklog checkpoint verify. Nothing was written"
+        )
 
 
 def _query_id(checkpoint: str, fs: FileSystem) -> str | None:
     root = local_path(checkpoint)
     data = None if root is None else _lookup(root, fs).read("metadata")
     try:
-        return None if data is None else str(json.loads(data)["id"])
+        found = None if data is None else json.loads(data)["id"]
     except (ValueError, KeyError):
         return None
+    return found if isinstance(found, str) else None  # the mark, and its record is gone
 
 
 def _lookup(root: str, fs: FileSystem) -> Lookup:

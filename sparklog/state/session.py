@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from sparklog.errors import InvalidRequestError
 from sparklog.state.jar import jar
+from sparklog.state.workers import workers_find_daemon
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,13 +18,13 @@ _IN_SESSION = {
     # Each record has its CRC already; Spark's own would be a second file beside each.
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
 }
-_AT_START = {
-    "spark.python.unix.domain.socket.enabled": "true",
-    "spark.python.daemon.module": "sparklog.state.daemon",
-}
+_AT_START = {"spark.python.unix.domain.socket.enabled": "true"}
+_DAEMON = {"spark.python.daemon.module": "sparklog.state.daemon"}
 
 
-def spark_conf(conf: Mapping[str, str] | None = None) -> dict[str, str]:
+def spark_conf(
+    conf: Mapping[str, str] | None = None, *, daemon: bool | None = None
+) -> dict[str, str]:
     """Return the settings for a session to be built, those of `conf` among them.
 
     for key, value in sparklog.spark_conf().items():
@@ -33,11 +34,18 @@ def spark_conf(conf: Mapping[str, str] | None = None) -> dict[str, str]:
     daemon that has its imports). `spark.jars` of `conf` are kept beside sparklog's; other settings
     of `conf` win. Compiles the checkpoint manager at first use (about 10 s, once a Spark version).
 
+    Args:
+        daemon: let executors run sparklog's daemon of Python workers. It must be installed for
+            their Python: what comes by --py-files is there too late, and no worker would start.
+            By default it is used where it is known to be: with a local master, if the workers'
+            Python finds it.
     Raises: InvalidRequestError if the manager can't be compiled.
     """
     given = dict(conf or {})
     jars = [name for name in given.pop(_JARS_KEY, "").split(",") if name]
-    return {**_AT_START, **_IN_SESSION, **given, _JARS_KEY: ",".join([*jars, jar()])}
+    use_daemon = workers_find_daemon(given) if daemon is None else daemon
+    at_start = {**_AT_START, **(_DAEMON if use_daemon else {})}
+    return {**at_start, **_IN_SESSION, **given, _JARS_KEY: ",".join([*jars, jar()])}
 
 
 def enable(spark: "SparkSession") -> None:

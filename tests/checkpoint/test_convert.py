@@ -29,7 +29,7 @@ def test_there_and_back(golden: Golden, name: str) -> None:
     assert view(path) == before
     assert done.files == sum(not stays_file(p) for p in before)
     left = [p for p in tree(path) if not p.startswith("sparklog/") and not stays_file(p)]
-    assert left == []
+    assert left == ["metadata"]  # the mark
     there = history(path)
     assert there.is_log_backed
     assert there.batches == said.batches
@@ -47,7 +47,7 @@ def test_few_files_are_left(golden: Golden) -> None:
     path = golden("join")
     import_(path)
     stores = 8
-    assert len(tree(path)) == 1 + 2 * (3 + stores)  # the lock file; two a partition
+    assert len(tree(path)) == 2 + 2 * (3 + stores)  # lock file and mark; two a partition
 
 
 def test_kafka_format_readers_take_it(golden: Golden) -> None:

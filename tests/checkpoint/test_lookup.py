@@ -1,5 +1,6 @@
 """One path at a time, and the sink that asks so for a micro-batch's plan."""
 
+import dataclasses
 import hashlib
 import json
 from pathlib import Path
@@ -11,10 +12,11 @@ from sparklog.checkpoint import history, import_, reset
 from sparklog.checkpoint.lookup import Lookup
 from sparklog.checkpoint.partition import Partition
 from sparklog.checkpoint.writing import Record, append
-from sparklog.errors import DataCorruptionError
+from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL
-from sparklog.sink.identity import of_checkpoint
+from sparklog.sink.identity import of_checkpoint, of_query
 from sparklog.sink.options import parse
+from sparklog.sink.query import Query
 from sparklog.testing.crashfs import CrashFS
 from tests.checkpoint.conftest import Golden
 from tests.checkpoint.views import commit, load, view
@@ -65,6 +67,26 @@ def test_the_sink_finds_plan_and_query(golden: Golden, tmp_path: Path, backed: b
     found = of_checkpoint(options, 12)
     assert (found.identity.writer, found.identity.batch) == (query, 12)
     assert found.identity.fingerprint == hashlib.sha256(plan).hexdigest()
+
+
+@pytest.mark.parametrize("file", ["metadata", "offsets/12"])
+def test_the_sink_sees_a_query_that_began_beside_the_log(
+    golden: Golden, tmp_path: Path, file: str
+) -> None:
+    """Under another id, or with another plan; an ordinary session on what older versions left."""
+    path = golden("stateless")
+    import_(path)
+    options = parse({"path": str(tmp_path), "checkpointLocation": str(path)})
+    assert of_checkpoint(options, 12)
+    (path / "metadata").unlink()
+    assert of_checkpoint(options, 12)
+    mine = Query(history(path).query_id or "", "run", str(path), "app", None)
+    assert of_query(options, mine, 12)
+    with pytest.raises(InvalidRequestError, match="without sparklog's checkpoint manager"):
+        of_query(options, dataclasses.replace(mine, id="another"), 12)
+    (path / file).write_bytes(b'{"id":"other"}')
+    with pytest.raises(InvalidRequestError, match="without sparklog's checkpoint manager"):
+        of_checkpoint(options, 12)
 
 
 def test_the_sink_completes_a_reset(golden: Golden, tmp_path: Path) -> None:

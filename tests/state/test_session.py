@@ -1,13 +1,16 @@
 """The jar, and the settings that a session gets."""
 
 import os
+import sys
 import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 import sparklog
+from sparklog.cli.spark_conf import spark_conf
 from sparklog.errors import InvalidRequestError
 from sparklog.state.jar import CACHE_VARIABLE, jar
 from sparklog.state.session import MANAGER, MANAGER_KEY
@@ -45,7 +48,39 @@ def test_settings_of_a_session_to_be_built() -> None:
     assert conf[MANAGER_KEY] == MANAGER
     assert conf["spark.jars"].split(",") == ["/a.jar", "/b.jar", jar()]
     assert conf["spark.python.unix.domain.socket.enabled"] == "false"
-    assert conf["spark.python.daemon.module"] == "sparklog.state.daemon"
+    assert conf[DAEMON] == "sparklog.state.daemon"
+
+
+DAEMON = "spark.python.daemon.module"
+
+
+def test_the_daemon_only_where_it_is_known_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With --py-files it isn't there when Spark starts it, and no Python worker would start."""
+    bare = tmp_path / "python"  # another Python, without sparklog
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    bare.chmod(0o755)
+    assert DAEMON in sparklog.spark_conf({"spark.master": "local[4]"})
+    assert DAEMON not in sparklog.spark_conf({"spark.master": "yarn"})
+    assert DAEMON not in sparklog.spark_conf({"spark.pyspark.python": str(bare)})
+    assert DAEMON in sparklog.spark_conf({"spark.master": "yarn"}, daemon=True)
+    own = {"spark.master": "yarn", DAEMON: "mine"}
+    assert sparklog.spark_conf(own)[DAEMON] == "mine"
+    monkeypatch.setenv("PYTHONPATH", os.path.dirname(os.path.dirname(sparklog.__file__)))
+    monkeypatch.setenv("PYSPARK_PYTHON", str(bare))
+    assert DAEMON not in sparklog.spark_conf()  # a driver has --py-files there, its workers not
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master k8s://x pyspark-shell")
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    assert DAEMON not in sparklog.spark_conf()
+
+
+def test_on_the_command_line_nobody_knows() -> None:
+    """`spark-submit $(sparklog spark-conf --args) --py-files ...` must give workers that start."""
+    for args, expected in ((["--args"], False), (["--args", "--daemon"], True), ([], False)):
+        said = CliRunner().invoke(spark_conf, args)
+        assert said.exit_code == 0
+        assert (DAEMON in said.output) == expected
 
 
 @pytest.mark.spark

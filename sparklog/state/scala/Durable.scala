@@ -11,9 +11,8 @@ object Durable {
     try channel.force(true) finally channel.close()
   }
 
-  /** Replace a small file whole. */
-  def write(path: Path, content: Array[Byte]): Unit = {
-    val next = path.resolveSibling(s"${path.getFileName}.tmp")
+  /** Replace a small file whole; what a crash leaves of it lies at `next`, beside it. */
+  def write(path: Path, content: Array[Byte], next: Path): Unit = {
     Files.write(next, content)
     sync(next)
     rename(next, path)

@@ -41,7 +41,7 @@ object Mark {
       }
       if (metadata.get(File).isDefined) {
         Files.deleteIfExists(file.resolveSibling(s".$File.crc"))
-        Durable.write(file, Text.getBytes(UTF_8))
+        Durable.write(file, Text.getBytes(UTF_8), file.resolveSibling(s".$File.tmp"))
       }
     }
   }

@@ -139,7 +139,8 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
   /** Make the names in the directory durable, and the leader epochs, before a first record is. */
   private def secure(): Unit = {
     val epochs = directory.resolve(Partition.EpochFile)
-    if (!Files.exists(epochs)) Durable.write(epochs, "0\n1\n0 0\n".getBytes(UTF_8))
+    if (!Files.exists(epochs)) Durable.write(
+      epochs, "0\n1\n0 0\n".getBytes(UTF_8), directory.resolve(s"${Partition.EpochFile}.tmp"))
     Durable.sync(directory)
   }
 

@@ -1,0 +1,78 @@
+"""What lies at `metadata` of a checkpoint that is kept as a log, for Spark's own manager to refuse.
+
+Spark can't make a query's id of it: a session without sparklog's manager fails with the sentence
+that it holds, where it would begin from batch 0. To who knows log dirs the file isn't there.
+Source: sparklog/state/scala/Mark.scala, which writes the same.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from sparklog.checkpoint.writing import Output
+from sparklog.fs import FileSystem, read_bytes
+
+if TYPE_CHECKING:
+    from sparklog.checkpoint.files import Checkpoint
+
+MARKED: Final = "metadata"
+"""Path of the file, relative to the checkpoint; its record has the query's id."""
+
+MARK_BEGIN: Final = b'{"id":["sparklog '
+MARK: Final = MARK_BEGIN + (
+    b"keeps this checkpoint as a log, which Spark's own checkpoint manager can't read: start the "
+    b"query with sparklog's, by sparklog.enable(spark), sparklog.spark_conf() or spark-submit "
+    b"$(sparklog spark-conf --args); or make files of it again, by: sparklog checkpoint export "
+    b'CHECKPOINT"]}\n'
+)
+_BYTES_MAX: Final = 4096
+
+
+def is_marked(fs: FileSystem, root: str) -> bool:
+    """Whether the mark lies in the checkpoint at `root`. Cost: reads that small file."""
+    path = os.path.join(root, MARKED)
+    try:
+        is_small = not fs.is_dir(path) and fs.size(path) <= _BYTES_MAX
+        return is_small and read_bytes(fs, path).startswith(MARK_BEGIN)
+    except FileNotFoundError:
+        return False
+
+
+def leave(fs: FileSystem, root: str) -> None:
+    """Leave the mark, durably, where nothing of Spark's own manager lies."""
+    if not fs.exists(os.path.join(root, MARKED)):
+        hidden = os.path.join(root, f".{MARKED}.tmp")  # a crash leaves no file of the checkpoint
+        output = Output(fs, hidden)
+        output.write(MARK)
+        output.close()
+        fs.rename(hidden, os.path.join(root, MARKED))
+        fs.sync_dir(root)
+
+
+def mixed(checkpoint: "Checkpoint") -> Iterator[str]:
+    """Yield the files that a session without sparklog's manager wrote into a checkpoint's log.
+
+    Plans and commits that lie there as files are older than those of the log, where it goes on with
+    an ordinary checkpoint, or the same, where an import was cut off.
+    """
+    if checkpoint.is_record(MARKED) and MARKED in checkpoint.files():
+        file = read_bytes(checkpoint.fs, checkpoint.real(MARKED))
+        if _id_of(file) != _id_of(checkpoint.read(MARKED)):
+            yield MARKED
+    for directory in ("offsets", "commits"):
+        batches = [name for name in checkpoint.names(directory) if name.isdecimal()]
+        kept = [int(name) for name in batches if checkpoint.is_record(f"{directory}/{name}")]
+        for name in batches:
+            path = f"{directory}/{name}"
+            if path in checkpoint.files() and kept and int(name) >= min(kept):
+                file = read_bytes(checkpoint.fs, checkpoint.real(path))
+                if not checkpoint.is_record(path) or checkpoint.read(path) != file:
+                    yield path
+
+
+def _id_of(data: bytes) -> object:
+    try:
+        return json.loads(data)["id"]
+    except (ValueError, KeyError, TypeError):
+        return None

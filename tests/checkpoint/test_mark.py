@@ -1,0 +1,84 @@
+"""What Spark's own manager finds in place of a log-backed checkpoint's metadata; two histories."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sparklog.checkpoint import archive, export, fork, history, import_, reset, restore, verify
+from sparklog.checkpoint.mark import MARK
+from tests.checkpoint.conftest import Golden
+
+NAME = "changelog"
+
+
+def is_marked(path: Path) -> bool:
+    return (path / "metadata").read_bytes() == MARK
+
+
+def test_it_stays_where_the_log_is(golden: Golden, tmp_path: Path) -> None:
+    """Through import, fork, reset, archive and restore; and goes with the export."""
+    path = golden(NAME)
+    written = (path / "metadata").read_bytes()
+    assert isinstance(json.loads(MARK)["id"], list)  # no text, which Spark would take
+    import_(path)
+    assert is_marked(path)
+    assert import_(path).files == 0  # it is none
+    assert is_marked(path)
+    known = history(path).query_id
+    assert known == json.loads(written)["id"]
+    batch = history(path).batches[-3].batch
+    fork(path, tmp_path / "forked", to=batch)
+    assert is_marked(tmp_path / "forked")
+    reset(path, to=batch)
+    assert is_marked(path)
+    archive(path, (tmp_path / "points").as_uri())
+    restore((tmp_path / "points").as_uri(), tmp_path / "restored")
+    for copy in (path, tmp_path / "forked", tmp_path / "restored"):
+        assert is_marked(copy)
+        assert history(copy).query_id == known
+        assert verify(copy).ok
+    export(path)
+    assert (path / "metadata").read_bytes() == written
+    assert verify(path).findings == []
+
+
+def test_a_mark_without_a_record_is_a_loss(golden: Golden) -> None:
+    path = golden(NAME)
+    import_(path)
+    shutil.rmtree(path / "sparklog" / "metadata-0")
+    assert [f.file for f in verify(path).findings if f.what == "it is missing"] == [
+        str(path / "metadata")
+    ]
+    export(path)
+    assert not (path / "metadata").exists()
+
+
+@pytest.mark.parametrize("file", ["metadata", "offsets/{}", "commits/{}", "offsets/{}+"])
+def test_two_histories(golden: Golden, file: str) -> None:
+    """Whatever a session without the manager left, verify names it; a cut-off import is none."""
+    path = golden(NAME)
+    copy = shutil.copytree(path, path.with_name("copy"))
+    import_(path)
+    last = max(int(p.name) for p in (copy / "commits").glob("[0-9]*"))
+    for same in ("metadata", f"offsets/{last}", f"commits/{last}"):
+        shutil.copy(copy / same, path / same)  # cut off between records and files
+    assert verify(path).ok
+    number = last + 5 if file.endswith("+") else last
+    wrong = file.format(number).rstrip("+")
+    (path / wrong).write_bytes(b'{"id":"other"}')
+    found = [f for f in verify(path).findings if "two histories" in f.what]
+    assert [f.file for f in found] == [str(path / wrong)]
+
+
+def test_an_ordinary_one_that_goes_on_as_a_log_is_one_history(golden: Golden) -> None:
+    """Its files are older than the log's records."""
+    path = golden(NAME)
+    copy = shutil.copytree(path, path.with_name("copy"))
+    import_(path)
+    older = history(path).batches[0].batch - 1
+    for directory in ("offsets", "commits"):
+        newest = max((copy / directory).glob("[0-9]*"), key=lambda p: int(p.name))
+        shutil.copy(newest, path / directory / str(older))
+    assert not [f for f in verify(path).findings if "two histories" in f.what]
