@@ -13,7 +13,7 @@ from typing import Final
 
 from sparklog.checkpoint.layout import LOGS, METADATA, RESET, RUNS, path_of, place_of
 from sparklog.checkpoint.locking import LOCK_NAME, tells_power_cut
-from sparklog.checkpoint.mark import MARKED, is_marked
+from sparklog.checkpoint.mark import MARKED, is_marked, mixed
 from sparklog.checkpoint.partition import Entry, Partition, partition_dirs
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem, read_bytes
@@ -56,11 +56,11 @@ class Checkpoint:
 
         `to_end`: the last record of each partition counts, so that it mustn't be damaged.
         Raises: InvalidRequestError: no checkpoint is there; DataCorruptionError: its log dir is
-            damaged (file and position).
+            damaged (file and position), or it has two histories.
         """
         found = cls.inspect(path, fs)
         ends = filter(None, map(found.wrong_end, found.partitions.values() if to_end else ()))
-        for damage in (*found.damage.values(), *ends):
+        for damage in (*found.damage.values(), *ends, *mixed(found)):
             raise damage
         return found
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from sparklog.checkpoint.writing import Output
+from sparklog.errors import DataCorruptionError
 from sparklog.fs import FileSystem, read_bytes
 
 if TYPE_CHECKING:
@@ -50,16 +51,18 @@ def leave(fs: FileSystem, root: str) -> None:
         fs.sync_dir(root)
 
 
-def mixed(checkpoint: "Checkpoint") -> Iterator[str]:
-    """Yield the files that a session without sparklog's manager wrote into a checkpoint's log.
+def mixed(checkpoint: "Checkpoint") -> Iterator[DataCorruptionError]:
+    """Yield what a session without sparklog's manager wrote beside a checkpoint's log.
 
     Plans and commits that lie there as files are older than those of the log, where it goes on with
     an ordinary checkpoint, or the same, where an import was cut off.
     """
+    if not checkpoint.partitions:
+        return
     if checkpoint.is_record(MARKED) and MARKED in checkpoint.files():
         file = read_bytes(checkpoint.fs, checkpoint.real(MARKED))
         if _id_of(file) != _id_of(checkpoint.read(MARKED)):
-            yield MARKED
+            yield _beside_the_log(checkpoint, MARKED)
     for directory in ("offsets", "commits"):
         batches = [name for name in checkpoint.names(directory) if name.isdecimal()]
         kept = [int(name) for name in batches if checkpoint.is_record(f"{directory}/{name}")]
@@ -68,7 +71,16 @@ def mixed(checkpoint: "Checkpoint") -> Iterator[str]:
             if path in checkpoint.files() and kept and int(name) >= min(kept):
                 file = read_bytes(checkpoint.fs, checkpoint.real(path))
                 if not checkpoint.is_record(path) or checkpoint.read(path) != file:
-                    yield path
+                    yield _beside_the_log(checkpoint, path)
+
+
+def _beside_the_log(checkpoint: "Checkpoint", path: str) -> DataCorruptionError:
+    return DataCorruptionError(
+        "a session without sparklog's checkpoint manager wrote it, beside the log that the "
+        "checkpoint is: these are two histories; the log's goes on when metadata, offsets and "
+        "commits of the other one are moved away. What that session wrote to its sink stays there",
+        path=checkpoint.real(path),
+    )
 
 
 def _id_of(data: bytes) -> object:

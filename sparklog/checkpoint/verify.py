@@ -34,11 +34,6 @@ from sparklog.words import counted
 
 _LOOKS: Final = 5
 _SST_MAGICS: Final = (0x88E241B785F4CFF7, 0xDB4775248B80FB57)  # block-based, and its old form
-_OTHER_HISTORY: Final = (
-    "a session without sparklog's checkpoint manager wrote it, beside the log that the checkpoint "
-    "is: these are two histories; the log's goes on when metadata, offsets and commits of the "
-    "other one are moved away. What that session wrote to its sink stays there"
-)
 
 
 def verify(path: str | os.PathLike[str], *, fs: FileSystem = LOCAL) -> CheckpointReport:
@@ -96,7 +91,8 @@ class _Verifier:
         for partition in checkpoint.partitions.values():
             self._check_partition(partition)
         self._check_leftovers()
-        self._check_one_history()
+        for beside in mixed(self._checkpoint):
+            self._damage(beside)
         self._try("metadata", lambda: query_id(checkpoint))
         unnamed = self._unnamed()
         for path in checkpoint.paths():
@@ -152,10 +148,6 @@ class _Verifier:
                 self._out.add(
                     Severity.LEFTOVER, checkpoint.real(path), "a file that is being written, or was"
                 )
-
-    def _check_one_history(self) -> None:
-        for path in mixed(self._checkpoint) if self._checkpoint.is_log_backed else ():
-            self._out.add(Severity.DAMAGE, self._checkpoint.real(path), _OTHER_HISTORY)
 
     def _unnamed(self) -> set[str]:
         """Files of RocksDB that no snapshot names: of one that isn't there yet, or any more."""

@@ -8,6 +8,7 @@ import pytest
 
 from sparklog.checkpoint import archive, export, fork, history, import_, reset, restore, verify
 from sparklog.checkpoint.mark import MARK
+from sparklog.errors import DataCorruptionError
 from tests.checkpoint.conftest import Golden
 
 NAME = "changelog"
@@ -70,6 +71,13 @@ def test_two_histories(golden: Golden, file: str) -> None:
     (path / wrong).write_bytes(b'{"id":"other"}')
     found = [f for f in verify(path).findings if "two histories" in f.what]
     assert [f.file for f in found] == [str(path / wrong)]
+    for call in (
+        lambda: history(path),
+        lambda: archive(path, (path.parent / "points").as_uri()),
+        lambda: export(path),
+    ):
+        with pytest.raises(DataCorruptionError, match="two histories"):
+            call()
 
 
 def test_an_ordinary_one_that_goes_on_as_a_log_is_one_history(golden: Golden) -> None:

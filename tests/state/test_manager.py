@@ -2,8 +2,11 @@
 
 import os
 import random
+import re
 import resource
 import shutil
+import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -97,6 +100,37 @@ def test_some_files_stay_files(manager: Manager, path: str) -> None:
     assert manager.list(os.path.dirname(path))[os.path.basename(path)] == len(content)
     manager.delete(path)
     assert not manager.exists(path)
+
+
+@pytest.mark.parametrize("flush", ["commit", "none"])
+def test_snapshots_are_synced(managers: Managers, tmp_path: Path, flush: str) -> None:
+    """Spark syncs neither zip nor what it copies beside it, and the query's commit needs them."""
+    if shutil.which("strace") is None:
+        pytest.skip("strace isn't installed")
+    manager = managers("ckpt", flush=flush)
+    manager.mkdirs("state/0/0/SSTs")
+
+    def write(number: int) -> set[str]:
+        (manager.root / f"state/0/0/SSTs/{number}-a.sst").write_bytes(b"sst")
+        said = tmp_path / f"strace-{number}"
+        pid = manager._jvm.java.lang.ProcessHandle.current().pid()
+        command = ["strace", "-f", "-y", "-o", str(said), "-e", "trace=fsync,fdatasync", "-p", pid]
+        with subprocess.Popen([*map(str, command)], stderr=subprocess.PIPE) as tracer:
+            assert tracer.stderr is not None
+            if b"attached" not in tracer.stderr.readline():
+                pytest.skip("no tracing here")
+            manager.write(f"state/0/0/{number}.zip", b"zip")
+            tracer.send_signal(signal.SIGINT)
+        return set(re.findall(r"<[^>]*/ckpt/([^>]*)>", said.read_text()))
+
+    first, second = write(1), write(2)
+    if flush == "none":
+        assert not first | second
+    else:
+        assert {"state/0/0/1.zip", "state/0/0/.1.zip.crc", "state/0/0"} <= first
+        assert {"state/0/0/SSTs/1-a.sst", "state/0/0/SSTs"} <= first
+        assert {"state/0/0/2.zip", "state/0/0/SSTs/2-a.sst", "state/0/0/SSTs"} <= second
+        assert "state/0/0/SSTs/1-a.sst" not in second
 
 
 def test_a_file_checkpoint_is_continued(managers: Managers, tmp_path: Path) -> None:
