@@ -148,7 +148,8 @@ def due(
     """
     walk = _Walk(segments, config, max(log_start, local_start), end, terms)
     at = 0
-    while at + 1 < len(segments) and walk.ends[at] <= walk.low:  # never the active segment
+    # Never the active segment; nor what a crash left below the local start, if its copy is gone.
+    while at + 1 < len(segments) and walk.ends[at] <= walk.low and not walk.lacks(at, log_start):
         walk.take(at, walk.named(LOG_START), f"all below the log start {walk.low}")
         at += 1
     stays = walk.stays_from(at, log_start)
@@ -203,6 +204,13 @@ class _Walk:
     def is_last_and_empty(self, at: int) -> bool:
         return at + 1 == len(self._segments) and not self._segments[at].size
 
+    def lacks(self, at: int, log_start: int) -> bool:
+        """Tell whether no copy holds what a segment of a tiered topic has above the log start."""
+        tier = self._terms.tier
+        if tier is None or not tier.copying:
+            return False
+        return not tier.holds(max(self._segments[at].base, log_start), self.ends[at])
+
     def stays_from(self, first: int, log_start: int) -> Callable[[int], bool]:
         """Return what tells whether a segment that a rule would take must stay all the same."""
         segments, tier, floor = self._segments, self._terms.tier, self._terms.floor
@@ -219,7 +227,7 @@ class _Walk:
             return lambda at: gap or is_wanted(at)
 
         def has_no_copy(at: int) -> bool:
-            if tier.holds(max(segments[at].base, log_start), self.ends[at]):
+            if not self.lacks(at, log_start):
                 return False
             self.rolls = self.rolls or at + 1 == len(segments)
             return True

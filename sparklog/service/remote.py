@@ -196,6 +196,15 @@ class Remote:
                 found[key] = Terms(floors.get(key), tier)
         return found
 
+    def standing(self, catalog: Catalog, key: Key, place: Place) -> list[RemoteSegment]:
+        """Return a partition's copies that count, ascending; in a dry round with its own."""
+        topic = self.session.state.topics.get(key[0])  # it may have been deleted meanwhile
+        return [] if topic is None else self._standing(catalog, (topic.id, key[1]), place)
+
+    def is_imagined(self, copy: RemoteSegment) -> bool:
+        """Tell whether a dry round would have made it by now."""
+        return self.preview is not None and copy in self.preview.copies.get(copy.key, [])
+
     def _standing(
         self, catalog: Catalog, key: tuple[str, int], place: Place
     ) -> list[RemoteSegment]:

@@ -31,6 +31,7 @@ from sparklog.log.session import Session
 from sparklog.log.space import below_floor
 from sparklog.log.walk import joined, segment_bases
 from sparklog.service.announcing import Announcer
+from sparklog.service.confirming import confirm
 from sparklog.service.failing import Failing
 from sparklog.service.lease import Lease, StoodBack
 from sparklog.service.metrics.work import WorkMeters
@@ -40,6 +41,7 @@ from sparklog.service.report import Deleted, Report
 from sparklog.service.survey import Survey
 from sparklog.service.tiering import Tiering
 from sparklog.service.upkeep import floors, upkeep
+from sparklog.tiered.catalog import Catalog
 from sparklog.words import counted
 
 Map = Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]
@@ -100,8 +102,14 @@ class Rounds:
             report.locked_ms.append(monotonic_ms() - began)
         if self.tiering is not None:
             known = self.tiering.remote.foreseen(known, dry_run=report.dry_run)
-        with self._terms(known, wanted, report) as terms:
+        with self._terms(known, wanted, report) as (catalog, terms):
             due = self._survey.due(known, terms, now_ms=now)
+            if self.tiering is not None and catalog is not None:
+                store, remote = self.tiering.store, self.tiering.remote
+                checked = confirm(remote, catalog, store, known, due, terms, report)
+                if checked != terms:
+                    terms = checked
+                    due = self._survey.due(known, terms, now_ms=now)
             self._retain(due, self._announced(due, terms, ids, report, at_once), report)
         for key, base in self._survey.idle(known, now_ms=now).items():
             with self._failing.noting(report, key):
@@ -116,10 +124,10 @@ class Rounds:
     @contextlib.contextmanager
     def _terms(
         self, known: Mapping[Key, Place], wanted: Mapping[Key, int], report: Report
-    ) -> Iterator[dict[Key, Terms]]:
+    ) -> Iterator[tuple[Catalog | None, dict[Key, Terms]]]:
         """What retention heeds; while this lasts no copy that it relies on is given up."""
         if self.tiering is None:
-            yield {key: Terms(floor) for key, floor in wanted.items()}
+            yield None, {key: Terms(floor) for key, floor in wanted.items()}
             return
         remote, stack = self.tiering.remote, contextlib.ExitStack()
         with stack:
@@ -128,7 +136,7 @@ class Rounds:
                 catalog = stack.enter_context(remote.steady())
             except DataCorruptionError as error:
                 report.errors.append(f"local segments stay: {error}")
-            yield remote.terms(catalog, known, wanted)
+            yield catalog, remote.terms(catalog, known, wanted)
 
     def _announced(
         self,

@@ -1,7 +1,7 @@
 """The remote side of a log, round by round; what fails there never keeps the rest from working.
 
-With the store down nothing is copied or deleted there; local segments that have copies still go
-by local.retention.*, others wait, and the next rounds come with growing pauses.
+With the store down nothing is copied or deleted, there or (of tiered topics) here, and the next
+rounds come with growing pauses.
 """
 
 import logging
@@ -81,6 +81,11 @@ class Tiering:
         """Tell whether a log has a remote side, or is to get one."""
         session = log.session
         return url is not None or read_settings(session.fs, session.home) is not None
+
+    @property
+    def store(self) -> Store | None:
+        """The store, once it was opened."""
+        return self._store
 
     @property
     def is_failing(self) -> bool:
@@ -181,6 +186,7 @@ class Tiering:
                 self._clock,
                 take_over=self._take_over,
                 check=self.remote.lease.check,
+                missing=lambda: self._check_same(store, ""),
             )
         found = self._owners.foreign(
             self.remote.topics(now_ms=report.time_ms),

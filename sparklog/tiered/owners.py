@@ -67,6 +67,8 @@ class Owners:
 
     Args: home: the first log dir. take_over: the first look makes the log the owner of all it is
         asked about. check: is called before each object that is written or removed (a lease).
+            missing: is called when the log's object, which this service wrote, is gone; raises if
+            the store is another one by now.
     """
 
     def __init__(
@@ -78,7 +80,9 @@ class Owners:
         *,
         take_over: bool = False,
         check: Callable[[], None] = lambda: None,
+        missing: Callable[[], None] = lambda: None,
     ) -> None:
+        self._missing = missing
         self._fs, self._home, self._store, self._clock = fs, home, store, clock
         self._take_over, self._check = take_over, check
         self._mine: _Owner | None = None  # as written by this service
@@ -112,6 +116,8 @@ class Owners:
             raise InvalidRequestError(f"{self._home} has no remote storage: give its URL")
         names = [PREFIX + key for key in (settings.log_id, *topics) if key]
         raw = dict(zip(names, self._store.get_many(names), strict=True))
+        if self._mine and isinstance(raw.get(PREFIX + settings.log_id), FileNotFoundError):
+            self._missing()
         if not self._log_is_mine(settings, raw.get(PREFIX + settings.log_id)):
             why = (
                 f"another log dir with this one's id works in {self._store.url}: one is a copy "
