@@ -32,7 +32,14 @@ from sparklog.tools.report.segments import Memory
     help="Where closed segments of tiered topics go: s3://bucket/prefix. Kept with the log.",
 )  # fmt: skip
 @storage_option
-@click.option("--keyring", help="File with the keys by which copies are encrypted.")
+@click.option(
+    "--keyring", metavar="FILE",
+    help="The keys by which copies are encrypted (docs/encryption.md). Needed from then on.",
+)  # fmt: skip
+@click.option(
+    "--plain", is_flag=True,
+    help="Copies are not encrypted from now on, though they were. Needed once.",
+)  # fmt: skip
 @click.option(
     "--take-over", is_flag=True,
     help="The copies become this log's, whose log dir was restored or copied. Stop the other.",
@@ -58,6 +65,7 @@ def serve(
     remote: str | None,
     storage_options: str,
     keyring: str | None,
+    plain: bool,
     take_over: bool,
     metrics_port: int | None,
     metrics_address: str,
@@ -81,6 +89,7 @@ def serve(
         remote=remote,
         storage_options=given,
         keyring=None if keyring is None else Keyring.load(keyring),
+        plain=plain,
         take_over=take_over,
         options=known,
         metrics_port=metrics_port,

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -20,7 +21,7 @@ from sparklog.tiered.options import RemoteOptions
 from sparklog.tiered.rebuilding import rebuild as rebuild_metadata
 from sparklog.tiered.restoring import restore as restore_log
 from sparklog.tiered.rotation import rotate as rotate_keys
-from sparklog.tiered.status import TierStatus, by_topic
+from sparklog.tiered.status import TierStatus, by_topic, keys_of
 from sparklog.tiered.status import status as tier_status
 from sparklog.words import counted
 
@@ -34,18 +35,26 @@ def tier() -> None:
 
 @tier.command()
 @click.argument("path")
+@click.option("--keys", is_flag=True, help="Ask the store which key each copy is encrypted under.")
+@storage_option
 @_json
-def status(path: str, as_json: bool) -> int:
-    """Show per topic what is local, remote, pending and lagging, and what it costs.
+def status(path: str, keys: bool, storage_options: str, as_json: bool) -> int:
+    """Show per topic what is local, remote, pending and lagging, what it costs, and the key.
 
-    Asks the log at PATH only, not the store.
+    Asks the log at PATH only, not the store, but for --keys.
     """
     check_log(path, archives=False)
     found = tier_status(path)
+    if keys:
+        given = parse_storage_options(storage_options)
+        found = replace(found, keys=keys_of(path, storage_options=given))
     if as_json:
         topics = [dict(row) for row in by_topic(found.partitions)]
         partitions = [row.to_dict() for row in found.partitions]
-        print_json({"url": found.url, "topics": topics, "partitions": partitions})
+        print_json(
+            {"url": found.url, "key": found.key_id, "topics": topics, "partitions": partitions}
+            | ({} if found.keys is None else {"keys": found.keys})
+        )
     else:
         _print_status(found)
     return EXIT_OK
@@ -54,6 +63,8 @@ def status(path: str, as_json: bool) -> int:
 def _print_status(found: TierStatus) -> None:
     out = console()
     out.print(f"remote storage: {found.url or 'none'}", markup=False)
+    if found.url is not None:
+        out.print(f"encryption: {_encryption(found.key_id)}", markup=False)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     names = ("topic", "partitions", "local", "remote", "pending", "lag", "unfinished", "puts")
     for name in names:
@@ -70,6 +81,17 @@ def _print_status(found: TierStatus) -> None:
             str(row["puts"]),
         )
     out.print(table)
+    for topic, counts in (found.keys or {}).items():
+        for key_id, number in counts.items():
+            copies = counted(number, "copy", "copies")
+            how = f"under key {key_id}" if key_id else "NOT encrypted"
+            out.print(f"{topic}: {copies} {how}", markup=False)
+
+
+def _encryption(key_id: str | None) -> str:
+    if key_id is None:
+        return "not known before a service's next round"
+    return f"new copies under key {key_id}" if key_id else "none"
 
 
 @tier.command()
@@ -154,15 +176,24 @@ def rotate(url: str, keyring: str, storage_options: str, as_json: bool) -> int:
     """
     ring = Keyring.load(keyring)
     done = rotate_keys(url, ring, storage_options=parse_storage_options(storage_options))
-    if not done.changed + done.unchanged:
+    if not done.changed + done.unchanged + done.plain:
         raise no_archive(url)
     if as_json:
-        print_json({"changed": done.changed, "unchanged": done.unchanged, "key": ring.current})
+        print_json(
+            {"changed": done.changed, "unchanged": done.unchanged, "plain": done.plain,
+             "key": ring.current}
+        )  # fmt: skip
     else:
         click.echo(
             f"{counted(done.changed, 'copy', 'copies')} under key {ring.current} now, "
             f"{done.unchanged} as before"
         )
+        if done.plain:
+            click.echo(
+                f"{counted(done.plain, 'copy is', 'copies are')} NOT encrypted, and a rotation "
+                "doesn't change that: `sparklog tier status PATH --keys` tells of which topics",
+                err=True,
+            )
     return EXIT_OK
 
 

@@ -25,6 +25,7 @@ from sparklog.service.rounds import Map, Rounds
 from sparklog.service.tenure import Tenure
 from sparklog.service.tiering import OpenStore, Tiering
 from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.sealing import check_ring
 from sparklog.tiered.settings import RemoteSettings
 from sparklog.tiered.target import open_store
 
@@ -52,6 +53,7 @@ class Service:
         remote: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
         keyring: Keyring | None = None,
+        plain: bool = False,
         take_over: bool = False,
         options: Mapping[str, object] | None = None,
         map: Map | None = None,
@@ -67,7 +69,8 @@ class Service:
             remote: where closed segments of topics with remote.storage.enable go: an fsspec URL,
                 s3://bucket/prefix. Kept with the log, so it is given once.
             storage_options: credentials and endpoint for it, as fsspec takes them; never kept.
-            keyring: encrypts what is copied.
+            keyring: encrypts what is copied. That it does is kept with the log: a service without
+                it copies nothing then, unless `plain` says that encryption ends.
             take_over: the copies at the URL become this log's, whoever's they were: for a log
                 dir that was restored or copied, once the other one has stopped for good.
             options: Kafka's broker keys (options.py), and those of `sparklog.open`.
@@ -82,7 +85,8 @@ class Service:
         self.path = os.fspath(path)
         self._url = None if remote is None else RemoteSettings(remote).url
         self._storage_options, self._keyring, self._opening = storage_options, keyring, opening
-        self._take_over = take_over
+        check_ring(keyring, plain=plain)
+        self._take_over, self._plain = take_over, plain
         self._options, self._log_options = ServiceOptions.parse(options or {})
         self._clock = clock
         self._turns = {work: threading.Lock() for work in ("retain", "clean", "tier")}
@@ -362,6 +366,7 @@ class Service:
             url=self._url,
             storage_options=self._storage_options,
             keyring=self._keyring,
+            plain=self._plain,
             take_over=self._take_over,
             stopping=self._stop.is_set,
             opening=self._opening,

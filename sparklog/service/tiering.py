@@ -27,8 +27,12 @@ from sparklog.service.upkeep import floors
 from sparklog.service.uploads import Uploads
 from sparklog.tiered.copying import Copier
 from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.layout import Directory
+from sparklog.tiered.manifest import manifest_object
 from sparklog.tiered.metadata import ensure
 from sparklog.tiered.owners import Owners, is_known
+from sparklog.tiered.sealing import decided, key_in, refusal
+from sparklog.tiered.segments import RemoteSegment
 from sparklog.tiered.settings import RemoteSettings, read_settings, write_settings
 from sparklog.tiered.store import Store
 from sparklog.tiered.sweep import is_lost
@@ -56,6 +60,7 @@ class Tiering:
         url: str | None,
         storage_options: Mapping[str, Any] | None = None,
         keyring: Keyring | None = None,
+        plain: bool = False,
         take_over: bool = False,
         stopping: Callable[[], bool],
         opening: OpenStore = open_store,
@@ -65,7 +70,7 @@ class Tiering:
         self._options, self._clock, self._keyring = options, clock, keyring
         self._url, self._storage_options = url, storage_options
         self._opening, self._stopping = opening, stopping
-        self._take_over = take_over
+        self._take_over, self._plain = take_over, plain
         self._owners: Owners | None = None
         self._store: Store | None = None
         self._uploads: Uploads | None = None
@@ -145,6 +150,12 @@ class Tiering:
 
     def _copy(self, uploads: Uploads, report: Report) -> None:
         known = self.remote.partitions()
+        refused = refusal(self._kept(), self._keyring) if not self._plain else None
+        if refused is not None:
+            report.errors.append(f"remote storage: {refused}")
+            _LOGGER.error("%s", refused)
+            uploads.plan(known, report)  # says what waits
+            return
         if self.remote.preview is not None:
             for copy in uploads.imagined(uploads.plan(known, report), report):
                 self.remote.preview.copies.setdefault(copy.key, []).append(copy)
@@ -233,10 +244,10 @@ class Tiering:
         if dry_run:
             return self._store
         self.remote.lease.check()
-        if settings is None:
-            write_settings(session.fs, session.home, RemoteSettings(url))
-        elif settings.url != url:
-            write_settings(session.fs, session.home, replace(settings, url=url))
+        fresh = RemoteSettings(url) if settings is None else replace(settings, url=url)
+        fresh = decided(fresh, self._keyring, plain=self._plain, look=self._look_for_key)
+        if fresh != settings:
+            write_settings(session.fs, session.home, fresh)
         ensure(session)
         self._prepared = True
         return self._store
@@ -258,10 +269,7 @@ class Tiering:
         """
         if log_id and is_known(store, log_id):
             return
-        with self.remote.steady() as catalog:
-            keys = catalog.keys()
-            newest = [copies[-1] for key in keys if (copies := catalog.readable(key))]
-        asked = newest[:_SAMPLE]
+        asked = self._newest()
         if asked and all(is_lost(store, copy) for copy in asked):
             raise StorageUnavailableError(
                 f"{store.url} knows nothing of this log and its copies, so it is another store "
@@ -270,6 +278,23 @@ class Tiering:
                 "anew there, once: sparklog serve PATH --take-over, or Service(path, "
                 "take_over=True)"
             )
+
+    def _look_for_key(self) -> str:
+        """Tell from the bucket whether copies are encrypted: its metadata may be lost as well."""
+        store = self._store
+        assert store is not None
+        names = [manifest_object(copy) for copy in self._newest()]
+        for (topic, p), one in () if names else self.remote.partitions().items():
+            prefix = Directory(topic, p, one.topic_id).prefix
+            names += [o.name for o in store.list(prefix) if o.name.endswith(".manifest")][-1:]
+        return key_in(store, names[:_SAMPLE])
+
+    def _newest(self) -> list[RemoteSegment]:
+        """Return the last copies of some partitions."""
+        with self.remote.steady() as catalog:
+            keys = catalog.keys()
+            newest = [copies[-1] for key in keys if (copies := catalog.readable(key))]
+        return sorted(newest, key=lambda s: -s.time_ms)[:_SAMPLE]
 
     def _check_moved(self, store: Store, before: str) -> None:
         """Refuse another URL unless the copies are there already."""

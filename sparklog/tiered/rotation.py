@@ -11,7 +11,7 @@ from typing import Any, Final
 from sparklog.tiered.encryption import rewrap
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout import parse_directory, parse_manifest
-from sparklog.tiered.manifest import parse, to_bytes
+from sparklog.tiered.manifest import Manifest, parse, to_bytes
 from sparklog.tiered.store import Store
 from sparklog.tiered.target import open_store
 
@@ -20,10 +20,13 @@ _AT_ONCE: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Rotated:
-    """How many manifests were wrapped anew, and how many had the current key or none."""
+    """How many manifests were wrapped anew, and how many had the current key; and how many `plain`
+    copies there are, which no rotation encrypts.
+    """
 
     changed: int
     unchanged: int
+    plain: int = 0
 
 
 def rotate(
@@ -42,20 +45,22 @@ def rotate(
     """
     store = store or open_store(url, storage_options)
     names = [one.name for one in store.list() if _is_manifest(one.name)]
-    changed = 0
+    changed = plain = gone = 0
     for first in range(0, len(names), _AT_ONCE):
         some = names[first : first + _AT_ONCE]
         for name, raw in zip(some, store.get_many(some), strict=True):
             if isinstance(raw, FileNotFoundError):
-                continue  # deleted since the listing
+                gone += 1  # deleted since the listing
+                continue
             if isinstance(raw, Exception):
                 raise raw
-            changed += _rewrapped(store, keyring, name, raw)
-    return Rotated(changed, len(names) - changed)
+            manifest, body = parse(raw, path=f"{store.url}/{name}")
+            plain += manifest.encryption is None
+            changed += _rewrapped(store, keyring, manifest, body, name)
+    return Rotated(changed, len(names) - changed - plain - gone, plain)
 
 
-def _rewrapped(store: Store, keyring: Keyring, name: str, raw: bytes) -> bool:
-    manifest, body = parse(raw, path=f"{store.url}/{name}")
+def _rewrapped(store: Store, keyring: Keyring, manifest: Manifest, body: bytes, name: str) -> bool:
     wrapped = manifest.encryption
     if wrapped is None or wrapped.get("key_id") == keyring.current:
         return False

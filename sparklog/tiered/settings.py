@@ -6,7 +6,7 @@ Those come with `storage_options` from whoever opens the log, or from the store'
 
 import os
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from sparklog.errors import InvalidRequestError
@@ -25,11 +25,14 @@ class RemoteSettings:
     """The target of a log: an fsspec URL, `s3://bucket/prefix`.
 
     `log_id` and `tokens` tell it from other logs there (owners.py); none until a service ran.
+    `key_id`: of the master key under which copies are encrypted; "" if they aren't, None if nobody
+    has looked yet. So a service without its key ring knows that it must not copy.
     """
 
     url: str
     log_id: str = ""
     tokens: tuple[str, ...] = ()
+    key_id: str | None = None
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -53,11 +56,19 @@ def read_settings(fs: FileSystem, home: str) -> RemoteSettings | None:
         return None
     found = unseal("remote", raw, path=path, cure=_CURE)
     tokens = tuple(str(token) for token in found.get("tokens", ()))
-    return RemoteSettings(str(found["url"]), str(found.get("log_id", "")), tokens)
+    key_id = found.get("key_id")
+    return RemoteSettings(
+        str(found["url"]), str(found.get("log_id", "")), tokens,
+        None if key_id is None else str(key_id),
+    )  # fmt: skip
 
 
 def write_settings(fs: FileSystem, home: str, settings: RemoteSettings) -> None:
     """Keep them, durably."""
     path = os.path.join(home, REMOTE_NAME)
-    content = {"url": settings.url, "log_id": settings.log_id, "tokens": list(settings.tokens)}
+    content: dict[str, Any] = {
+        "url": settings.url, "log_id": settings.log_id, "tokens": list(settings.tokens),
+    }  # fmt: skip
+    if settings.key_id is not None:
+        content["key_id"] = settings.key_id
     write_durably(fs, path, seal("remote", content, indent=2))

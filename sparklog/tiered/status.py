@@ -1,5 +1,6 @@
 """What lies where: per partition what is local, remote, on its way and behind. Reads only."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -12,12 +13,17 @@ from sparklog.log.paths import split_path
 from sparklog.log.retention import Held, largest_of, segments_of
 from sparklog.log.topics import TopicInfo
 from sparklog.log.view import View
+from sparklog.tiered.manifest import directory_of
 from sparklog.tiered.metadata import MetadataFollower
 from sparklog.tiered.objects import PART_BYTES
 from sparklog.tiered.opening import Path
 from sparklog.tiered.plan import standing, to_copy
+from sparklog.tiered.rebuilding import find
+from sparklog.tiered.sealing import key_of
 from sparklog.tiered.segments import RemoteSegment, SegmentState
 from sparklog.tiered.settings import read_settings
+from sparklog.tiered.store import Store
+from sparklog.tiered.target import open_store
 
 _SMALL_REQUESTS: Final = 2  # log and manifest, each by one put
 _MULTIPART_REQUESTS: Final = 3  # begin, complete, and the manifest's put
@@ -57,10 +63,16 @@ class PartitionTier:
 
 @dataclass(frozen=True, slots=True)
 class TierStatus:
-    """A log's tier: its URL (None: no remote storage), and its partitions."""
+    """A log's tier: its URL (None: no remote storage), and its partitions.
+
+    `key_id`: under which copies are encrypted from now on; "": they aren't, None: no service has
+    looked yet. `keys`: {topic: {key id, "" for plain copies: how many}}, if it was asked for.
+    """
 
     url: str | None
     partitions: list[PartitionTier]
+    key_id: str | None = None
+    keys: dict[str, dict[str, int]] | None = None
 
 
 def status(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) -> TierStatus:
@@ -81,7 +93,35 @@ def status(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) -
             if known or info.config.remote_storage_enable:
                 readable = catalog.readable((info.id, partition))
                 found.append(_partition(fs, view, clock, info, partition, known, readable))
-    return TierStatus(None if settings is None else settings.url, found)
+    if settings is None:
+        return TierStatus(None, found)
+    return TierStatus(settings.url, found, settings.key_id)
+
+
+def keys_of(
+    path: Path,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    store: Store | None = None,
+    fs: FileSystem = LOCAL,
+    clock: Clock = system_clock,
+) -> dict[str, dict[str, int]]:
+    """Return {topic: {key id: number of copies}} of a log's copies, as the store has them.
+
+    The id of plain copies is "". Raises: StorageUnavailableError. Cost: a listing of each
+    partition's prefix, and a get for each copy.
+    """
+    directories = split_path(path)
+    settings = read_settings(fs, directories[0])
+    if settings is None:
+        return {}
+    store = store or open_store(settings.url, storage_options)
+    catalog = MetadataFollower(View(fs, directories), clock).catch_up()
+    where = {directory_of(copy) for key in catalog.keys() for copy in catalog.all(key)[:1]}  # noqa: SIM118
+    counts: dict[str, Counter[str]] = {}
+    for manifest in find(store, sorted(where, key=str)).manifests:
+        counts.setdefault(manifest.segment.topic, Counter())[key_of(manifest)] += 1
+    return {topic: dict(sorted(found.items())) for topic, found in sorted(counts.items())}
 
 
 def _partition(
