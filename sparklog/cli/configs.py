@@ -9,7 +9,7 @@ from sparklog.cli import EXIT_OK
 from sparklog.cli.command import Group
 from sparklog.cli.output import console, print_json
 from sparklog.cli.places import to_change, to_read
-from sparklog.cli.storage import parse_storage_options, storage_option
+from sparklog.cli.storage import Reach, reach_options
 from sparklog.tools.configs import (
     ConfigEntry,
     changed_configs,
@@ -30,16 +30,16 @@ def configs() -> None:
 @click.argument("path")
 @click.option("--entity-name", "--topic", "topic", help="A topic; all by default.")
 @click.option("--all", "everything", is_flag=True, help="Defaults as well.")
-@storage_option
+@reach_options
 @_json
 def describe(
-    path: str, topic: str | None, everything: bool, storage_options: str, as_json: bool
+    path: str, topic: str | None, everything: bool, reach: Reach, as_json: bool
 ) -> int:
     """Show configs, and where each comes from.
 
     DYNAMIC_TOPIC_CONFIG: it was set on the topic. DEFAULT_CONFIG: it was not.
     """
-    with to_read(path, parse_storage_options(storage_options)) as log:
+    with to_read(path, reach) as log:
         infos = log.topics().values() if topic is None else [log.topic(topic)]
         found = {info.name: describe_configs(info, everything=everything) for info in infos}
     if as_json:

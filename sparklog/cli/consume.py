@@ -1,8 +1,9 @@
 """`sparklog consume`: records of a topic on standard output."""
 
+import contextlib
 import select
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import click
@@ -12,7 +13,8 @@ from sparklog.cli.command import Command, drop_output
 from sparklog.cli.parsing import parse_properties, parse_when
 from sparklog.cli.places import to_read
 from sparklog.cli.stopping import stop_signal
-from sparklog.cli.storage import parse_storage_options, storage_option
+from sparklog.cli.storage import Reach, reach_options
+from sparklog.errors import StorageUnavailableError
 from sparklog.log.log import Log
 from sparklog.log.positions import Position
 from sparklog.log.reading import ISOLATION
@@ -66,7 +68,7 @@ _OFFSETS: Final = "a number from 0 on, earliest, latest, or an ISO time"
     "--header-regex", "header_regexes", metavar="KEY=RE2", multiple=True,
     help="Only records with such a header whose value has a match.",
 )  # fmt: skip
-@storage_option
+@reach_options
 def consume(
     path: str,
     topic: str,
@@ -87,7 +89,7 @@ def consume(
     value_regex: str | None,
     headers: Sequence[str],
     header_regexes: Sequence[str],
-    storage_options: str,
+    reach: Reach,
 ) -> int:
     """Print the records of a topic in the log at PATH, which may be an archive's URL.
 
@@ -104,16 +106,21 @@ def consume(
         headers=[_header(text) for text in headers],
         header_regexes=[_header_regex(text) for text in header_regexes],
     )
-    with to_read(path, parse_storage_options(storage_options)) as log:
+    with contextlib.ExitStack() as stack:
+        stop = stack.enter_context(stop_signal())
+
+        def stopped() -> bool:
+            return stop.is_set() or _is_deserted()
+
+        log = stack.enter_context(to_read(path, reach, stopped=stopped))
         start = _start(offset, timestamp, from_beginning, follow, partitions, log, topic)
-        with stop_signal() as stop:
-            found = read(
-                log, topic, partitions=partitions or None, start=start, isolation=isolation_level,
-                columns=columns, match=match, max_messages=max_messages, follow_on=follow,
-                timeout_ms=timeout_ms, group=group,
-                stopped=lambda: stop.is_set() or _is_deserted(),
-            )  # fmt: skip
-            count = _print(found, write)
+        found = read(
+            log, topic, partitions=partitions or None, start=start, isolation=isolation_level,
+            columns=columns, match=match, max_messages=max_messages, follow_on=follow,
+            timeout_ms=timeout_ms, group=group,
+            stopped=stopped,
+        )  # fmt: skip
+        count = _print(found, write, stopped=stopped)
     if count is not None:
         click.echo(counted(count, "record"), err=True)
     return EXIT_OK
@@ -131,9 +138,10 @@ def _header_regex(text: str) -> tuple[str, str]:
     return key, pattern
 
 
-def _print(found: Any, write: Any) -> int | None:
+def _print(found: Any, write: Any, *, stopped: Callable[[], bool]) -> int | None:
     """Write batch after batch, each whole, and count records.
 
+    Args: stopped: whether a signal came; then a wait for a store ends, which is no failure.
     None where nobody reads any more: it ends there, and how many were read can't be told.
     """
     count, out = 0, sys.stdout.buffer
@@ -146,6 +154,9 @@ def _print(found: Any, write: Any) -> int | None:
         found.close()
         drop_output()
         return None
+    except StorageUnavailableError:
+        if not stopped():
+            raise
     return None if _is_deserted() else count
 
 

@@ -6,7 +6,7 @@ from sparklog.cli import EXIT_OK
 from sparklog.cli.command import Command
 from sparklog.cli.output import print_json
 from sparklog.cli.places import to_read
-from sparklog.cli.storage import parse_storage_options, storage_option
+from sparklog.cli.storage import Reach, reach_options
 from sparklog.tools.get_offsets import OffsetQuery, get_offsets, parse_partitions, parse_time
 
 
@@ -25,7 +25,7 @@ from sparklog.tools.get_offsets import OffsetQuery, get_offsets, parse_partition
     "latest-tiered; or milliseconds: the first record at or after them.",
 )  # fmt: skip
 @click.option("--exclude-internal-topics", is_flag=True, help="Without those of brokers.")
-@storage_option
+@reach_options
 @click.option("--json", "as_json", is_flag=True, help='One JSON document: {"topic": {"0": 5}}.')
 def offsets(
     path: str,
@@ -34,7 +34,7 @@ def offsets(
     topic_partitions: str | None,
     when: str,
     exclude_internal_topics: bool,
-    storage_options: str,
+    reach: Reach,
     as_json: bool,
 ) -> int:
     """Print the offset of each partition at a time; partitions without one are left out.
@@ -48,7 +48,7 @@ def offsets(
         time=parse_time(when),
         exclude_internal_topics=exclude_internal_topics,
     )
-    with to_read(path, parse_storage_options(storage_options)) as log:
+    with to_read(path, reach) as log:
         found = get_offsets(log, query)
     if as_json:
         print_json(found)

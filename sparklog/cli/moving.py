@@ -14,7 +14,7 @@ from sparklog.cli.output import console, count_bar, print_json
 from sparklog.cli.parsing import parse_properties, parse_when
 from sparklog.cli.places import check_creation, to_read
 from sparklog.cli.stopping import stop_signal
-from sparklog.cli.storage import parse_storage_options, storage_option
+from sparklog.cli.storage import Reach, reach_options
 from sparklog.format.compression import Codec
 from sparklog.log.log import Log
 from sparklog.log.positions import Position
@@ -130,7 +130,7 @@ def import_(
 @click.option("--to-time", metavar="TIME", help="Instead: up to the first record of this time.")
 @_codec
 @_isolation
-@storage_option
+@reach_options
 @_as_json
 def export(
     path: str,
@@ -139,7 +139,7 @@ def export(
     to_offsets: Sequence[str],
     from_time: str | None,
     to_time: str | None,
-    storage_options: str,
+    reach: Reach,
     as_json: bool,
     **target: Any,
 ) -> int:
@@ -151,15 +151,15 @@ def export(
     chosen = [n for n in ("to", "to_parquet", "to_delta", "to_kafka") if target[n] is not None]
     if len(chosen) != 1:
         raise click.UsageError("give one of --to, --to-parquet, --to-delta, --to-kafka")
-    storage = parse_storage_options(storage_options)
-    with to_read(path, storage) as log:
+    with to_read(path, reach) as log:
         span: dict[str, Any] = {
             "start": _position(log, topic, from_offsets, from_time, "from", "earliest"),
             "end": _position(log, topic, to_offsets, to_time, "to", "latest"),
             "isolation": target["isolation_level"],
         }
         with count_bar("exporting", shown=not as_json) as progress:
-            done = _export(log, topic, chosen[0], target, storage, span | {"progress": progress})
+            span["progress"] = progress
+            done = _export(log, topic, chosen[0], target, reach.storage, span)
     if as_json:
         print_json(
             {"topic": done.topic, "to": done.to, "records": done.records, "files": done.files,

@@ -5,11 +5,12 @@ empty directory must never look like a log in which all is well.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
 import sparklog
+from sparklog.cli.storage import Reach
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError
 from sparklog.format.names import check_topic, parse_partition_dir
@@ -105,14 +106,21 @@ def _holds_log(directory: str) -> bool:
 
 @contextmanager
 def to_read(
-    path: str, storage_options: Mapping[str, Any] | None = None, **given: Any
+    path: str,
+    reach: Reach | None = None,
+    *,
+    stopped: Callable[[], bool] = lambda: False,
+    **given: Any,
 ) -> Iterator[Log]:
     """Open a log or an archive for reading; nothing is locked or changed.
 
-    `given`: as `check_log` takes it.
+    `stopped` ends a wait for remote storage. `given`: as `check_log` takes it.
     """
     check_log(path, **given)
-    with sparklog.open(path, storage_options=storage_options) as log:
+    reach = reach or Reach()
+    with sparklog.open(
+        path, storage_options=reach.storage, options=reach.options, stopped=stopped
+    ) as log:
         if archive_url(path) is not None and not log.topics():
             raise no_archive(path)
         yield log

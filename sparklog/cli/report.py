@@ -8,7 +8,7 @@ from sparklog.cli import EXIT_FAILED, EXIT_OK
 from sparklog.cli.command import Command
 from sparklog.cli.output import count_bar, size_text
 from sparklog.cli.places import check_log
-from sparklog.cli.storage import parse_storage_options, storage_option
+from sparklog.cli.storage import Reach, reach_options
 from sparklog.errors import StorageUnavailableError
 from sparklog.tools.report.build import make_report
 from sparklog.tools.report.model import LogReport
@@ -24,12 +24,9 @@ _DEFAULT = "report.html"
     "-o", "--output", metavar="FILE",
     help=f'Where it goes; "-" is stdout.  [default: {_DEFAULT}, stdout with --json]',
 )  # fmt: skip
-@storage_option
-@click.option("--keyring", help="File with the keys of encrypted segments, for an archive.")
+@reach_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a page.")
-def report(
-    path: str, output: str | None, storage_options: str, keyring: str | None, as_json: bool
-) -> int:
+def report(path: str, output: str | None, reach: Reach, as_json: bool) -> int:
     """Write what the log at PATH holds, and what becomes of it, into one HTML page.
 
     Segments by offset and time, growth, what retention takes when, compaction, commits, readers
@@ -40,8 +37,8 @@ def report(
     with count_bar("looking", shown=not as_json) as progress:
         found = make_report(
             path,
-            storage_options=parse_storage_options(storage_options),
-            options={"remote.keyring": keyring} if keyring else None,
+            storage_options=reach.storage,
+            options=reach.options,
             progress=progress,
         )
     raw = f"{json.dumps(found.to_dict(), indent=2)}\n" if as_json else render(found)

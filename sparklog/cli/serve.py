@@ -105,7 +105,7 @@ def serve(
         else:
             click.echo(str(report))
         return EXIT_FAILED if report.errors else EXIT_OK
-    with stop_signal() as stop, service, _showing(path, live, given) as url:
+    with stop_signal() as stop, service, _showing(path, live, given, keyring) as url:
         urls = {"metrics": service.metrics_url, "ui": url}
         _tell("serving", path, as_json=as_json, **{name: at for name, at in urls.items() if at})
         stop.wait()
@@ -125,7 +125,10 @@ def _read(options: Sequence[str]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _showing(
-    path: str, address: tuple[str, int] | None, storage_options: Mapping[str, Any]
+    path: str,
+    address: tuple[str, int] | None,
+    storage_options: Mapping[str, Any],
+    keyring: str | None,
 ) -> Iterator[str | None]:
     """Show the report live, if it is asked for; gives its URL."""
     if address is None:
@@ -134,7 +137,12 @@ def _showing(
     memory = Memory()
 
     def make() -> LogReport:
-        return make_report(path, storage_options=storage_options, memory=memory)
+        return make_report(
+            path,
+            storage_options=storage_options,
+            options=None if keyring is None else {"remote.keyring": keyring},
+            memory=memory,
+        )
 
     with LiveReport(make, address) as live:
         yield live.url

@@ -14,7 +14,7 @@ from sparklog.cli.command import Group
 from sparklog.cli.output import bytes_bar, console, print_json, size_text
 from sparklog.cli.parsing import parse_when
 from sparklog.cli.places import check_log
-from sparklog.cli.storage import parse_storage_options, storage_option
+from sparklog.cli.storage import Reach, parse_storage_options, reach_options, storage_option
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.opening import no_archive
 from sparklog.tiered.options import RemoteOptions
@@ -100,12 +100,11 @@ def _encryption(key_id: str | None) -> str:
 @click.option("--topic", "topics", multiple=True, help="A topic; may be given several times. All.")
 @click.option("--start", help='An ISO time (2013-07-03T14:00Z), or offsets as JSON: {"0": 5}.')
 @click.option("--end", help="The same; the end is exclusive, rounded up to a record batch.")
-@click.option("--keyring", help="File with the keys of encrypted segments.")
 @click.option(
     "--threads", default=4, show_default=True, type=click.IntRange(1, 64),
     help="Segments that come at once.",
 )  # fmt: skip
-@storage_option
+@reach_options
 @_json
 def restore(
     url: str,
@@ -113,9 +112,8 @@ def restore(
     topics: Sequence[str],
     start: str | None,
     end: str | None,
-    keyring: str | None,
     threads: int,
-    storage_options: str,
+    reach: Reach,
     as_json: bool,
 ) -> int:
     """Make the log dir PATH out of the archive at URL; a broker loads it as well.
@@ -129,8 +127,8 @@ def restore(
             topics=topics or None,
             start=_position(start, "--start") or "earliest",
             end=_position(end, "--end") or "latest",
-            storage_options=parse_storage_options(storage_options),
-            options=RemoteOptions(remote_keyring=keyring or ""),
+            storage_options=reach.storage,
+            options=RemoteOptions.parse(reach.options)[0],
             threads=threads,
             progress=progress,
         )

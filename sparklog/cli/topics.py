@@ -12,7 +12,7 @@ from sparklog.cli import EXIT_OK
 from sparklog.cli.command import Group
 from sparklog.cli.output import console, print_json, size_text
 from sparklog.cli.places import check_creation, to_change, to_read
-from sparklog.cli.storage import parse_storage_options, storage_option
+from sparklog.cli.storage import Reach, reach_options
 from sparklog.errors import InvalidRequestError
 from sparklog.log.log import Log
 from sparklog.tools.configs import changed_configs, parse_configs
@@ -38,13 +38,13 @@ def topics() -> None:
 @click.argument("path")
 @click.option("--topic", help="Only this one, or those that match a regular expression.")
 @_exclude
-@storage_option
+@reach_options
 @_json
 def list_topics(
-    path: str, topic: str | None, exclude_internal: bool, storage_options: str, as_json: bool
+    path: str, topic: str | None, exclude_internal: bool, reach: Reach, as_json: bool
 ) -> int:
     """Print the names of the topics of the log at PATH."""
-    with to_read(path, parse_storage_options(storage_options)) as log:
+    with to_read(path, reach) as log:
         names = matching(log.topics(), topic, exclude_internal=exclude_internal)
     if as_json:
         print_json(names)
@@ -58,16 +58,16 @@ def list_topics(
 @click.argument("path")
 @click.option("--topic", help="Only this one, or those that match a regular expression.")
 @_exclude
-@storage_option
+@reach_options
 @_json
 def describe(
-    path: str, topic: str | None, exclude_internal: bool, storage_options: str, as_json: bool
+    path: str, topic: str | None, exclude_internal: bool, reach: Reach, as_json: bool
 ) -> int:
     """Show ids, configs that were set, and each partition's place, offsets and size.
 
     START is the log start offset, END the high watermark. PATH may be an archive's URL.
     """
-    with to_read(path, parse_storage_options(storage_options)) as log:
+    with to_read(path, reach) as log:
         known = log.topics()
         names = matching(known, topic, exclude_internal=exclude_internal)
         if topic is not None and not names:
