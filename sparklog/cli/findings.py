@@ -35,6 +35,8 @@ def print_report(report: Verification) -> None:
         out.print(f"done: {line}", markup=False)
     if report.refused is not None:
         out.print(f"not repaired: {report.refused}", markup=False)
+    if report.unseen is not None:
+        out.print(f"not looked at: {report.unseen}", markup=False)
     verdict = "ok" if report.ok else "NOT OK"
     out.print(f"{verdict}: {counts or 'nothing found'}", style="green" if report.ok else "red")
 

@@ -11,10 +11,12 @@ from rich.table import Table
 
 from sparklog.cli import EXIT_FAILED, EXIT_OK
 from sparklog.cli.command import Group
-from sparklog.cli.output import bytes_bar, console, print_json, size_text
+from sparklog.cli.findings import print_report
+from sparklog.cli.output import bytes_bar, console, count_bar, print_json, size_text
 from sparklog.cli.parsing import parse_when
 from sparklog.cli.places import check_log
 from sparklog.cli.storage import Reach, parse_storage_options, reach_options, storage_option
+from sparklog.service.verify_tier import verify_tier
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.opening import no_archive
 from sparklog.tiered.options import RemoteOptions
@@ -140,6 +142,37 @@ def restore(
             click.echo(f"{topic}-{partition}: offsets [{first}, {last})")
     click.echo(f"{counted(done.segments, 'segment')}, {size_text(done.bytes)} in {path}")
     return EXIT_OK
+
+
+@tier.command()
+@click.argument("path")
+@click.option("--deep", is_flag=True, help="Read every byte, and compare checksums.")
+@click.option(
+    "--threads", default=4, show_default=True, type=click.IntRange(1, 64),
+    help="With --deep: copies that are read at once.",
+)  # fmt: skip
+@reach_options
+@_json
+def verify(path: str, deep: bool, threads: int, reach: Reach, as_json: bool) -> int:
+    """Check that the copies of the log at PATH are in its bucket, whole; or an archive's, by URL.
+
+    By a listing: what is missing or cut off. With --deep every byte is read. Changes nothing.
+    """
+    check_log(path)
+    with count_bar("verifying", shown=deep and not as_json) as progress:
+        report = verify_tier(
+            path,
+            deep=deep,
+            storage_options=reach.storage,
+            options=RemoteOptions.parse(reach.options)[0],
+            threads=threads,
+            progress=progress,
+        )
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        print_report(report)
+    return EXIT_OK if report.ok else EXIT_FAILED
 
 
 @tier.command()

@@ -8,10 +8,13 @@ from typing import Final
 
 from sparklog.clock import Clock, monotonic_ms, pause, system_clock
 from sparklog.config import LogOptions
+from sparklog.errors import SparklogError
+from sparklog.format.names import partition_dir
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.ledger import LEDGER
 from sparklog.log.paths import split_path
-from sparklog.log.topics import INTERNAL
+from sparklog.log.topics import INTERNAL, REMOTE_METADATA
+from sparklog.log.view import View
 from sparklog.log.walk import is_partition
 from sparklog.service.checks.checkpoints import Checkpoints, check_checkpoints, read_checkpoints
 from sparklog.service.checks.ledger import read_ledger
@@ -28,6 +31,9 @@ from sparklog.service.checks.truth import (
     situation_of,
 )
 from sparklog.service.repair import Repair
+from sparklog.tiered.metadata import MetadataFollower
+from sparklog.tiered.settings import read_settings
+from sparklog.words import counted
 
 LOOKS_MAX: Final = 5  # at a log that is being written, before what was seen is believed
 _PAUSE_MS: Final = 100
@@ -75,8 +81,29 @@ def verify(
         after.findings = _merged(report.findings, after.findings)
         after.done, after.refused = done, refused
         report = after
+    report.unseen = _unseen(fs, split_path(path), clock)
     report.took_ms = monotonic_ms() - began
     return report
+
+
+def _unseen(fs: FileSystem, directories: list[str], clock: Clock) -> str | None:
+    """Tell of the copies in remote storage: this looks at no store."""
+    metadata = partition_dir(REMOTE_METADATA, 0)
+    if not any(fs.is_dir(os.path.join(directory, metadata)) for directory in directories):
+        return None
+    try:
+        settings = read_settings(fs, directories[0])
+        catalog = MetadataFollower(View(fs, directories), clock).catch_up()
+    except (SparklogError, FileNotFoundError) as error:
+        return f"what is in remote storage, for its metadata can't be read: {error}"
+    copies = [copy for key in catalog.keys() for copy in catalog.readable(key)]  # noqa: SIM118
+    if not copies:
+        return None
+    size = sum(copy.size for copy in copies)
+    return (
+        f"{counted(len(copies), 'copy', 'copies')}, {counted(size, 'byte')} in "
+        f"{'remote storage' if settings is None else settings.url}: `sparklog tier verify` does"
+    )
 
 
 def _repair(

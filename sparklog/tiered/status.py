@@ -117,7 +117,8 @@ def keys_of(
         return {}
     store = store or open_store(settings.url, storage_options)
     catalog = MetadataFollower(View(fs, directories), clock).catch_up()
-    where = {directory_of(copy) for key in catalog.keys() for copy in catalog.all(key)[:1]}  # noqa: SIM118
+    known = [catalog.all(key)[0] for key in catalog.keys()]  # noqa: SIM118
+    where = {directory_of(copy) for copy in known}
     counts: dict[str, Counter[str]] = {}
     for manifest in find(store, sorted(where, key=str)).manifests:
         counts.setdefault(manifest.segment.topic, Counter())[key_of(manifest)] += 1

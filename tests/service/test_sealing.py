@@ -13,6 +13,8 @@ from sparklog.cli.tier import tier
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL
+from sparklog.log.admin import drop_topic
+from sparklog.log.topics import REMOTE_METADATA
 from sparklog.service import Service
 from sparklog.testing.faultstore import FaultStore
 from sparklog.tiered.keyring import Keyring
@@ -67,9 +69,6 @@ def test_a_log_that_does_not_know_looks_at_its_bucket(
         assert kept is not None and kept.key_id == "k"
         write_settings(LOCAL, path, replace(kept, key_id=None))
         if not metadata:
-            from sparklog.log.admin import drop_topic
-            from sparklog.log.topics import REMOTE_METADATA
-
             drop_topic(log.session, REMOTE_METADATA)
         grow(log, clock, 10)
         assert not once(path, clock, store).uploaded

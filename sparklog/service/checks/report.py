@@ -114,7 +114,7 @@ class Verification:
 
     `situation`: how the log was found (open, crashed, closed, a broker's). `partitions`, `segments`
     and `bytes` of log are those of topics; the ledger's own are read as well. `done`: what a repair
-    changed, in its order; `refused`: why it could not begin.
+    changed, in its order; `refused`: why it could not begin. `unseen`: what was not looked at.
     """
 
     directories: list[str]
@@ -126,6 +126,7 @@ class Verification:
     took_ms: float = 0.0
     done: list[str] = field(default_factory=list)
     refused: str | None = None
+    unseen: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -165,6 +166,7 @@ class Verification:
             "findings": [f.to_dict() for f in self.findings],
             "done": self.done,
             "refused": self.refused,
+            "unseen": self.unseen,
         }
 
     def __str__(self) -> str:
@@ -178,7 +180,8 @@ class Verification:
         where = f"{','.join(self.directories)} ({self.situation})"
         head = f"{where}: {what}: {counts or 'nothing found'}"
         refused = [] if self.refused is None else [f"not repaired: {self.refused}"]
-        return "\n".join([head, *map(str, self.findings), *self.done, *refused])
+        unseen = [] if self.unseen is None else [f"not looked at: {self.unseen}"]
+        return "\n".join([head, *map(str, self.findings), *self.done, *refused, *unseen])
 
 
 class Findings:
