@@ -122,7 +122,9 @@ class LogLock:
             if self._file.try_lock(_WRITE, 1, exclusive=True):
                 if self._file.is_current():
                     return
-                self._follow()  # whoever holds the new file would not see our lock
+                self.check_there()
+                self._open_again()  # whoever holds the new file would not see our lock
+                self.replaced = True
                 self.join()
         page = self.read()
         holder = f"process {page.pid}" if page is not None else "another process"
@@ -170,7 +172,10 @@ class LogLock:
         )
         self._file.pwrite(raw + _CRC.pack(crc32c.crc32c(raw)), 0)
 
-    def _follow(self) -> None:
+    def check_there(self) -> None:
+        """Raise LogReplacedError if no log is there any more. Cost: a stat or two."""
+        if self._file.is_current():
+            return
         directory = os.path.dirname(self._path)
         if not self._fs.is_dir(os.path.join(directory, _LEDGER_DIR)):
             raise LogReplacedError(
@@ -178,8 +183,6 @@ class LogLock:
                 "while the log was open; nothing was written. Bring it back and try again; to "
                 "begin a new log there, close this one (end the query) and open it again"
             )
-        self._open_again()
-        self.replaced = True
 
     def _open_again(self) -> None:
         fresh = self._fs.open_lock(self._path)

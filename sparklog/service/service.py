@@ -8,9 +8,10 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from sparklog.clock import Clock, monotonic_ms, system_clock
-from sparklog.errors import SparklogError
+from sparklog.errors import LogReplacedError, SparklogError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.log import Log
+from sparklog.log.paths import resolved
 from sparklog.metrics import Sample
 from sparklog.service.lease import Lease, StoodBack
 from sparklog.service.lifetime import close_at_exit, forget, session_alive
@@ -82,7 +83,7 @@ class Service:
             opening: makes the store of a URL.
         Raises: InvalidRequestError for an unknown key, a bad value, a URL with credentials.
         """
-        self.path = os.fspath(path)
+        self.path = resolved(path)
         self._url = None if remote is None else RemoteSettings(remote).url
         self._storage_options, self._keyring, self._opening = storage_options, keyring, opening
         check_ring(keyring, plain=plain)
@@ -165,9 +166,17 @@ class Service:
         self.close()
 
     def _run(self, work: str, alive: Callable[[], bool]) -> None:
+        gone = ""
         while not self._stop.is_set() and alive():
             try:
                 wait = self._turn(work)
+                gone = ""
+            except LogReplacedError as error:
+                if gone != str(error):  # once, not at every look
+                    gone = str(error)
+                    _LOGGER.warning("%s: %s waits for the log: %s", self.path, work, gone)
+                    self._meters.failed(work)
+                wait = _POLL_MS
             except Exception:  # whatever it is, the thread must not end in silence
                 _LOGGER.exception("%s: %s failed; trying again later", self.path, work)
                 self._meters.failed(work)

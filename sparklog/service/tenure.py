@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from sparklog.clock import Clock
+from sparklog.errors import LogReplacedError
 from sparklog.fs import FileSystem
+from sparklog.log.ledger import ledger_path
 from sparklog.log.log import Log
 from sparklog.service.lease import Lease
 from sparklog.service.options import ServiceOptions
@@ -53,30 +55,53 @@ class Tenure:
         with self._mutex:
             if self.rounds is not None:
                 return self.rounds, False
-            log = Log(
-                self._path, mode="rw", options=self._log_options, fs=self._fs, clock=self._clock,
-                tidy=False,
-            )  # fmt: skip
-            self.lease = Lease(self._fs, self._clock, log.session.home)
-            try:
-                tiering = self._tiering(log, self.lease)
-            except BaseException:
-                log.close()
-                raise
-            self._log = log
-            self.rounds = Rounds(
-                log.session,
-                self.lease,
-                self._options,
-                self._map,
-                stopping=self._stopping,
-                tiering=tiering,
-            )
-            return self.rounds, True
+            return self._open(), True
+
+    def _open(self) -> Rounds:
+        log = Log(
+            self._path, mode="rw", options=self._log_options, fs=self._fs, clock=self._clock,
+            tidy=False,
+        )  # fmt: skip
+        lease = Lease(self._fs, self._clock, log.session.home)
+        try:
+            tiering = self._tiering(log, lease)
+        except BaseException:
+            log.close()
+            raise
+        self._log, self.lease = log, lease
+        self.rounds = Rounds(
+            log.session,
+            lease,
+            self._options,
+            self._map,
+            stopping=self._stopping,
+            tiering=tiering,
+        )
+        return self.rounds
+
+    def _reopen_replaced(self) -> None:
+        """Go on in the log that took the place of ours; it is not made where there is none."""
+        assert self._log is not None
+        session = self._log.session
+        if session.lost is None:
+            session.lock.check_there()
+            return
+        if not self._fs.is_dir(ledger_path(session.home)):
+            raise LogReplacedError(session.lost)
+        _LOGGER.warning("%s holds another log, or an earlier state: opening it", self._path)
+        if self.lease is not None:
+            self.lease.release()
+        self._open()
 
     def leading(self) -> Rounds | None:
-        """Return the work if the lease is ours; takes it if it is free."""
+        """Return the work if the lease is ours; takes it if it is free.
+
+        Raises: LogReplacedError while no log is there; what opening the one that took its place
+        raises.
+        """
         with self._mutex:
+            if self._log is not None:
+                self._reopen_replaced()
             rounds, lease = self.rounds, self.lease
             if rounds is None or lease is None:
                 return None

@@ -24,6 +24,7 @@ from sparklog.log.paths import split_path
 from sparklog.log.readers import Readers, is_expired, read_readers
 from sparklog.log.retention import Due, Held, Terms
 from sparklog.log.retiring import Place, place_of
+from sparklog.log.standing import Standing
 from sparklog.log.state import LogState
 from sparklog.log.topics import partition_path
 from sparklog.log.view import View
@@ -67,6 +68,7 @@ class Observer:
         self._kept_ms = LogOptions.parse(options or {}).offsets_retention_ms
         self._mutex = threading.Lock()
         self._known_error = ""
+        self._standing = Standing(fs, self.directories)
         self._start_over()
 
     def _start_over(self) -> None:
@@ -87,6 +89,9 @@ class Observer:
             found = LogMetrics(path=self.path, time_ms=self._clock())
             found.directories = self.look_at_directories()
             found.errors += [f"{d.directory}: {d.error}" for d in found.directories if d.error]
+            if not self._standing.is_current():  # replaced: what is kept tells of another log
+                self._standing.renew()
+                self._start_over()
             try:
                 self._look(found)
             except (SparklogError, OSError) as error:
