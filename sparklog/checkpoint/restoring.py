@@ -24,7 +24,7 @@ from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.forking import fork as fork_log
 from sparklog.log.forkplace import Place, arrived
-from sparklog.log.paths import split_path
+from sparklog.log.paths import check_writable, split_path
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.target import open_store
 
@@ -78,6 +78,7 @@ def restore(
     watch = stopwatch()
     target = local_path(os.fspath(path))
     logs = [] if log is None else split_path(log)
+    check_writable(logs)
     if target is None or len(logs) > 1:
         raise InvalidRequestError(f"{path}, {log}: want a directory each, on this machine's disk")
     if threads < 1:

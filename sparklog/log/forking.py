@@ -30,7 +30,7 @@ from sparklog.log.guard import check_sound
 from sparklog.log.ledger import LEDGER, LEDGER_TOPIC, Ledger, ledger_config, ledger_path
 from sparklog.log.opening import open_session
 from sparklog.log.partition import PartitionLog
-from sparklog.log.paths import split_path
+from sparklog.log.paths import check_writable, split_path
 from sparklog.log.session import Session
 from sparklog.log.state import Record
 from sparklog.log.topics import new_topic_id, write_topics
@@ -111,6 +111,7 @@ def fork(
     """
     watch = stopwatch()
     sources, targets = split_path(path), split_path(new_path)
+    check_writable(targets)
     _check_places(fs, sources, targets)
     tally = Tally()
     with Place(fs, targets, "fork", waits_for=waits_for) as place:

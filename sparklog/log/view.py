@@ -59,6 +59,11 @@ class View:
         """The first log dir."""
         return self._directories[0]
 
+    @property
+    def directories(self) -> list[str]:
+        """The log dirs."""
+        return list(self._directories)
+
     def renew(self) -> int:
         """Drop all that is cached if a log dir was replaced; returns the `incarnation`.
 

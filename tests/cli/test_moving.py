@@ -101,8 +101,10 @@ def test_an_end_before_the_log_start_that_nobody_named_is_no_wrong_use(
 
 def test_nowhere(log: str, tmp_path: Path, capsys: Capture) -> None:
     assert run(["export", log, "--topic", "none", "--to", str(tmp_path / "x.parquet")]) == 2
-    assert run(["export", log, "--topic", "t", "--to", log]) == 2
-    assert "is the log itself" in capsys.readouterr().err
+    (tmp_path / "link").symlink_to(log)
+    for itself in (log, str(tmp_path / "link"), f"file:{log}"):
+        assert run(["export", log, "--topic", "t", "--to", itself]) == 2
+        assert "is the log itself" in capsys.readouterr().err
     for option, name in (
         ("--to", "x.parquet"), ("--to", "log"), ("--to-parquet", "dir"),
     ):  # fmt: skip

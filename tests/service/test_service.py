@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ import pytest
 
 import sparklog
 from sparklog.clock import ManualClock
-from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
+from sparklog.errors import InvalidRequestError, LogReplacedError, OffsetOutOfRangeError
 from sparklog.service import Service, rounds
 from sparklog.service.lease import NAME, Lease, StoodBack
 from tests.service.logs import told
@@ -101,6 +102,38 @@ def test_a_record_goes_by_roll_retention_check_and_delay(path, clock):
         log.append("t", rows(["new"]))
         assert values(log) == ["new"]
         assert log.offsets("t")[0] == (1, 2)
+
+
+def test_a_log_that_is_replaced_under_a_service(path, clock, caplog):
+    """It waits while none is there, makes none, and goes on in what comes back or instead."""
+    filled(path, clock, 3).close()
+    away, other = f"{path}-away", f"{path}-other"
+    with sparklog.open(other, "rw", clock=clock) as log:
+        log.create_topic("another")
+    options = {"log.initial.task.delay.ms": "0"}
+    with stepped(Service(path, options=options, clock=clock)) as service:
+
+        def ticked() -> list[str]:
+            clock.advance(60 * MINUTE)
+            service.tick()
+            return service.last_report.errors
+
+        assert ticked() == []
+        os.rename(path, away)
+        os.mkdir(path)
+        for _ in range(2):
+            with pytest.raises(LogReplacedError, match="not mounted"):
+                service.tick()
+        assert os.listdir(path) == []
+        os.rmdir(path)
+        os.rename(away, path)
+        assert ticked() == []
+        os.rename(path, away)
+        shutil.copytree(other, path)
+        ticked()
+        assert "holds another log" in caplog.text
+        assert ticked() == []
+        assert service._tenure.rounds._session.state.ends.keys() == {("another", 0)}
 
 
 def test_size_retention_and_its_report(path, clock):

@@ -6,7 +6,7 @@ from typing import Final
 from sparklog.clock import monotonic_ms
 from sparklog.errors import InvalidRequestError
 from sparklog.log.log import Log
-from sparklog.log.paths import split_path
+from sparklog.log.paths import same_place, split_path
 from sparklog.log.positions import Position
 from sparklog.log.staging import Framing
 from sparklog.tools.moving.exporting import (
@@ -45,7 +45,8 @@ def export_log(
     """
     began = monotonic_ms()
     done = Exported(topic=topic, to=os.fspath(to))
-    if set(split_path(to)) & set(split_path(log.path)):
+    ours = log.view.directories
+    if any(same_place(one, other) for one in split_path(to) for other in ours):
         raise InvalidRequestError(f"{to} is the log itself: choose another directory")
     info = log.topic(topic)
     first, last = planned(log, topic, start, end, isolation)
