@@ -174,7 +174,7 @@ def _copy_segment(
     with fs.open(path) as file:
         if fs.identity(path) != segment.identity:
             raise InterruptedError(path)
-        if kept.all() and segment is not source.segments[-1]:
+        if kept.all() and segment is not source.segments[-1] and not segment.lost:
             file.sync()  # first: nothing may fail behind the link and end in a copy, into it
             with contextlib.suppress(StorageUnavailableError):
                 fs.link(path, target)

@@ -2,11 +2,14 @@
 
 One file is one record, one record one batch, so that batches are found by walking headers; there
 are no indexes. A file exists if its newest record has a value. Whoever reads takes no lock: what
-isn't whole at the end of the last segment is a write under way, or cut off, and is left out.
+isn't whole at the end of the last segment is a write under way, or cut off, and is left out. A
+damaged record is left out, too, where it can be told whose it was (lost.py) and a newer one of the
+same file follows, or where all it said was that the file goes: nobody misses it.
 Source: sparklog/state/scala/Partition.scala, Segment.scala.
 """
 
 import contextlib
+import logging
 import os
 import struct
 from collections.abc import Iterator
@@ -19,13 +22,14 @@ import pyarrow.compute as pc
 from crc32c import crc32c
 from numpy.typing import NDArray
 
+from sparklog.checkpoint.lost import Lost, examine
 from sparklog.checkpoint.remains import Remains
 from sparklog.errors import DataCorruptionError, LogLockedError
 from sparklog.format.batch import CRC_START, HEADER_SIZE, LOG_OVERHEAD, MAGIC
 from sparklog.format.decoder import Decoder
 from sparklog.format.names import log_name
 from sparklog.format.scan import Table
-from sparklog.fs import FileSystem
+from sparklog.fs import File, FileSystem
 from sparklog.log.epochs import read_epochs
 from sparklog.log.walk import joined, segment_bases, walk
 
@@ -33,6 +37,11 @@ SEGMENT_BYTES: Final = 1 << 30
 _OVERHEAD: Final = struct.Struct(">qi")
 _TRIES: Final = 3
 _COLUMNS: Final = ["key", "value"]
+_LOGGER: Final = logging.getLogger(__name__)
+_CURE: Final = (
+    "with the query stopped, sparklog checkpoint verify --repair keeps what is whole and says what "
+    "that means for the query; or restore the checkpoint from a copy"
+)
 
 
 class Entry(NamedTuple):
@@ -57,6 +66,7 @@ class Segment:
     next_offset: int = 0
     torn: bool = False  # bytes lie behind `end` that are no whole batch
     short: bool = False  # and the file ends before that batch does
+    lost: list[Lost] = field(default_factory=list)  # damaged batches before `end`
     tables: list[Table] = field(default_factory=list)
     keys: list[pa.Array] = field(default_factory=list)
 
@@ -65,15 +75,18 @@ class Partition:
     """What a partition directory holds now; `refresh` takes in what was written since.
 
     `entries` has the newest record of every key, deleted ones too, in the order of their offsets.
-    Not thread-safe. Raises DataCorruptionError (file, position) for damage: a batch that isn't
-    whole though whole ones follow.
+    Not thread-safe. Raises DataCorruptionError (file, position, offsets) for damage: a batch that
+    isn't whole though whole ones follow, unless it is dead. `lenient`: that is only noted, in the
+    segments' `lost`, for who repairs it.
     """
 
-    def __init__(self, fs: FileSystem, directory: str) -> None:
+    def __init__(self, fs: FileSystem, directory: str, *, lenient: bool = False) -> None:
         self.directory = directory
         self.fs = fs
+        self._lenient = lenient
         self.segments: list[Segment] = []
         self.entries: dict[str, Entry] = {}
+        self._told: set[tuple[int, int]] = set()
         self.refresh()
 
     @property
@@ -103,6 +116,7 @@ class Partition:
                 self._refresh()
                 # All segments must be of one time: a deletion goes only after what it deleted.
                 if all(self.fs.identity(self.path(s)) == s.identity for s in self.segments):
+                    self._check_lost()
                     return
             self.segments, self.entries = [], {}
         raise LogLockedError(f"{self.directory} is rewritten all the time: try again")
@@ -180,22 +194,77 @@ class Partition:
         is_last = segment is self.segments[-1]
         with self.fs.open(self.path(segment)) as file:
             segment.size = file.size()
-            for window in walk(file, start=segment.end, limit=segment.size):
-                table = window.batches.table
-                if len(table):
-                    self._take(segment, file.path, window.data, window.position, table)
-                segment.end = window.batches.end
-            segment.torn = segment.end < segment.size
-            if segment.torn:
+            while True:
+                for window in walk(file, start=segment.end, limit=segment.size):
+                    table = window.batches.table
+                    if len(table):
+                        self._take(segment, file.path, window.data, window.position, table)
+                    segment.end = window.batches.end
+                segment.torn = segment.end < segment.size
+                if not segment.torn:
+                    return
                 rest = Remains.of(file, segment.end, segment.size)
                 segment.short = rest.short
-                if not is_last or rest.followed:
+                if is_last and rest.next is None:
+                    return
+                self._step_over(segment, file, rest.next)
+
+    def _step_over(self, segment: Segment, file: File, position: int | None) -> None:
+        """Go on at the next whole batch, at `position` or in the next segment; note what is lost.
+
+        Raises: DataCorruptionError: it can't be told whose that was.
+        """
+        until = segment.size if position is None else position
+        raw = file.pread(until - segment.end, segment.end)
+        if position is None:
+            end = self.segments[self.segments.index(segment) + 1].base
+        else:
+            end = int.from_bytes(file.pread(8, position), "big", signed=True)
+        epoch = int(segment.tables[-1][-1]["leader_epoch"]) if segment.tables else 0
+        lost = examine(
+            raw, position=segment.end, first=segment.next_offset, end=end, epoch=max(0, epoch)
+        )
+        if not self._lenient and any(each.key is None for each in lost):
+            raise DataCorruptionError(
+                "here is no whole batch, though whole ones follow, and it can't be told of which "
+                f"file; {_CURE}",
+                path=file.path,
+                position=segment.end,
+                first=segment.next_offset,
+                end=end if end > segment.next_offset else None,
+            )
+        segment.lost += lost
+        for each in lost:
+            if each.key is not None and each.is_deletion:
+                self.entries.pop(each.key, None)
+                at = segment.base, each.position, each.size, each.first
+                self.entries[each.key] = Entry(*at, timestamp=0, value_bytes=-1)
+        segment.end = until
+        segment.next_offset = max(segment.next_offset, end)
+
+    def _check_lost(self) -> None:
+        """Raises: DataCorruptionError: a damaged record may be the newest one of its file."""
+        for segment in self.segments:
+            for each in segment.lost:
+                entry = None if each.key is None else self.entries.get(each.key)
+                after = (entry.base, entry.position) if entry is not None else (-1, 0)
+                place = segment.base, each.position
+                if after >= place:
+                    if place not in self._told:
+                        self._told.add(place)
+                        _LOGGER.warning(
+                            "%s at byte %d: a record of %s is damaged; a newer one of that file "
+                            "follows, so that nothing is missed", self.path(segment),
+                            each.position, each.key,
+                        )  # fmt: skip
+                elif not self._lenient:
                     raise DataCorruptionError(
-                        "here is no whole batch, though whole ones follow; restore the checkpoint "
-                        "from a copy",
-                        path=file.path,
-                        position=segment.end,
-                        first=segment.next_offset,
+                        f"the record of {each.key} is damaged, and no newer one of that file "
+                        f"follows; {_CURE}",
+                        path=self.path(segment),
+                        position=each.position,
+                        first=each.first,
+                        end=each.end,
                     )
 
     def _take(self, segment: Segment, path: str, data: bytes, position: int, table: Table) -> None:

@@ -18,7 +18,7 @@ class Remains:
     """What lies behind the last whole batch. A write that was cut off is followed by nothing."""
 
     short: bool  # the file ends before the batch does
-    followed: bool  # a whole batch begins further on
+    next: int | None  # where a whole batch begins further on; None: nowhere
 
     @classmethod
     def of(cls, file: File, position: int, size: int) -> "Remains":
@@ -26,7 +26,8 @@ class Remains:
         raw = file.pread(size - position, position)
         length = int.from_bytes(raw[8:LOG_OVERHEAD], "big", signed=True)
         short = len(raw) < HEADER_SIZE or length + LOG_OVERHEAD > len(raw)
-        return cls(short, any(_is_whole(raw, at) for at in _likely(raw)))
+        found = next((position + at for at in _likely(raw) if _is_whole(raw, at)), None)
+        return cls(short, found)
 
 
 def _likely(raw: bytes) -> list[int]:

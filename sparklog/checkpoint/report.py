@@ -14,12 +14,14 @@ class CheckpointReport:
     """The result of `verify`. `batches`: that are retained; `bytes`: of the files read.
 
     `latest`: the newest batch that the query, a fork or a reset can continue behind; None if none.
+    `outlook`: what all of it means for the query's next start.
     """
 
     path: str
     is_log_backed: bool
     batches: list[int] = field(default_factory=list)
     latest: int | None = None
+    outlook: str = ""
     stores: int = 0
     files: int = 0
     bytes: int = 0
@@ -28,8 +30,8 @@ class CheckpointReport:
 
     @property
     def ok(self) -> bool:
-        """Whether there is no damage and no difference."""
-        return not any(f.severity in BAD for f in self.findings)
+        """Whether there is no damage and no difference, but for what was repaired right now."""
+        return not any(f.severity in BAD and not f.repaired for f in self.findings)
 
     def counts(self) -> dict[str, int]:
         """{severity: number of findings}."""
@@ -48,6 +50,7 @@ class CheckpointReport:
             "log_backed": self.is_log_backed,
             "batches": self.batches,
             "latest": self.latest,
+            "outlook": self.outlook,
             "stores": self.stores,
             "files": self.files,
             "bytes": self.bytes,
@@ -63,4 +66,5 @@ class CheckpointReport:
             f"{self.path}: batches {span}, {self.stores} state stores, {self.files} files, "
             f"{self.bytes} bytes: {counts or 'nothing found'}"
         )
-        return "\n".join([head, *map(str, self.findings)])
+        outlook = [] if self.ok else [self.outlook]
+        return "\n".join([head, *map(str, self.findings), *outlook])

@@ -20,6 +20,8 @@ from sparklog.checkpoint.history import query_id
 from sparklog.checkpoint.layout import RESET
 from sparklog.checkpoint.mark import mixed
 from sparklog.checkpoint.partition import Partition, Segment
+from sparklog.checkpoint.repair import DAMAGED
+from sparklog.checkpoint.repair import repair as repair_records
 from sparklog.checkpoint.report import CheckpointReport
 from sparklog.checkpoint.running import cleaned_meanwhile
 from sparklog.checkpoint.state_files import plain, read_zip
@@ -36,21 +38,28 @@ _LOOKS: Final = 5
 _SST_MAGICS: Final = (0x88E241B785F4CFF7, 0xDB4775248B80FB57)  # block-based, and its old form
 
 
-def verify(path: str | os.PathLike[str], *, fs: FileSystem = LOCAL) -> CheckpointReport:
+def verify(
+    path: str | os.PathLike[str], *, repair: bool = False, fs: FileSystem = LOCAL
+) -> CheckpointReport:
     """Check the checkpoint at `path`; changes nothing, takes no lock, works while the query runs.
 
     A running query writes and removes files while they are looked at. So what looks like damage is
     looked for again, and only what shows both times is told.
 
+    Args:
+        repair: take damaged records out of the log dir, with the query stopped: what is whole, or
+            known in spite of the damage, stays; the segment as it was lies beside it as `.damaged`.
+            Then check what is left. Files of Spark's own manager are never touched.
     Returns: findings, the worst first, each with file and byte position. `ok` is False for damage
         (something that can't be derived is gone or wrong). Old batches whose state was cleaned up
         by Spark are a warning.
     Raises: InvalidRequestError: no checkpoint is there; LogLockedError: the query cleans up all
-        the time.
+        the time, or (repair) runs; StorageUnavailableError.
     Cost: reads everything once, with damage twice; entries of state files are walked, about a
         second a million.
     """
     began = monotonic_ms()
+    done = repair_records(Checkpoint.inspect(path, fs)) if repair else []
     report = _look(path, fs)
     if not report.ok:
         before = {_same(finding) for finding in report.findings}
@@ -58,6 +67,7 @@ def verify(path: str | os.PathLike[str], *, fs: FileSystem = LOCAL) -> Checkpoin
         report.findings = [
             f for f in report.findings if f.severity not in BAD or _same(f) in before
         ]
+    report.findings = ordered([*done, *report.findings])
     report.took_ms = monotonic_ms() - began
     return report
 
@@ -104,6 +114,7 @@ class _Verifier:
         self._check_batches()
         report.stores = len(self._batches.stores)
         report.findings = ordered(self._out.found)
+        report.outlook = self._outlook()
         return report
 
     # -- the log dir ---------------------------------------------------------------------------
@@ -117,7 +128,20 @@ class _Verifier:
             if name.endswith(CLEANED):
                 where = os.path.join(partition.directory, name)
                 self._out.add(Severity.LEFTOVER, where, "of a cleaning that was cut off")
+            elif DAMAGED in name:
+                where = os.path.join(partition.directory, name)
+                self._out.add(Severity.LEFTOVER, where, "a repair put it aside; remove it at will")
         for segment in partition.segments:
+            for lost in segment.lost:
+                self._out.add(
+                    Severity.WARNING,
+                    partition.path(segment),
+                    f"a record of {lost.key} is damaged, of which nobody needs any more; --repair "
+                    "takes it out, with the query stopped, and so does a cleaning",
+                    position=lost.position,
+                    first=lost.first,
+                    end=lost.end,
+                )
             if segment.torn:
                 self._note_torn(partition, segment)
 
@@ -244,6 +268,33 @@ class _Verifier:
                 self._checkpoint.locate(f"commits/{batch}")[0],
                 f"no fork or reset can go back to batch {batch}: {obstacle}",
             )
+
+    def _outlook(self) -> str:
+        """What a start of the query will find."""
+        path, batches = self._checkpoint.path, self._batches
+        if self._checkpoint.damage:
+            return f"the query can't be started: {next(iter(self._checkpoint.damage.values()))}"
+        if not batches.planned:
+            return "no batch was planned: the query begins with its first one"
+        newest = batches.planned[-1]
+        behind = newest if newest in batches.committed else batches.before(newest) or 0
+        if batches.committed and batches.committed[-1] > newest:
+            obstacle: str | None = f"batch {batches.committed[-1]} is done, but its plan is gone"
+        elif newest == 0 and not batches.committed:
+            return "the query runs its first batch again"
+        else:
+            obstacle = batches.obstacle(behind)
+        if obstacle is None:
+            again = "" if behind == newest else f"; batch {newest}, planned already, runs again"
+            return f"the query goes on behind batch {behind}{again}"
+        latest = max(batches.reachable(), default=None)
+        cure = (
+            "no batch can be gone back to: restore it from an archive, or begin anew"
+            if latest is None
+            else f"go back: sparklog checkpoint reset {path} --to {latest}, with --log LOG if it "
+            "writes to a log, which then takes the batches behind that anew"
+        )
+        return f"the query can't go on behind batch {behind}: {obstacle}; {cure}"
 
     # -- findings ------------------------------------------------------------------------------
 

@@ -85,14 +85,19 @@ def _print_history(found: History) -> None:
 
 @checkpoint.command()
 @click.argument("path")
+@click.option(
+    "--repair", is_flag=True,
+    help="Take damaged records out of a log-backed checkpoint, whose query is stopped; what is "
+    "whole stays, the segment as it was lies beside it as .damaged.",
+)  # fmt: skip
 @_json
-def verify(path: str, as_json: bool) -> int:
+def verify(path: str, repair: bool, as_json: bool) -> int:
     """Check that every batch has its offsets, commit and state, and every file is sound.
 
-    Changes nothing; works while the query runs.
+    Changes nothing without --repair; works while the query runs.
     """
     check_checkpoint(path)
-    report = verify_checkpoint(path)
+    report = verify_checkpoint(path, repair=repair)
     if as_json:
         print_json(report.to_dict())
     else:
@@ -111,6 +116,8 @@ def _print_report(report: CheckpointReport) -> None:
     )
     counts = ", ".join(f"{n} {name}" for name, n in report.counts().items() if n)
     print_findings(report.findings, [report.path])
+    if not report.ok or any(finding.repaired for finding in report.findings):
+        out.print(report.outlook, markup=False)
     verdict = "ok" if report.ok else "NOT OK"
     out.print(f"{verdict}: {counts or 'nothing found'}", style="green" if report.ok else "red")
 

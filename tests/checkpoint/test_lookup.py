@@ -112,5 +112,5 @@ def test_damage_is_told(golden: Golden) -> None:
     raw = bytearray(log.read_bytes())
     raw[200] ^= 1
     log.write_bytes(raw)
-    with pytest.raises(DataCorruptionError, match="no whole batch"):
+    with pytest.raises(DataCorruptionError, match="record of 6 is damaged"):
         Lookup(str(path)).read("offsets/12")

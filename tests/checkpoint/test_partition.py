@@ -177,9 +177,10 @@ def test_cut_at_every_byte_of_a_write(tmp_path: Path) -> None:
 
 @settings(max_examples=150)
 @given(data=st.data())
-def test_a_flipped_bit_is_damage_unless_it_is_the_last_batch(
+def test_a_flipped_bit_is_damage_where_somebody_needs_the_record(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
+    """Of the first record there is a newer one; the last one may be a write that was cut off."""
     directory = str(tmp_path_factory.mktemp("p") / "offsets-0")
     raw, ends = written(directory)
     place = data.draw(st.integers(0, ends[1] * 8 - 1))
@@ -189,13 +190,80 @@ def test_a_flipped_bit_is_damage_unless_it_is_the_last_batch(
     start = max(end for end in [0, *ends] if end <= place // 8)
     at = place // 8 - start
     negative = at == 0 and place % 8 == 7  # an offset's sign
-    if 8 <= at < 12 or at >= 16 or negative:
+    if start and (8 <= at < 12 or at >= 16 or negative):
         with pytest.raises(DataCorruptionError) as caught:
             Partition(LOCAL, directory)
         assert (caught.value.path, caught.value.position) == (f"{directory}/{LOG}", start)
-    else:  # no CRC covers offset and leader epoch; they change no contents
+    else:  # dead; or no CRC covers it: offset and leader epoch change no contents
         found = contents(Partition(LOCAL, directory))
         assert found == {"0": b"second" * 20, "1": b"y" * 600}
+
+
+def flip(partition: Partition, offset: int, at: int, bit: int = 0x10) -> None:
+    """Flip a bit of a batch's byte, counted from its end if negative."""
+    for segment in partition.segments:
+        for table in segment.tables:
+            for row in table[table["base_offset"] == offset]:
+                path = Path(partition.path(segment))
+                raw = bytearray(path.read_bytes())
+                start = int(row["position"]) + (int(row["size"]) if at < 0 else 0)
+                raw[start + at] ^= bit
+                path.write_bytes(raw)
+
+
+@pytest.mark.parametrize("at", [10, 17, 40, 61, 66, 80, -2])
+@pytest.mark.parametrize("segment_bytes", [300, 1 << 20])
+def test_dead_records_may_be_damaged(partition: Partition, at: int, segment_bytes: int) -> None:
+    """Purged ones, replaced ones, deletions: read, written, cleaned on as if they were whole."""
+    for number in range(12):
+        put(partition, (str(number), b"x" * 90), segment_bytes=segment_bytes)
+    for number in range(6):
+        put(partition, (str(number), None), segment_bytes=segment_bytes)
+    put(partition, ("11", b"new" * 30), ("end", b"1"), segment_bytes=segment_bytes)
+    wanted = contents(partition)
+    for offset in (0, 5, 11, 14):
+        flip(partition, offset, min(at, 66) if offset == 14 else at)
+    found = Partition(LOCAL, partition.directory)
+    assert contents(found) == wanted
+    assert sum(len(segment.lost) for segment in found.segments) == 4
+    assert found.next_offset == partition.next_offset
+    put(found, ("more", b"2"), segment_bytes=segment_bytes)
+    assert contents(Partition(LOCAL, partition.directory)) == {**wanted, "more": b"2"}
+    put(found, *[("more", b"z" * 9_000)] * 12, segment_bytes=segment_bytes)
+    assert clean(found)
+    again = Partition(LOCAL, partition.directory)
+    assert contents(again) == {**wanted, "more": b"z" * 9_000}
+    assert not any(segment.lost for segment in again.segments)
+
+
+def test_a_live_record_is_needed_until_a_newer_one_comes(partition: Partition) -> None:
+    put(partition, ("0", b"x" * 90), ("1", b"y" * 90))
+    flip(partition, 0, 80)
+    for _ in range(2):
+        with pytest.raises(DataCorruptionError, match=r"record of 0 is.*--repair") as caught:
+            Partition(LOCAL, partition.directory)
+        assert (caught.value.position, caught.value.first, caught.value.end) == (0, 0, 1)
+    lenient = Partition(LOCAL, partition.directory, lenient=True)
+    assert contents(lenient) == {"1": b"y" * 90}
+    put(lenient, ("0", b"new"))
+    assert contents(Partition(LOCAL, partition.directory)) == {"0": b"new", "1": b"y" * 90}
+
+
+def test_an_older_record_of_the_file_doesnt_make_it_dead(partition: Partition) -> None:
+    put(partition, ("0", b"old" * 30), ("0", b"new" * 30), ("1", b"y"))
+    flip(partition, 1, 80)
+    with pytest.raises(DataCorruptionError, match="record of 0 is damaged") as caught:
+        Partition(LOCAL, partition.directory)
+    assert caught.value.first == 1
+
+
+def test_damage_that_hides_whose_it_was(partition: Partition) -> None:
+    put(partition, ("0", b"x" * 90), ("1", b"y" * 90), ("0", None))
+    for at in (25, 61, 70, 90):
+        flip(partition, 0, at)
+    with pytest.raises(DataCorruptionError, match="can't be told of which file") as caught:
+        Partition(LOCAL, partition.directory)
+    assert (caught.value.first, caught.value.end) == (0, 1)
 
 
 def test_damage_in_a_segment_that_is_not_the_last(partition: Partition) -> None:
@@ -206,6 +274,7 @@ def test_damage_in_a_segment_that_is_not_the_last(partition: Partition) -> None:
     with pytest.raises(DataCorruptionError, match="no whole batch") as caught:
         Partition(LOCAL, partition.directory)
     assert caught.value.path == str(first)
+    assert (caught.value.first, caught.value.end) == (1, 2)
 
 
 def test_a_damaged_record_found_when_it_is_read(partition: Partition) -> None:

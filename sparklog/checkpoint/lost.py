@@ -1,0 +1,188 @@
+"""A damaged record of a partition: whose it was, and whether it can be told what it held.
+
+Where the next whole batch begins is known, so the damaged one's length is, too. A record has one
+layout only (one uncompressed record, no producer, no headers), which all of it must fit. Then
+
+    its CRC holds                   only the header's fields outside the CRC are wrong; or
+    its CRC's own bytes are wrong   one of the four: with the right one it holds; or
+    a byte up to the key's end is   the one change of a byte there that makes the CRC hold
+
+is mended: with a wrong byte elsewhere such a change is found by chance once in 40,000 times, and
+doesn't fit the layout. Otherwise, with a whole layout, the damage is in the value: the key is as it
+stands there. What fits none of this may be anybody's.
+Source: sparklog/state/scala/Lost.scala does the same.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from crc32c import crc32c
+
+from sparklog.format.batch import CRC_START, HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC
+
+_CRC_AT: Final = CRC_START - 4
+_PREFIX_BYTES: Final = 128
+"""So many bytes behind the CRC are tried: header, lengths and a key of some 60 bytes."""
+
+_SMALLEST: Final = HEADER_SIZE + 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """A damaged batch of `size` bytes at `position`; offsets [first, end) may be its own.
+
+    `key`: None if it can't be told. `mended`: the batch as it was, where that is known;
+    `value_bytes`: of its value then (-1: a deletion).
+    """
+
+    position: int
+    size: int
+    first: int
+    end: int
+    key: str | None = None
+    mended: bytes | None = None
+    value_bytes: int = 0
+
+    @property
+    def is_deletion(self) -> bool:
+        """Whether it is known to have deleted its file: then nothing of it is missed."""
+        return self.mended is not None and self.value_bytes < 0
+
+
+def examine(raw: bytes, *, position: int, first: int, end: int, epoch: int) -> list[Lost]:
+    """Tell what the damaged bytes [position, position + len(raw)) of a segment were.
+
+    Args: first, end: the offsets between the whole batches around them; epoch: the leader epoch of
+        the batch before.
+    Returns: the damaged batches; one without a key where they can't be told apart.
+    Cost: a CRC of it all, and some hundred where it has no other fault.
+    """
+    whole = _examine(raw, position, first, end, epoch)
+    if whole.key is not None:
+        return [whole]
+    parts = [_examine(raw[a:z], position + a, first, end, epoch) for a, z in _framed(raw)]
+    if len(parts) > 1 and all(part.key is not None for part in parts) and len(parts) <= end - first:
+        return parts
+    return [whole]
+
+
+def _framed(raw: bytes) -> Iterator[tuple[int, int]]:
+    """The batches by the lengths in their headers; nothing sensible if these are wrong."""
+    at = 0
+    while at < len(raw):
+        size = LOG_OVERHEAD + int.from_bytes(raw[at + 8 : at + LOG_OVERHEAD], "big", signed=True)
+        stop = at + size if _SMALLEST <= size <= len(raw) - at else len(raw)
+        yield at, stop
+        at = stop
+
+
+def _examine(raw: bytes, position: int, first: int, end: int, epoch: int) -> Lost:
+    nothing = Lost(position=position, size=len(raw), first=first, end=end)
+    if len(raw) < _SMALLEST or first >= end:
+        return nothing
+    batch = bytearray(raw)
+    offset = int.from_bytes(raw[:8], "big", signed=True)
+    batch[:8] = (offset if first <= offset < end else first).to_bytes(8, "big")
+    batch[8:12] = (len(raw) - LOG_OVERHEAD).to_bytes(4, "big")
+    batch[12:16] = epoch.to_bytes(4, "big")
+    batch[16] = MAGIC
+    has_crc = _mend(batch)
+    try:
+        key, value_bytes = _fields(batch)
+    except (ValueError, IndexError):
+        return nothing
+    if value_bytes < 0 and not has_crc:
+        return nothing  # there is no value that the damage could be in
+    mended = bytes(batch) if has_crc else None
+    return Lost(
+        position=position, size=len(raw), first=first, end=end, key=key, mended=mended,
+        value_bytes=value_bytes,
+    )  # fmt: skip
+
+
+def _mend(batch: bytearray) -> bool:
+    """Make the CRC hold by changing one byte up to the key's end, or of itself; tell whether."""
+    body = memoryview(batch)[CRC_START:]
+    stored = int.from_bytes(batch[_CRC_AT:CRC_START], "big")
+    actual = crc32c(body)
+    wrong = stored ^ actual
+    if not wrong:
+        return True
+    if sum(byte != 0 for byte in wrong.to_bytes(4, "big")) == 1:
+        batch[_CRC_AT:CRC_START] = actual.to_bytes(4, "big")
+        return True
+    found = list(_changes(wrong, len(body)))
+    if len(found) != 1:
+        return False
+    at, change = found[0]
+    batch[CRC_START + at] ^= change
+    return True
+
+
+def _changes(wrong: int, size: int) -> Iterator[tuple[int, int]]:
+    """The changes (place, XOR) of one of the first bytes of `size` that change a CRC by `wrong`.
+
+    A CRC is linear: what a change of a byte does to it is that of its bits, added up (XOR); and a
+    byte further to the front does what the next one does, with one more zero byte behind it.
+    """
+    last = min(size, _PREFIX_BYTES) - 1
+    nothing = crc32c(b"\0" * (size - last))
+    bits = [crc32c(bytes([1 << bit]) + b"\0" * (size - last - 1)) ^ nothing for bit in range(8)]
+    for at in range(last, -1, -1):
+        effects = [0]  # of each change
+        for effect in bits:
+            effects += [effect ^ each for each in effects]
+        if wrong in effects:
+            yield at, effects.index(wrong)
+        bits = [_with_zero(effect) for effect in bits]
+
+
+def _with_zero(effect: int) -> int:
+    """What a change does to a CRC that goes on over a zero byte."""
+    return effect >> 8 ^ _STEP[effect & 0xFF]
+
+
+def _step(byte: int) -> int:
+    for _ in range(8):
+        byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+    return byte
+
+
+_STEP: Final = [_step(byte) for byte in range(256)]
+
+
+def _fields(batch: bytearray) -> tuple[str, int]:
+    """(key, bytes of the value) of a batch that is laid out as a checkpoint's are.
+
+    Raises: ValueError, IndexError: it isn't.
+    """
+    (*_, codec, last, first_ms, last_ms, producer, epoch, sequence, count) = HEADER.unpack_from(
+        batch
+    )
+    plain = (codec, last, producer, epoch, sequence, count) == (0, 0, -1, -1, -1, 1)
+    size, at = _varint(batch, HEADER_SIZE)
+    if not plain or first_ms != last_ms or at + size != len(batch) or any(batch[at : at + 3]):
+        raise ValueError("its header is wrong")
+    key_bytes, at = _varint(batch, at + 3)
+    key = bytes(batch[at : at + key_bytes])
+    value_bytes, at = _varint(batch, at + key_bytes)
+    if min(key_bytes, value_bytes + 1) < 0 or at + max(0, value_bytes) + 1 != len(batch):
+        raise ValueError("its lengths are wrong")
+    if not key or batch[-1]:
+        raise ValueError("it has no key, or headers")
+    return key.decode(), value_bytes
+
+
+def _varint(batch: bytearray, at: int) -> tuple[int, int]:
+    """A zig-zag number, and where it ends."""
+    number = shift = 0
+    while True:
+        byte = batch[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if not byte & 0x80:
+            return number >> 1 ^ -(number & 1), at
+        if shift > 28:
+            raise ValueError("a length doesn't end")

@@ -1,0 +1,118 @@
+"""`verify(..., repair=True)`: damaged records leave their partitions, what is whole stays.
+
+A segment with damage is written again without it, synced and renamed over; the original stays
+beside it as `<segment>.log.damaged`, which nobody reads, until its owner removes it. A record whose
+bytes are known in spite of the damage (lost.py) stays, mended, at its offset.
+"""
+
+import os
+from typing import Final
+
+from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.layout import path_of
+from sparklog.checkpoint.locking import CheckpointLock, tells_power_cut
+from sparklog.checkpoint.lost import Lost, examine
+from sparklog.checkpoint.partition import Partition, Segment, partition_dirs
+from sparklog.checkpoint.rights import take_after
+from sparklog.checkpoint.writing import Output, copy_ranges
+from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
+from sparklog.format.names import CLEANED, log_name
+from sparklog.fs import FileSystem
+from sparklog.service.checks.report import Finding, Severity
+
+DAMAGED: Final = ".damaged"
+
+
+def repair(checkpoint: Checkpoint) -> list[Finding]:
+    """Take the damaged records out of a checkpoint's log dir, whose query mustn't run.
+
+    Returns: what was found, each `repaired`: what is lost, with its offsets, and what was mended.
+    Raises: LogLockedError: the query runs; StorageUnavailableError: nothing is half done then.
+    Cost: reads the log dir, writes the damaged segments anew.
+    """
+    if not checkpoint.is_log_backed:
+        return []
+    found: list[Finding] = []
+    fs = checkpoint.fs
+    with CheckpointLock(fs, checkpoint.logs, create=True) as lock:
+        lock.take_running("repair it")
+        for name in partition_dirs(fs, checkpoint.logs):
+            with lock.partition(name):
+                found += _repair(fs, os.path.join(checkpoint.logs, name), checkpoint.logs)
+    return found
+
+
+def _repair(fs: FileSystem, directory: str, logs: str) -> list[Finding]:
+    name = os.path.basename(directory)
+    try:
+        path_of(name, "")
+        partition = Partition(fs, directory, lenient=True)
+    except (InvalidRequestError, DataCorruptionError):  # told by verify: somebody else's
+        return []
+    found = []
+    for segment in partition.segments:
+        lost = list(segment.lost)
+        if segment.torn and not segment.short and not tells_power_cut(fs, logs):
+            first, epoch = segment.next_offset, partition.epoch
+            with fs.open(partition.path(segment)) as file:
+                raw = file.pread(segment.size - segment.end, segment.end)
+            lost += examine(raw, position=segment.end, first=first, end=first + 1, epoch=epoch)
+        if lost:
+            found += [_finding(partition, segment, each) for each in lost]
+            _rewrite(partition, segment, lost)
+    return found
+
+
+def _finding(partition: Partition, segment: Segment, lost: Lost) -> Finding:
+    name = os.path.basename(partition.directory)
+    severity, aside = Severity.DAMAGE, f"it stays in {log_name(segment.base)}{DAMAGED}"
+    if lost.mended is not None and lost.key is not None:
+        severity = Severity.DIFFERENCE
+        what = f"a damaged record of {path_of(name, lost.key)}, all of which was known, is mended"
+    elif lost.key is None:
+        what = f"a damaged record, nobody knows of which file, was left out; {aside}"
+    else:
+        entry = partition.entries.get(lost.key)
+        what = f"a damaged record of {path_of(name, lost.key)} was left out; {aside}"
+        if entry is not None and (entry.base, entry.position) > (segment.base, lost.position):
+            severity = Severity.LEFTOVER
+            what += "; a newer one of that file follows, so that nothing is missed"
+    return Finding(
+        severity=severity, what=what, file=partition.path(segment), position=lost.position,
+        first=lost.first, end=lost.end, repaired=True,
+    )  # fmt: skip
+
+
+def _rewrite(partition: Partition, segment: Segment, lost: list[Lost]) -> None:
+    """Write a segment without its damage; the original gets another name."""
+    fs, path = partition.fs, partition.path(segment)
+    with fs.open(path) as source:
+        output = Output(fs, path + CLEANED)
+        at = 0
+        for each in sorted(lost, key=lambda one: one.position):
+            copy_ranges(source, [(at, each.position)], output.write)
+            if each.mended is not None:
+                output.write(each.mended)
+            at = each.position + each.size
+        copy_ranges(source, [(at, max(at, segment.end))], output.write)
+        output.close()
+    take_after(fs, path + CLEANED, path)
+    _set_aside(fs, path)
+    fs.rename(path + CLEANED, path)
+    fs.sync_dir(partition.directory)
+
+
+def _set_aside(fs: FileSystem, path: str) -> None:
+    """Give the original a second name, or copy it where there are no links."""
+    aside, number = path + DAMAGED, 1
+    while fs.exists(aside):
+        number += 1
+        aside = f"{path}{DAMAGED}.{number}"
+    try:
+        fs.link(path, aside)
+    except StorageUnavailableError:
+        with fs.open(path) as source:
+            output = Output(fs, aside)
+            copy_ranges(source, [(0, source.size())], output.write)
+            output.close()
+    fs.sync_dir(os.path.dirname(path))
