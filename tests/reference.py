@@ -17,6 +17,7 @@ from sparklog.sink import options as sink
 from sparklog.sink import progress
 from sparklog.source import options as source
 from sparklog.source.state_options import STATE_OPTIONS
+from sparklog.state.settings import CHECKPOINT_KEYS
 from sparklog.tiered.options import REMOTE_KEYS
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -35,6 +36,7 @@ def options_page() -> str:
         ("The log: `sparklog.open(..., options={...})`", markdown(LOG_KEYS.values())),
         ("Reading remote segments: options of `sparklog.open`", markdown(REMOTE_KEYS.values())),
         ("The service: `Service(..., options={...})`", markdown(SERVICE_KEYS.values())),
+        ("Log-backed checkpoints: Spark's conf", markdown(CHECKPOINT_KEYS.values())),
     ]
     intro = (
         "# Options and configs\n\n"

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from sparklog.format import batch, index, snapshot
+from sparklog.state.settings import CHECKPOINT_KEYS, PREFIX
 from tests.reference import DOCS, PAGES
 
 ROOT = DOCS.parent
@@ -55,6 +56,19 @@ def test_an_index_entry_is_as_the_page_says(suffix: str) -> None:
     (row,) = re.findall(rf"^\| `{re.escape(suffix)}` \| ([^|]*) \|", FORMATS, re.MULTILINE)
     types = [">" + t[0] + str(int(t[1:]) // 8) for t in re.findall(r"\bi\d+", row)]
     assert types == [dtype[name].str for name in dtype.names or ()]
+
+
+def test_the_checkpoint_managers_settings_are_as_the_page_says() -> None:
+    """Names and defaults stand in the JVM's part."""
+    scala = "".join(path.read_text() for path in (ROOT / "sparklog/state/scala").glob("*.scala"))
+    names = dict(re.findall(rf'val (\w+) = "({re.escape(PREFIX)}[^"]+)"', scala))
+    assert set(names.values()) == CHECKPOINT_KEYS.keys()
+    read = re.findall(r"conf\.get(?:Long)?\((?:\w+\.)?(\w+), ([^)]+)\)", scala)
+    told = {names[name]: text.strip('"') for name, text in read}
+    wanted = {key.name: str(key.default) for key in CHECKPOINT_KEYS.values()}
+    assert {name: str(1 << 30) if text == "1L << 30" else text for name, text in told.items()} == (
+        wanted
+    )
 
 
 def test_a_producer_snapshot_is_as_the_page_says() -> None:

@@ -13,6 +13,8 @@ import scala.util.control.NonFatal
 
 import org.apache.hadoop.fs.FileAlreadyExistsException
 
+import org.apache.spark.internal.Logging
+
 /** A live file of the checkpoint: where its last record lies. */
 final case class Entry(segment: Segment, position: Long, bytes: Int, batch: RecordBatch)
 
@@ -22,6 +24,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
   private val mutex = new ReentrantLock
   private val segments = mutable.ArrayBuffer.empty[Segment]
   private val live = mutable.LinkedHashMap.empty[String, Entry]
+  private val lost = mutable.LinkedHashMap.empty[String, Damage] // damaged, and nothing newer yet
   private var liveBytes = 0L
   private var nextOffset = 0L
   private var lastBatch = (0L, 0) // position and bytes
@@ -73,7 +76,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     locks.hold(lock) {
       forget()
       openAll()
-      for (damage <- scan()) {
+      for (damage <- scan(stepping = !lenient)) {
         val later = segments.drop(segments.indexOf(damage.segment) + 1)
         if (!lenient && (later.nonEmpty || damage.isFollowed)) {
           throw damage.error("whole batches follow")
@@ -188,6 +191,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     segments.foreach(_.close())
     segments.clear()
     live.clear()
+    lost.clear()
     liveBytes = 0
     nextOffset = 0
   }
@@ -201,12 +205,41 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     found.nonEmpty
   }
 
-  private def scan(): Option[Damage] = {
+  private def scan(stepping: Boolean = true): Option[Damage] = {
     val from = segments.lastIndexWhere(_.end > 0).max(0)
-    val damaged =
-      segments.drop(from).iterator.map(s => s.walk(seen(s))).collectFirst { case Some(d) => d }
+    val damaged = segments.drop(from).iterator.map(walk(_, stepping)).collectFirst {
+      case Some(d) => d
+    }
     nextOffset = math.max(nextOffset, epoch.start)
+    for ((key, damage) <- lost if damaged.isEmpty) {
+      throw damage.error(s"the record of $key isn't whole, and no newer one follows")
+    }
     damaged
+  }
+
+  /** Walk a segment; damage that whole batches follow is stepped over, if it was told whose it is. */
+  private def walk(segment: Segment, stepping: Boolean): Option[Damage] = {
+    var damage = segment.walk(seen(segment))
+    while (stepping && damage.exists(stepOver)) damage = segment.walk(seen(segment))
+    damage
+  }
+
+  private def stepOver(damage: Damage): Boolean = {
+    val segment = damage.segment
+    val base = segments.lift(segments.indexOf(segment) + 1).map(_.base)
+    val found = damage.examine(nextOffset, base)
+    for ((records, until) <- found) {
+      for (record <- records) {
+        Partition.warn(s"${segment.path} at position ${record.position}: a record of ${record.key} " +
+          "is damaged; it is left out, as long as nobody needs it")
+        if (record.isDeletion) {
+          live.remove(record.key).foreach(old => liveBytes -= old.bytes)
+          lost.remove(record.key)
+        } else lost.getOrElseUpdate(record.key, damage.copy(position = record.position))
+      }
+      segment.end = until
+    }
+    found.isDefined
   }
 
   private def seen(segment: Segment)(position: Long, buffer: ByteBuffer, at: Int, bytes: Int): Unit = {
@@ -214,6 +247,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
       case NonFatal(e) => throw Damage(segment, position, short = false).error(e.getMessage)
     }
     live.remove(batch.key).foreach(old => liveBytes -= old.bytes)
+    lost.remove(batch.key)
     if (!batch.isDeletion) {
       live.put(batch.key, Entry(segment, position, bytes, batch))
       liveBytes += bytes
@@ -266,7 +300,9 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
   }
 }
 
-object Partition {
+object Partition extends Logging {
+  private def warn(text: String): Unit = logWarning(text)
+
   val EpochFile = "leader-epoch-checkpoint"
   val MinDeadBytes: Long = 64 << 10
 

@@ -99,7 +99,7 @@ object RecordBatch {
     out.put(zigzag.toByte)
   }
 
-  private def getVarint(in: ByteBuffer): Int = {
+  def getVarint(in: ByteBuffer): Int = {
     var zigzag = 0
     var shift = 0
     var byte = in.get()

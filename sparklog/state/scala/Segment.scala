@@ -13,7 +13,7 @@ import java.nio.file.attribute.BasicFileAttributes
 final class Segment(val path: Path) {
   private var opened: Option[FileChannel] = None
   private var last: Option[Segment.Tail] = None
-  /** Bytes that were read and found whole. */
+  /** Bytes that were read and found whole, or stepped over. */
   var end: Long = 0
   channel
 
@@ -25,6 +25,9 @@ final class Segment(val path: Path) {
   }
 
   def rests: Boolean = opened.isEmpty
+
+  /** The offset that its name says. */
+  def base: Long = path.getFileName.toString.stripSuffix(Segment.Suffix).toLong
 
   /**
    * Open it again; false if it isn't the file that rested. A cleaned one has every batch behind the
@@ -130,13 +133,33 @@ object Segment {
 /** What isn't a whole batch at `position`; `short`: the file ends before the batch does. */
 final case class Damage(segment: Segment, position: Long, short: Boolean) {
   /** Whether a whole batch begins anywhere after it: then it is no write that was cut off. */
-  def isFollowed: Boolean = {
+  def isFollowed: Boolean = next(rest).isDefined
+
+  /** The bytes from here on. */
+  private def rest: ByteBuffer = {
     val size = segment.channel.size
-    val bytes = segment.read(position, math.min(size - position, Int.MaxValue - 16L).toInt)
-    (1 to bytes.limit() - RecordBatch.HeaderBytes).exists { at =>
+    segment.read(position, math.min(size - position, Int.MaxValue - 16L).toInt)
+  }
+
+  /** Where in the bytes from here on the next whole batch begins. */
+  private def next(bytes: ByteBuffer): Option[Int] =
+    (1 to bytes.limit() - RecordBatch.HeaderBytes).find { at =>
       RecordBatch.sizeAt(bytes, at).exists { size =>
         size <= bytes.limit() - at && RecordBatch.isSound(bytes, at, size.toInt)
       }
+    }
+
+  /**
+   * Whose the damaged batches were, and where the next whole one begins; None if that can't be told,
+   * or nothing follows. `first`: their first offset; `base`: of the next segment, if there is one.
+   */
+  def examine(first: Long, base: Option[Long]): Option[(Seq[Lost], Long)] = {
+    val bytes = rest
+    val until = next(bytes)
+    val end = until.map(at => bytes.getLong(at)).orElse(base)
+    end.flatMap { end =>
+      val raw = bytes.array.slice(0, until.getOrElse(bytes.limit()))
+      Lost.examine(raw, position, first, end).map(_ -> (position + raw.length))
     }
   }
 

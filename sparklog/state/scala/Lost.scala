@@ -1,0 +1,131 @@
+package sparklog.checkpoint
+
+import java.io.IOException
+import java.nio.ByteBuffer
+import java.nio.charset.{CharacterCodingException, StandardCharsets}
+import java.util.zip.CRC32C
+
+/** A damaged record of `key`; `isDeletion`: all that it said is known to be that the file goes. */
+final case class Lost(position: Long, key: String, isDeletion: Boolean)
+
+/**
+ * Whose a damaged record was, by what its bytes can't deny: its layout, and its CRC, which holds if
+ * one byte of the CRC, or one before the end of the key, is changed. sparklog/checkpoint/lost.py has
+ * the whole of it.
+ */
+object Lost {
+  private val CrcAt = 17
+  private val BodyAt = 21
+  private val PrefixBytes = 128
+  private val Smallest = RecordBatch.HeaderBytes + 7
+
+  /**
+   * What the damaged bytes `raw` were, which lie at `position`, between whole batches with offsets
+   * from `first` to before `end` in between. None if that can't be told.
+   */
+  def examine(raw: Array[Byte], position: Long, first: Long, end: Long): Option[Seq[Lost]] =
+    if (first >= end) None
+    else one(raw, position).map(Seq(_)).orElse {
+      val parts = framed(raw).map { case (at, until) => one(raw.slice(at, until), position + at) }
+      if (parts.size > 1 && parts.size <= end - first && parts.forall(_.isDefined)) {
+        Some(parts.flatten)
+      } else None
+    }
+
+  /** The batches by the lengths in their headers; nothing sensible if these are wrong. */
+  private def framed(raw: Array[Byte]): Seq[(Int, Int)] = {
+    val buffer = ByteBuffer.wrap(raw)
+    val found = Seq.newBuilder[(Int, Int)]
+    var at = 0
+    while (at < raw.length) {
+      val left = raw.length - at
+      val size = if (left < RecordBatch.LogOverhead) left.toLong
+        else buffer.getInt(at + 8).toLong + RecordBatch.LogOverhead
+      val until = if (size >= Smallest && size <= left) at + size.toInt else raw.length
+      found += at -> until
+      at = until
+    }
+    found.result()
+  }
+
+  private def one(raw: Array[Byte], position: Long): Option[Lost] =
+    if (raw.length < Smallest) None
+    else {
+      val batch = ByteBuffer.wrap(raw.clone())
+      batch.putInt(8, raw.length - RecordBatch.LogOverhead).put(16, 2.toByte)
+      val isKnown = mend(batch)
+      fields(batch).collect {
+        case (key, valueLength) if valueLength >= 0 || isKnown => Lost(position, key, valueLength < 0)
+      }
+    }
+
+  /** Make the CRC hold by changing one byte up to the key's end, or of itself; tells whether. */
+  private def mend(batch: ByteBuffer): Boolean = {
+    val size = batch.capacity - BodyAt
+    val actual = crcOf(batch.array, BodyAt, size)
+    val wrong = actual ^ batch.getInt(CrcAt)
+    val ofCrc = (0 until 4).count(n => (wrong >>> 8 * n & 0xff) != 0)
+    if (ofCrc <= 1) {
+      batch.putInt(CrcAt, actual)
+      true
+    } else changes(wrong, size) match {
+      case Seq((at, change)) =>
+        batch.put(BodyAt + at, (batch.get(BodyAt + at) ^ change).toByte)
+        true
+      case _ => false
+    }
+  }
+
+  /** The changes of one of the first bytes of `size` that change a CRC by `wrong`; it is linear. */
+  private def changes(wrong: Int, size: Int): Seq[(Int, Int)] = {
+    val last = math.min(size, PrefixBytes) - 1
+    val zeros = new Array[Byte](size - last)
+    val nothing = crcOf(zeros, 0, zeros.length)
+    val bits = Array.tabulate(8) { bit =>
+      zeros(0) = (1 << bit).toByte
+      crcOf(zeros, 0, zeros.length) ^ nothing
+    }
+    val found = Seq.newBuilder[(Int, Int)]
+    for (at <- last to 0 by -1) {
+      val effects = new Array[Int](256)
+      for (change <- 1 until 256) {
+        val bit = Integer.numberOfTrailingZeros(change)
+        effects(change) = effects(change & (change - 1)) ^ bits(bit)
+        if (effects(change) == wrong) found += at -> change
+      }
+      for (bit <- 0 until 8) bits(bit) = (bits(bit) >>> 8) ^ steps(bits(bit) & 0xff)
+    }
+    found.result()
+  }
+
+  private val steps: Array[Int] = Array.tabulate(256) { byte =>
+    (0 until 8).foldLeft(byte)((crc, _) => (crc >>> 1) ^ (if ((crc & 1) != 0) 0x82f63b78 else 0))
+  }
+
+  private def crcOf(bytes: Array[Byte], at: Int, size: Int): Int = {
+    val crc = new CRC32C
+    crc.update(bytes, at, size)
+    crc.getValue.toInt
+  }
+
+  /** Key and length of the value, if it is laid out as a checkpoint's batches are. */
+  private def fields(batch: ByteBuffer): Option[(String, Int)] = try {
+    val plain = batch.getShort(21) == 0 && batch.getInt(23) == 0 &&
+      batch.getLong(27) == batch.getLong(35) && batch.getLong(43) == -1 &&
+      batch.getShort(51) == -1 && batch.getInt(53) == -1 && batch.getInt(57) == 1
+    batch.position(RecordBatch.HeaderBytes)
+    val bodyFits = RecordBatch.getVarint(batch) == batch.remaining
+    val deltas = Seq.fill(3)(batch.get()).forall(_ == 0)
+    val key = new Array[Byte](RecordBatch.getVarint(batch))
+    batch.get(key)
+    val valueLength = RecordBatch.getVarint(batch)
+    val fits = valueLength >= -1 && batch.remaining == math.max(0, valueLength) + 1
+    val isWhole = plain && bodyFits && deltas && key.nonEmpty && fits
+    if (isWhole && batch.get(batch.capacity - 1) == 0) {
+      Some(StandardCharsets.UTF_8.newDecoder.decode(ByteBuffer.wrap(key)).toString -> valueLength)
+    } else None
+  } catch {
+    case _: IOException | _: java.nio.BufferUnderflowException | _: NegativeArraySizeException |
+        _: CharacterCodingException => None
+  }
+}

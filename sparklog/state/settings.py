@@ -1,0 +1,49 @@
+"""The settings of the checkpoint manager, as Spark's session conf has them.
+
+Read by the JVM (scala/LogDir.scala, scala/Durable.scala) when a query starts; here for the
+reference page, and tests hold both together.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.configdef import INT_MAX, LONG_MAX, Key, keys_of, option
+
+PREFIX: Final = "spark.sparklog.checkpoint."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSettings:
+    """Their names and defaults."""
+
+    flush: str = option(
+        f"{PREFIX}flush",
+        "commit",
+        choices=("commit", "interval", "none"),
+        doc="When a file of the checkpoint is synced: before its write returns, every flush.ms, or "
+        "when the system likes. The latter two may lose the last ones in a power cut.",
+    )
+    flush_ms: int = option(
+        f"{PREFIX}flush.ms",
+        1000,
+        low=1,
+        high=INT_MAX,
+        doc="With flush=interval: how long after a write it is synced.",
+    )
+    segment_bytes: int = option(
+        f"{PREFIX}segment.bytes",
+        1 << 30,
+        low=1,
+        high=LONG_MAX,
+        doc="From which size on a partition of the checkpoint goes on in a new segment file.",
+    )
+    lock_timeout_ms: int = option(
+        f"{PREFIX}lock.timeout.ms",
+        30_000,
+        low=1,
+        high=LONG_MAX,
+        doc="How long a write waits for another process that writes the same partition.",
+    )
+
+
+CHECKPOINT_KEYS: Final[dict[str, Key]] = keys_of(CheckpointSettings)
