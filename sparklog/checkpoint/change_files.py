@@ -5,6 +5,7 @@ from typing import Final
 
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.offsets import parse_offsets
 from sparklog.checkpoint.state_schema import store_schema
 from sparklog.checkpoint.stores import Store, stores_info, stores_of
 from sparklog.errors import InvalidRequestError
@@ -47,6 +48,37 @@ class StoreChanges:
         """The batches [first, end) whose changes are there."""
         end = self.end()
         return self.files(0, end)[0], end
+
+    def planned_ms(self, batch: int) -> int | None:
+        """When a batch was planned, which a batch computed anew has later; None: it isn't known.
+
+        Cost: reads its plan. Raises: DataCorruptionError.
+        """
+        path = f"offsets/{batch}"
+        try:
+            if batch < 0 or not self._checkpoint.find(path):
+                return None
+            where, _ = self._checkpoint.locate(path)
+            plan = parse_offsets(self._checkpoint.read(path), batch=batch, path=where)
+        except FileNotFoundError:  # Spark's clean-up was quicker
+            return None
+        return plan.timestamp_ms or None
+
+    def computed_anew(self, batch: int, planned_ms: int) -> int | None:
+        """Return the first batch before `batch` that isn't what it was; None if all are.
+
+        `planned_ms`: of the batch right before, when it was read. What a reset took back and what
+        was computed since is planned later than that; a clock that was set back hides where it
+        begins, and the answer is the first batch whose changes are kept.
+        """
+        end = self.end()
+        now_ms = self.planned_ms(batch - 1) if batch <= end else None
+        if batch <= end and now_ms in (None, planned_ms):
+            return None
+        first = min(batch, end)
+        while (self.planned_ms(first - 1) or 0) > planned_ms:
+            first -= 1
+        return first if first < batch else self.held()[0]
 
     def files(self, start: int, end: int) -> tuple[int, list[ChangeFile]]:
         """Return the files of batches [first, end), by batch and partition, and `first`.

@@ -38,6 +38,26 @@ class LossPolicy:
         """
         self._say(f"changes of batches [{first}, {end}) of {what}", first, why, held)
 
+    def again(self, what: str, first: int, end: int) -> None:
+        """Say that a reset took back batches [first, end) whose changes were read already.
+
+        Raises: OffsetOutOfRangeError if failOnDataLoss is true.
+        """
+        text = (
+            f"batches [{first}, {end}) of {what} were read, and their query was reset since: what "
+            "it computes anew comes under the same numbers"
+        )
+        if self._fail:
+            raise OffsetOutOfRangeError(
+                f"{text}. To go back and read the changes from batch {first} on set "
+                "failOnDataLoss=false; to have none of the old ones start anew with another "
+                "checkpoint and another sink",
+                offset=end,
+                start=0,
+                end=first,
+            )
+        _LOGGER.warning("%s; going back to batch %d", text, first)
+
     def _say(self, lost: str, first: int, why: str, held: tuple[int, int]) -> None:
         if self._fail:
             raise OffsetOutOfRangeError(

@@ -1,7 +1,10 @@
 """The readers of a checkpoint's state: what `format("sparklog")` runs with option stateOperator.
 
-An offset is {"batch": N}: the first batch of the checkpoint's query that isn't read yet. Only
-committed batches are read; each task reads one state partition.
+An offset is {"batch": N, "planned": ms}: the first batch of the checkpoint's query that isn't read
+yet, and when the one before was planned. A batch that is computed anew after a reset was planned
+later, so the stream notices by it that it has read what was taken back; offsets without it (the
+first, and those of older sparklogs) can't tell. Only committed batches are read; each task reads
+one state partition.
 """
 
 import os
@@ -33,6 +36,7 @@ from sparklog.source.state_options import StateOptions
 
 Json = dict[str, Any]
 _BATCH: Final = "batch"
+_PLANNED: Final = "planned"
 _checkpoints: dict[tuple[int, str], Checkpoint] = {}  # of this process, for its tasks
 
 
@@ -81,6 +85,24 @@ class _Topic:
         if bound == LATEST:
             return self.changes.end()
         return self.changes.held()[0] if bound == EARLIEST else bound
+
+    def position(self, batch: int) -> Json:
+        """The offset of one who has read all before `batch`."""
+        planned_ms = self.changes.planned_ms(batch - 1)
+        return {_BATCH: batch} | ({} if planned_ms is None else {_PLANNED: planned_ms})
+
+    def taken_back(self, position: Json) -> int | None:
+        """Report that a reset took back what was read; return the first such batch.
+
+        Raises: OffsetOutOfRangeError, by failOnDataLoss.
+        """
+        if _PLANNED not in position:
+            return None
+        batch = int(position[_BATCH])
+        first = self.changes.computed_anew(batch, int(position[_PLANNED]))
+        if first is not None:
+            self._loss.again(self.changes.name, first, batch)
+        return first
 
     def plan(self, start: int, end: int) -> list[InputPartition]:
         """One task for each state partition that has changes of batches [start, end).
@@ -161,7 +183,10 @@ class StateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._topic.changes.end()
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
-        """How far the next micro-batch goes."""
+        """How far the next micro-batch goes; back, and so empty, after a reset."""
+        back = self._topic.taken_back(start)
+        if back is not None:
+            return self._topic.position(back)
         begin, end = int(start[_BATCH]), self._topic.changes.end()
         if end < begin:
             return start  # startingOffsets is yet to come, or the query was reset: it comes again
@@ -170,15 +195,17 @@ class StateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = self._options.max_batches_per_trigger
         if most is not None and not isinstance(limit, ReadAllAvailable):
             end = min(end, begin + most)
-        return {_BATCH: end}
+        return start if end == begin else self._topic.position(end)
 
     def reportLatestOffset(self) -> Json:
         """The checkpoint's end, for the query's progress."""
         return {_BATCH: self._topic.changes.end()}
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        """Plan one micro-batch; also a replayed one."""
-        return self._topic.plan(int(start[_BATCH]), int(end[_BATCH]))
+        """Plan one micro-batch; also a replayed one, planned before a reset."""
+        first, last = int(start[_BATCH]), int(end[_BATCH])
+        back = self._topic.taken_back(end) if first < last else None
+        return self._topic.plan(first, last if back is None else min(last, back))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs in an executor."""

@@ -56,8 +56,9 @@ class StateOptions:
         "failOnDataLoss",
         True,
         doc="Fail where Spark removed changes that were not read (it keeps about "
-        "spark.sql.streaming.minBatchesToRetain batches); false: warn with the exact batches and "
-        "go on behind them.",
+        "spark.sql.streaming.minBatchesToRetain batches), or the query was reset to before what "
+        "was read; false: warn with the exact batches and go on behind those removed, or back at "
+        "the first that is computed anew.",
     )
 
     def start(self, *, streaming: bool) -> int:

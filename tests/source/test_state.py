@@ -1,5 +1,6 @@
 """The readers of a checkpoint's state, as Spark calls them, without Spark."""
 
+import json
 import logging
 import pickle
 import shutil
@@ -10,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from sparklog import checkpoint
@@ -51,19 +52,24 @@ def test_a_task_for_each_partition(golden: Golden, name: str) -> None:
     assert pa.concat_tables(found).sort_by(sort).to_pylist() == whole.to_pylist()
 
 
+def batches(offset: dict[str, Any]) -> dict[str, Any]:
+    """An offset without the time of its last batch's plan."""
+    return {"batch": offset["batch"]}
+
+
 def test_steps_of_a_stream(golden: Golden) -> None:
     path = golden("hdfs")
     reader = stream(path, startingOffsets="earliest", maxBatchesPerTrigger="4")
     assert reader.initialOffset() == {"batch": 4}
     limit = reader.getDefaultReadLimit()
-    assert reader.latestOffset({"batch": 4}, limit) == {"batch": 8}
-    assert reader.latestOffset({"batch": 12}, limit) == {"batch": 14}
-    assert reader.latestOffset({"batch": 4}, ReadAllAvailable()) == {"batch": 14}
+    assert batches(reader.latestOffset({"batch": 4}, limit)) == {"batch": 8}
+    assert batches(reader.latestOffset({"batch": 12}, limit)) == {"batch": 14}
+    assert batches(reader.latestOffset({"batch": 4}, ReadAllAvailable())) == {"batch": 14}
     assert reader.reportLatestOffset() == {"batch": 14}
     (path / "commits/13").rename(path / "commits/.13")
     reader.prepareForTriggerAvailableNow()
     (path / "commits/.13").rename(path / "commits/13")
-    assert reader.latestOffset({"batch": 12}, limit) == {"batch": 13}
+    assert batches(reader.latestOffset({"batch": 12}, limit)) == {"batch": 13}
     assert reader.latestOffset({"batch": 13}, limit) == {"batch": 13}
     assert stream(path).initialOffset() == {"batch": 14}
     assert stream(path, startingOffsets="20").latestOffset({"batch": 20}, limit) == {"batch": 20}
@@ -75,7 +81,7 @@ def test_a_log_backed_one_is_followed(golden: Golden) -> None:
     path = golden("ids")
     checkpoint.import_(path)
     reader = stream(path)
-    assert reader.latestOffset({"batch": 8}, ReadAllAvailable()) == {"batch": 10}
+    assert batches(reader.latestOffset({"batch": 8}, ReadAllAvailable())) == {"batch": 10}
     found = pa.concat_tables(tasks(reader, {"batch": 8}, {"batch": 10}))
     assert found.num_rows == 14
 
@@ -110,6 +116,59 @@ def test_a_query_that_was_reset(golden: Golden, caplog: pytest.LogCaptureFixture
         (table, _) = tasks(lenient, {"batch": 11}, {"batch": 14})
     assert set(table.column("batch").to_pylist()) == {11}
     assert "[12, 14)" in caplog.text
+
+
+def compute_anew(path: Path, first: int, end: int) -> None:
+    """As if the query had been reset to before `first`, and had planned those batches again."""
+    for batch in range(first, end):
+        plan = path / f"offsets/{batch}"
+        version, metadata, *rest = plan.read_text().split("\n")
+        later = json.loads(metadata)
+        later["batchTimestampMs"] += 10**6
+        plan.write_text("\n".join([version, json.dumps(later), *rest]))
+        (path / f"offsets/.{batch}.crc").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("end", [12, 14], ids=["computing", "beyond what was read"])
+def test_what_is_computed_anew_is_read_again(
+    golden: Golden, caplog: pytest.LogCaptureFixture, end: int
+) -> None:
+    """A reset to batch 10 after batch 12 was read, seen before and after 12 is there again."""
+    path = golden("hdfs")
+    before = stream(path).latestOffset({"batch": 8}, ReadAllAvailable())
+    at = stream(path, maxBatchesPerTrigger="5").latestOffset({"batch": 8}, ReadMaxRows(1))
+    assert batches(at) == {"batch": 13}
+    assert stream(path).latestOffset(before, ReadAllAvailable()) == before
+    for batch in range(end, 14):
+        (path / f"commits/{batch}").unlink()
+    compute_anew(path, 11, 14)
+    said = r"batches \[11, 13\) of operator 0.*were read.*reset since.*failOnDataLoss=false"
+    with pytest.raises(OffsetOutOfRangeError, match=said):
+        stream(path).latestOffset(at, ReadAllAvailable())
+    lenient = stream(path, failOnDataLoss="false")
+    with caplog.at_level(logging.WARNING, "sparklog.source"):
+        back = lenient.latestOffset(at, ReadAllAvailable())
+    assert batches(back) == {"batch": 11}
+    assert "going back to batch 11" in caplog.text
+    assert tasks(lenient, at, back) == []
+    following = lenient.latestOffset(back, ReadAllAvailable())
+    assert batches(following) == {"batch": end}
+    again = pa.concat_tables(tasks(lenient, back, following))
+    assert set(again.column("batch").to_pylist()) == set(range(11, end))
+    # a micro-batch that was planned before and is replayed now
+    with pytest.raises(OffsetOutOfRangeError, match=said):
+        stream(path).partitions({"batch": 9}, at)
+    replayed = pa.concat_tables(tasks(lenient, {"batch": 9}, at))
+    assert set(replayed.column("batch").to_pylist()) == {9, 10}
+
+
+def test_a_reset_under_a_clock_that_was_set_back(golden: Golden) -> None:
+    path = golden("hdfs")
+    at = stream(path).latestOffset({"batch": 8}, ReadAllAvailable())
+    at["planned"] += 5  # as it was planned before the reset
+    assert batches(stream(path, failOnDataLoss="false").latestOffset(at, ReadAllAvailable())) == {
+        "batch": 4
+    }
 
 
 def test_schemas(golden: Golden) -> None:
@@ -147,7 +206,7 @@ def test_beside_a_query_that_goes_on(golden: Golden) -> None:
     at, found = reader.initialOffset(), []
     with ThreadPoolExecutor() as pool:
         done = pool.submit(go_on)
-        while at != {"batch": 6}:
+        while batches(at) != {"batch": 6}:
             end = reader.latestOffset(at, ReadAllAvailable())
             found += tasks(reader, at, end)
             at = end
