@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sparklog.errors import DataCorruptionError
+from sparklog.log.histories import ASIDE
 
 _NONE: Final = "-"
 _VERSIONS: Final = ("v1", "v2")
@@ -95,6 +96,8 @@ def topics_of(text: str | None) -> Topics | None:
     for topic, partitions in document.items():
         if not isinstance(partitions, dict):
             return None
+        if ASIDE in topic:
+            continue
         for partition, offset in partitions.items():
             if not partition.isdecimal() or type(offset) is not int:
                 return None

@@ -9,6 +9,7 @@ import pyarrow as pa
 from sparklog.clock import Clock
 from sparklog.errors import OffsetOutOfRangeError, UnknownTopicError
 from sparklog.fs import FileSystem
+from sparklog.log.histories import Histories
 from sparklog.log.readers import Readers, commit_offsets, is_expired
 from sparklog.log.state import LogState
 from sparklog.log.view import View
@@ -57,7 +58,9 @@ def commit_checked(
                 start=start,
                 end=end,
             )
-    commit_offsets(fs, view.home, group, keys, now_ms=clock(), host=socket.gethostname())
+    origins = Histories(view).origins(keys)
+    host = socket.gethostname()
+    commit_offsets(fs, view.home, group, keys, now_ms=clock(), host=host, origins=origins)
 
 
 def readers_table(view: View, readers: Readers, *, now_ms: int, retention_ms: int) -> pa.Table:

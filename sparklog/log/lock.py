@@ -152,6 +152,19 @@ class LogLock:
         """Return the page, or None if it is damaged, of another boot, or of another file."""
         return _read(self._file, self._boot, self._file.identity())
 
+    def is_foreign(self) -> bool:
+        """Tell whether the page was not written to this very file: a copy, or restored.
+
+        The device's number alone may change between boots.
+        """
+        raw = self._file.pread(_PAGE.size + _CRC.size, 0)
+        if len(raw) < _PAGE.size + _CRC.size or not _is_sealed(raw):
+            return True
+        _, _, _, _, _, boot, device, inode, *_ = _PAGE.unpack_from(raw)
+        here = self._file.identity()
+        same_boot = boot.rstrip(b"\0") == self._boot.encode()
+        return bool(inode != here[1] or (same_boot and device != here[0]))
+
     def write(self, page: Page) -> None:
         """Store the page; its body first, then the header in one short write."""
         body = json.dumps(page.body).encode() if page.body else b""
@@ -215,7 +228,7 @@ def _read(file: File, boot_id: str, identity: tuple[int, int]) -> Page | None:
     raw = file.pread(_PAGE.size + _CRC.size, 0)
     if len(raw) < _PAGE.size + _CRC.size:
         return None
-    if _CRC.unpack_from(raw, _PAGE.size)[0] != crc32c.crc32c(raw[: _PAGE.size]):
+    if not _is_sealed(raw):
         return None
     magic, version, *fields, dev, ino, end, era, length, crc = _PAGE.unpack_from(raw)
     state, pid, generation, boot = fields
@@ -232,6 +245,10 @@ def _read(file: File, boot_id: str, identity: tuple[int, int]) -> Page | None:
         era=era,
         body=json.loads(body),
     )
+
+
+def _is_sealed(raw: bytes) -> bool:
+    return bool(_CRC.unpack_from(raw, _PAGE.size)[0] == crc32c.crc32c(raw[: _PAGE.size]))
 
 
 def offline_to(offline: dict[tuple[str, int], DataCorruptionError]) -> dict[str, Any]:

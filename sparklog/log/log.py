@@ -23,7 +23,8 @@ from sparklog.log.commit import (
     committed,
     write_snapshot,
 )
-from sparklog.log.epochs import end_offset_for, read_epochs
+from sparklog.log.epochs import end_offset_for
+from sparklog.log.histories import Histories
 from sparklog.log.history import commits_table
 from sparklog.log.lag import commit_checked, readers_table
 from sparklog.log.opening import clear_up, open_session
@@ -264,7 +265,8 @@ class Log:
 
     def progress(self, group: str, topic: str) -> Progress:
         """Return what keeps a group's offsets while one of its members reads `topic`."""
-        return Progress(self._fs, self._view.home, self._clock, group, topic)
+        given = self._fs, self._view.home, self._clock, group, topic
+        return Progress(*given, Histories(self._view))
 
     def commit_offsets(self, group: str, offsets: Mapping[str, Mapping[int, int]]) -> None:
         """Register how far a group has read: {topic: {partition: next offset to read}}.
@@ -310,9 +312,8 @@ class Log:
         reached. Source: OffsetsForLeaderEpoch (KIP-101), LeaderEpochFileCache.endOffsetFor.
         Raises UnknownTopicError; DataCorruptionError if leader-epoch-checkpoint is damaged.
         """
-        reader = self._view.reader(topic, partition)
         end = self._view.spans([(topic, partition)])[topic, partition][1]
-        entries = [entry for entry in read_epochs(self._fs, reader.path) if entry[1] <= end]
+        entries = [entry for entry in self._view.epochs(topic, partition) if entry[1] <= end]
         return end_offset_for(entries, epoch, end)
 
     def offsets_for_times(

@@ -28,6 +28,7 @@ from sparklog.log.guard import (
     was_clean,
     was_left_by_us,
 )
+from sparklog.log.histories import begin_history
 from sparklog.log.ledger import (
     LEDGER_TOPIC,
     Ledger,
@@ -114,7 +115,10 @@ def _enter(session: Session, *, news: bool) -> None:
         raise_guard(session.fs, session.directories)  # the others' too, if we died in between
         session.refresh()
     else:
+        restored = _has_ledger(session) and session.lock.is_foreign()
         _take_over(session, news=news)
+        if restored and session.ledger.end > 1:  # a fork has begun one, by its only record
+            begin_history(session)
     _check_dirs(session)
     _check_brokers_out(session.brokers_out)
 

@@ -8,8 +8,9 @@ from typing import Final
 from sparklog.clock import Clock
 from sparklog.errors import LogLockedError, OffsetOutOfRangeError, StorageUnavailableError
 from sparklog.fs import FileSystem
+from sparklog.log.histories import Histories, restored
 from sparklog.log.positions import EARLIEST, LATEST, Position, Spans
-from sparklog.log.readers import check_group, commit_offsets, committed_offsets
+from sparklog.log.readers import Committed, check_group, commit_offsets, positions
 
 COMMIT_INTERVAL_MS: Final = 1000
 """Kafka's auto.commit.interval.ms has 5 s; a commit is cheaper here, and less is read again."""
@@ -20,9 +21,18 @@ _LOGGER: Final = logging.getLogger(__name__)
 class Progress:
     """One member of a group, reading one topic. Use it from one thread."""
 
-    def __init__(self, fs: FileSystem, home: str, clock: Clock, group: str, topic: str) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        home: str,
+        clock: Clock,
+        group: str,
+        topic: str,
+        histories: Histories,
+    ) -> None:
         check_group(group)
         self._fs, self._home, self._clock = fs, home, clock
+        self._histories = histories
         self._group, self._topic = group, topic
         self._taken: dict[int, int] = {}
         self._due_ms = 0
@@ -31,13 +41,17 @@ class Progress:
         """Return where to begin: at the committed offsets, where there are none at `start`.
 
         A `start` that names offsets or a time is a seek, and goes before what was committed.
-        Raises: OffsetOutOfRangeError if the log no longer holds what was committed.
+        Raises: OffsetOutOfRangeError if the log no longer holds what was committed, or was restored
+        and holds other records there.
         """
         markers = {"earliest": EARLIEST, "latest": LATEST}
         if not isinstance(start, str) or start not in markers:
             return start
-        known = committed_offsets(self._fs, self._home, self._group)
-        found = {p: known.get((self._topic, p), markers[start]) for p in partitions}
+        known = positions(self._fs, self._home, self._group)
+        found = {
+            p: known[self._topic, p].offset if (self._topic, p) in known else markers[start]
+            for p in partitions
+        }
         for p, offset in found.items():
             low, high = spans[self._topic, p]
             if (self._topic, p) in known and not low <= offset <= high:
@@ -49,7 +63,15 @@ class Progress:
                     start=low,
                     end=high,
                 )
+            if (self._topic, p) in known:
+                self._check_history(p, known[self._topic, p], spans[self._topic, p])
         return found
+
+    def _check_history(self, partition: int, at: Committed, span: tuple[int, int]) -> None:
+        key = self._topic, partition
+        parted = self._histories.parted(key, at.offset, at.origin, span)
+        if parted is not None:
+            raise restored(key, parted, at.offset, span)
 
     def begin(self, first: dict[int, int]) -> None:
         """Register {partition: offset}. Raises StorageUnavailableError where that can't be kept."""
@@ -75,8 +97,10 @@ class Progress:
     def _commit(self) -> None:
         now = self._clock()
         offsets = {(self._topic, p): offset for p, offset in self._taken.items()}
+        origins = self._histories.origins(offsets)
         commit_offsets(
-            self._fs, self._home, self._group, offsets, now_ms=now, host=socket.gethostname()
-        )
+            self._fs, self._home, self._group, offsets,
+            now_ms=now, host=socket.gethostname(), origins=origins,
+        )  # fmt: skip
         self._taken = {}
         self._due_ms = now + COMMIT_INTERVAL_MS

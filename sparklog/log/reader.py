@@ -119,6 +119,13 @@ class PartitionReader:
         entries = read_epochs(self._fs, self.path)
         return entries[-1][0] if entries else None
 
+    def leader_epoch_of(self, offset: int) -> int | None:
+        """The leader epoch of the batch that holds `offset`; None where compaction removed it."""
+        for window in self._pieces(offset, offset + 1, None):
+            row = window.batches.table[0]
+            return int(row["leader_epoch"]) if row["base_offset"] <= offset else None
+        return None
+
     def remote_end(self) -> int | None:
         """The offset behind the highest record with a remote copy; None if there is none."""
         return self._fs.remote_end(self.path)

@@ -4,7 +4,13 @@ A group is a streaming query or any name that plain readers chose. Its file is a
 (see `sealed`) in the first log dir:
 
     reader: {group, kind: query | group, host, app, batch,
-             offsets: {topic: {partition: [offset to go on from, time of the commit (ms)]}}}
+             offsets: {topic: {partition: [offset to go on from, time of the commit (ms)]}},
+             epochs: {topic: {partition: [leader epoch of the record before it, its first offset]}},
+             run, planners: {planner: [topics]}}
+
+`epochs`, where they are known, tell whether the log was restored since (see `histories`). `run` and
+`planners` are a query's: the processes that plan for the sources of its last run (see
+sparklog.source.registration). Older sparklogs know neither.
 
 Readers write it by themselves, who may have opened the log for reading only: no write lock is
 taken, but one on the file itself, for members of a group commit other partitions at the same
@@ -20,8 +26,9 @@ import contextlib
 import hashlib
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from sparklog.clock import attempts
@@ -33,6 +40,7 @@ from sparklog.errors import (
     UnsupportedVersionError,
 )
 from sparklog.fs import FileSystem, read_bytes, write_durably
+from sparklog.log.histories import Origin, Origins
 from sparklog.log.sealed import seal, unseal
 
 READERS_PREFIX: Final = "sparklog.readers-"
@@ -42,18 +50,23 @@ _CURE: Final = "it is written anew when its reader commits; delete it to forget 
 _LOGGER: Final = logging.getLogger(__name__)
 
 Key = tuple[str, int]
+NO_ORIGINS: Final[Origins] = MappingProxyType({})
 
 
 class Committed(NamedTuple):
-    """`offset` is the next one to read; `time_ms` when that was said."""
+    """`offset` is the next one to read; `time_ms` when that was said; `origin` of what is read."""
 
     offset: int
     time_ms: int
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A group, as its file has it. `batch` is the micro-batch of a query's last commit."""
+    """A group, as its file has it. `batch` is the micro-batch of a query's last commit.
+
+    `planners`: {who plans for a source of the query in its `run`: the topics of that source}.
+    """
 
     group: str
     kind: str
@@ -61,6 +74,13 @@ class Reader:
     app: str = ""
     batch: int | None = None
     offsets: Mapping[Key, Committed] = field(default_factory=dict)
+    run: str = ""
+    planners: Mapping[str, list[str]] = field(default_factory=dict)
+
+    def is_alone(self, planner: str, topics: Collection[str]) -> bool:
+        """Tell whether no other source of the query reads one of `topics`."""
+        others = (held for each, held in self.planners.items() if each != planner)
+        return all(set(topics).isdisjoint(held) for held in others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +135,15 @@ def commit_offsets(
     host: str = "",
     app: str = "",
     batch: int | None = None,
+    origins: Origins = NO_ORIGINS,
+    run: str = "",
+    planner: str | None = None,
 ) -> None:
     """Register a group's offsets: for each partition the next one to read. Durable.
 
     Other partitions of the group stay as they are. Two commits in the same micro-batch of a query
     are two sources of it: where both name a partition, the lower offset stands.
+    Args: origins: of those offsets, where known; run, planner: see `Reader`, of a query's task.
     Raises: InvalidRequestError for a bad name; LogLockedError, StorageUnavailableError;
     UnsupportedVersionError if a newer sparklog wrote the group's file.
     Cost: one small file, one fdatasync; two more syncs when the group is new.
@@ -130,18 +154,60 @@ def commit_offsets(
     path = _path(home, group)
     with _kept(group, home), _locked(fs, path):
         try:
-            known = _read(fs, path)
+            known = _read(fs, path) or Reader(group, kind)
         except DataCorruptionError as error:
             _LOGGER.warning("%s; group %s commits anew", error, group)
-            known = None
-        before = {} if known is None else dict(known.offsets)
-        again = before if known is not None and batch is not None and known.batch == batch else {}
-        after = before | {
-            key: Committed(min(offset, again[key].offset if key in again else offset), now_ms)
-            for key, offset in offsets.items()
-        }
-        reader = Reader(group, kind, host, app, batch, after)
-        _write(fs, path, reader, is_new=before.keys() < after.keys())
+            known = Reader(group, kind)
+        again = known.offsets if batch is not None and known.batch == batch else {}
+        after = {key: Committed(o, now_ms, origins.get(key)) for key, o in offsets.items()}
+        for key in after.keys() & again.keys():
+            if again[key].offset < after[key].offset:
+                after[key] = again[key]._replace(time_ms=now_ms)
+        planners = known.planners if known.run == run else {}
+        if planner is not None:
+            planners = {**planners, planner: sorted({topic for topic, _ in offsets})}
+        whole = {**known.offsets, **after}
+        reader = Reader(group, kind, host, app, batch, whole, run, planners)
+        _write(fs, path, reader, is_new=known.offsets.keys() < whole.keys())
+
+
+def commit_planned(
+    fs: FileSystem,
+    home: str,
+    group: str,
+    offsets: Mapping[Key, int],
+    *,
+    planner: str,
+    origins: Origins = NO_ORIGINS,
+    now_ms: int,
+) -> bool:
+    """Register what a query's `planner` knows to be committed; False if that is for its tasks.
+
+    So where the group isn't known (any more), or another source of the query reads the same topic,
+    and may be further behind. Raises and costs as `commit_offsets`.
+    """
+    path = _path(home, group)
+    with _kept(group, home), _locked(fs, path):
+        try:
+            known = _read(fs, path)
+        except DataCorruptionError:  # its next task tells of it, and commits anew
+            return False
+        if known is None:
+            fs.unlink(path)
+            return False
+        if not known.is_alone(planner, {topic for topic, _ in offsets}):
+            return False
+        after = {key: Committed(o, now_ms, origins.get(key)) for key, o in offsets.items()}
+        is_new = not after.keys() <= known.offsets.keys()
+        reader = replace(known, offsets={**known.offsets, **after})
+        _write(fs, path, reader, is_new=is_new)
+        return True
+
+
+def group_of_planner(fs: FileSystem, home: str, planner: str) -> str | None:
+    """Return the group that a task registered for `planner`; None if none has yet."""
+    found = (r.group for r in read_readers(fs, home).groups if planner in r.planners)
+    return next(found, None)
 
 
 def committed_offsets(fs: FileSystem, home: str, group: str) -> dict[Key, int]:
@@ -149,12 +215,17 @@ def committed_offsets(fs: FileSystem, home: str, group: str) -> dict[Key, int]:
 
     Raises: DataCorruptionError for a damaged file, for to begin elsewhere would lose its place.
     """
+    return {key: at.offset for key, at in positions(fs, home, group).items()}
+
+
+def positions(fs: FileSystem, home: str, group: str) -> Mapping[Key, Committed]:
+    """As `committed_offsets`, with all that is known of each."""
     check_group(group)
     try:
         reader = _read(fs, _path(home, group))
     except FileNotFoundError:
         return {}
-    return {} if reader is None else {key: at.offset for key, at in reader.offsets.items()}
+    return {} if reader is None else reader.offsets
 
 
 def delete_reader(fs: FileSystem, home: str, group: str) -> bool:
@@ -250,6 +321,11 @@ def _read(fs: FileSystem, path: str) -> Reader | None:
     if not raw:
         return None
     found = unseal("reader", raw, path=path, cure=_CURE)
+    origins = {
+        (topic, int(p)): Origin(*origin)
+        for topic, by_partition in found.get("epochs", {}).items()
+        for p, origin in by_partition.items()
+    }
     return Reader(
         found["group"],
         found["kind"],
@@ -257,25 +333,33 @@ def _read(fs: FileSystem, path: str) -> Reader | None:
         found["app"],
         found["batch"],
         {
-            (topic, int(p)): Committed(*at)
+            (topic, int(p)): Committed(at[0], at[1], origins.get((topic, int(p))))
             for topic, by_partition in found["offsets"].items()
             for p, at in by_partition.items()
         },
+        found.get("run", ""),
+        found.get("planners", {}),
     )
 
 
 def _write(fs: FileSystem, path: str, reader: Reader, *, is_new: bool) -> None:
     offsets: dict[str, dict[str, Any]] = {}
+    epochs: dict[str, dict[str, Any]] = {}
     for (topic, partition), at in sorted(reader.offsets.items()):
-        offsets.setdefault(topic, {})[str(partition)] = list(at)
+        offsets.setdefault(topic, {})[str(partition)] = [at.offset, at.time_ms]
+        if at.origin is not None:
+            epochs.setdefault(topic, {})[str(partition)] = list(at.origin)
     fields = ("group", "kind", "host", "app", "batch")
-    content = {name: getattr(reader, name) for name in fields} | {"offsets": offsets}
+    content: dict[str, Any] = {name: getattr(reader, name) for name in fields}
+    content |= {"offsets": offsets, "epochs": epochs}
+    if reader.planners:
+        content |= {"run": reader.run, "planners": dict(reader.planners)}
     write_durably(fs, path, seal("reader", content), sync_dir=is_new)
 
 
 def _old(reader: Reader, now_ms: int, retention_ms: int) -> list[Expired]:
     return [
-        Expired(reader.group, *key, *at)
+        Expired(reader.group, *key, at.offset, at.time_ms)
         for key, at in sorted(reader.offsets.items())
         if is_expired(at.time_ms, now_ms, retention_ms)
     ]

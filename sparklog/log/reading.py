@@ -14,6 +14,7 @@ from sparklog.errors import (
     UnknownTopicError,
 )
 from sparklog.format.columns import one_binary, one_int32
+from sparklog.log.histories import Histories, restored
 from sparklog.log.progress import Progress
 from sparklog.log.reader import StaleReadError
 from sparklog.log.steady import (
@@ -208,10 +209,13 @@ def follow(
     keys = [(topic, p) for p in partitions]
     begun = view.renew()
     ids = {p: view.topic_id(topic, p) for p in partitions}
+    histories = Histories(view)
+    origins = {p: histories.origin((topic, p), offset) for p, offset in at.items()}
     while True:
         check_standing(view, begun)
         found = False
-        for (_, partition), (start, end) in view.spans(keys).items():
+        for key, (start, end) in view.spans(keys).items():
+            partition = key[1]
             if at[partition] < start:  # deleted meanwhile, though its files may still be there
                 raise OffsetOutOfRangeError(
                     f"{topic}-{partition}: offsets [{at[partition]}, {start}) are gone; "
@@ -220,10 +224,16 @@ def follow(
                     start=start,
                     end=end,
                 )
+            if at[partition] != end:
+                parted = histories.parted(key, at[partition], origins[partition], (start, end))
+                if parted is not None:
+                    check_topic_id(view, topic, partition, ids[partition])
+                    raise restored(key, parted, at[partition], (start, end))
             if isolation == "read_committed":
                 end = stable_end(view, topic, partition, end)
             if at[partition] < end:
                 found = True
+                origins[partition] = histories.origin(key, end)  # of now: not of a later log
                 yield from read_partition(
                     view,
                     topic,

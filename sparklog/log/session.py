@@ -30,6 +30,7 @@ from sparklog.errors import (
 from sparklog.fs import File, FileSystem, LockFile
 from sparklog.log import takeover
 from sparklog.log.effects import carry_out, publish_all
+from sparklog.log.histories import begin_history
 from sparklog.log.ledger import LEDGER, Ledger, fold, ledger_config, ledger_path
 from sparklog.log.lock import LogLock, Page, State, offline_from, offline_to
 from sparklog.log.lookup import StaleReadError
@@ -155,7 +156,10 @@ class Session:
         """LOCK's second half: recover what needs it, else catch up with other processes."""
         page = self.lock.read()
         if page is None or page.state is State.FULL:
-            takeover.full(self)
+            restored = page is None and self.lock.is_foreign()
+            lost = takeover.full(self)
+            if restored or lost:
+                begin_history(self)
         elif page.state is State.BUSY:
             takeover.quick(self, page)
         elif not self._loaded or page.generation != self.generation:

@@ -97,14 +97,18 @@ def undo(session: "Session", intent: Record) -> None:
         settle(fs, session.partition_path(topic, partition), swap)
 
 
-def full(session: "Session") -> None:
-    """Recover every partition from the files alone. Cost: a CRC scan from the recovery points."""
+def full(session: "Session") -> bool:
+    """Recover every partition from the files alone; tells whether commits were given up.
+
+    That may be with flush=none only. Cost: a CRC scan from the recovery points.
+    """
     fs, home = session.fs, session.home
     session.offline.clear()
     end = _checked_end(session)
     _LOGGER.warning("%s: recovering after an unclean stop; ledger end %d", home, end)
     state = LogState()
     fold(fs, home, end, state=state, first=None)
+    held = end
     end = _durable_prefix(session, state, end)
     recover(
         fs,
@@ -123,6 +127,7 @@ def full(session: "Session") -> None:
     carry_out_all(session, None)
     publish_all(session)
     session.idle()
+    return end < held
 
 
 def _checked_end(session: "Session") -> int:

@@ -15,10 +15,11 @@ from typing import Final
 from sparklog.clock import attempts
 from sparklog.config import TopicConfig
 from sparklog.errors import DataCorruptionError, InvalidRequestError, UnknownTopicError
-from sparklog.format.checkpoint import parse_partition_metadata
+from sparklog.format.checkpoint import Epochs, parse_partition_metadata
 from sparklog.format.names import PARTITION_METADATA, parse_partition_dir
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.checkpoints import HIGH_WATERMARK, LOG_START, Offsets, read_offsets
+from sparklog.log.epochs import read_epochs
 from sparklog.log.guard import is_guarded, was_left_by_us
 from sparklog.log.ledger import LEDGER, LEDGER_TOPIC, fold, whole_end
 from sparklog.log.lookup import StaleReadError
@@ -190,6 +191,13 @@ class View:
                 topic_id=self.topic_id(topic, partition),
             )
         return self._readers[key]
+
+    def epochs(self, topic: str, partition: int) -> Epochs:
+        """Return a partition's leader epochs, [(epoch, first offset)]; none for an archive's.
+
+        Raises UnknownTopicError; DataCorruptionError.
+        """
+        return read_epochs(self._fs, self.reader(topic, partition).path)
 
     def _has_gaps(self, topic: str) -> bool:
         """Tell whether offsets may be missing: a cleaner (ours or a broker's) was at work."""

@@ -21,6 +21,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
+from sparklog.log.histories import ASIDE
 from sparklog.metrics import QUERIES, SECONDS, Kind, Metric, meters
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -154,6 +155,8 @@ def _offsets(text: Any) -> dict[tuple[str, str], int]:
     """Offsets in the form of sparklog and Kafka, {"topic": {"0": 123}}; nothing in another."""
     try:
         found = json.loads(text or "{}")
-        return {(t, p): int(at) for t, by in found.items() for p, at in by.items()}
+        return {
+            (t, p): int(at) for t, by in found.items() if ASIDE not in t for p, at in by.items()
+        }
     except (ValueError, AttributeError, TypeError):
         return {}

@@ -11,6 +11,7 @@ from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.index import OFFSET_ENTRY
 from sparklog.format.names import index_name, log_name
 from sparklog.fs import LOCAL, FileSystem, read_bytes
+from sparklog.log.histories import Histories
 from sparklog.log.ledger import fold, ledger_path, whole_end
 from sparklog.log.positions import offsets_for_times
 from sparklog.log.state import LogState
@@ -45,6 +46,7 @@ class Holdings:
     def __init__(self, options: SourceOptions, fs: FileSystem = LOCAL) -> None:
         self._options = options
         self._fs, self.view = view_of(options, fs)
+        self.histories = Histories(self.view)
 
     def look(self, *, lenient: bool = False) -> Look:
         """Return what is selected, and where it lies.

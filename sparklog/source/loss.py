@@ -69,6 +69,26 @@ class LossPolicy:
             )
         _LOGGER.warning("data loss: %s are skipped: %s", lost, why)
 
+    def parted(self, partition: Partition, first: int, end: int, *, held: tuple[int, int]) -> None:
+        """Say that offsets [first, end) that were read, or planned, are of another history.
+
+        Raises: OffsetOutOfRangeError if failOnDataLoss is true.
+        """
+        text = (
+            f"offsets [{first}, {end}) of {name(partition)} are of another history: the log was "
+            f"restored to {first} since this query read or planned them, and other records have "
+            "been, or will be, written under those numbers"
+        )
+        if self._fail:
+            raise OffsetOutOfRangeError(
+                f"{text}. To go back to {first} and read those set failOnDataLoss=false (what was "
+                "read of the old ones stays in the sink), or start anew with another checkpoint",
+                offset=end,
+                start=held[0],
+                end=held[1],
+            )
+        _LOGGER.warning("%s; going back to offset %d", text, first)
+
     def replaced(self, partition: Partition, at: int, begins: int | None) -> None:
         """Say that a topic was made again: what follows offset `at` of the old one is gone.
 

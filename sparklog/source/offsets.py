@@ -1,6 +1,9 @@
 """Offsets and positions as text: the JSON of Spark's Kafka source, byte for byte its shape.
 
     offsets     {"topic": {"0": 23, "1": -1}}     -1 latest, -2 earliest
+                {"topic#epoch": {"0": 217518351}, "topic#since": {"0": 4}}     beside those of a
+                position in a log that was restored, or written by brokers: the leader epoch of the
+                record before it, where that isn't 0, and where that epoch began
     timestamps  {"topic": {"0": 1700000000000}}   ms since the epoch
     assign      {"topic": [0, 1]}
 
@@ -13,11 +16,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sparklog.errors import InvalidRequestError
+from sparklog.log.histories import ASIDE, Origin, Origins
 
 Partition = tuple[str, int]
 Offsets = dict[Partition, int]
 Ranges = Mapping[Partition, tuple[int, int]]
 """{(topic, partition): (log start offset, end)}, end exclusive."""
+
+_ASIDES: Final = (f"{ASIDE}epoch", f"{ASIDE}since")
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -36,17 +42,41 @@ class Bound:
     values: Offsets = field(default_factory=dict)
 
 
-def to_json(offsets: Mapping[Partition, int]) -> dict[str, dict[str, int]]:
+def to_json(
+    offsets: Mapping[Partition, int], origins: Origins | None = None
+) -> dict[str, dict[str, int]]:
     """Nest and sort offsets, as they are kept in a checkpoint: {"topic": {"0": 123}}."""
     nested: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         nested.setdefault(topic, {})[str(partition)] = offset
+    for (topic, partition), origin in sorted((origins or {}).items()):
+        if origin.epoch:
+            for name, value in zip(_ASIDES, origin, strict=True):
+                nested.setdefault(topic + name, {})[str(partition)] = value
     return nested
 
 
 def from_json(nested: Mapping[str, Mapping[str, int]]) -> Offsets:
     """Turn a checkpoint's offsets back into {(topic, partition): offset}."""
-    return {(topic, int(p)): offset for topic, by in nested.items() for p, offset in by.items()}
+    return {
+        (topic, int(p)): offset
+        for topic, by in nested.items()
+        if ASIDE not in topic
+        for p, offset in by.items()
+    }
+
+
+def origins_from_json(nested: Mapping[str, Mapping[str, int]]) -> dict[Partition, Origin]:
+    """Return the origins that a checkpoint's offsets remember."""
+    epoch, since = _ASIDES
+    return {
+        (topic.removesuffix(epoch), int(p)): Origin(
+            value, nested[topic.removesuffix(epoch) + since][p]
+        )
+        for topic, by in nested.items()
+        if topic.endswith(epoch)
+        for p, value in by.items()
+    }
 
 
 def parse_offsets(text: str, *, option: str) -> Offsets:
@@ -54,6 +84,8 @@ def parse_offsets(text: str, *, option: str) -> Offsets:
     document = _object(text, option, '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}')
     found: Offsets = {}
     for topic, by_partition in document.items():
+        if ASIDE in topic:  # copied from a checkpoint
+            continue
         if not isinstance(by_partition, dict):
             raise _wrong(option, text, '{"topicA":{"0":23,"1":-1}}')
         for partition, offset in by_partition.items():

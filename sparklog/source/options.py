@@ -98,8 +98,9 @@ class SourceOptions:
     fail_on_data_loss: bool = option(
         "failOnDataLoss",
         True,
-        doc="Fail where records are gone or a topic was made again; false: warn with the exact "
-        "range and go on behind it, or where the new topic begins.",
+        doc="Fail where records are gone, a topic was made again, or the log was restored to "
+        "before what was read; false: warn with the exact range and go on behind it, where the new "
+        "topic begins, or back where the histories part.",
     )
     max_offsets_per_trigger: int | None = option(
         "maxOffsetsPerTrigger",

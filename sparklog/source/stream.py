@@ -5,6 +5,9 @@ Order of calls: facts of Spark 4.3, see tests/spark. Offsets in the checkpoint a
 one that is made again begins at its old end, so an offset below that is the former topic's. While
 a query runs the ids are remembered, too, which is all there is for a broker's topics: those begin
 at 0 again, and one that was replaced while the query was down is taken for the same.
+
+A log that was restored and written to since has other records under numbers that were read: each
+position remembers its leader epoch, beside the offsets, where that isn't 0 (see log/histories.py).
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,11 +24,19 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from sparklog.clock import Clock, system_clock
+from sparklog.log.histories import Origins
 from sparklog.source.admission import Delay, by_bytes, by_records
 from sparklog.source.bounds import resolve_start
 from sparklog.source.holdings import Holdings, Look
 from sparklog.source.loss import LossPolicy, advance, readable
-from sparklog.source.offsets import Offsets, Ranges, from_json, to_json
+from sparklog.source.offsets import (
+    Offsets,
+    Partition,
+    Ranges,
+    from_json,
+    origins_from_json,
+    to_json,
+)
 from sparklog.source.options import SourceOptions
 from sparklog.source.plan import FirstPiece, Piece, pieces, split
 from sparklog.source.reading import Recipe
@@ -67,7 +78,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._remember(look)
         held, strategy = look.ranges, self._options.strategy
         start = resolve_start(bound, held, lambda t: self._log.at_times(t, held), strategy=strategy)
-        return to_json(start)
+        return to_json(start, self._log.histories.origins(start))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Only tells whether there is a limit; `latestOffset` knows them all."""
@@ -85,24 +96,34 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         """How far the next micro-batch goes."""
-        begin = from_json(start)
+        begin, origins = from_json(start), origins_from_json(start)
         look = self._log.look(lenient=True)
-        back = self._moved_back(begin, look)
+        back = self._moved_back(begin, origins, look)
         if back:  # an empty micro-batch, which a replay finds empty as well
-            return to_json(begin | back)
+            return self._json(begin | back, start)
+        return self._json(self._limited(begin, look, limit), start)
+
+    def _limited(self, begin: Offsets, look: Look, limit: ReadLimit) -> Offsets:
         held = look.ranges
         end = self._available(begin, held)
         if isinstance(limit, ReadAllAvailable):
-            return to_json(end)
+            return end
         begin_all = {p: begin.get(p, held[p][0] if p in held else end[p]) for p in end}
         if self._target is None and self._delay.wait(begin_all, end, self._clock()):
-            return start
+            return begin
         if self._options.max_offsets_per_trigger is not None:
             end = by_records(self._options.max_offsets_per_trigger, begin_all, end)
         if self._options.max_bytes_per_trigger is not None:
             limit_bytes = self._options.max_bytes_per_trigger
             end = by_bytes(limit_bytes, _inside(begin_all, held), end, self._log.sizes)
-        return to_json(end)
+        return end
+
+    def _json(self, end: Offsets, start: Json) -> Json:
+        """Offsets with what they remember; what stands still stays just as it is in `start`."""
+        begin, origins = from_json(start), origins_from_json(start)
+        moved = {p: offset for p, offset in end.items() if begin.get(p) != offset}
+        still = {p: origin for p, origin in origins.items() if p in end and p not in moved}
+        return to_json(end, still | self._log.histories.origins(moved))
 
     def _remember(self, look: Look) -> None:
         for topic, topic_id in look.ids.items():
@@ -113,8 +134,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The topics that have another id than the one this run's offsets belong to."""
         return {t for t, now in look.ids.items() if now and self._ids.get(t, now) != now}
 
-    def _moved_back(self, begin: Offsets, look: Look) -> Offsets:
-        """Report the topics that were made again; where those begin that lie before our offsets."""
+    def _moved_back(self, begin: Offsets, origins: Origins, look: Look) -> Offsets:
+        """Report what was made again or restored; return where to go on, where that lies back."""
         replaced = self._replaced(look)
         back: Offsets = {}
         for partition in sorted(p for p in begin if p[0] in replaced and p in look.ranges):
@@ -125,16 +146,39 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 back[partition] = begins
         self._ids = {t: topic_id for t, topic_id in self._ids.items() if t not in replaced}
         self._remember(look)
-        return back
+        return back | {
+            partition: first
+            for partition, at in sorted(begin.items())
+            if partition[0] not in replaced
+            and (first := self._parted(partition, at, origins, look)) is not None
+        }
+
+    def _parted(
+        self, partition: Partition, at: int, origins: Origins, look: Look
+    ) -> int | None:
+        """Report a position that is of another history; return where that parts from the log's.
+
+        None where it doesn't, where all that is known is that the log ends before it, and for a
+        former topic's offset: those are reported elsewhere.
+        """
+        if partition not in look.ranges or at <= look.bases.get(partition, 0):
+            return None
+        span = look.ranges[partition]
+        first = self._log.histories.parted(partition, at, origins.get(partition), span)
+        if first is None or first == span[1]:
+            return None
+        self._loss.parted(partition, first, at, held=span)
+        return first
 
     def _available(self, begin: Offsets, held: Ranges) -> Offsets:
         dropped = self._log.dropped() if begin.keys() - held.keys() else {}
         end = advance(begin, held, dropped, self._loss)
         if self._target is None:
             return end
-        # What came after the trigger waits, new partitions too; what is behind us stays.
+        # What came after the trigger waits, new partitions too; what is behind us stays, but of a
+        # log that went back.
         known = {p: offset for p, offset in end.items() if p in self._target or p in begin}
-        return {p: max(begin.get(p, 0), min(o, self._target.get(p, o))) for p, o in known.items()}
+        return {p: min(o, max(begin.get(p, 0), self._target.get(p, o))) for p, o in known.items()}
 
     def reportLatestOffset(self) -> Json:
         """The log's ends, for the query's progress."""
@@ -150,6 +194,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._loss.replaced(partition, begin.get(partition, 0), look.begins(partition))
             del finish[partition]
         self._remember(look)
+        origins = origins_from_json(end)
+        for partition, last in list(finish.items()):
+            if begin.get(partition, 0) < last:
+                parted = self._parted(partition, last, origins, look)
+                finish[partition] = last if parted is None else parted
         dropped = self._log.dropped() if finish.keys() - held.keys() else {}
         ranges = readable(begin, finish, held, dropped, self._loss, bases=look.bases)
         planned = split(pieces(ranges, look.ids), self._options, self._log.sizes)
