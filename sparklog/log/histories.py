@@ -95,9 +95,7 @@ def parted_at(
     return max(min(common, end), entries[0][1])
 
 
-def restored(
-    key: Key, parted: int, offset: int, span: tuple[int, int]
-) -> OffsetOutOfRangeError:
+def restored(key: Key, parted: int, offset: int, span: tuple[int, int]) -> OffsetOutOfRangeError:
     """Return the error for one who has read up to `offset` what parts from the log at `parted`."""
     topic, partition = key
     return OffsetOutOfRangeError(

@@ -29,11 +29,10 @@ from sparklog.log.history import commits_table
 from sparklog.log.lag import commit_checked, readers_table
 from sparklog.log.opening import clear_up, open_session
 from sparklog.log.paths import split_path
-from sparklog.log.positions import Position, When, offsets_for_times, resolve, to_ms
+from sparklog.log.positions import Position, When, offsets_for_times, to_ms
 from sparklog.log.progress import Progress
 from sparklog.log.readers import delete_reader, read_readers
-from sparklog.log.reading import check_isolation, read_ranges, schema_of
-from sparklog.log.reading import follow as follow_partitions
+from sparklog.log.reading import check_isolation, read
 from sparklog.log.session import Session
 from sparklog.log.staging import Framing, Stager
 from sparklog.log.topics import TopicInfo, describe
@@ -243,25 +242,9 @@ class Log:
             TopicReplacedError from the reader's next batch, with the exact range.
         Memory: a few MiB at a time, whatever the topic's size.
         """
-        schema = schema_of(columns)
-        check_isolation(isolation)
-        numbers = list(partitions) if partitions is not None else self._view.partitions(topic)
-        spans = self._view.spans([(topic, p) for p in numbers])
-        progress = None
-        if group is not None:
-            progress = self.progress(group, topic)
-            start = progress.resume(numbers, start, spans)
-        given: Any = {"schema": schema, "isolation": isolation, "progress": progress}
-        first = resolve(self._view, topic, numbers, start, spans, name="start", isolation=isolation)
-        if follow:
-            batches = follow_partitions(self._view, topic, numbers, first, **given)
-        else:
-            last = resolve(self._view, topic, numbers, end, spans, name="end", isolation=isolation)
-            ids = {p: self._view.topic_id(topic, p) for p in numbers}
-            batches = read_ranges(self._view, topic, first, last, ids, **given)
-        if progress is not None:
-            progress.begin(first)
-        return pa.RecordBatchReader.from_batches(schema, batches)
+        progress = None if group is None else self.progress(group, topic)
+        given: Any = {"isolation": isolation, "columns": columns, "progress": progress}
+        return read(self._view, topic, partitions, start, end, follow_on=follow, **given)
 
     def progress(self, group: str, topic: str) -> Progress:
         """Return what keeps a group's offsets while one of its members reads `topic`."""

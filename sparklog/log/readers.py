@@ -142,7 +142,8 @@ def commit_offsets(
     """Register a group's offsets: for each partition the next one to read. Durable.
 
     Other partitions of the group stay as they are. Two commits in the same micro-batch of a query
-    are two sources of it: where both name a partition, the lower offset stands.
+    are two sources of it: where both name a partition, the lower offset stands. A task writes
+    nothing where its planner has said the same.
     Args: origins: of those offsets, where known; run, planner: see `Reader`, of a query's task.
     Raises: InvalidRequestError for a bad name; LogLockedError, StorageUnavailableError;
     UnsupportedVersionError if a newer sparklog wrote the group's file.
@@ -158,17 +159,33 @@ def commit_offsets(
         except DataCorruptionError as error:
             _LOGGER.warning("%s; group %s commits anew", error, group)
             known = Reader(group, kind)
-        again = known.offsets if batch is not None and known.batch == batch else {}
+        planners = known.planners if known.run == run else {}
+        topics = sorted({topic for topic, _ in offsets})
+        again: Mapping[Key, Committed] = {}
+        if batch is not None and known.batch == batch:
+            again = known.offsets
+        elif planner is not None and planner not in planners and planners:
+            again = (
+                known.offsets
+            )  # a second source begins: what the first one's planner said stands
         after = {key: Committed(o, now_ms, origins.get(key)) for key, o in offsets.items()}
         for key in after.keys() & again.keys():
             if again[key].offset < after[key].offset:
                 after[key] = again[key]._replace(time_ms=now_ms)
-        planners = known.planners if known.run == run else {}
         if planner is not None:
-            planners = {**planners, planner: sorted({topic for topic, _ in offsets})}
+            planners = {**planners, planner: topics}
         whole = {**known.offsets, **after}
         reader = Reader(group, kind, host, app, batch, whole, run, planners)
+        if planner is not None and _says(known, reader) and known.is_alone(planner, topics):
+            return  # the planner was quicker
         _write(fs, path, reader, is_new=known.offsets.keys() < whole.keys())
+
+
+def _says(known: Reader, reader: Reader) -> bool:
+    """Tell whether a file says of a query's positions what is to be written."""
+    same = {key: at.offset for key, at in known.offsets.items()}
+    mine = {key: at.offset for key, at in reader.offsets.items()}
+    return (same, known.run, known.planners) == (mine, reader.run, reader.planners)
 
 
 def commit_planned(

@@ -1,8 +1,8 @@
 """Record batches out of a log, partition by partition, without a lock and in bounded memory."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -15,6 +15,7 @@ from sparklog.errors import (
 )
 from sparklog.format.columns import one_binary, one_int32
 from sparklog.log.histories import Histories, restored
+from sparklog.log.positions import Position, resolve
 from sparklog.log.progress import Progress
 from sparklog.log.reader import StaleReadError
 from sparklog.log.steady import (
@@ -64,6 +65,38 @@ def check_isolation(isolation: str) -> None:
     """Raise InvalidRequestError unless `isolation` is one of ISOLATION."""
     if isolation not in ISOLATION:
         raise InvalidRequestError(f"isolation={isolation}: want one of {', '.join(ISOLATION)}")
+
+
+def read(
+    view: View,
+    topic: str,
+    partitions: Iterable[int] | None,
+    start: Position,
+    end: Position,
+    *,
+    isolation: str,
+    columns: Sequence[str] | None,
+    follow_on: bool,
+    progress: Progress | None,
+) -> pa.RecordBatchReader:
+    """See `Log.read`. `progress`: of a group's member, which goes on where the group was."""
+    schema = schema_of(columns)
+    check_isolation(isolation)
+    numbers = list(partitions) if partitions is not None else view.partitions(topic)
+    spans = view.spans([(topic, p) for p in numbers])
+    if progress is not None:
+        start = progress.resume(numbers, start, spans)
+    given: Any = {"schema": schema, "isolation": isolation, "progress": progress}
+    first = resolve(view, topic, numbers, start, spans, name="start", isolation=isolation)
+    if follow_on:
+        batches = follow(view, topic, numbers, first, **given)
+    else:
+        last = resolve(view, topic, numbers, end, spans, name="end", isolation=isolation)
+        ids = {p: view.topic_id(topic, p) for p in numbers}
+        batches = read_ranges(view, topic, first, last, ids, **given)
+    if progress is not None:
+        progress.begin(first)
+    return pa.RecordBatchReader.from_batches(schema, batches)
 
 
 def read_partition(

@@ -1,9 +1,10 @@
 """Offset ranges to tasks: what one Spark partition reads. Source: KafkaOffsetRangeCalculator."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from sparklog.log.histories import Origin
 from sparklog.source.offsets import Offsets, Partition
 from sparklog.source.options import SourceOptions
 from sparklog.source.sizes import SizeMap
@@ -32,10 +33,15 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class FirstPiece:
-    """A micro-batch's first piece; whoever reads it registers the query at `start`, too."""
+    """A micro-batch's first piece; whoever reads it registers the query at `start`, too.
+
+    `origins`: of `start`, where known; `planner`: see `sparklog.source.registration.Planner`.
+    """
 
     piece: Piece
     start: Offsets
+    origins: dict[Partition, Origin] = field(default_factory=dict)
+    planner: str | None = None
 
 
 def pieces(

@@ -40,7 +40,7 @@ from sparklog.source.offsets import (
 from sparklog.source.options import SourceOptions
 from sparklog.source.plan import FirstPiece, Piece, pieces, split
 from sparklog.source.reading import Recipe
-from sparklog.source.registration import begins, register
+from sparklog.source.registration import Planner, begins, register
 from sparklog.source.schema import arrow_schema, check_schema
 
 Json = dict[str, Any]
@@ -57,6 +57,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._recipe = Recipe(options, arrow_schema(schema))
         self._loss = LossPolicy(options.fail_on_data_loss)
         self._delay = Delay(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
+        self._planner = Planner(options, clock)
         self._target: Offsets | None = None  # trigger AvailableNow: no further than this
         self._held: Holdings | None = None
         self._ids: dict[str, str] = {}  # of the topics that this run's offsets belong to
@@ -99,6 +100,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, origins = from_json(start), origins_from_json(start)
         look = self._log.look(lenient=True)
         back = self._moved_back(begin, origins, look)
+        self._planner.committed(begins(begin, begin, look.ranges), origins)
         if back:  # an empty micro-batch, which a replay finds empty as well
             return self._json(begin | back, start)
         return self._json(self._limited(begin, look, limit), start)
@@ -153,9 +155,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             and (first := self._parted(partition, at, origins, look)) is not None
         }
 
-    def _parted(
-        self, partition: Partition, at: int, origins: Origins, look: Look
-    ) -> int | None:
+    def _parted(self, partition: Partition, at: int, origins: Origins, look: Look) -> int | None:
         """Report a position that is of another history; return where that parts from the log's.
 
         None where it doesn't, where all that is known is that the log ends before it, and for a
@@ -204,14 +204,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         planned = split(pieces(ranges, look.ids), self._options, self._log.sizes)
         if not planned:
             return []
-        first = FirstPiece(planned[0], begins(begin, finish, held))
+        start_at, origins = begins(begin, finish, held), origins_from_json(start)
+        first = FirstPiece(planned[0], start_at, origins, self._planner.planned())
         return [InputPartition(piece) for piece in (first, *planned[1:])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs in an executor."""
         piece = partition.value
         if isinstance(piece, FirstPiece):
-            register(self._options, piece.start)
+            register(self._options, piece.start, origins=piece.origins, planner=piece.planner)
             piece = piece.piece
         assert isinstance(piece, Piece)
         return self._recipe.read(piece)

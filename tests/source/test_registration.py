@@ -7,14 +7,20 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import sparklog
+from sparklog.clock import ManualClock
 from sparklog.errors import StorageUnavailableError
 from sparklog.fs import LOCAL
+from sparklog.log import readers
 from sparklog.log.readers import committed_offsets, read_readers
 from sparklog.source import registration
+from sparklog.source.offsets import from_json
 from sparklog.source.options import parse
-from sparklog.source.registration import begins, register
+from sparklog.source.registration import RENEW_MS, begins, register
+from sparklog.source.schema import full_schema
+from sparklog.source.stream import StreamReader
 from tests.source.test_replaced import GOLDEN, stream
 
 QUERY = "11111111-2222-3333-4444-555555555555"
@@ -23,8 +29,9 @@ QUERY = "11111111-2222-3333-4444-555555555555"
 class Task:
     """A TaskContext of one micro-batch."""
 
-    def __init__(self, batch: int | None, query: str | None = QUERY) -> None:
+    def __init__(self, batch: int | None, query: str | None = QUERY, run: str = "run-1") -> None:
         self.known = {"sql.streaming.queryId": query, "spark.app.id": "app-1"}
+        self.known["spark.jobGroup.id"] = run
         self.known["streaming.sql.batchId"] = None if batch is None else str(batch)
 
     def getLocalProperty(self, name: str) -> str | None:
@@ -70,6 +77,96 @@ def test_the_first_task_registers_the_whole_micro_batch(path: str, task: Any) ->
     assert (found.group, found.kind, found.app, found.batch) == (QUERY, "query", "app-1", 7)
     assert committed_offsets(LOCAL, path, QUERY) == {("t", 0): 6, ("t", 1): 9}
     assert reader.partitions({"t": {"0": 10, "1": 10}}, {"t": {"0": 10, "1": 10}}) == []
+
+
+def run(reader: Any, start: Any, task: Any, batch: int, **named: str) -> Any:
+    """One micro-batch as Spark runs it; returns where it ended."""
+    end = reader.latestOffset(start, ReadAllAvailable())
+    if end == start:
+        return end
+    task(Task(batch, **named))
+    for piece in reader.partitions(start, end):
+        list(reader.read(piece))
+    task(None)
+    return end
+
+
+def lag(path: str) -> list[int]:
+    return sparklog.open(path).readers()["lag"].to_pylist()
+
+
+def test_a_query_that_has_read_all_has_no_lag(path: str, task: Any) -> None:
+    reader = stream(path)
+    end = run(reader, {"t": {"0": 4, "1": 0}}, task, 0)
+    assert lag(path) == [6, 10]  # Spark may not have committed it
+    assert run(reader, end, task, 1) == end
+    assert lag(path) == [0, 0]
+    (found,) = read_readers(LOCAL, path).groups
+    assert (found.group, found.kind, found.app, found.batch) == (QUERY, "query", "app-1", 0)
+    with sparklog.open(path, "rw") as log:
+        log.append("t", pa.table({"value": ["x"]}), partition=0)
+    failed = reader.latestOffset(end, ReadAllAvailable())
+    reader.partitions(end, failed)
+    assert lag(path) == [1, 0]  # its micro-batch ran, and isn't committed
+    # the next run: another process plans, and says nothing before it knows whose planner it is
+    again = stream(path)
+    assert run(again, end, task, 1, run="run-2") == failed
+    assert lag(path) == [1, 0]
+    again.latestOffset(failed, ReadAllAvailable())
+    assert lag(path) == [0, 0]
+
+
+def test_a_task_writes_nothing_that_its_planner_has_said(
+    path: str, task: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = stream(path, maxOffsetsPerTrigger="5")
+    written: list[object] = []
+    write = readers._write
+    monkeypatch.setattr(readers, "_write", lambda *a, **k: (written.append(a), write(*a, **k)))
+    at: Any = {"t": {"0": 4, "1": 0}}
+    for batch in range(5):
+        begin, at = at, reader.latestOffset(at, reader.getDefaultReadLimit())
+        task(Task(batch))
+        for piece in reader.partitions(begin, at):
+            list(reader.read(piece))
+        assert len(written) == batch + 1
+
+
+def test_an_idle_query_does_not_expire(path: str, task: Any, clock: ManualClock) -> None:
+    given = parse({"path": path, "subscribe": "t"}, streaming=True)
+    reader = StreamReader(given, full_schema(headers=False), clock)
+    end = run(reader, {"t": {"0": 4, "1": 0}}, task, 0)
+    for ms in (0, RENEW_MS - 1, 1):
+        clock.advance(ms)
+        run(reader, end, task, 1)
+    (found,) = read_readers(LOCAL, path).groups
+    assert {at.time_ms for at in found.offsets.values()} == {clock()}
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_of_two_sources_of_one_topic_the_lower_offset_stands(
+    path: str, task: Any, first: int
+) -> None:
+    """Also where the second has its first records later, and whoever's task comes first."""
+    quick, slow = stream(path), stream(path, maxOffsetsPerTrigger="2")
+    at = run(quick, {"t": {"0": 4, "1": 0}}, task, 0)
+    assert run(quick, at, task, 1) == at
+    assert lag(path) == [0, 0]
+    behind: Any = {"t": {"0": 4, "1": 5}}
+    with sparklog.open(path, "rw") as log:
+        log.append("t", pa.table({"value": ["x"] * 3}), partition=0)
+    for batch in range(1, 5):
+        plans = []
+        for reader, begin in ((quick, at), (slow, behind)):
+            end = reader.latestOffset(begin, reader.getDefaultReadLimit())
+            plans.append((reader, reader.partitions(begin, end), end))
+        at, wanted, behind = plans[0][2], from_json(behind), plans[1][2]
+        task(Task(batch))
+        for reader, planned, _ in plans[::-1] if first else plans:
+            for piece in planned:
+                list(reader.read(piece))
+        task(None)
+        assert committed_offsets(LOCAL, path, QUERY) == wanted
 
 
 NAMES = [
