@@ -18,6 +18,7 @@ from sparklog.errors import StorageUnavailableError
 from sparklog.log.log import Log
 from sparklog.log.positions import Position
 from sparklog.log.reading import ISOLATION
+from sparklog.log.timeline import TIMELINES
 from sparklog.tools.console.consuming import Match
 from sparklog.tools.console.consuming import consume as read
 from sparklog.tools.console.formatting import FORMATS, Layout, formatter
@@ -44,6 +45,10 @@ _OFFSETS: Final = "a number from 0 on, earliest, latest, or an ISO time"
 @click.option(
     "--isolation-level", type=click.Choice(ISOLATION), default="read_uncommitted",
     show_default=True, help="As Kafka's tool has it.",
+)  # fmt: skip
+@click.option(
+    "--timeline", type=click.Choice(TIMELINES), default="all", show_default=True,
+    help="current: without rows of micro-batches that a reset of their query abandoned.",
 )  # fmt: skip
 @click.option("--group", help="Register as a reader: goes on where the group has read to.")
 @click.option(
@@ -80,6 +85,7 @@ def consume(
     max_messages: int | None,
     timeout_ms: int | None,
     isolation_level: str,
+    timeline: str,
     group: str | None,
     form: str,
     as_json: bool,
@@ -117,7 +123,7 @@ def consume(
         found = read(
             log, topic, partitions=partitions or None, start=start, isolation=isolation_level,
             columns=columns, match=match, max_messages=max_messages, follow_on=follow,
-            timeout_ms=timeout_ms, group=group,
+            timeout_ms=timeout_ms, group=group, timeline=timeline,
             stopped=stopped,
         )  # fmt: skip
         count = _print(found, write, stopped=stopped)

@@ -13,7 +13,9 @@ from sparklog.log.batches import find_commit
 from sparklog.log.commit import snapshot_if_due
 from sparklog.log.effects import is_empty, remove_tree
 from sparklog.log.partition import PartitionLog
+from sparklog.log.spans import spans_to_json
 from sparklog.log.state import Last, Record, TopicState, is_writer_of
+from sparklog.log.timeline import abandoned_by
 from sparklog.log.topics import INTERNAL, check_new, new_topic_id, partition_path
 
 if TYPE_CHECKING:
@@ -249,9 +251,12 @@ def reset_writers(session: "Session", writer: str, batch: int) -> list[str]:
         if ahead:
             snapshot_if_due(session, destructive=True)
             lasts = {w: _last(session, w, batch) for w in ahead}
+            given = session.fs, session.home, session.ledger.end
+            abandoned = spans_to_json(abandoned_by(*given, ahead, batch))
             with session.step() as step:
                 step.record = {
                     "kind": "reset", "writer": writer, "batch": batch, "writers": lasts,
+                    "abandoned": abandoned,
                 }  # fmt: skip
         return ahead
 

@@ -18,6 +18,7 @@ from sparklog.log.checkpoints import RECOVERY_POINT, read_offsets, write_offsets
 from sparklog.log.partition import PartitionLog
 from sparklog.log.space import check_space
 from sparklog.log.state import Record
+from sparklog.log.timeline import find_abandoned
 from sparklog.log.topics import refuse_brokers_own
 from sparklog.log.walk import walk
 
@@ -342,6 +343,8 @@ def write_snapshot(session: "Session") -> None:
         fs.sync_dir(path)
     if session.state.unsynced:
         session.ledger.log.sync()
+    if session.state.abandoned is None:  # an older sparklog wrote here: its segments may expire
+        session.state.abandoned = find_abandoned(fs, session.home, session.ledger.end)
     with session.step() as step:
         session.ledger.log.roll()
         step.record = session.state.snapshot()

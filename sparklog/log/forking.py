@@ -33,6 +33,7 @@ from sparklog.log.partition import PartitionLog
 from sparklog.log.paths import check_writable, split_path
 from sparklog.log.session import Session
 from sparklog.log.state import Record
+from sparklog.log.timeline import within
 from sparklog.log.topics import new_topic_id, write_topics
 from sparklog.log.watermarks import publish
 
@@ -252,6 +253,8 @@ def _write(
     state.starts = {part.key: part.start for part in plan.parts if part.start}
     state.local_starts = {}
     state.idempotent &= state.ends.keys()
+    if state.abandoned is not None:
+        state.abandoned = within(state.abandoned, state)
     state.epoch, state.unsynced = plan.epoch, set()
     about = {"path": origin, "offset": plan.point.offset, "time": plan.point.time_ms}
     record = {**state.snapshot(), "fork": about}

@@ -13,6 +13,7 @@ from sparklog.log.batches import find_commit
 from sparklog.log.ledger import fold, ledger_bases, replay
 from sparklog.log.session import Session
 from sparklog.log.state import LogState, is_writer_of
+from sparklog.log.timeline import find_abandoned
 from sparklog.log.topics import INTERNAL
 
 Wanted = Mapping[str, Mapping[int, int]]
@@ -54,6 +55,8 @@ def find_point(
         at = _of_offsets(session, offsets or {})
     state = LogState()
     fold(session.fs, session.home, at, state=state, first=None)
+    if state.abandoned is None:
+        state.abandoned = find_abandoned(session.fs, session.home, at)
     state.topics = {n: topic for n, topic in state.topics.items() if n not in INTERNAL}
     state.ends = {key: end for key, end in state.ends.items() if key[0] in state.topics}
     if writer is not None and batch is not None:

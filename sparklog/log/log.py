@@ -35,6 +35,7 @@ from sparklog.log.readers import delete_reader, read_readers
 from sparklog.log.reading import check_isolation, read
 from sparklog.log.session import Session
 from sparklog.log.staging import Framing, Stager
+from sparklog.log.timeline import Timeline, check_timeline
 from sparklog.log.topics import TopicInfo, describe
 from sparklog.log.view import View
 
@@ -223,6 +224,7 @@ class Log:
         columns: Sequence[str] | None = None,
         follow: bool = False,
         group: str | None = None,
+        timeline: str = "all",
     ) -> pa.RecordBatchReader:
         """Stream records, partition after partition, each in offset order.
 
@@ -238,13 +240,21 @@ class Log:
                 at `start`. Records count as taken when the next ones are asked for; that is
                 committed once a second, while there is nothing new, and at the end. So none is
                 lost, and after a crash a second's records may come again.
+            timeline: "current" leaves out the rows of micro-batches that a reset abandoned, as far
+                as the ledger tells; what was given out before a reset stays given out.
         Raises: OffsetOutOfRangeError, UnknownTopicError at once; DataCorruptionError,
             TopicReplacedError from the reader's next batch, with the exact range.
         Memory: a few MiB at a time, whatever the topic's size.
         """
         progress = None if group is None else self.progress(group, topic)
         given: Any = {"isolation": isolation, "columns": columns, "progress": progress}
+        given["timeline"] = self.timeline(timeline)
         return read(self._view, topic, partitions, start, end, follow_on=follow, **given)
+
+    def timeline(self, timeline: str) -> Timeline | None:
+        """Return what tells which rows resets abandoned; None for "all", where nobody asks."""
+        check_timeline(timeline)
+        return Timeline(self._fs, self._view) if timeline == "current" else None
 
     def progress(self, group: str, topic: str) -> Progress:
         """Return what keeps a group's offsets while one of its members reads `topic`."""

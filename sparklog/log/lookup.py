@@ -10,6 +10,7 @@ import bisect
 import struct
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from sparklog.errors import SparklogError
@@ -59,6 +60,16 @@ class Entries:
             else:
                 high = middle
         return low - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """A segment as listed: offsets [base, end), `end` None for the last; `size` in bytes."""
+
+    base: int
+    end: int | None
+    path: str
+    size: int
 
 
 class Lookup:

@@ -7,7 +7,6 @@ caller lists anew and tries again before it believes either. Source: PROTOCOL, "
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -23,7 +22,7 @@ from sparklog.format.scan import Batches, scan
 from sparklog.fs import FileSystem
 from sparklog.log.aborted import AbortedFilter, AbortedTxn, aborted_transactions
 from sparklog.log.epochs import read_epochs
-from sparklog.log.lookup import Lookup, StaleReadError
+from sparklog.log.lookup import Lookup, SegmentInfo, StaleReadError
 from sparklog.log.producers import ProducerState
 from sparklog.log.snapshots import load_producers, marker_reader, replay
 from sparklog.log.times import TimeLookup
@@ -36,16 +35,6 @@ BATCH_BYTES: Final = 8 << 20  # decoded bytes at which a record batch is given o
 GATHERED_BYTES: Final = 64 << 10  # bytes of log from small segments that come in one record batch
 _NO_LIMIT: Final = 2**63 - 1
 Table = NDArray[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentInfo:
-    """A segment as listed: offsets [base, end), `end` None for the last; `size` in bytes."""
-
-    base: int
-    end: int | None
-    path: str
-    size: int
 
 
 class PartitionReader:
@@ -121,10 +110,8 @@ class PartitionReader:
 
     def leader_epoch_of(self, offset: int) -> int | None:
         """The leader epoch of the batch that holds `offset`; None where compaction removed it."""
-        for window in self._pieces(offset, offset + 1, None):
-            row = window.batches.table[0]
-            return int(row["leader_epoch"]) if row["base_offset"] <= offset else None
-        return None
+        found = self._pieces(offset, offset + 1, None)
+        return next((int(window.batches.table["leader_epoch"][0]) for window in found), None)
 
     def remote_end(self) -> int | None:
         """The offset behind the highest record with a remote copy; None if there is none."""

@@ -18,6 +18,7 @@ from sparklog.log.histories import Histories, restored
 from sparklog.log.positions import Position, resolve
 from sparklog.log.progress import Progress
 from sparklog.log.reader import StaleReadError
+from sparklog.log.spans import Span, outside, rest_of
 from sparklog.log.steady import (
     check_standing,
     check_topic_id,
@@ -25,6 +26,7 @@ from sparklog.log.steady import (
     patience,
     stable_end,
 )
+from sparklog.log.timeline import Timeline
 from sparklog.log.view import View
 
 HEADERS_TYPE: Final = pa.list_(
@@ -45,6 +47,8 @@ SCHEMA: Final = pa.schema(
 """The columns of Spark's Kafka source. timestampType: 0 CreateTime, 1 LogAppendTime."""
 
 ISOLATION: Final = ("read_uncommitted", "read_committed")
+BRIDGE_OFFSETS: Final = 4096
+"""Of what is left out, fewer are read and dropped: to begin anew behind them costs as much."""
 Taken: TypeAlias = Callable[[int, int], None]
 """Is told (partition, offset): whoever reads has taken all before it."""
 
@@ -78,6 +82,7 @@ def read(
     columns: Sequence[str] | None,
     follow_on: bool,
     progress: Progress | None,
+    timeline: Timeline | None = None,
 ) -> pa.RecordBatchReader:
     """See `Log.read`. `progress`: of a group's member, which goes on where the group was."""
     schema = schema_of(columns)
@@ -87,6 +92,7 @@ def read(
     if progress is not None:
         start = progress.resume(numbers, start, spans)
     given: Any = {"schema": schema, "isolation": isolation, "progress": progress}
+    given["timeline"] = timeline
     first = resolve(view, topic, numbers, start, spans, name="start", isolation=isolation)
     if follow_on:
         batches = follow(view, topic, numbers, first, **given)
@@ -111,6 +117,7 @@ def read_partition(
     topic_id: str | None = None,
     incarnation: int | None = None,
     taken: Taken | None = None,
+    without: Sequence[Span] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records with start <= offset < end, `end` at or below the high watermark.
 
@@ -118,6 +125,7 @@ def read_partition(
     No record of a topic with another id is given out: files are opened late, and those of a topic
     that was made again may have the same names, so the id is looked at after each read.
     `taken` is told where to go on when the next records are asked for, and at the end.
+    `without`: offsets that are left out, sorted: not read where they are BRIDGE_OFFSETS or more.
     Raises LogReplacedError if a log dir was replaced meanwhile, or by an earlier state before.
     Raises, after a second of retries: TopicReplacedError, OffsetOutOfRangeError,
     DataCorruptionError or, where remote storage has nothing of the topic, StorageUnavailableError:
@@ -125,6 +133,30 @@ def read_partition(
     """
     begun = view.renew() if incarnation is None else incarnation
     topic_id = topic_id or view.topic_id(topic, partition)
+    for first, last in rest_of(start, end, without, bridge=BRIDGE_OFFSETS):
+        yield from _read_span(
+            view, topic, partition, first, last,
+            schema=schema, isolation=isolation, topic_id=topic_id, begun=begun, taken=taken,
+            without=without,
+        )  # fmt: skip
+    if taken is not None and start < end:
+        taken(partition, end)
+
+
+def _read_span(
+    view: View,
+    topic: str,
+    partition: int,
+    start: int,
+    end: int,
+    *,
+    schema: pa.Schema,
+    isolation: str,
+    topic_id: str | None,
+    begun: int,
+    taken: Taken | None,
+    without: Sequence[Span],
+) -> Iterator[pa.RecordBatch]:
     at, tries = start, patience()
     while at < end:
         try:
@@ -136,12 +168,11 @@ def read_partition(
                 check_topic_id(view, topic, partition, topic_id)
                 at = following
                 tries = patience()
+                rows = outside(rows, without) if without else rows
                 if rows.num_rows:
                     yield complete(rows, topic, partition, schema)
                 if taken is not None:
                     taken(partition, at)
-            if taken is not None:  # a cleaner may have left nothing before the end
-                taken(partition, end)
             return
         except (StaleReadError, FileNotFoundError, UnknownTopicError, DataCorruptionError) as error:
             # A roll, a clean-up or an undo may have moved files under us: look again, then judge.
@@ -198,9 +229,11 @@ def read_ranges(
     schema: pa.Schema,
     isolation: str,
     progress: Progress | None = None,
+    timeline: Timeline | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records [first, last) of {partition: offset}, one partition after another."""
     begun = view.renew()
+    abandoned = {} if timeline is None else timeline.abandoned()
     for partition, start in first.items():
         end = last[partition]
         if isolation == "read_committed":
@@ -216,6 +249,7 @@ def read_ranges(
             topic_id=ids[partition],
             incarnation=begun,
             taken=None if progress is None else progress.taken,
+            without=abandoned.get((topic, partition), ()),
         )
     if progress is not None:
         progress.flush()
@@ -230,6 +264,7 @@ def follow(
     schema: pa.Schema,
     isolation: str,
     progress: Progress | None = None,
+    timeline: Timeline | None = None,
     poll_ms: float = 20,
     ended: Callable[[], bool] = lambda: False,
 ) -> Iterator[pa.RecordBatch]:
@@ -278,6 +313,7 @@ def follow(
                     topic_id=ids[partition],
                     incarnation=begun,
                     taken=None if progress is None else progress.taken,
+                    without=() if timeline is None else timeline.of(*key),
                 )
                 at[partition] = end
         if not found:

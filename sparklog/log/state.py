@@ -13,18 +13,21 @@ the same state. Record kinds (JSON, field `kind`; all carry `v`, `time`, `epoch`
               same form, where only local segments go: their copies in remote storage stay
     reset     writers (`writer`: a query's id, or one writer) may commit again what came after
               `batch`: writers {writer: its last batch now, as in a snapshot, or null}. Without
-              `writers`: this one `writer` may commit again from `batch` on
+              `writers`: this one `writer` may commit again from `batch` on. `abandoned`: what they
+              had committed after it, {topic: {partition: [[first, end], ...]}}; older sparklogs
+              wrote none, and no snapshot with it
     adopt     a broker's directory was taken over: topics, ends, starts
     snapshot  the whole state; the first record of every ledger segment
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, Self
 
 from sparklog.config import TopicConfig
 from sparklog.errors import UnsupportedVersionError
+from sparklog.log.spans import SpansByKey, clipped, merged, spans_from_json, spans_to_json
 
 FORMAT_VERSION: Final = 1
 TIERED_VERSION: Final = 2
@@ -117,6 +120,7 @@ class LogState:
     time_ms: int = 0
     unsynced: set[tuple[str, int]] = field(default_factory=set)  # written with flush=none
     idempotent: set[tuple[str, int]] = field(default_factory=set)  # may hold producers' batches
+    abandoned: SpansByKey | None = field(default_factory=dict)  # by resets; None: nobody noted it
 
     def apply(self, record: Record) -> None:
         """Fold one record in. Raises UnsupportedVersionError for a newer format's record."""
@@ -164,8 +168,13 @@ class LogState:
             ends[partition] = self.ends.pop((name, partition))
             self.starts.pop((name, partition), None)
             self.local_starts.pop((name, partition), None)
+        self._forget_abandoned({name})
         self.unsynced &= self.ends.keys()
         self.idempotent &= self.ends.keys()
+
+    def _forget_abandoned(self, topics: Collection[str]) -> None:
+        if self.abandoned:
+            self.abandoned = {k: some for k, some in self.abandoned.items() if k[0] not in topics}
 
     def _start(self, record: Record) -> None:
         for topic, starts in record["starts"].items():
@@ -173,6 +182,11 @@ class LogState:
                 self.starts[topic, int(partition)] = offset
         self.local_starts |= _flatten(record.get("local", {}))
         self._trim_local_starts()
+        for key, some in list((self.abandoned or {}).items()):
+            if self.abandoned and some[0][0] < self.starts.get(key, 0):
+                self.abandoned[key] = clipped(some, self.starts[key], some[-1][1])
+                if not self.abandoned[key]:
+                    del self.abandoned[key]
 
     def _trim_local_starts(self) -> None:
         """Keep those that say more than the log starts."""
@@ -186,6 +200,11 @@ class LogState:
         return self.local_starts.get(key, self.starts.get(key, 0))
 
     def _reset(self, record: Record) -> None:
+        if "abandoned" not in record:
+            self.abandoned = None
+        elif self.abandoned is not None:
+            for key, some in spans_from_json(record["abandoned"]).items():
+                self.abandoned[key] = merged([*self.abandoned.get(key, ()), *some])
         if "writers" in record:
             for writer, last in record["writers"].items():
                 self.writers.pop(writer, None)
@@ -202,6 +221,8 @@ class LogState:
         for name in self.topics.keys() - whole.topics.keys():
             ends = self.dropped.setdefault(name, {})
             ends |= {p: self.ends[name, p] for p in self.topics[name].dirs}
+        ids = {name: topic.id for name, topic in whole.topics.items()}
+        self._forget_abandoned({n for n, t in self.topics.items() if ids.get(n) != t.id})
         self.topics, self.ends, self.starts = whole.topics, whole.ends, whole.starts
         self.local_starts = whole.local_starts
         self.unsynced &= self.ends.keys()
@@ -219,9 +240,12 @@ class LogState:
         }
         self.writers = {w: Last.from_json(last) for w, last in record["writers"].items()}
         self.idempotent = {(t, p) for t, p in record.get("idempotent", ())}
+        known = record.get("abandoned")
+        self.abandoned = None if known is None else spans_from_json(known)
 
     def snapshot(self) -> Record:
         """Return the record that gives this state when folded into an empty one."""
+        known = self.abandoned
         return {
             "kind": "snapshot",
             **self.layout(),
@@ -231,6 +255,7 @@ class LogState:
             },
             "writers": {w: last.to_json() for w, last in self.writers.items()},
             "idempotent": sorted(self.idempotent),
+            **({} if known is None else {"abandoned": spans_to_json(known)}),
         }
 
     def layout(self) -> Record:

@@ -230,7 +230,7 @@ def _durable_prefix(session: "Session", state: LogState, end: int) -> int:
             )
             state.topics, state.ends, state.starts = prefix.topics, prefix.ends, prefix.starts
             state.writers, state.dropped = prefix.writers, prefix.dropped
-            state.local_starts = prefix.local_starts
+            state.local_starts, state.abandoned = prefix.local_starts, prefix.abandoned
             return offset
         prefix.apply(record)
     return end

@@ -12,7 +12,7 @@ from sparklog.source.filters import Filters
 from sparklog.source.holdings import Holdings
 from sparklog.source.loss import LossPolicy, readable
 from sparklog.source.options import SourceOptions
-from sparklog.source.plan import Piece, pieces, split
+from sparklog.source.plan import Piece, leave_out, pieces, split
 from sparklog.source.reading import Recipe
 from sparklog.source.schema import arrow_schema, check_schema
 
@@ -38,6 +38,7 @@ class BatchReader(DataSourceReader):
         ranges = readable(start, end, held, {}, loss, bases=look.bases)
         ranges = self._filters.narrow(ranges, lambda t: log.at_times(t, held))
         planned = split(pieces(ranges, look.ids), options, log.sizes)
+        planned = leave_out(planned, log.abandoned())
         return [InputPartition(piece) for piece in planned]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

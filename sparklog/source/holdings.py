@@ -14,8 +14,10 @@ from sparklog.fs import LOCAL, FileSystem, read_bytes
 from sparklog.log.histories import Histories
 from sparklog.log.ledger import fold, ledger_path, whole_end
 from sparklog.log.positions import offsets_for_times
+from sparklog.log.spans import SpansByKey
 from sparklog.log.state import LogState
 from sparklog.log.steady import stable_end
+from sparklog.log.timeline import Timeline
 from sparklog.log.walk import segment_bases
 from sparklog.source.offsets import Offsets, Partition, name
 from sparklog.source.options import SourceOptions
@@ -47,6 +49,8 @@ class Holdings:
         self._options = options
         self._fs, self.view = view_of(options, fs)
         self.histories = Histories(self.view)
+        wants_current = options.timeline == "current"
+        self._timeline = Timeline(self._fs, self.view) if wants_current else None
 
     def look(self, *, lenient: bool = False) -> Look:
         """Return what is selected, and where it lies.
@@ -111,6 +115,10 @@ class Holdings:
             )
             found |= {(topic, p): offset for p, offset in answer.items()}
         return found
+
+    def abandoned(self) -> SpansByKey:
+        """Return the offsets that option timeline leaves out."""
+        return {} if self._timeline is None else self._timeline.abandoned()
 
     def dropped(self) -> Offsets:
         """Return the ends of deleted topics, from the ledger. Cost: one ledger segment."""

@@ -15,6 +15,7 @@ from sparklog.configdef import Key, keys_of, option, read
 from sparklog.errors import InvalidRequestError
 from sparklog.log.paths import resolved
 from sparklog.log.readers import check_group
+from sparklog.log.timeline import TIMELINES
 from sparklog.source.offsets import (
     EARLIEST,
     LATEST,
@@ -158,6 +159,13 @@ class SourceOptions:
         "read_uncommitted",
         choices=("read_uncommitted", "read_committed"),
         doc="read_committed hides open and aborted transactions of foreign logs.",
+    )
+    timeline: str = option(
+        "timeline",
+        "all",
+        choices=TIMELINES,
+        doc="Own. current leaves out the rows of micro-batches that a reset of their query "
+        "abandoned; what a stream read before the reset stays read.",
     )
     group_id: str | None = option(
         "kafka.group.id",

@@ -1,10 +1,11 @@
 """Offset ranges to tasks: what one Spark partition reads. Source: KafkaOffsetRangeCalculator."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from sparklog.log.histories import Origin
+from sparklog.log.spans import Span, clipped
 from sparklog.source.offsets import Offsets, Partition
 from sparklog.source.options import SourceOptions
 from sparklog.source.sizes import SizeMap
@@ -17,6 +18,7 @@ class Piece:
     """Offsets [start, end) of one partition, read by one task.
 
     `topic_id` is the topic's that was planned; None where a broker's directory carries none.
+    `without`: spans of offsets that are left out.
     """
 
     topic: str
@@ -24,6 +26,7 @@ class Piece:
     start: int
     end: int
     topic_id: str | None = None
+    without: tuple[Span, ...] = ()
 
     @property
     def size(self) -> int:
@@ -53,6 +56,16 @@ def pieces(
         for (topic, p), (start, end) in sorted(ranges.items())
     )
     return [piece for piece in found if piece.size > 0]
+
+
+def leave_out(planned: list[Piece], spans: Mapping[Partition, Sequence[Span]]) -> list[Piece]:
+    """Return the pieces with what of `spans` lies in them, but those that are left out whole."""
+    found: list[Piece] = []
+    for piece in planned:
+        inner = clipped(spans.get((piece.topic, piece.partition), ()), piece.start, piece.end)
+        if inner != [(piece.start, piece.end)]:
+            found.append(replace(piece, without=tuple(inner)) if inner else piece)
+    return found
 
 
 def split(whole: list[Piece], options: SourceOptions, sizes: Sizes) -> list[Piece]:

@@ -49,7 +49,7 @@ class Recipe:
                 for batch in read_partition(
                     view, piece.topic, piece.partition, at, piece.end,
                     schema=wanted, isolation=self.options.isolation_level,
-                    topic_id=piece.topic_id,
+                    topic_id=piece.topic_id, without=piece.without,
                 ):  # fmt: skip
                     yield fit(batch, self.schema)
                 return

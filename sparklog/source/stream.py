@@ -38,7 +38,7 @@ from sparklog.source.offsets import (
     to_json,
 )
 from sparklog.source.options import SourceOptions
-from sparklog.source.plan import FirstPiece, Piece, pieces, split
+from sparklog.source.plan import FirstPiece, Piece, leave_out, pieces, split
 from sparklog.source.reading import Recipe
 from sparklog.source.registration import Planner, begins, register
 from sparklog.source.schema import arrow_schema, check_schema
@@ -202,6 +202,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         dropped = self._log.dropped() if finish.keys() - held.keys() else {}
         ranges = readable(begin, finish, held, dropped, self._loss, bases=look.bases)
         planned = split(pieces(ranges, look.ids), self._options, self._log.sizes)
+        planned = leave_out(planned, self._log.abandoned())
         if not planned:
             return []
         start_at, origins = begins(begin, finish, held), origins_from_json(start)

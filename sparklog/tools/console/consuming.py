@@ -98,6 +98,7 @@ def consume(
     follow_on: bool = False,
     timeout_ms: int | None = None,
     group: str | None = None,
+    timeline: str = "all",
     stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[pa.RecordBatch]:
     """Yield record batches with `columns` (see `Log.read`), and partition and offset besides.
@@ -107,6 +108,7 @@ def consume(
         follow_on: wait for more at the end; for `timeout_ms` without anything new, else for ever.
         group: registered as a reader; goes on where it has committed to unless `start` names an
             offset or a time. A record counts as taken when the next batch is asked for.
+        timeline: see `Log.read`.
         stopped: ends it between two batches, and while it waits.
     Raises: as `Log.read`.
     """
@@ -123,17 +125,17 @@ def consume(
     if progress is not None:
         start = progress.resume(numbers, start, spans)
     given: Any = {"isolation": isolation}
+    reads: Any = {"schema": schema, "timeline": log.timeline(timeline), **given}
     first = resolve(view, topic, numbers, start, spans, name="start", **given)
     if progress is not None:
         progress.begin(dict(first))
     patience = _Patience(timeout_ms, stopped)
     if follow_on:
-        given["ended"] = patience.is_over
-        batches = follow(view, topic, numbers, first, schema=schema, **given)
+        batches = follow(view, topic, numbers, first, ended=patience.is_over, **reads)
     else:
         last = resolve(view, topic, numbers, end, spans, name="end", **given)
         ids = {p: view.topic_id(topic, p) for p in numbers}
-        batches = read_ranges(view, topic, first, last, ids, schema=schema, **given)
+        batches = read_ranges(view, topic, first, last, ids, **reads)
     shown = [*wanted, *(name for name in _PLACES if name not in wanted)]
     try:
         for rows, behind in _limited(batches, match, max_messages):

@@ -1,0 +1,149 @@
+"""What resets abandoned: rows of micro-batches that a writer took back, by the commit ledger.
+
+A `reset` record names the offsets that its writers had committed after the batch they went back
+to; the fold keeps them, snapshots too, until the log start has passed them. Older sparklogs wrote
+no offsets: there they are found in all of the ledger that is still held (`find_abandoned`).
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.fs import FileSystem
+from sparklog.log.batches import taken_back
+from sparklog.log.ledger import LEDGER, fold, ledger_bases, ledger_path, replay
+from sparklog.log.lookup import StaleReadError
+from sparklog.log.spans import Span, SpansByKey, clipped, merged, spans_from_json
+from sparklog.log.state import LogState, Record
+from sparklog.log.view import View
+
+TIMELINES: Final = ("all", "current")
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+def check_timeline(timeline: str) -> None:
+    """Raise InvalidRequestError unless `timeline` is one of TIMELINES."""
+    if timeline not in TIMELINES:
+        raise InvalidRequestError(f"timeline={timeline}: want one of {', '.join(TIMELINES)}")
+
+
+def abandoned_by(
+    fs: FileSystem, home: str, end: int, writers: Iterable[str], batch: int
+) -> SpansByKey:
+    """Return what `writers` committed after `batch`, as far as the ledger below `end` holds it.
+
+    A warning tells of batches whose records have expired. Cost: one pass over the ledger.
+    """
+    wanted = set(writers)
+    found: dict[tuple[str, int], list[Span]] = {}
+    oldest: dict[str, int] = {}
+    first = ledger_bases(fs, home)[0]
+    for _, record in replay(fs, home, first, end):
+        if record["kind"] != "commit" or record["writer"] not in wanted:
+            continue
+        if record["batch"] > batch:
+            _add(found, record)
+        writer = record["writer"]
+        oldest[writer] = min(record["batch"], oldest.get(writer, record["batch"]))
+    for writer in sorted(wanted) if first else ():
+        if oldest.get(writer, batch + 2) > batch + 1:
+            _LOGGER.warning(
+                "%s: the ledger no longer holds all commits of %s after batch %d: what its older "
+                "batches wrote stays in timeline=current, too", home, writer, batch,
+            )  # fmt: skip
+    return {key: merged(spans) for key, spans in found.items()}
+
+
+def find_abandoned(fs: FileSystem, home: str, end: int) -> SpansByKey:
+    """Return what all resets abandoned of the topics that are there now, by the whole ledger.
+
+    Cost: two passes over the ledger below `end`.
+    """
+    first = ledger_bases(fs, home)[0]
+    resets = [
+        (offset, record) for offset, record in replay(fs, home, first, end)
+        if record["kind"] == "reset"
+    ]  # fmt: skip
+    found: dict[tuple[str, int], list[Span]] = {}
+    state = LogState()
+    for offset, record in replay(fs, home, first, end):
+        kind = record["kind"]
+        if kind == "commit" and any(
+            at > offset and record["writer"] in taken_back(reset, record["batch"])
+            for at, reset in resets
+        ):
+            _add(found, record)
+        for key, spans in spans_from_json(record.get("abandoned", {})).items():
+            found.setdefault(key, []).extend(spans)
+        if kind == "drop":
+            found = {key: spans for key, spans in found.items() if key[0] != record["topic"]}
+        state.apply(record)
+    return within(found, state)
+
+
+def within(found: Mapping[tuple[str, int], Iterable[Span]], state: LogState) -> SpansByKey:
+    """Return spans as a set, without what lies outside of [log start, end)."""
+    sets = {
+        key: clipped(merged(spans), state.starts.get(key, 0), state.ends[key])
+        for key, spans in found.items()
+        if key in state.ends
+    }
+    return {key: spans for key, spans in sets.items() if spans}
+
+
+def _add(found: dict[tuple[str, int], list[Span]], record: Record) -> None:
+    for topic, spans in record["ends"].items():
+        for partition, (first, end) in spans.items():
+            found.setdefault((topic, int(partition)), []).append((first, end))
+
+
+class Timeline:
+    """What resets had abandoned of a log when somebody asked last. For readers: takes no lock."""
+
+    def __init__(self, fs: FileSystem, view: View) -> None:
+        """Raises: InvalidRequestError: an archive, which has no ledger."""
+        self._fs, self._view = fs, view
+        if "://" in view.home:
+            raise InvalidRequestError(
+                f"timeline=current: {view.home} is an archive, which doesn't have the commit "
+                "ledger that tells what resets abandoned: read the log dir itself"
+            )
+        self._state: LogState | None = None
+        self._end = 0
+        self._place: object = None
+        self._found: SpansByKey = {}
+
+    def abandoned(self) -> SpansByKey:
+        """Return what is abandoned by now, {(topic, partition): spans}.
+
+        Cost: at first one segment of the ledger (16 MiB at most), or all of it where an older
+        sparklog wrote to it; then what is new. Raises: DataCorruptionError: the ledger.
+        """
+        home = self._view.home
+        if not self._fs.is_dir(ledger_path(home)):
+            return {}
+        end, place = self._view.spans([LEDGER])[LEDGER][1], self._fs.identity(ledger_path(home))
+        if self._state is None or place != self._place or end < self._end:
+            self._fold(end, None)
+        elif end > self._end:
+            try:
+                self._fold(end, self._end)
+            except (DataCorruptionError, StaleReadError, FileNotFoundError):
+                self._fold(end, None)  # segments of it have expired since
+        self._place = place
+        return self._found
+
+    def of(self, topic: str, partition: int) -> list[Span]:
+        """Return what is abandoned of one partition."""
+        return self.abandoned().get((topic, partition), [])
+
+    def _fold(self, end: int, first: int | None) -> None:
+        home = self._view.home
+        state = LogState() if first is None or self._state is None else self._state
+        self._state = None  # not half folded, if it raises
+        fold(self._fs, home, end, state=state, first=first)
+        if state.abandoned is None:
+            state.abandoned = find_abandoned(self._fs, home, end)
+        self._state, self._end = state, end
+        self._found = within(state.abandoned, state)

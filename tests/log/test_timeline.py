@@ -1,0 +1,254 @@
+"""timeline=current: rows that a reset abandoned are left out, and no others."""
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sparklog
+from sparklog import InvalidRequestError, Log
+from sparklog.clock import ManualClock
+from sparklog.log import reading
+from sparklog.log.commit import Identity, write_snapshot
+from sparklog.log.forking import fork
+from sparklog.log.ledger import Ledger
+from sparklog.log.spans import clipped, merged, outside, rest_of
+from sparklog.log.staging import Framing
+from sparklog.log.state import LogState, Record
+from sparklog.service import verify
+
+spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=8).map(
+    lambda found: [(first, first + size) for first, size in found]
+)
+
+
+@given(spans, st.integers(0, 60), st.integers(0, 60), st.integers(1, 9))
+def test_sets_of_offsets(some: list[tuple[int, int]], a: int, b: int, bridge: int) -> None:
+    start, end = min(a, b), max(a, b)
+    members = {n for first, last in some for n in range(first, last)}
+    whole = merged(some)
+    assert [n for first, last in whole for n in range(first, last)] == sorted(members)
+    inside = clipped(whole, start, end)
+    assert {n for s in inside for n in range(*s)} == members & set(range(start, end))
+    rest = list(rest_of(start, end, whole, bridge=bridge))
+    read = [n for s in rest for n in range(*s)]
+    assert read == sorted(read)
+    assert set(range(start, end)) - members <= set(read) <= set(range(start, end))
+    assert all(sum(first <= n < last for n in read) < bridge for first, last in inside)
+    if read:
+        batch = pa.record_batch({"offset": pa.array(read, pa.int64())})
+        kept = outside(batch, whole).column("offset").to_pylist()
+        assert kept == [n for n in read if n not in members]
+
+
+# --- logs ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def log(tmp_path: Path, clock: ManualClock) -> Iterator[Log]:
+    with sparklog.open(tmp_path / "log", "rw", clock=clock) as log:
+        log.create_topic("t", 2)
+        yield log
+
+
+def commit(log: Log, batch: int, run: str = "", writer: str = "q", count: int = 1) -> None:
+    """Commit `count` records to both partitions as `writer`."""
+    stager = log.stager(Framing())
+    table = pa.table(
+        {
+            "value": [f"{writer} {batch}{run}"] * 2 * count,
+            "partition": pa.array([0, 1] * count, pa.int32()),
+        }
+    )
+    stager.add(log.topic("t"), table.to_batches()[0])
+    identity = Identity(writer=writer, batch=batch, fingerprint=f"{batch}{run}")
+    log.commit(stager.finish(), identity=identity)
+
+
+def values(log: Log, partition: int = 0, **given: object) -> list[str]:
+    named = {"timeline": "current", "columns": ["value"], **given}
+    column = log.read("t", [partition], **named).read_all().column("value")  # type: ignore[arg-type]
+    return [value.decode() for value in column.to_pylist()]
+
+
+@pytest.mark.parametrize("bridge", [1, 4096], ids=["skipped", "dropped"])
+def test_what_was_taken_back_is_left_out(
+    log: Log, monkeypatch: pytest.MonkeyPatch, bridge: int
+) -> None:
+    monkeypatch.setattr(reading, "BRIDGE_OFFSETS", bridge)
+    for batch in range(5):
+        commit(log, batch)
+        commit(log, batch, writer="other")
+    assert len(values(log)) == len(values(log, timeline="all")) == 10
+    log.reset("q", 2)
+    others = [f"other {n}" for n in range(5)]
+    for partition in (0, 1):  # at once, before anything is computed anew
+        found = values(log, partition)
+        assert [v for v in found if v.startswith("q")] == ["q 0", "q 1", "q 2"]
+        assert [v for v in found if v.startswith("o")] == others
+    for batch in (3, 4, 5):
+        commit(log, batch, "b")
+    assert [v for v in values(log) if v.startswith("q")] == [
+        "q 0",
+        "q 1",
+        "q 2",
+        "q 3b",
+        "q 4b",
+        "q 5b",
+    ]
+    log.reset("q", 3)
+    log.reset("other", 0)
+    commit(log, 4, "c")
+    assert values(log) == ["q 0", "other 0", "q 1", "q 2", "q 3b", "q 4c"]
+    assert len(values(log, timeline="all")) == 14
+    assert values(log, start={0: 1}, end={0: 5}) == ["other 0", "q 1", "q 2"]
+    log.reset("q", -1)
+    assert values(log) == ["other 0"]
+    assert verify(log.path).ok
+
+
+def test_a_follower_and_a_group(log: Log) -> None:
+    for batch in range(3):
+        commit(log, batch)
+    batches = log.read("t", [0], follow=True, timeline="current", columns=["value"])
+    assert next(batches).num_rows == 3
+    log.reset("q", 0)
+    commit(log, 1, "b")
+    assert next(batches).column("value").to_pylist() == [b"q 1b"]
+    log.reset("q", 0)  # all that follows
+    assert values(log, group="g") == ["q 0"]
+    assert log.readers()["lag"].to_pylist() == [0]
+    assert values(log, group="g") == []
+
+
+def test_it_survives_snapshots_and_an_expired_ledger(tmp_path: Path, clock: ManualClock) -> None:
+    path = tmp_path / "log"
+    with sparklog.open(path, "rw", clock=clock) as log:
+        log.create_topic("t", 2)
+        for batch in range(4):
+            commit(log, batch)
+        log.reset("q", 1)
+        commit(log, 2, "b")
+        with log.session.locked():
+            write_snapshot(log.session)
+        first = log.session.ledger.end - 1
+        with log.session.locked():
+            log.session.ledger.log.delete_records(first)
+        wanted = ["q 0", "q 1", "q 2b"]
+        assert values(log) == wanted
+        for name in (path / "__sparklog_commits-0").iterdir():
+            if name.name[:20].isdecimal() and int(name.name[:20]) < first:
+                name.unlink()
+        assert values(sparklog.open(path)) == wanted
+        log.delete_records("t", {0: 3})
+        assert log.session.state.abandoned == {("t", 0): [(3, 4)], ("t", 1): [(2, 4)]}
+        log.delete_records("t", {0: 5})
+        assert log.session.state.abandoned == {("t", 1): [(2, 4)]}
+        log.delete_topic("t")
+        assert log.session.state.abandoned == {}
+
+
+def older(record: Record) -> Record:
+    """A record as sparklogs wrote it that kept no spans of resets."""
+    return {name: value for name, value in record.items() if name != "abandoned"}
+
+
+@pytest.fixture
+def by_an_older_one(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    append, snapshot = Ledger.append, LogState.snapshot
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Ledger, "append", lambda self, r, **k: append(self, older(r), **k))
+        patch.setattr(LogState, "snapshot", lambda self: older(snapshot(self)))
+        yield patch
+
+
+def test_resets_of_an_older_sparklog(log: Log, by_an_older_one: pytest.MonkeyPatch) -> None:
+    for batch in range(4):
+        commit(log, batch)
+    with log.session.locked():
+        write_snapshot(log.session)
+    log.reset("q", 1)
+    for batch in (2, 3):
+        commit(log, batch, "b")
+    log.reset("q", 2)
+    commit(log, 3, "c")
+    wanted = ["q 0", "q 1", "q 2b", "q 3c"]
+    assert values(log) == wanted
+    by_an_older_one.undo()
+    assert values(sparklog.open(log.path)) == wanted
+    with sparklog.open(log.path, "rw") as again:  # the next snapshot has it
+        assert again.session.state.abandoned is None
+        again.reset("q", 2)
+        commit(again, 3, "d")
+        with again.session.locked():
+            write_snapshot(again.session)
+        assert again.session.state.abandoned is not None
+        assert values(again) == ["q 0", "q 1", "q 2b", "q 3d"]
+        assert verify(log.path).ok
+
+
+def test_batches_whose_records_have_expired_are_told(
+    log: Log, caplog: pytest.LogCaptureFixture
+) -> None:
+    for batch in range(3):
+        commit(log, batch)
+    with log.session.locked():
+        write_snapshot(log.session)
+    commit(log, 3)
+    with log.session.locked():
+        log.session.ledger.log.delete_records(3)
+    home = Path(log.path) / "__sparklog_commits-0"
+    for name in home.glob("00000000000000000000.*"):
+        name.unlink()
+    log.reset("q", 1)
+    assert "no longer holds all commits of q after batch 1" in caplog.text
+    assert values(log) == ["q 0", "q 1", "q 2"]
+
+
+def test_a_fork_leaves_out_the_same(log: Log, tmp_path: Path) -> None:
+    for batch in range(3):
+        commit(log, batch)
+    log.reset("q", 0)
+    commit(log, 1, "b")
+    fork(log.path, tmp_path / "fork", writer="q", batch=1)
+    with sparklog.open(tmp_path / "fork", "rw") as made:
+        assert values(made) == ["q 0", "q 1b"]
+        assert made.session.state.abandoned == {("t", p): [(1, 3)] for p in (0, 1)}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_it_equals_what_is_still_committed(log: Log, seed: int) -> None:
+    """Against a model: the newest commit of each batch up to where its writer stands."""
+    rng = random.Random(seed)
+    at = dict.fromkeys("abc", -1)
+    held: dict[str, dict[int, str]] = {w: {} for w in at}
+    for n in range(40):
+        writer = rng.choice("abc")
+        if rng.random() < 0.2:
+            at[writer] = rng.randint(-1, max(at[writer], 0))
+            log.reset(writer, at[writer])
+            held[writer] = {b: v for b, v in held[writer].items() if b <= at[writer]}
+        else:
+            at[writer] += rng.choice((1, 1, 3))
+            commit(log, at[writer], f"/{n}", writer)
+            held[writer][at[writer]] = f"{writer} {at[writer]}/{n}"
+        if rng.random() < 0.1:
+            with log.session.locked():
+                write_snapshot(log.session)
+        if rng.random() < 0.2:
+            wanted = [v for by in held.values() for v in by.values()]
+            assert sorted(values(log)) == sorted(wanted)
+    wanted = sorted(v for by in held.values() for v in by.values())
+    assert sorted(values(log)) == wanted
+    assert sorted(values(sparklog.open(log.path), 1)) == wanted
+
+
+def test_wrong_use(log: Log, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError, match="timeline=now: want one of all, current"):
+        log.read("t", timeline="now")
+    assert json.dumps(log.timeline("all")) == "null"

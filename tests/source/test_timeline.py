@@ -1,0 +1,33 @@
+"""timeline=current in Spark's sources: what a reset abandoned is planned around."""
+
+from sparklog import Log
+from sparklog.source.batch import BatchReader
+from sparklog.source.options import parse
+from sparklog.source.schema import full_schema
+from tests.log.test_timeline import commit, log
+from tests.source.test_replaced import ALL, stream
+from tests.source.test_replaced import values as rows_of
+
+__all__ = ["log"]
+
+
+def test_sources_of_spark(log: Log) -> None:
+    for batch in range(4):
+        commit(log, batch, count=10)
+    log.reset("q", 0)
+    commit(log, 1, "b", count=10)
+    named = {"timeline": "current", "maxRecordsPerPartition": "7"}
+    reader = stream(log.path, **named)
+    start = {"t": {"0": 0, "1": 0}}
+    end = reader.latestOffset(start, ALL)
+    assert end == {"t": {"0": 50, "1": 50}}
+    planned = reader.partitions(start, end)
+    assert all(getattr(p.value, "piece", p.value).size <= 7 for p in planned)
+    wanted = [(n, "q 0") for n in range(10)] + [(n, "q 1b") for n in range(40, 50)]
+    assert sorted(rows_of(reader, planned)) == sorted(wanted * 2)
+    assert reader.partitions({"t": {"0": 12, "1": 50}}, {"t": {"0": 40, "1": 50}}) == []
+    options = parse({"path": log.path, "subscribe": "t", **named}, streaming=False)
+    batch_reader = BatchReader(options, full_schema(headers=False))
+    assert sorted(rows_of(batch_reader, batch_reader.partitions())) == sorted(wanted * 2)
+    log.reset("q", 0)  # a stream that goes on sees no more than the ledger says now
+    assert rows_of(reader, reader.partitions({"t": {"0": 30, "1": 50}}, end)) == []
