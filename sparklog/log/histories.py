@@ -15,7 +15,12 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sparklog.errors import DataCorruptionError, OffsetOutOfRangeError, SparklogError
+from sparklog.errors import (
+    DataCorruptionError,
+    OffsetOutOfRangeError,
+    SparklogError,
+    UnknownTopicError,
+)
 from sparklog.format.checkpoint import Epochs
 from sparklog.log.epochs import end_offset_for
 from sparklog.log.lookup import StaleReadError
@@ -140,6 +145,8 @@ class Histories:
     def _epochs(self, key: Key) -> Epochs:
         try:
             return self._view.epochs(*key)
+        except UnknownTopicError:  # it was just deleted: who reads it is told
+            return []
         except DataCorruptionError as error:
             _LOGGER.warning("%s; that no other history is read can't be checked", error)
             return []

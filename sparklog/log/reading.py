@@ -14,7 +14,6 @@ from sparklog.errors import (
     UnknownTopicError,
 )
 from sparklog.format.columns import one_binary, one_int32
-from sparklog.log.histories import Histories, restored
 from sparklog.log.positions import Position, resolve
 from sparklog.log.progress import Progress
 from sparklog.log.reader import StaleReadError
@@ -277,8 +276,6 @@ def follow(
     keys = [(topic, p) for p in partitions]
     begun = view.renew()
     ids = {p: view.topic_id(topic, p) for p in partitions}
-    histories = Histories(view)
-    origins = {p: histories.origin((topic, p), offset) for p, offset in at.items()}
     while True:
         check_standing(view, begun)
         found = False
@@ -292,16 +289,10 @@ def follow(
                     start=start,
                     end=end,
                 )
-            if at[partition] != end:
-                parted = histories.parted(key, at[partition], origins[partition], (start, end))
-                if parted is not None:
-                    check_topic_id(view, topic, partition, ids[partition])
-                    raise restored(key, parted, at[partition], (start, end))
             if isolation == "read_committed":
                 end = stable_end(view, topic, partition, end)
             if at[partition] < end:
                 found = True
-                origins[partition] = histories.origin(key, end)  # of now: not of a later log
                 yield from read_partition(
                     view,
                     topic,

@@ -165,20 +165,6 @@ def test_a_group_that_was_ahead_is_told(path: Path, clock: ManualClock) -> None:
         assert (kept.offset, kept.origin) == (12, Origin(new_epoch(0, clock()), 4))
 
 
-@pytest.mark.parametrize("new", [0, 20])
-def test_a_follower_is_told(path: Path, clock: ManualClock, new: int) -> None:
-    with write(path, clock) as log:
-        append(log, 6)
-    batches = sparklog.open(path).read("t", follow=True)
-    assert sum(next(batches).num_rows for _ in range(1)) == 10
-    restore(path)
-    if new:
-        with write(path, clock) as log:
-            append(log, new, "new")
-    with pytest.raises(OffsetOutOfRangeError, match=r"\[4, 10\) of t-0 were read in another"):
-        next(batches)
-
-
 def test_an_older_sparklogs_positions_go_on(path: Path, clock: ManualClock) -> None:
     """They remember no epoch: what that can't tell is not held against them."""
     with write(path, clock) as log:

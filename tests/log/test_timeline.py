@@ -4,6 +4,7 @@ import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -72,7 +73,8 @@ def commit(log: Log, batch: int, run: str = "", writer: str = "q", count: int = 
 
 def values(log: Log, partition: int = 0, **given: object) -> list[str]:
     named = {"timeline": "current", "columns": ["value"], **given}
-    column = log.read("t", [partition], **named).read_all().column("value")  # type: ignore[arg-type]
+    found: Any = log.read("t", [partition], **named)  # type: ignore[arg-type]
+    column = found.read_all().column("value")
     return [value.decode() for value in column.to_pylist()]
 
 

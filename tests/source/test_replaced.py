@@ -194,7 +194,9 @@ def test_reused_workers_read_what_is_there_now(
     append(log, "ours", 5)
 
     def planned(reader: Any) -> Any:
-        return reader.partitions(at(10), at(15)) if make is stream else reader.partitions()
+        if make is stream:  # offsets up to 15 of the other log are of another history
+            return reader.partitions(at(10), reader.latestOffset(at(10), ALL))
+        return reader.partitions()
 
     running = make(path)
     assert [value for _, value in values(running, planned(running))][-1] == "ours"
