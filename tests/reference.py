@@ -146,7 +146,9 @@ In Python: `sparklog.service.metrics.collect(path)` once, `Observer(path).observ
 again; both give `LogMetrics`. With 10,000 partitions the first look takes 4.4 s of CPU (made when
 the service starts), each later one 0.2 s, and 0.45 s for the text of 2.3 MB; counting costs a
 commit 12 us. `sparklog.sink.watch_queries(spark)` adds what Spark knows of its streaming queries
-to the endpoint of a service in the same process.
+to the endpoint of a service in the same process. Spark 4.3 lets no Python source fill
+`sources[].metrics` of a query's progress: `sparklog.sink.offsets_behind_latest(progress)` has what
+Kafka's connector has there.
 """
 
 PAGES = {"options.md": options_page, "cli.md": cli_page, "metrics.md": metrics_page}

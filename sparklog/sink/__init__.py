@@ -3,9 +3,16 @@
 from sparklog.extras import needed
 
 with needed():
-    from sparklog.sink.progress import QueryMetrics, watch_queries
+    from sparklog.sink.progress import QueryMetrics, offsets_behind_latest, watch_queries
     from sparklog.sink.segment_sink import SegmentSink
     from sparklog.sink.sessions import close
     from sparklog.sink.spread import spark_map
 
-__all__ = ["QueryMetrics", "SegmentSink", "close", "spark_map", "watch_queries"]
+__all__ = [
+    "QueryMetrics",
+    "SegmentSink",
+    "close",
+    "offsets_behind_latest",
+    "spark_map",
+    "watch_queries",
+]

@@ -17,7 +17,7 @@ from pyspark.sql.functions import col, window
 import sparklog
 from sparklog.metrics import QUERIES, Metric, meters
 from sparklog.service import Service
-from sparklog.sink import SegmentSink, watch_queries
+from sparklog.sink import SegmentSink, offsets_behind_latest, watch_queries
 from sparklog.sink.progress import ACTIVE, BATCH, FAILURES, METRICS, QueryMetrics
 
 Found = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -143,6 +143,32 @@ def test_a_query_that_ran_before_anyone_watched() -> None:
     assert (told(ACTIVE, "early bird"), told(FAILURES, "early bird")) == (0, 1)
     assert told(BATCH, "early bird") is None
     assert told(ACTIVE, str(query)) is None
+
+
+def test_kafkas_metrics_of_a_source() -> None:
+    def source(end: str | None, latest: str | None) -> SimpleNamespace:
+        return SimpleNamespace(endOffset=end, latestOffset=latest)
+
+    progress: Any = SimpleNamespace(
+        sources=[
+            source('{"t":{"0":3,"1":9},"t#epoch":{"0":70000}}', '{"t":{"0":10,"1":9}}'),
+            source('{"batch": 3}', '{"batch": 4}'),
+            source('{"t":{"0":3}}', '{"t":{"0":3}}'),
+        ]
+    )
+    assert offsets_behind_latest(progress) == [
+        {
+            "minOffsetsBehindLatest": "0",
+            "maxOffsetsBehindLatest": "7",
+            "avgOffsetsBehindLatest": "3.5",
+        },
+        {},
+        {
+            "minOffsetsBehindLatest": "0",
+            "maxOffsetsBehindLatest": "0",
+            "avgOffsetsBehindLatest": "0.0",
+        },
+    ]
 
 
 def told(metric: Metric, label: str) -> object:
