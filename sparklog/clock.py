@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 
 Clock = Callable[[], int]
 """Returns milliseconds since the epoch (UTC), as Kafka's `Time.milliseconds`."""
@@ -10,6 +11,11 @@ Clock = Callable[[], int]
 def system_clock() -> int:
     """The machine's wall clock, in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
+
+
+def iso(time_ms: int) -> str:
+    """A time (ms since the epoch) for people: ISO 8601, in UTC."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 class ManualClock:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sparklog.errors import InvalidRequestError
 from sparklog.extras import needed
 
 with needed():
@@ -78,13 +77,16 @@ class SparklogDataSource(DataSource):
         return BatchWriter(parse(self._given()), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Make the writer of `df.writeStream`."""
+        """Make the writer of `df.writeStream`.
+
+        `overwrite` is output mode complete: each micro-batch's whole result is appended, as by the
+        Kafka sink. Mode update is refused by Spark for every Python data source: SegmentSink
+        under foreachBatch takes it.
+        """
         from sparklog.sink.options import parse
         from sparklog.sink.writers import StreamWriter
 
-        if overwrite:
-            raise InvalidRequestError("outputMode complete would overwrite; use append or update")
-        return StreamWriter(parse(self._given()), schema, overwrite)
+        return StreamWriter(parse(self._given()), schema, False)
 
     def _given(self) -> Mapping[str, Any]:
         return dict(self.options)

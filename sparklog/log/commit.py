@@ -6,15 +6,16 @@ Source: PROTOCOL, "COMMIT" and "Identity of a micro-batch".
 import contextlib
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from sparklog.clock import monotonic_ms
+from sparklog.clock import iso, monotonic_ms
 from sparklog.errors import BatchConflictError, InvalidRequestError, StorageUnavailableError
 from sparklog.fs import FileSystem
 from sparklog.log.batches import find_commit
 from sparklog.log.checkpoints import RECOVERY_POINT, read_offsets, write_offsets
+from sparklog.log.origins import Origin, predecessor
 from sparklog.log.partition import PartitionLog
 from sparklog.log.space import check_space
 from sparklog.log.state import Record
@@ -54,11 +55,15 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Which micro-batch: equal fingerprints mean the same planned offsets, so the same rows."""
+    """Which micro-batch: equal fingerprints mean the same planned offsets, so the same rows.
+
+    `origin`: the query behind it, by which one that lost its id is known again.
+    """
 
     writer: str
     batch: int
     fingerprint: str
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,7 @@ def _commit(
             earlier = committed(session, identity)
             if earlier is not None:
                 return earlier
+            _check_origin(session, identity, {chunk.topic for chunk in chunks})
         elif not chunks:
             return CommitResult(False, session.clock(), {})
         _check(session, chunks)
@@ -160,6 +166,8 @@ def _record(
             "batch": identity.batch,
             "fp": identity.fingerprint,
         }
+        if identity.origin is not None:
+            record["origin"] = identity.origin.to_json()
     record["ends"] = {t: {str(p): list(span) for p, span in by.items()} for t, by in ends.items()}
     if source:
         record["source"] = dict(source)
@@ -198,10 +206,31 @@ def committed(session: "Session", identity: Identity) -> CommitResult | None:
         )
     raise BatchConflictError(
         f"writer {identity.writer} committed batch {identity.batch} of {session.home} at "
-        f"{time_ms} ms with other source offsets (last batch {last.batch}); nothing was written. "
+        f"{iso(time_ms)} with other source offsets (last batch {last.batch}); nothing was written. "
         "Its checkpoint was lost, copied or rewound: give the restarted query another sink name "
         "(option `name` or `writerId`) to append its rows anew, restore the checkpoint that "
         "belongs to this log, or reset the writer in the log to the batch before (Log.reset)"
+    )
+
+
+def _check_origin(session: "Session", identity: Identity, topics: Set[str]) -> None:
+    """Refuse the rows of a query that was here before, under an id that it has lost."""
+    if identity.origin is None:
+        return
+    state = session.state
+    ends = {key: end for key, end in state.ends.items() if key[0] in topics}
+    held = {key[0] for key, end in ends.items() if end > state.starts.get(key, 0)}
+    found = predecessor(state.origins, identity.writer, identity.origin, held)
+    if found is None:
+        return
+    raise BatchConflictError(
+        f"writer {identity.writer} is new to {', '.join(sorted(found.topics))} of {session.home}, "
+        f"but has the {found.evidence} of {found.writer}, which has read up to "
+        f"{', '.join(str(end) for end in found.ends)} and written that there; batch "
+        f"{identity.batch} begins before, so these rows would be there twice. Nothing was written. "
+        "The checkpoint was deleted or replaced: restore it, or begin at those offsets "
+        "(startingOffsets). If it is another query, or the rows are to be appended anew, say so by "
+        f"option `name` or `writerId`, or forget the old one: Log.reset({found.writer!r}, -1)"
     )
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from sparklog.clock import Clock
 from sparklog.config import TopicConfig
-from sparklog.errors import InvalidRequestError, StorageUnavailableError
+from sparklog.errors import InvalidRequestError, RecordTooLargeError, StorageUnavailableError
 from sparklog.format.compression import Codec
 from sparklog.format.partitioner import grouped, murmur2_partitions
 from sparklog.format.records import Encoded, Scratch, encode
@@ -200,17 +200,18 @@ class Stager:
         if producer is not None:
             done = self._sequences.get((growing.topic.name, growing.partition), 0)
             producer = (producer[0], producer[1], (producer[2] + done) & 0x7FFFFFFF)
-        return encode(
-            rows,
-            codec=codec,
-            level=level,
-            batch_size=min(self._framing.batch_size, config.max_message_bytes),
-            max_message_bytes=config.max_message_bytes,
-            timestamp_ms_default=self._clock(),
-            producer=producer,
-            base_offset=growing.records,
-            scratch=self._scratch,
-        )
+        with _naming(growing.topic):
+            return encode(
+                rows,
+                codec=codec,
+                level=level,
+                batch_size=min(self._framing.batch_size, config.max_message_bytes),
+                max_message_bytes=config.max_message_bytes,
+                timestamp_ms_default=self._clock(),
+                producer=producer,
+                base_offset=growing.records,
+                scratch=self._scratch,
+            )
 
     def _grow(self, growing: _Growing, encoded: Encoded) -> None:
         growing.size += len(encoded.data)
@@ -289,6 +290,20 @@ class Stager:
     def _unlink(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError, StorageUnavailableError):
             self._fs.unlink(path)
+
+
+@contextlib.contextmanager
+def _naming(topic: TopicInfo) -> Iterator[None]:
+    """Say of a record that is too large whose limit that is, and what raises it."""
+    try:
+        yield
+    except RecordTooLargeError as error:
+        home = os.path.dirname(topic.dirs[0])
+        raise RecordTooLargeError(
+            f"topic {topic.name}: {error}. Where the topic exists an option of the writer doesn't "
+            f"raise it, but: sparklog configs alter {home} --topic {topic.name} --add-config "
+            "max.message.bytes=..., or Log.alter_topic"
+        ) from None
 
 
 def _hashed(text: str) -> int:

@@ -18,6 +18,9 @@ the same state. Record kinds (JSON, field `kind`; all carry `v`, `time`, `epoch`
               wrote none, and no snapshot with it
     adopt     a broker's directory was taken over: topics, ends, starts
     snapshot  the whole state; the first record of every ledger segment
+
+A commit's `origin` says which query this was and how far it read (`origins.py`); the snapshot
+has each writer's last one, and the topics that it wrote to.
 """
 
 from collections.abc import Collection, Mapping
@@ -27,6 +30,7 @@ from typing import Any, Final, Self
 
 from sparklog.config import TopicConfig
 from sparklog.errors import UnsupportedVersionError
+from sparklog.log.origins import Origin
 from sparklog.log.spans import SpansByKey, clipped, merged, spans_from_json, spans_to_json
 
 FORMAT_VERSION: Final = 1
@@ -116,6 +120,7 @@ class LogState:
     local_starts: dict[tuple[str, int], int] = field(default_factory=dict)  # where above the start
     dropped: dict[str, dict[int, int]] = field(default_factory=dict)  # topic -> partition -> end
     writers: dict[str, Last] = field(default_factory=dict)
+    origins: dict[str, Origin] = field(default_factory=dict)  # of writers whose query is known
     epoch: int = 0
     time_ms: int = 0
     unsynced: set[tuple[str, int]] = field(default_factory=set)  # written with flush=none
@@ -142,7 +147,12 @@ class LogState:
     def _commit(self, record: Record) -> None:
         self._append(record)
         ends = _spans(record["ends"])
-        self.writers[record["writer"]] = Last(record["batch"], record["fp"], record["time"], ends)
+        writer = record["writer"]
+        self.writers[writer] = Last(record["batch"], record["fp"], record["time"], ends)
+        if "origin" in record:
+            before = self.origins.get(writer, Origin())
+            origin = Origin.from_json(record["origin"])
+            self.origins[writer] = origin.written(before.topics | ends.keys())
 
     def _topic(self, record: Record) -> None:
         name = record["topic"]
@@ -168,13 +178,16 @@ class LogState:
             ends[partition] = self.ends.pop((name, partition))
             self.starts.pop((name, partition), None)
             self.local_starts.pop((name, partition), None)
-        self._forget_abandoned({name})
         self.unsynced &= self.ends.keys()
         self.idempotent &= self.ends.keys()
+        self._forget_topics({name})
 
-    def _forget_abandoned(self, topics: Collection[str]) -> None:
+    def _forget_topics(self, names: Collection[str]) -> None:
+        """Nothing is abandoned in topics that are gone, and nothing there can come twice."""
         if self.abandoned:
-            self.abandoned = {k: some for k, some in self.abandoned.items() if k[0] not in topics}
+            self.abandoned = {k: some for k, some in self.abandoned.items() if k[0] not in names}
+        for writer, origin in self.origins.items():
+            self.origins[writer] = origin.without(frozenset(names))
 
     def _start(self, record: Record) -> None:
         for topic, starts in record["starts"].items():
@@ -208,7 +221,9 @@ class LogState:
         if "writers" in record:
             for writer, last in record["writers"].items():
                 self.writers.pop(writer, None)
-                if last is not None:
+                if last is None:
+                    self.origins.pop(writer, None)
+                else:
                     self.writers[writer] = Last.from_json(last)
             return
         last = self.writers.get(record["writer"])
@@ -222,7 +237,7 @@ class LogState:
             ends = self.dropped.setdefault(name, {})
             ends |= {p: self.ends[name, p] for p in self.topics[name].dirs}
         ids = {name: topic.id for name, topic in whole.topics.items()}
-        self._forget_abandoned({n for n, t in self.topics.items() if ids.get(n) != t.id})
+        self._forget_topics({n for n, t in self.topics.items() if ids.get(n) != t.id})
         self.topics, self.ends, self.starts = whole.topics, whole.ends, whole.starts
         self.local_starts = whole.local_starts
         self.unsynced &= self.ends.keys()
@@ -239,6 +254,7 @@ class LogState:
             for name, ends in record["dropped"].items()
         }
         self.writers = {w: Last.from_json(last) for w, last in record["writers"].items()}
+        self.origins = {w: Origin.from_json(o) for w, o in record.get("origins", {}).items()}
         self.idempotent = {(t, p) for t, p in record.get("idempotent", ())}
         known = record.get("abandoned")
         self.abandoned = None if known is None else spans_from_json(known)
@@ -254,6 +270,7 @@ class LogState:
                 for name, ends in self.dropped.items()
             },
             "writers": {w: last.to_json() for w, last in self.writers.items()},
+            "origins": {w: origin.to_json() for w, origin in self.origins.items()},
             "idempotent": sorted(self.idempotent),
             **({} if known is None else {"abandoned": spans_to_json(known)}),
         }

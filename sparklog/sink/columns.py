@@ -1,7 +1,7 @@
 """Columns that the sink takes: those of Spark's Kafka sink, and an optional timestamp.
 
     value      string or binary, required        topic      string, unless option topic is given
-    key        string or binary                  partition  int; else by murmur2 of the key
+    key        string or binary                  partition  int; null or else: by murmur2 of the key
     headers    array<struct<key string, value binary>>
     timestamp  timestamp; else the time at which the row is framed
 Other columns are left aside, as the connector does.

@@ -10,8 +10,8 @@ batch runs: equal on a replay, different when the batch was planned anew. Source
 import hashlib
 import json
 import os
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Final
 
 from sparklog.checkpoint.apart import check_apart
@@ -23,12 +23,15 @@ from sparklog.checkpoint.pending import complete
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.commit import Identity
+from sparklog.log.origins import Now
+from sparklog.sink.lineage import origin_of, sources
 from sparklog.sink.options import SinkOptions
 from sparklog.sink.query import Query
 
 _CONNECT = (
-    "foreachBatch can't see its query here (Spark Connect, or no query at all): give the options "
-    "writerId (any name that is this query's alone) and checkpointLocation (the query's own)"
+    "foreachBatch can't see its query here (Spark Connect, a DataFrame of another session than "
+    "the micro-batch's, or no query at all): give the options writerId (any name that is this "
+    "query's alone) and checkpointLocation (the query's own)"
 )
 _LOOKUPS_MAX: Final = 64
 _check_apart = lru_cache(_LOOKUPS_MAX)(check_apart)  # once for each pair
@@ -65,16 +68,18 @@ def of_query(
     return _planned(who, options.name, batch, offsets)
 
 
-def of_checkpoint(options: SinkOptions, batch: int, fs: FileSystem = LOCAL) -> Planned:
+def of_checkpoint(
+    options: SinkOptions, batch: int, fs: FileSystem = LOCAL, *, below: str = "", query_id: str = ""
+) -> Planned:
     """Identify a batch of `df.writeStream.format("sparklog")`, which knows its checkpoint only.
 
+    Args: below, query_id: where the session's conf has Spark put checkpoints, and whose it is.
     Raises: InvalidRequestError naming the option checkpointLocation.
     """
-    checkpoint = options.checkpoint
+    checkpoint = options.checkpoint or _found(below, query_id, fs)
     if checkpoint is None:
         raise InvalidRequestError(
-            "the query's checkpoint is unknown: give it by .option('checkpointLocation', ...), "
-            "not by the session's conf"
+            "the query's checkpoint is unknown: give it by .option('checkpointLocation', ...)"
         )
     offsets = _local(options, checkpoint, batch, fs)
     writer = options.writer_id or _query_id(checkpoint, fs)
@@ -83,7 +88,25 @@ def of_checkpoint(options: SinkOptions, batch: int, fs: FileSystem = LOCAL) -> P
             f"{checkpoint}/offsets/{batch} can't be read: format('sparklog') needs the checkpoint "
             "on the driver's own disk; elsewhere write by foreachBatch and SegmentSink"
         )
-    return _planned(writer, options.name, batch, offsets)
+    planned = _planned(writer, options.name, batch, offsets)
+    look = partial(_begun, options, checkpoint, batch, fs)
+    origin = replace(origin_of(options, checkpoint, offsets), look=look)
+    return replace(planned, identity=replace(planned.identity, origin=origin))
+
+
+def _begun(options: SinkOptions, checkpoint: str, batch: int, fs: FileSystem) -> Now:
+    """Where a micro-batch begins, by the one before it. Of the first nothing is known."""
+    before = _local(options, checkpoint, batch - 1, fs) if batch else None
+    return Now() if before is None else Now(sources(before))
+
+
+def _found(below: str, query_id: str, fs: FileSystem) -> str | None:
+    """Find the checkpoint of a query in the directory that the conf names for all."""
+    root = local_path(below) if below and query_id else None
+    if root is None or not fs.is_dir(root):
+        return None
+    places = (os.path.join(root, name) for name in sorted(fs.listdir(root)))
+    return next((place for place in places if _query_id(place, fs) == query_id), None)
 
 
 def _planned(who: str, name: str, batch: int, offsets: bytes) -> Planned:

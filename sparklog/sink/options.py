@@ -21,7 +21,10 @@ _CODECS: Final = ("none", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """The options, checked. `topic_config` is for topics that are made, `log` for the log."""
+    """The options, checked. `topic_config` is for topics that are made, `log` for the log.
+
+    `given`: the names of those that describe a topic and were given, not left to their defaults.
+    """
 
     path: str | None = option(
         "path", None, kind=str, required=True, doc="The log dir, or several joined by commas."
@@ -37,19 +40,24 @@ class SinkOptions:
         "auto.create.topics.enable", True, doc="Whether a topic is made on its first row."
     )
     name: str = option(
-        "name", "", doc="Tells several sinks of one query apart; part of the writer's identity."
+        "name",
+        "",
+        doc="Tells several sinks of one query apart; part of the writer's identity. With another "
+        "name the rows of a query whose checkpoint was deleted are appended anew.",
     )
     writer_id: str | None = option(
         "writerId",
         None,
         kind=str,
-        doc="Who writes, instead of the query's id; needed on Spark Connect.",
+        doc="Who writes, instead of the query's id; needed on Spark Connect. It outlives a deleted "
+        "checkpoint, and is nobody else by mistake: no other writer's rows are looked at.",
     )
     checkpoint: str | None = option(
         "checkpointLocation",
         None,
         kind=str,
-        doc="The query's checkpoint, where it can't be found by itself (Spark Connect).",
+        doc="The query's checkpoint, where it can't be found by itself (Spark Connect). That of "
+        "the session's conf counts, too.",
     )
     batch_size: int = option(
         "batch.size", BATCH_SIZE, low=1, doc="Bytes that a record batch aims at, uncompressed."
@@ -73,6 +81,7 @@ class SinkOptions:
         "compression.zstd.level", None, kind=int, low=-131072, high=22, doc="Level for zstd."
     )
     topic_config: TopicConfig = field(default_factory=TopicConfig)
+    given: frozenset[str] = frozenset()
     log: LogOptions = field(default_factory=LogOptions)
 
     @property
@@ -125,8 +134,12 @@ def parse(values: Mapping[str, Any]) -> SinkOptions:
     found, rest = read(OPTIONS.values(), given)
     log = {key: rest.pop(key) for key in LOG_KEYS if key in rest}
     keep = TopicConfig(retention_ms=-1)  # for Kafka's week would erase a backfill at once
+    asked = {key.name for key in KEYS.values() if {key.name, *(s for s, _ in key.also)} & {*rest}}
     options = SinkOptions(
-        **found, topic_config=TopicConfig.parse(rest, base=keep), log=LogOptions.parse(log)
+        **found,
+        topic_config=TopicConfig.parse(rest, base=keep),
+        given=frozenset(asked | {"partitions", "compression.type"} & given.keys()),
+        log=LogOptions.parse(log),
     )
     if not options.path:
         raise InvalidRequestError("option path is missing: give the log directory")

@@ -6,6 +6,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 
 _KNOWN_MAX: Final = 64
+_SCAN: Final = "StreamingDataSourceV2ScanRelation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class Query:
     checkpoint: str
     app: str
     jvm: Any
+    name: str = ""
 
     def planned(self, batch: int) -> bytes | None:
         """Return what `offsets/<batch>` says, from whatever keeps it; None if it isn't there.
@@ -31,51 +33,73 @@ class Query:
         log.serialize(found.get(), out)
         return bytes(out.toByteArray())
 
+    def begun(self) -> dict[str, str]:
+        """Return where the sources of this micro-batch begin: {its end: its start}, as JSON.
+
+        Only of sources that tell (Kafka's, rate's, Python's); of others nothing is known.
+        """
+        leaves = self.jvm.execution.lastExecution().optimizedPlan().collectLeaves().iterator()
+        found = {}
+        while leaves.hasNext():
+            leaf = leaves.next()
+            if leaf.getClass().getSimpleName() == _SCAN and leaf.startOffset().isDefined():
+                found[leaf.endOffset().get().json()] = leaf.startOffset().get().json()
+        return found
+
+    def others(self) -> list[str]:
+        """Return the ids of the queries that run in this application, this one's included."""
+        return [str(execution.id().toString()) for execution in self.jvm.active.values()]
+
 
 @dataclass(frozen=True, slots=True)
 class _Handles:
     gateway: Any
     execution: Any
+    active: Any  # {query id: execution} of the application
 
 
-_known: dict[str, Query] = {}  # run id -> query; of this process's runs, a few
+_known: dict[str, Query] = {}  # query id -> its run of now, or the last one; a few
 
 
 def running(df: DataFrame) -> Query | None:
     """Find the query that calls foreachBatch with `df`; None outside of one, and on Connect.
 
     The session that foreachBatch sees is a clone which doesn't list the query; what all sessions
-    share does. Source: SharedState.activeStreamingQueries, StreamExecution (Spark 4.3).
+    share does. Another thread than foreachBatch's own has no property that names the query: it is
+    the one whose session that is. Who groups jobs by another name changes nothing.
+    Source: SharedState.activeStreamingQueries, StreamExecution (Spark 4.3).
     """
     if not hasattr(df, "_jdf"):  # Spark Connect: no JVM here
         return None
-    context = df.sparkSession.sparkContext
-    query_id = context.getLocalProperty("sql.streaming.queryId")
-    run = context.getLocalProperty("spark.jobGroup.id")  # a query's jobs are grouped by its run
-    if query_id is None or run is None:
-        return None
-    query = _known.get(run)
-    if query is None:
-        query = _look_up(df, query_id, run)
-        if query is not None:
-            _known[run] = query
-            while len(_known) > _KNOWN_MAX:
-                _known.pop(next(iter(_known)), None)
+    query_id = df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    query = _known.get(query_id or "")
+    if query is not None and query.jvm.execution.isActive():
+        return query
+    query = _look_up(df, query_id)
+    if query is not None:
+        _known.pop(query.id, None)
+        _known[query.id] = query
+        while len(_known) > _KNOWN_MAX:
+            _known.pop(next(iter(_known)), None)
     return query
 
 
-def _look_up(df: DataFrame, query_id: str, run: str) -> Query | None:
-    session = df.sparkSession
-    context = session.sparkContext
+def _look_up(df: DataFrame, query_id: str | None) -> Query | None:
+    session, context = df.sparkSession._jsparkSession, df.sparkSession.sparkContext
+    active = session.sharedState().activeStreamingQueries()
     jvm: Any = context._jvm
-    key = jvm.java.util.UUID.fromString(query_id)
-    execution = session._jsparkSession.sharedState().activeStreamingQueries().get(key)
-    if execution is None or execution.runId().toString() != run:
+    if query_id is not None:
+        execution = active.get(jvm.java.util.UUID.fromString(query_id))
+    else:
+        own = (e for e in active.values() if e.sparkSessionForStream().equals(session))
+        execution = next(own, None)
+    if execution is None:
         return None
     return Query(
-        query_id,
-        run,
+        execution.id().toString(),
+        execution.runId().toString(),
         execution.resolvedCheckpointRoot(),
         context.applicationId,
-        _Handles(jvm, execution),
+        _Handles(jvm, execution, active),
+        execution.name() or "",
     )

@@ -6,8 +6,8 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -16,7 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from sparklog.clock import system_clock
+from sparklog.clock import iso, system_clock
 from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailableError
 from sparklog.fs import LOCAL
 from sparklog.log.commit import Chunk, CommitResult
@@ -26,8 +26,10 @@ from sparklog.log.staging import chunk_label, sweep_chunks
 from sparklog.log.topics import TOPICS_NAME, TopicInfo
 from sparklog.sink import messages, sessions
 from sparklog.sink.columns import chosen
+from sparklog.sink.differences import tell
 from sparklog.sink.guess import Guess, is_surely_large
 from sparklog.sink.identity import Planned, of_query
+from sparklog.sink.lineage import now, origin_of, plan_of
 from sparklog.sink.options import SinkOptions, parse
 from sparklog.sink.place import Place
 from sparklog.sink.query import Query, running
@@ -82,6 +84,7 @@ class SegmentSink:
         """
         self._options = parse({"path": path, "topic": topic, **options})
         self._checked: tuple[str, list[str]] = "", []  # run id, its columns
+        self._plan = "", ""  # run id, its plan's name
 
     def __call__(self, df: DataFrame, batch: int) -> None:
         """Write micro-batch `batch`. Called by Spark; one Spark job, none for a small batch's rows.
@@ -91,7 +94,7 @@ class SegmentSink:
         """
         query = running(df)
         columns = self._chosen(df, query)
-        planned = of_query(self._options, query, batch)
+        planned = self._with_origin(of_query(self._options, query, batch), query, df)
         run = _run(query.run if query else "")
         log = sessions.writing(self._options, run.sessions)
         seen = planned.identity.writer, log.session.place
@@ -120,6 +123,19 @@ class SegmentSink:
             self._checked = run, chosen(df.schema, self._options)
         return self._checked[1]
 
+    def _with_origin(self, planned: Planned, query: Query | None, df: DataFrame) -> Planned:
+        """Say in the identity which query this is, but for its id; see log/origins.py."""
+        if query is None:
+            return planned
+        if self._plan[0] != query.run:
+            self._plan = query.run, plan_of(query, df)
+        checkpoint, batch = self._options.checkpoint or query.checkpoint, planned.identity.batch
+        origin = origin_of(
+            self._options, checkpoint, planned.offsets, name=query.name, plan=self._plan[1]
+        )
+        origin = replace(origin, look=partial(now, query, batch, origin.ends))
+        return replace(planned, identity=replace(planned.identity, origin=origin))
+
     def _write(
         self,
         log: Log,
@@ -138,11 +154,13 @@ class SegmentSink:
             return
         plan = plan_tasks(self._options, log, chunk_label(identity.writer, identity.batch), columns)
         guess = _guesses.setdefault((log.path, identity.writer), Guess())
-        small = guess.is_small(planned.offsets) and not is_surely_large(df)
-        chunks = self._collect(df, plan) if small else None
+        # What isn't written isn't asked for: Arrow may lack its type, the driver its memory.
+        rows = df.select(*columns)
+        small = guess.is_small(planned.offsets) and not is_surely_large(rows)
+        chunks = self._collect(rows, plan) if small else None
         if chunks is None:
             with _noting_tasks(log):
-                chunks = list(messages.to_chunks(_one_job(df, plan)))
+                chunks = list(messages.to_chunks(_one_job(rows, plan)))
         result = settle(log, self._options, plan, chunks, planned, _source(query))
         guess.learn(planned.offsets, sum(chunk.size_bytes for chunk in chunks))
         if result.replayed:
@@ -162,13 +180,15 @@ class SegmentSink:
                 raise
             _LOGGER.info("micro-batch is larger than guessed, taking the large path")
             return None
-        return plan.run_in_memory(table.select(plan.columns))
+        return plan.run_in_memory(table)
 
 
 def plan_tasks(options: SinkOptions, log: Log, name: str, columns: list[str]) -> TaskPlan:
     """Describe the tasks' work; makes the topic of option topic where it isn't there yet."""
     topics = known_topics(log)
-    if options.topic is not None and options.topic not in topics:
+    if options.topic in topics:
+        tell(options, topics[options.topic], log.path)
+    elif options.topic is not None:
         topics = {**topics, options.topic: _make(options, log, options.topic)}
     new = (options.partitions, options.topic_config) if options.auto_create else None
     return TaskPlan(
@@ -212,7 +232,10 @@ def settle(
     Raises: what `Log.commit` raises; the chunk files are then deleted.
     """
     try:
-        for topic in sorted({chunk.topic for chunk in chunks} - known_topics(log).keys()):
+        known, named = known_topics(log), {chunk.topic for chunk in chunks}
+        for topic in sorted(named & known.keys()):
+            tell(options, known[topic], log.path)
+        for topic in sorted(named - known.keys()):
             made = _make(options, log, topic)
             if made.partitions != options.partitions:
                 raise SparklogError(
@@ -290,7 +313,6 @@ def _source(query: Query | None) -> dict[str, Any]:
 
 
 def _report_replay(result: CommitResult, planned: Planned, log: Log) -> None:
-    when = datetime.fromtimestamp(result.time_ms / 1000, UTC).isoformat(timespec="milliseconds")
     where = ", ".join(
         f"{topic}-{p} [{first}, {end})"
         for topic, spans in result.ends.items()
@@ -298,7 +320,8 @@ def _report_replay(result: CommitResult, planned: Planned, log: Log) -> None:
     )
     _LOGGER.warning(
         "micro-batch %d of writer %s is in %s already, committed at %s (%s): dropped as a replay",
-        planned.identity.batch, planned.identity.writer, log.path, when, where or "no rows",
+        planned.identity.batch, planned.identity.writer, log.path, iso(result.time_ms),
+        where or "no rows",
     )  # fmt: skip
 
 

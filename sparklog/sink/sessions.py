@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterator
 from types import FrameType
 from typing import Final
 
+from sparklog.config import LOG_KEYS, LogOptions
 from sparklog.errors import LogReplacedError, SparklogError
 from sparklog.log.log import Log
 from sparklog.log.paths import same_place, split_path
@@ -29,7 +30,7 @@ LINGER_S: Final = 2.0
 _LOGGER: Final = logging.getLogger("sparklog.sink")
 _ENDINGS: Final = (signal.SIGHUP, signal.SIGTERM)  # what ends Spark's Python workers
 
-_open: dict[tuple[int, str, str], Log] = {}  # (process, path, flush); two paths may be one log
+_open: dict[tuple[int, str, LogOptions], Log] = {}  # by process and path; two may be one log
 _mutex = threading.RLock()  # a signal may come while its own thread holds it
 _lent = 0
 _timer: threading.Timer | None = None
@@ -44,7 +45,7 @@ def writing(options: SinkOptions, used: Collection[Session] = ()) -> Log:
     Raises: what opening raises; LogReplacedError where a session in `used` was given up already.
     """
     directories = split_path(options.path or "")
-    key = os.getpid(), ",".join(directories), options.log.flush
+    key = os.getpid(), ",".join(directories), options.log
     with _mutex:
         for session in used:
             if session.lost is not None and session.directories == directories:
@@ -64,10 +65,10 @@ def writing(options: SinkOptions, used: Collection[Session] = ()) -> Log:
         return log
 
 
-def _same(directories: list[str], flush: str) -> Log | None:
+def _same(directories: list[str], wanted: LogOptions) -> Log | None:
     """Find an open log whose dirs are these, by other names."""
     for (pid, _, how), log in _open.items():
-        if (pid, how) == (os.getpid(), flush) and log.session.stands():
+        if (pid, how) == (os.getpid(), wanted) and log.session.stands():
             known = log.session.directories
             if _are_same(known, directories):
                 return log
@@ -79,13 +80,7 @@ def _are_same(one: list[str], other: list[str]) -> bool:
 
 
 def _opened(path: str, options: SinkOptions) -> Log:
-    values = {
-        "flush": options.log.flush,
-        "lock.timeout.ms": options.log.lock_timeout_ms,
-        "producer.id.expiration.ms": options.log.producer_id_expiration_ms,
-        "num.recovery.threads.per.data.dir": options.log.recovery_threads,
-        "log.min.free.bytes": options.log.min_free_bytes,
-    }
+    values = {key.name: getattr(options.log, key.field) for key in LOG_KEYS.values()}
     return Log(path, mode="rw", options=values)
 
 

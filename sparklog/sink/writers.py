@@ -7,6 +7,7 @@ on a NEW instance: all that a commit needs comes in the messages and the options
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -26,12 +27,17 @@ from sparklog.sink.options import SinkOptions
 from sparklog.sink.segment_sink import discard, plan_tasks, settle
 from sparklog.sink.task import TaskPlan
 
+_QUERY: Final = "sql.streaming.queryId"
+_CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
+
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What one task staged."""
+    """What one task staged, of which query; `below`: the conf's directory for checkpoints."""
 
     chunks: list[Chunk]
+    query: str = ""
+    below: str = ""
 
 
 class _Writer:
@@ -56,7 +62,10 @@ class _Writer:
     def _stage(self, batches: Iterator[pa.RecordBatch]) -> Staged:
         assert self._plan is not None
         context = TaskContext.get()
-        return Staged(self._plan.run(batches, task=context.partitionId() if context else 0))
+        if context is None:
+            return Staged(self._plan.run(batches, task=0))
+        told = (context.getLocalProperty(name) or "" for name in (_QUERY, _CHECKPOINTS))
+        return Staged(self._plan.run(batches, task=context.partitionId()), *told)
 
 
 def _chunks(messages: list[WriterCommitMessage | None]) -> list[Chunk]:
@@ -95,7 +104,11 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit a micro-batch, or drop it as a replay."""
-        planned = of_checkpoint(self._options, batchId)
+        told = next((message for message in messages if isinstance(message, Staged)), None)
+        if told is None and self._options.checkpoint is None:
+            return  # without a task there are no rows
+        below, query = ("", "") if told is None else (told.below, told.query)
+        planned = of_checkpoint(self._options, batchId, below=below, query_id=query)
         with sessions.lent(self._options) as log:
             plan = plan_tasks(self._options, log, "", self._columns)
             source = {"query": planned.identity.writer}

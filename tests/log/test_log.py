@@ -228,7 +228,10 @@ def test_colliding_names_are_refused(tmp_path: Path) -> None:
         (pa.table({"value": ["x"], "partition": [5]}), "no partition 5"),
         (pa.table({"value": ["x"], "colour": ["red"]}), "colour"),
         (pa.table({"value": [1.5]}), "value"),
-        (pa.table({"value": ["x" * 1_100_000]}), "max.message.bytes"),
+        (
+            pa.table({"value": ["x" * 1_100_000]}),
+            r"topic t: .*sparklog configs alter .*/log --topic t --add-config max.message.bytes",
+        ),
     ],
 )
 def test_bad_rows_change_nothing(tmp_path: Path, table: pa.Table, why: str) -> None:

@@ -1,5 +1,6 @@
 """The sink's parts that need no Spark session: options, place, messages, guess, identity."""
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import sparklog
 from sparklog.errors import InvalidRequestError, LogReplacedError, RecordTooLargeError
 from sparklog.format.compression import Codec
 from sparklog.log.commit import Chunk
+from sparklog.sink.differences import differences, tell
 from sparklog.sink.guess import SMALL_BYTES, Guess, total
 from sparklog.sink.identity import of_checkpoint, of_query
 from sparklog.sink.messages import error_row, to_chunks, to_rows
@@ -42,6 +44,38 @@ def test_options_come_under_kafkas_names_or_with_underscores() -> None:
 def test_wrong_options_are_named(more: dict[str, object], words: str) -> None:
     with pytest.raises(InvalidRequestError, match=words):
         parse({"path": "/log", **more})
+
+
+def test_options_that_a_topic_which_exists_has_otherwise(tmp_path: Path) -> None:
+    path = str(tmp_path / "log")
+    given = {"path": path, "topic": "t"}
+    with sparklog.open(path, "rw") as log:
+        held = log.create_topic("t", 4, {"compression.type": "zstd", "log.retention.hours": 1})
+
+    def told(**more: object) -> str | None:
+        return differences(parse({**given, **more}), held, path)
+
+    assert told() is told(batch_size=1, flush="none") is None
+    assert told(partitions=4, **{"retention.ms": 3_600_000, "segment.bytes": 1 << 30}) is None
+    text = told(partitions=6, **{"max.message.bytes": 5_000_000})
+    assert text is not None
+    assert "max.message.bytes=5000000 (the topic has 1048588), partitions=6 (it has 4)" in text
+    assert f"configs alter {path} --topic t --add-config max.message.bytes=5000000" in text
+    assert f"topics alter {path} --topic t --partitions 6" in text
+    assert "can't fall" in (told(partitions=2) or "")
+    assert "log.retention" not in (told(log_retention_hours=2) or "log.retention")
+    assert "compression.type=lz4 (the topic has zstd)" in (told(compression_type="lz4") or "")
+    assert "cleanup.policy=[compact,delete]" in (told(cleanup_policy="compact,delete") or "")
+
+
+def test_differences_are_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        held = log.create_topic("t", 4)
+    options = parse({"path": "/log", "topic": "t", "partitions": 5})
+    with caplog.at_level(logging.WARNING, "sparklog.sink"):
+        for _ in range(3):
+            tell(options, held, "/log")
+    assert caplog.text.count("was there before") == 1
 
 
 def test_place_is_known_by_boot_and_inode(tmp_path: Path) -> None:

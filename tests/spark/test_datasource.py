@@ -1,5 +1,6 @@
 """format("sparklog") for writing, several queries on one log, and log to log."""
 
+import shutil
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -90,17 +91,45 @@ def test_stream_write_is_exactly_once(
         run_batches(writer, 1)
 
 
-def test_checkpoint_by_conf_is_an_error_that_names_the_option(
-    spark: SparkSession, numbers: Numbers, path: str, checkpoint: str
+@pytest.mark.parametrize("name", ["named", None])
+def test_checkpoint_by_the_sessions_conf(
+    spark: SparkSession, numbers: Numbers, path: str, checkpoint: str, name: str | None
 ) -> None:
+    Path(checkpoint, "of another query").mkdir(parents=True)
     spark.conf.set("spark.sql.streaming.checkpointLocation", checkpoint)
     try:
         writer = numbers().writeStream.format("sparklog").option("path", path).option("topic", "t")
+        if name is not None:
+            writer = writer.queryName(name)
         query = writer.trigger(availableNow=True).start()
-        with pytest.raises(StreamingQueryException, match="checkpointLocation"):
-            query.awaitTermination(60)
+        assert query.awaitTermination(60)
     finally:
         spark.conf.unset("spark.sql.streaming.checkpointLocation")
+    assert query.exception() is None
+    assert values(path, "t") == list(range(100))
+    with sparklog.open(path) as log:
+        assert query.id in {row["writer"] for row in log.commits().to_pylist()}
+
+
+def test_output_mode_complete_appends_each_result(
+    numbers: Numbers, run_batches: Run, path: str, checkpoint: str
+) -> None:
+    counted = numbers().groupBy("key").count().selectExpr("cast(count as string) value")
+    writer = counted.writeStream.format("sparklog").outputMode("complete").option("path", path)
+    run_batches(writer.option("topic", "t").option("checkpointLocation", checkpoint), 2)
+    assert values(path, "t") == [10] * 10 + [20] * 10  # as Spark's Kafka sink does
+
+
+def test_deleted_checkpoint(
+    numbers: Numbers, run_batches: Run, path: str, checkpoint: str
+) -> None:
+    writer = numbers().writeStream.format("sparklog").option("path", path).option("topic", "t")
+    writer = writer.option("checkpointLocation", checkpoint)
+    run_batches(writer, 1)
+    shutil.rmtree(checkpoint)
+    with pytest.raises(StreamingQueryException, match=r"has the checkpoint location of"):
+        run_batches(writer, 1)
+    assert values(path, "t") == list(range(100))
 
 
 def test_several_queries_share_a_log_and_a_topic(

@@ -1,0 +1,125 @@
+"""A query that lost its id with its checkpoint: known again by what else it shows."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import sparklog
+from sparklog.errors import BatchConflictError
+from sparklog.log.commit import Identity
+from sparklog.log.commit import write_snapshot as snapshot
+from sparklog.log.log import Log
+from sparklog.log.origins import Now, Origin, positions
+from sparklog.log.staging import Framing
+
+
+def kafka(*ends: int, topic: str = "in") -> str:
+    return json.dumps({topic: {str(p): end for p, end in enumerate(ends)}})
+
+
+OLD = Origin(checkpoint="/c", name="q", plan="filter A", ends=(kafka(100, 100),))
+
+
+def origin(start: str | None = kafka(0, 0), alive: Any = (), **fields: Any) -> Origin:
+    given = {"checkpoint": "/c", "plan": "filter A", "ends": (kafka(10, 10),), **fields}
+    return Origin(**given, look=lambda: Now((start,), frozenset(alive)))
+
+
+def write(log: Log, writer: str, origin: Origin | None, *, batch: int = 0, topic: str = "t") -> Any:
+    stager = log.stager(Framing())
+    stager.add(log.topic(topic), pa.record_batch({"value": ["v"]}))
+    identity = Identity(writer=writer, batch=batch, fingerprint=f"fp{batch}", origin=origin)
+    return log.commit(stager.finish(), identity=identity)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "log"
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("t", partitions=2)
+        log.create_topic("u")
+        log.append("u", pa.table({"value": ["v"]}))
+        write(log, "old", OLD)
+    return path
+
+
+REFUSED = {
+    "the same checkpoint location": origin(plan="filter B"),
+    "the same name": origin(checkpoint="/d", name="q", plan="filter B"),
+    "the same plan": origin(checkpoint="/d"),
+    "one partition goes further, one begins anew": origin(kafka(100, 99)),
+    "a source that doesn't say where it begins": origin(None),
+}
+ACCEPTED = {
+    "another application with another filter": origin(checkpoint="/d", plan="filter B"),
+    "it begins where the other ended": origin(kafka(100, 100), ends=(kafka(120, 130),)),
+    "another source": origin(kafka(0, topic="x"), ends=(kafka(5, topic="x"),)),
+    "the other one runs": origin(alive=["old"]),
+    "a name that was chosen": dataclasses.replace(origin(), is_meant=True),
+    "nothing is known": None,
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(path: Path, case: str) -> None:
+    with sparklog.open(path, "rw") as log:
+        with pytest.raises(BatchConflictError, match=r"new to t of .* of old, .*100.*`name`"):
+            write(log, "new", REFUSED[case])
+        assert sum(end for _, end in log.offsets("t").values()) == 1
+        with pytest.raises(BatchConflictError):  # whichever micro-batch has its first rows
+            write(log, "new", dataclasses.replace(REFUSED[case]), batch=7)
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_accepted(path: Path, case: str) -> None:
+    with sparklog.open(path, "rw") as log:
+        write(log, "new", ACCEPTED[case])
+        assert sum(end for _, end in log.offsets("t").values()) == 2
+
+
+def test_ways_out(path: Path) -> None:
+    with sparklog.open(path, "rw") as log:
+        write(log, "new/again", origin())  # another sink name
+        write(log, "new/again", origin(), batch=1)
+        log.reset("old", -1)
+        write(log, "new", origin())
+
+
+def test_another_sink_of_the_same_query_is_no_predecessor(path: Path) -> None:
+    with sparklog.open(path, "rw") as log:
+        write(log, "old/second", origin())
+        with pytest.raises(BatchConflictError, match="of old/second,"):
+            write(log, "new/second", origin())
+
+
+def test_rows_that_are_gone_are_not_written_twice(path: Path) -> None:
+    with sparklog.open(path, "rw") as log:
+        log.delete_records("t", {0: -1, 1: -1})
+        write(log, "purged", origin())
+    with sparklog.open(path, "rw") as log:
+        log.delete_topic("t")
+        log.create_topic("t")
+        write(log, "new", origin())
+        write(log, "new", origin(), topic="u", batch=1)  # where the old one never wrote
+
+
+def test_it_outlives_the_ledgers_segments(path: Path) -> None:
+    with sparklog.open(path, "rw") as log:
+        write(log, "old", dataclasses.replace(OLD, ends=(kafka(300, 300),)), batch=1)
+        with log.session.locked():
+            snapshot(log.session)
+    with sparklog.open(path, "rw") as log:
+        with pytest.raises(BatchConflictError, match="300"):
+            write(log, "new", origin(kafka(200, 200)))
+        assert log.session.state.origins["old"].topics == {"t"}
+
+
+def test_positions() -> None:
+    assert positions(kafka(3, 4)) == {("in", "0"): 3, ("in", "1"): 4}
+    assert positions('{"logOffset":3}') == {("logOffset",): 3}
+    assert positions("17") == {(): 17}
+    assert positions(None) == positions("no json") == positions('{"a": true, "b": "7"}') == {}
