@@ -230,6 +230,7 @@ def _durable_prefix(session: "Session", state: LogState, end: int) -> int:
             )
             state.topics, state.ends, state.starts = prefix.topics, prefix.ends, prefix.starts
             state.writers, state.dropped = prefix.writers, prefix.dropped
+            state.origins = prefix.origins
             state.local_starts, state.abandoned = prefix.local_starts, prefix.abandoned
             return offset
         prefix.apply(record)

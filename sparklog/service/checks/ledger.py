@@ -16,7 +16,9 @@ from sparklog.service.checks.report import Findings, FixKind, Severity
 from sparklog.service.checks.truth import Situation, Truth
 
 EPOCH_UNKNOWN: Final = 2**31 - 1
-_STORED: Final = ("topics", "ends", "starts", "local", "dropped", "writers", "idempotent")
+_STORED: Final = (
+    "topics", "ends", "starts", "local", "dropped", "writers", "origins", "idempotent",
+)  # fmt: skip
 
 
 def read_ledger(fs: FileSystem, truth: Truth, out: Findings) -> None:
