@@ -89,14 +89,15 @@ def of_checkpoint(
             "on the driver's own disk; elsewhere write by foreachBatch and SegmentSink"
         )
     planned = _planned(writer, options.name, batch, offsets)
-    look = partial(_begun, options, checkpoint, batch, fs)
+    look = partial(_begun, checkpoint, batch, fs)
     origin = replace(origin_of(options, checkpoint, offsets), look=look)
     return replace(planned, identity=replace(planned.identity, origin=origin))
 
 
-def _begun(options: SinkOptions, checkpoint: str, batch: int, fs: FileSystem) -> Now:
+def _begun(checkpoint: str, batch: int, fs: FileSystem) -> Now:
     """Where a micro-batch begins, by the one before it. Of the first nothing is known."""
-    before = _local(options, checkpoint, batch - 1, fs) if batch else None
+    root = local_path(checkpoint)
+    before = _lookup(root, fs).read(f"offsets/{batch - 1}") if batch and root else None
     return Now() if before is None else Now(sources(before))
 
 
