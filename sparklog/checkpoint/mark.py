@@ -23,8 +23,9 @@ MARKED: Final = "metadata"
 MARK_BEGIN: Final = b'{"id":["sparklog '
 MARK: Final = MARK_BEGIN + (
     b"keeps this checkpoint as a log, which Spark's own checkpoint manager can't read: start the "
-    b"query with sparklog's, by sparklog.enable(spark), sparklog.spark_conf() or spark-submit "
-    b"$(sparklog spark-conf --args); or make files of it again, by: sparklog checkpoint export "
+    b"query with sparklog's, on a local disk, by sparklog.enable(spark), sparklog.spark_conf() or "
+    b"spark-submit $(sparklog spark-conf --args); or make files of it again, by: sparklog "
+    b"checkpoint export "
     b'CHECKPOINT"]}\n'
 )
 _BYTES_MAX: Final = 4096

@@ -398,21 +398,21 @@ def open_files(manager: Manager, below: Path) -> list[str]:
 
 def test_open_files_are_bounded(managers: Managers, tmp_path: Path) -> None:
     """However many partitions: those that rest are read, and written, as if they never had."""
-    manager, theirs = managers("ckpt"), Other(tmp_path / "ckpt")
-    for part in range(140):
+    manager, theirs = managers("ckpt", open_files=20), Other(tmp_path / "ckpt")
+    for part in range(40):
         manager.write(f"state/0/{part}/1.delta", b"%d" % part)
-    assert len(open_files(manager, tmp_path)) <= 128 + 1
-    for part in range(0, 140, 20):  # cleaned while it rests, twice, so that its inode comes again
+    assert len(open_files(manager, tmp_path)) <= 20 + 1
+    for part in range(0, 40, 10):  # cleaned while it rests, twice, so that its inode comes again
         for n in range(4):
             theirs.write(f"state/0/{part}/big", bytes(70_000 + n), overwrite=True)
     theirs.close()
-    for part in range(140):
+    for part in range(40):
         assert manager.read(f"state/0/{part}/1.delta") == b"%d" % part
-        if part % 20 == 0:
+        if part % 10 == 0:
             assert len(manager.read(f"state/0/{part}/big")) == 70_003
             manager.write(f"state/0/{part}/2.delta", b"more")
             assert manager.read(f"state/0/{part}/2.delta") == b"more"
-    assert len(open_files(manager, tmp_path)) <= 128 + 1
+    assert len(open_files(manager, tmp_path)) <= 20 + 1
 
 
 def test_files_of_what_is_gone_are_closed(managers: Managers, tmp_path: Path) -> None:

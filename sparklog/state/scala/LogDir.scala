@@ -72,18 +72,22 @@ final class LogDir private (val checkpoint: Path, @volatile private var settings
 }
 
 /** What a session's settings say about checkpoints. */
-final case class Settings(flush: Flush, segmentBytes: Long, lockTimeoutMs: Long)
+final case class Settings(
+    flush: Flush, segmentBytes: Long, lockTimeoutMs: Long, openFiles: Int)
 
 object Settings {
   val SegmentBytesKey = "spark.sparklog.checkpoint.segment.bytes"
   val LockTimeoutKey = "spark.sparklog.checkpoint.lock.timeout.ms"
-  private val cache = new ConcurrentHashMap[(String, Long, Long, Long), Settings]
+  val OpenFilesKey = "spark.sparklog.checkpoint.open.files"
+  private val cache = new ConcurrentHashMap[(String, Long, Long, Long, Int), Settings]
 
   /** IllegalArgumentException for a value that isn't one. */
   def of(conf: Configuration): Settings = cache.computeIfAbsent(
     (conf.get(Flush.Key, "commit"), conf.getLong(Flush.IntervalKey, 1000),
-      conf.getLong(SegmentBytesKey, 1L << 30), conf.getLong(LockTimeoutKey, 30000)),
-    { case (flush, ms, bytes, timeoutMs) => Settings(Flush.of(flush, ms), bytes, timeoutMs) })
+      conf.getLong(SegmentBytesKey, 1L << 30), conf.getLong(LockTimeoutKey, 30000),
+      conf.getInt(OpenFilesKey, OpenFiles.Default)),
+    { case (flush, ms, bytes, timeoutMs, files) =>
+      Settings(Flush.of(flush, ms), bytes, timeoutMs, files.max(1)) })
 }
 
 object LogDir {

@@ -13,9 +13,9 @@ object Mark {
   val File = "metadata"
   private val Begin = "{\"id\":[\"sparklog "
   val Text: String = Begin + "keeps this checkpoint as a log, which Spark's own checkpoint manager " +
-    "can't read: start the query with sparklog's, by sparklog.enable(spark), sparklog.spark_conf() " +
-    "or spark-submit $(sparklog spark-conf --args); or make files of it again, by: sparklog " +
-    "checkpoint export CHECKPOINT\"]}\n"
+    "can't read: start the query with sparklog's, on a local disk, by sparklog.enable(spark), " +
+    "sparklog.spark_conf() or spark-submit $(sparklog spark-conf --args); or make files of it " +
+    "again, by: sparklog checkpoint export CHECKPOINT\"]}\n"
 
   private val Id = "(?s).*\"id\"\\s*:\\s*\"([^\"]+)\".*".r
   private val Number = "[0-9]+"

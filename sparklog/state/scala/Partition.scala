@@ -101,7 +101,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
   private def alone[T](body: => T): T = {
     mutex.lock()
     try {
-      OpenFiles.used(this)
+      OpenFiles.used(this, settings().openFiles)
       body
     } finally mutex.unlock()
   }
