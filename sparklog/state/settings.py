@@ -44,6 +44,14 @@ class CheckpointSettings:
         high=LONG_MAX,
         doc="How long a write waits for another process that writes the same partition.",
     )
+    open_files: int = option(
+        f"{PREFIX}open.files",
+        0,
+        low=0,
+        high=LONG_MAX,
+        doc="Of how many partitions the files stay open in a JVM; those that were used longest ago "
+        "are closed. 0: an eighth of what the process may open, from 128 to 2,048.",
+    )
 
 
 CHECKPOINT_KEYS: Final[dict[str, Key]] = keys_of(CheckpointSettings)

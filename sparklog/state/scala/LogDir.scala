@@ -79,15 +79,16 @@ object Settings {
   val SegmentBytesKey = "spark.sparklog.checkpoint.segment.bytes"
   val LockTimeoutKey = "spark.sparklog.checkpoint.lock.timeout.ms"
   val OpenFilesKey = "spark.sparklog.checkpoint.open.files"
-  private val cache = new ConcurrentHashMap[(String, Long, Long, Long, Int), Settings]
+  private val cache = new ConcurrentHashMap[(String, Long, Long, Long, Long), Settings]
 
   /** IllegalArgumentException for a value that isn't one. */
   def of(conf: Configuration): Settings = cache.computeIfAbsent(
     (conf.get(Flush.Key, "commit"), conf.getLong(Flush.IntervalKey, 1000),
       conf.getLong(SegmentBytesKey, 1L << 30), conf.getLong(LockTimeoutKey, 30000),
-      conf.getInt(OpenFilesKey, OpenFiles.Default)),
+      conf.getLong(OpenFilesKey, 0)),
     { case (flush, ms, bytes, timeoutMs, files) =>
-      Settings(Flush.of(flush, ms), bytes, timeoutMs, files.max(1)) })
+      val openFiles = if (files > 0) files.min(Int.MaxValue).toInt else OpenFiles.Default
+      Settings(Flush.of(flush, ms), bytes, timeoutMs, openFiles) })
 }
 
 object LogDir {
