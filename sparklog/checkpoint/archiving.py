@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from sparklog.checkpoint import points
+from sparklog.checkpoint.apart import check_apart
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint, local_path, own_path
 from sparklog.checkpoint.fork import fork as fork_checkpoint
@@ -129,7 +130,9 @@ def archive(
 
 
 def _check_apart(url: str, homes: Sequence[str]) -> None:
-    """Raises: InvalidRequestError: each point would hold all points before it."""
+    """Raises: InvalidRequestError: each point would hold all points before it, or the log twice."""
+    for log in homes[1:]:
+        check_apart(homes[0], log)
     target = local_path(url)
     for home in homes:
         if target is not None and f"{own_path(target)}/".startswith(f"{own_path(home)}/"):

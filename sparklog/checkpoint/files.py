@@ -123,7 +123,8 @@ class Checkpoint:
             if segment.torn and not segment.short and not tells_power_cut(self.fs, self.logs):
                 return DataCorruptionError(
                     "the last batch is damaged, and the machine has run since it was written; "
-                    "fork the checkpoint to an earlier batch, or restore it from a copy",
+                    "with the query stopped, sparklog checkpoint verify --repair keeps what is "
+                    "whole; or fork the checkpoint to an earlier batch, or restore it from a copy",
                     path=partition.path(segment),
                     position=segment.end,
                     first=segment.next_offset,

@@ -168,6 +168,8 @@ def test_a_log_of_that_name_is_no_checkpoint(spark: SparkSession, tmp_path: Path
         manager.write("_spark_metadata/0", b"v1")
         assert (tmp_path / "out/_spark_metadata/0").read_bytes() == b"v1"
         assert manager.list("_spark_metadata") == {"0": 2}
+        with pytest.raises(Py4JJavaError, match=r"a log lies at .*/sparklog"):
+            Manager(spark, tmp_path).create()
         assert {str(p): p.stat().st_size for p in (tmp_path / "sparklog").rglob("*")} == before
     with pytest.raises(sparklog.InvalidRequestError, match="is no checkpoint"):
         checkpoint.verify(tmp_path)

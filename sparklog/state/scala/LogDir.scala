@@ -125,9 +125,12 @@ object LogDir {
         !Files.exists(directory.resolve(Layout.Ledger)))
   }
 
-  /** Make `checkpoint` one with a log dir, if it isn't yet. */
+  /** Make `checkpoint` one with a log dir, if it isn't yet. An IOException if a log lies there. */
   def create(checkpoint: Path, settings: Settings): LogDir = {
     val lock = lockOf(checkpoint)
+    if (Files.exists(lock) && !isCheckpoint(checkpoint)) throw new java.io.IOException(
+      s"a log lies at ${lock.getParent}, where this checkpoint's own would: give the query another " +
+        "checkpointLocation, or the log another directory")
     if (!Files.exists(lock)) {
       Durable.createDirectory(lock.getParent)
       try Files.createFile(lock)

@@ -164,6 +164,7 @@ final case class Damage(segment: Segment, position: Long, short: Boolean) {
   }
 
   def error(reason: String): IOException = new IOException(
-    s"${segment.path} is damaged at position $position: $reason. Copy the checkpoint's directory " +
-      "away, then see what can be restored by: sparklog checkpoint verify CHECKPOINT")
+    s"${segment.path} is damaged at position $position: $reason. With the query stopped, " +
+      "`sparklog checkpoint verify --repair CHECKPOINT` keeps what is whole and says what that means " +
+      "for the query; or restore the checkpoint from a copy")
 }
