@@ -9,6 +9,7 @@
     |- TopicReplacedError                 the topic was deleted and made again: start over
     |- LogReplacedError                   the log's directory was: open the log again, start over
     |- DataCorruptionError                restore the file, or give the range up knowingly
+    |  `- PartitionOfflineError           bring its directory back, or give the range up
     |- BatchConflictError                 two different micro-batches under one number
     |- FencedError                        another producer took over: stop this one
     |- OutOfOrderSequenceError            an idempotent producer lost a batch: stop it
@@ -90,6 +91,15 @@ class DataCorruptionError(SparklogError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), str(self), self.__dict__)
+
+
+class PartitionOfflineError(DataCorruptionError):
+    """A partition's directory or segments are missing: its log dir isn't mounted, say.
+
+    Nothing is read from it or written to it until they are back, which whoever uses it next
+    notices, or until its owner gives the range up: `Log.give_up`, `sparklog leader-election`.
+    (Kafka: an offline partition, KafkaStorageException)
+    """
 
 
 class BatchConflictError(SparklogError):

@@ -13,9 +13,9 @@ from sparklog import errors
 NAMES = {
     "BatchConflictError", "DataCorruptionError", "FencedError", "InvalidRequestError", "Log",
     "LogLockedError", "LogReplacedError", "OffsetOutOfRangeError", "OutOfOrderSequenceError",
-    "RecordTooLargeError",
-    "SparklogError", "StorageUnavailableError", "TopicReplacedError", "UnknownTopicError",
-    "UnsupportedVersionError", "enable", "open", "register", "spark_conf",
+    "PartitionOfflineError", "RecordTooLargeError", "SparklogError", "StorageUnavailableError",
+    "TopicReplacedError", "UnknownTopicError", "UnsupportedVersionError", "enable", "open",
+    "register", "spark_conf",
 }  # fmt: skip
 METHODS = {
     "create_topic": ["name", "partitions", "config"],
@@ -65,6 +65,7 @@ def test_errors_survive_pickling(kind):
     """Spark carries an executor's errors to the driver as pickles."""
     extra = {
         errors.DataCorruptionError: {"path": "p", "position": 7, "first": 1, "end": 3},
+        errors.PartitionOfflineError: {"path": "p", "first": 1, "end": 3},
         errors.OffsetOutOfRangeError: {"offset": 1, "start": 2, "end": 3},
     }.get(kind, {})
     error = kind("what happened", **extra)

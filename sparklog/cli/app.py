@@ -37,6 +37,9 @@ _COMMANDS: Final = {  # name: (where it is, what the list of commands says of it
         "get_offsets:offsets", "Offsets by time, earliest, latest (kafka-get-offsets).",
     ),
     "import": ("moving:import_", "Copy a topic from a live Kafka, offsets kept."),
+    "leader-election": (
+        "leader_election:elect", "Offline partitions go on without what is missing.",
+    ),
     "log-dirs": ("log_dirs:log_dirs", "Sizes of partitions (kafka-log-dirs)."),
     "metrics": ("metrics:metrics", "A log's metrics once, as Prometheus reads them."),
     "produce": ("produce:produce", "Append lines, JSON, CSV or Parquet to a topic."),

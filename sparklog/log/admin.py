@@ -5,6 +5,7 @@ Each is one step with one record.
 
 import os
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from sparklog.config import TopicConfig
@@ -51,10 +52,10 @@ def create_topic(
         if starts is not None:
             bases = _started(name, starts, bases)
         topic = TopicState(
-            new_topic_id(), parsed.to_dict(), _spread(session, range(partitions)),
+            new_topic_id(), parsed.to_dict(), spread(session, range(partitions)),
             adopted=starts is not None,
         )  # fmt: skip
-        _make(session, name, topic, bases)
+        make(session, name, topic, bases)
 
 
 def _started(name: str, starts: Mapping[int, int], bases: Mapping[int, int]) -> dict[int, int]:
@@ -90,7 +91,7 @@ def create_internal(session: "Session", name: str, config: Mapping[str, object])
         path = partition_path(session.directories, name, topic, 0)
         if session.fs.is_dir(path) and is_empty(session.fs, path):
             remove_tree(session.fs, path)
-        _make(session, name, topic, {0: state.dropped.get(name, {}).get(0, 0)})
+        make(session, name, topic, {0: state.dropped.get(name, {}).get(0, 0)})
         return True
 
 
@@ -108,7 +109,7 @@ def alter_topic(
         merged |= {key: value for key, value in config.items() if value is not None}
         parsed = TopicConfig.parse(merged)
         _check_tiering(name, topic.parsed(), parsed)
-        count = len(topic.dirs)
+        count = max(topic.dirs) + 1  # not those found: a number that was given out stays so
         wanted = count if partitions is None else partitions
         if wanted < count:
             raise InvalidRequestError(
@@ -116,11 +117,11 @@ def alter_topic(
                 "only grow; make a new topic instead"
             )
         snapshot_if_due(session)
-        fresh = _spread(session, range(count, wanted))
+        fresh = spread(session, range(count, wanted))
         gaps = topic.adopted or topic.parsed().compact  # they stay when compaction ends
         altered = TopicState(topic.id, parsed.to_dict(), {**topic.dirs, **fresh}, gaps)
         before = session.state.dropped.get(name, {})  # a former life had more partitions
-        _make(session, name, altered, {p: before.get(p, 0) for p in fresh})
+        make(session, name, altered, {p: before.get(p, 0) for p in fresh})
         session.forget_writers()
 
 
@@ -138,8 +139,18 @@ def _check_tiering(name: str, before: TopicConfig, after: TopicConfig) -> None:
         )
 
 
-def _make(session: "Session", name: str, topic: TopicState, bases: Mapping[int, int]) -> None:
-    """Make the directories of the partitions in `bases` and record the topic."""
+def make(
+    session: "Session",
+    name: str,
+    topic: TopicState,
+    bases: Mapping[int, int],
+    *,
+    about: Mapping[str, object] = MappingProxyType({}),
+) -> None:
+    """Make the directories of the partitions in `bases` and record the topic.
+
+    Args: bases: {partition: the offset at which it begins}. about: what else the record is to say.
+    """
     paths = {p: partition_path(session.directories, name, topic, p) for p in bases}
     for path in paths.values():
         if session.fs.exists(path):
@@ -162,15 +173,16 @@ def _make(session: "Session", name: str, topic: TopicState, bases: Mapping[int, 
             session.fs.sync_dir(directory)
         record: Record = {"kind": "topic", "topic": name, **topic.to_json()}
         record["bases"] = {str(p): base for p, base in bases.items()}
-        step.record = record
+        step.record = {**record, **about}
 
 
-def _spread(session: "Session", partitions: range) -> dict[int, int]:
+def spread(session: "Session", partitions: range) -> dict[int, int]:
     """Give each new partition the log dir that has fewest. Source: LogManager.nextLogDirs."""
-    counts = dict.fromkeys(range(len(session.directories)), 0)
+    counts = dict.fromkeys((number for number, _ in session.dirs.numbered(session.directories)), 0)
     for topic in session.state.topics.values():
         for number in topic.dirs.values():
-            counts[number] += 1
+            if number in counts:
+                counts[number] += 1
     chosen = {}
     for partition in partitions:
         number = min(counts, key=lambda n: (counts[n], n))
@@ -216,6 +228,8 @@ def delete_records(session: "Session", topic: str, offsets: Mapping[int, int]) -
         starts: dict[int, int] = {}
         for partition, offset in offsets.items():
             session.partition_path(topic, partition)  # raises for one that isn't there
+            if (topic, partition) in session.offline:
+                raise session.offline[topic, partition]
             end = state.ends[topic, partition]
             start = state.starts.get((topic, partition), 0)
             wanted = end if offset == -1 else offset

@@ -5,11 +5,13 @@ A broker's own rules say where its logs end; the ledger takes that over in one `
 
 import logging
 import os
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError
-from sparklog.format.checkpoint import parse_partition_metadata
-from sparklog.fs import FileSystem, read_bytes
+from sparklog.format.checkpoint import format_partition_metadata
+from sparklog.format.names import PARTITION_METADATA, partition_dir
+from sparklog.fs import write_durably
 from sparklog.log.checkpoints import (
     CLEANED,
     HIGH_WATERMARK,
@@ -20,12 +22,14 @@ from sparklog.log.checkpoints import (
     read_offsets,
 )
 from sparklog.log.load import LoadReport, load
+from sparklog.log.missing import go_offline, missing, stored_topic_id
 from sparklog.log.partition import PartitionLog
 from sparklog.log.session import Session
 from sparklog.log.state import LogState, Record, TopicState
 from sparklog.log.topics import new_topic_id
 from sparklog.log.walk import segment_bases
 
+Key = tuple[str, int]
 _LOGGER: Final = logging.getLogger(__name__)
 _KEEP: Final = {"retention.ms": "-1"}  # nobody's records expire because we took a log over
 
@@ -34,23 +38,50 @@ def is_as_we_left_it(session: Session, found: dict[tuple[str, int], int]) -> boo
     """Tell whether partitions, watermarks and ledger agree, as after our own clean close."""
     fs, state = session.fs, session.state
     known = {(t, p): d for t, topic in state.topics.items() for p, d in topic.dirs.items()}
-    if known != found:
+    if _but(known, session.offline) != _but(found, session.offline):
         return False
-    for topic, partition in known:
+    for topic, partition in _but(known, session.offline):
         path = session.partition_path(topic, partition)
-        if _topic_id(fs, path) != state.topics[topic].id:
+        if stored_topic_id(fs, path) != state.topics[topic].id:
             return False
         first = segment_bases(fs, path)[:1]
         if not first or first[0] > state.local_start(topic, partition):
             return False
         # Kafka's clean mark may come back after a power cut: the log itself must end there too.
-        log = session.writer(topic, partition)
-        if log.size_on_disk() != log.state.size:
+        try:
+            log = session.writer(topic, partition)
+            if log.size_on_disk() != log.state.size:
+                return False
+        except DataCorruptionError:
             return False
     marks: Offsets = {}
-    for directory in session.directories:
+    for directory in session.present:
         marks |= read_offsets(session.fs, directory, HIGH_WATERMARK)
-    return all(marks.get(key) == end for key, end in session.state.ends.items())
+    ends = _but(session.state.ends, session.offline)
+    return all(marks.get(key) == end for key, end in ends.items())
+
+
+def _but(places: Mapping[Key, int], offline: Collection[Key]) -> dict[Key, int]:
+    return {key: value for key, value in places.items() if key not in offline}
+
+
+def leave_missing(session: Session, found: dict[Key, int], *, ours: bool) -> None:
+    """Take offline what is missing; a broker deletes, but nobody else takes partitions away.
+
+    Args: ours: our own clean marks stand, so no broker was here since our close. Else what is
+        missing in a log dir that is there was deleted by the broker, with its topic.
+    """
+    state = session.state
+    for key in state.ends:
+        number = state.topics[key[0]].dirs[key[1]]
+        is_there = session.dirs.why_absent(session.directories, number) is None
+        error = None
+        if ours and key in found:  # it may have been moved to another log dir
+            error = missing(session, key, number=found[key])
+        elif key not in found and (ours or not is_there):
+            error = missing(session, key)
+        if error is not None:
+            go_offline(session, key, error)
 
 
 def adopt(session: Session, found: dict[tuple[str, int], int], *, clean: bool, news: bool) -> None:
@@ -58,19 +89,25 @@ def adopt(session: Session, found: dict[tuple[str, int], int], *, clean: bool, n
     fs, state = session.fs, session.state
     points: Offsets = {}
     starts: Offsets = {}
-    for directory in session.directories:
+    for directory in session.present:
         points |= read_offsets(fs, directory, RECOVERY_POINT)
         starts |= read_offsets(fs, directory, LOG_START)
     topics: dict[str, TopicState] = {}
     loaded: dict[tuple[str, int], LoadReport] = {}
+    ids = _topic_ids(session, found)
+    for key in session.offline:
+        before = state.topics[key[0]]
+        topics.setdefault(key[0], _as_of(before, before.id)).dirs[key[1]] = before.dirs[key[1]]
     for (topic, partition), number in sorted(found.items()):
+        key = topic, partition
+        if key in session.offline:
+            continue
         path = os.path.join(session.directories[number], f"{topic}-{partition}")
-        topic_id = _topic_id(fs, path)
-        before = state.topics.get(topic)
-        same = before if before is not None and before.id == topic_id else None
+        topic_id = ids[topic]
+        known = state.topics.get(topic)
+        same = known if known is not None and known.id == topic_id else None
         fresh = _as_of(same, topic_id)
         topics.setdefault(topic, fresh).dirs[partition] = number
-        key = topic, partition
         if same is not None and _is_short(session, key, path):
             continue
         loaded[key] = load(
@@ -111,7 +148,13 @@ def adopt(session: Session, found: dict[tuple[str, int], int], *, clean: bool, n
         == {n: (t.id, t.dirs) for n, t in state.topics.items()}
     ):
         return  # a broker was here, or our mark was lost, but nothing that shows has changed
-    epoch = max([state.epoch, *(report.epoch for report in loaded.values())]) + 1
+    _record(session, adopted, [report.epoch for report in loaded.values()], news=news)
+
+
+def _record(session: Session, adopted: LogState, epochs: Sequence[int], *, news: bool) -> None:
+    """Write the one record that takes over what was found, under a higher leader epoch."""
+    state = session.state
+    epoch = max([state.epoch, *epochs]) + 1
     record: Record = {"kind": "adopt", **adopted.layout()}
     whole = session.ledger.append(
         record, epoch=epoch, time_ms=max(session.clock(), state.time_ms), sync=True
@@ -120,7 +163,7 @@ def adopt(session: Session, found: dict[tuple[str, int], int], *, clean: bool, n
     _LOGGER.log(
         logging.WARNING if news else logging.DEBUG,
         "%s: adopted %d partitions as a broker left them, leader epoch %d",
-        session.home, len(found), epoch,
+        session.home, len(adopted.ends), epoch,
     )  # fmt: skip
 
 
@@ -151,12 +194,29 @@ def _is_short(session: Session, key: tuple[str, int], path: str) -> bool:
     return held < end
 
 
-def _topic_id(fs: FileSystem, path: str) -> str:
-    name = os.path.join(path, "partition.metadata")
-    try:
-        return parse_partition_metadata(read_bytes(fs, name), path=name)
-    except FileNotFoundError:
-        return new_topic_id()
+def _topic_ids(session: Session, found: Mapping[Key, int]) -> dict[str, str]:
+    """Return each topic's id, and write it where a broker before 2.8 left no partition.metadata.
+
+    That of a partition that has one; else the ledger's; else a new one. As Kafka does, it is
+    written down at once: else the topic were another one at each open. Source:
+    UnifiedLog.assignTopicId, PartitionMetadataFile.
+    """
+    fs, without = session.fs, []
+    ids: dict[str, str] = {}
+    for key, number in sorted(found.items()):
+        path = os.path.join(session.directories[number], partition_dir(*key))
+        topic_id = None if key in session.offline else stored_topic_id(fs, path)
+        if topic_id is not None:
+            ids.setdefault(key[0], topic_id)
+        elif key not in session.offline:
+            without.append((key[0], path))
+    for topic in {topic for topic, _ in found} - ids.keys():
+        known = session.state.topics.get(topic)
+        ids[topic] = new_topic_id() if known is None else known.id
+    for topic, path in without:
+        raw = format_partition_metadata(ids[topic])
+        write_durably(fs, os.path.join(path, PARTITION_METADATA), raw)
+    return ids
 
 
 def _refuse_open_transactions(key: tuple[str, int], report: LoadReport) -> None:

@@ -1,6 +1,6 @@
 """Arrow data appended by plain Python: checked, cut into commits, framed, committed."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -11,13 +11,27 @@ from sparklog.errors import InvalidRequestError
 from sparklog.log.commit import Ends, commit
 from sparklog.log.session import Session
 from sparklog.log.staging import Framing, Stager
-from sparklog.log.topics import TopicInfo
+from sparklog.log.topics import TopicInfo, describe
 
 Data: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
 APPEND_BYTES: Final = 64 << 20
 """A reader given to `append` is committed in pieces of about so many bytes."""
 
 _COLUMNS: Final = ("key", "value", "headers", "partition", "timestamp")
+
+
+def known_topic(session: Session, name: str, look: Callable[[str], TopicInfo]) -> TopicInfo:
+    """Return a topic as of the session's last step: the commit checks again.
+
+    Args: look: asked for one that the session doesn't know.
+    """
+    if session.offline:
+        with session.locked():  # what was missing may be back
+            pass
+    known = session.state.topics.get(name)
+    if known is None:
+        return look(name)
+    return describe(session.directories, name, known, session.offline)
 
 
 def append(

@@ -2,10 +2,10 @@
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
-from sparklog.errors import LogReplacedError
+from sparklog.errors import LogReplacedError, PartitionOfflineError
 from sparklog.format.names import snapshot_name
 from sparklog.fs import FileSystem
 from sparklog.log.checkpoints import (
@@ -50,9 +50,14 @@ def _is_whole(session: Session) -> bool:
     for topic, partition in session.state.ends:
         if _is_closed(session, topic, partition):
             continue
-        log = session.writer(topic, partition)
-        if log.size_on_disk() != log.state.size:
-            _LOGGER.warning("%s: unexpected size, not closed as clean", log.path)
+        try:
+            log = session.writer(topic, partition)
+            is_whole = log.size_on_disk() == log.state.size
+        except (PartitionOfflineError, FileNotFoundError):
+            is_whole = False
+        if not is_whole:
+            path = session.partition_path(topic, partition)
+            _LOGGER.warning("%s: not as the ledger says, so not closed as clean", path)
             return False
     return True
 
@@ -73,16 +78,27 @@ def _leave_clean(session: Session) -> None:
             session.writer(topic, partition).close()
     session.ledger.log.delete_records(ledger_bases(fs, session.home)[0])  # older ones expired
     session.ledger.log.close()
-    mark_clean(fs, session.directories, state, session.ledger.end)
+    absent = session.dirs.absent
+    mark_clean(fs, session.directories, state, session.ledger.end, absent=absent)
     publish_all(session)
-    lower_guard(fs, session.directories)
+    lower_guard(fs, session.present)
 
 
 def mark_clean(
-    fs: FileSystem, directories: Sequence[str], state: LogState, ledger_end: int
+    fs: FileSystem,
+    directories: Sequence[str],
+    state: LogState,
+    ledger_end: int,
+    *,
+    absent: Collection[int] = (),
 ) -> None:
-    """Write Kafka's checkpoint files of all log dirs as a clean stop leaves them."""
+    """Write Kafka's checkpoint files of all log dirs as a clean stop leaves them.
+
+    Args: absent: numbers of those that aren't there, and hold nothing.
+    """
     for number, directory in enumerate(directories):
+        if number in absent:
+            continue
         mine = {key: end for key, end in state.ends.items() if _dir_of(state, key) == number}
         if not number:
             mine[LEDGER] = ledger_end

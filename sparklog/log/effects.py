@@ -53,7 +53,8 @@ def carry_out(session: "Session", record: Record) -> None:
     if kind == "start":
         for topic, starts in record["starts"].items():
             for partition, offset in starts.items():  # the epochs before it go
-                session.writer(topic, int(partition)).delete_records(offset)
+                if (topic, int(partition)) not in session.offline:
+                    session.writer(topic, int(partition)).delete_records(offset)
     if kind in _START_KINDS:
         write_starts(session)
     if kind in _TOPIC_KINDS:
@@ -75,7 +76,7 @@ def carry_out_all(session: "Session", record: Record | None) -> None:
 def write_starts(session: "Session") -> None:
     """Bring every log dir's log-start-offset-checkpoint up to the state."""
     state = session.state
-    for number, directory in enumerate(session.directories):
+    for number, directory in session.dirs.numbered(session.directories):
         starts = {
             (t, p): offset
             for (t, p), offset in state.starts.items()
@@ -92,7 +93,7 @@ def _remove_dropped(session: "Session") -> None:
     only has such a name, as a query's checkpoint-1, stays as it is.
     """
     fs, state = session.fs, session.state
-    for number, directory in enumerate(session.directories):
+    for number, directory in session.dirs.numbered(session.directories):
         for name in fs.listdir(directory):
             path = os.path.join(directory, name)
             if _DOOMED.fullmatch(name) and fs.is_dir(path):
@@ -114,11 +115,16 @@ def _remove_dropped(session: "Session") -> None:
                 fs.sync_dir(directory)
                 _discard(fs, doomed)
             elif is_partition(fs, path):
-                fs.rename(path, _renamed(path, "stray"))
+                fs.rename(path, stray_name(path))
                 fs.sync_dir(directory)
                 _LOGGER.warning(
                     "%s is in no topic of this log; renamed to -stray, nothing was removed", path
                 )
+
+
+def stray_name(path: str) -> str:
+    """Kafka's name for a partition directory that is no topic's."""
+    return _renamed(path, "stray")
 
 
 def _renamed(path: str, why: str) -> str:

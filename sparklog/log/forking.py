@@ -23,6 +23,7 @@ from sparklog.fs import LOCAL, FileSystem, write_durably
 from sparklog.log.checkpoints import CLEANED, CLEANER, Offsets, read_offsets, write_offsets
 from sparklog.log.closing import close_session, mark_clean
 from sparklog.log.commit import write_snapshot
+from sparklog.log.dirs import write_new_dirs
 from sparklog.log.forkpart import Part, Tally, complete, plan_part, take
 from sparklog.log.forkplace import Place
 from sparklog.log.forkpoint import ForkPoint, Wanted, find_point
@@ -128,6 +129,7 @@ def fork(
             close_session(session)
         ids = _complete(fs, clock, place, plan, tally, threads)
         _write(fs, clock, place, plan, ids, origin=os.fspath(path))
+        write_new_dirs(fs, place.directories, targets)
         place.publish()
     return Forked(
         path=os.fspath(new_path),
@@ -199,7 +201,7 @@ def _take(
 
 def _checkpoint(session: Session, name: str) -> Offsets:
     found: Offsets = {}
-    for directory in session.directories:
+    for directory in session.present:
         found |= read_offsets(session.fs, directory, name)
     return found
 

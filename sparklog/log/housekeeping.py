@@ -183,7 +183,7 @@ def sweep(session: "Session", *, now_ms: int, dry_run: bool = False) -> list[Swe
     with session.locked():
         writers = {name: last.batch for name, last in session.state.writers.items()}
     swept = []
-    for path in dead_chunks(session.fs, session.directories, writers, now_ms=now_ms):
+    for path in dead_chunks(session.fs, session.present, writers, now_ms=now_ms):
         with contextlib.suppress(FileNotFoundError):
             if now_ms - session.fs.mtime_ms(path) < _GRACE_MS:
                 continue

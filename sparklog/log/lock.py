@@ -18,7 +18,7 @@ state the log was left in:
       92     4  length of the body        96  4  CRC-32C of the body
      100     4  CRC-32C of bytes 0..99
     4096     -  body, JSON, written before the header: the intent (BUSY), and in any state
-                "offline": partitions that recovery found damaged
+                "offline": partitions that were found damaged or missing
 
 Nothing here is synced: the page only matters within one boot, and a page of another boot, device
 or inode (a copied directory) means recovery from the files themselves. Big-endian. The header
@@ -36,7 +36,13 @@ from typing import Any, Final
 import crc32c
 
 from sparklog.clock import attempts
-from sparklog.errors import DataCorruptionError, LogLockedError, LogReplacedError, SparklogError
+from sparklog.errors import (
+    DataCorruptionError,
+    LogLockedError,
+    LogReplacedError,
+    PartitionOfflineError,
+    SparklogError,
+)
 from sparklog.fs import File, FileSystem, LockFile
 
 LOCK_NAME: Final = "sparklog.lock"
@@ -255,15 +261,18 @@ def offline_to(offline: dict[tuple[str, int], DataCorruptionError]) -> dict[str,
     """Return what the page says of damaged partitions, so that every session leaves them alone."""
     if not offline:
         return {}
-    rows = [[t, p, e.reason, e.path, e.position, e.first, e.end] for (t, p), e in offline.items()]
+    rows = [
+        [t, p, e.reason, e.path, e.position, e.first, e.end, isinstance(e, PartitionOfflineError)]
+        for (t, p), e in offline.items()
+    ]
     return {"offline": rows}
 
 
 def offline_from(body: dict[str, Any]) -> dict[tuple[str, int], DataCorruptionError]:
-    """Return the damaged partitions that a page names."""
+    """Return the damaged and missing partitions that a page names."""
     return {
-        (topic, partition): DataCorruptionError(
+        (topic, partition): (PartitionOfflineError if missing else DataCorruptionError)(
             reason, path=path, position=position, first=first, end=end
         )
-        for topic, partition, reason, path, position, first, end in body.get("offline", ())
+        for topic, partition, reason, path, position, first, end, missing in body.get("offline", ())
     }

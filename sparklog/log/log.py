@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from sparklog.clock import Clock, system_clock
 from sparklog.config import LogOptions
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log import admin
-from sparklog.log.appending import Data, append
+from sparklog.log.appending import Data, append, known_topic
 from sparklog.log.closing import close_session
 from sparklog.log.commit import (
     Chunk,
@@ -24,9 +24,11 @@ from sparklog.log.commit import (
     write_snapshot,
 )
 from sparklog.log.epochs import end_offset_for
+from sparklog.log.giving_up import GivenUp, give_up
 from sparklog.log.histories import Histories
 from sparklog.log.history import commits_table
 from sparklog.log.lag import commit_checked, readers_table
+from sparklog.log.offline import offline_partitions
 from sparklog.log.opening import clear_up, open_session
 from sparklog.log.paths import split_path
 from sparklog.log.positions import Position, When, offsets_for_times, to_ms
@@ -164,19 +166,10 @@ class Log:
             written; FencedError, OutOfOrderSequenceError; StorageUnavailableError.
         Cost: fsync of each touched partition, of the ledger and of the watermark file.
         """
-        session = self._writing()
         admin.refuse_internal(topic)
-        known = session.state.topics.get(topic)  # as of our last step: the commit checks again
-        info = self.topic(topic) if known is None else describe(self._directories, topic, known)
-        return append(
-            session,
-            self._clock,
-            info,
-            data,
-            partition=partition,
-            producer=producer,
-            framing=framing or Framing(),
-        )
+        session, given = self._writing(), dict[str, Any](partition=partition, producer=producer)
+        info = known_topic(session, topic, self.topic)
+        return append(session, self._clock, info, data, framing=framing or Framing(), **given)
 
     def commit(
         self,
@@ -296,6 +289,25 @@ class Log:
         keys = [(topic, p) for p in self._view.partitions(topic)]
         return {p: span for (_, p), span in self._view.spans(keys).items()}
 
+    def offline(self) -> dict[tuple[str, int], DataCorruptionError]:
+        """Return {(topic, partition): what using it raises}, of those that can't be used.
+
+        PartitionOfflineError where a log dir, directory or segments are missing; another
+        DataCorruptionError where recovery found damage. See `give_up`.
+        """
+        return offline_partitions(self._fs, self._view)
+
+    def give_up(
+        self, topic: str | None = None, partitions: Iterable[int] | None = None, *,
+        dry_run: bool = False,
+    ) -> list[GivenUp]:
+        """Give up what offline partitions (all, or a topic's) miss; returns what is lost.
+
+        They go on behind it: no offset is given twice, and the ledger says what was given up.
+        Raises: InvalidRequestError for a partition that isn't offline.
+        """
+        return give_up(self._writing(), topic, partitions, dry_run=dry_run)
+
     def end_offset_for_epoch(self, topic: str, partition: int, epoch: int) -> tuple[int, int]:
         """Return (leader epoch, end offset): where the history of `epoch` ends in a partition.
 
@@ -346,7 +358,7 @@ class Log:
         """A topic as the ledger has it: the topics file may lag if the disk failed meanwhile."""
         session = self._writing()
         self._view.forget()
-        return describe(session.directories, name, session.state.topics[name])
+        return describe(session.directories, name, session.state.topics[name], session.offline)
 
     @property
     def session(self) -> Session:

@@ -17,7 +17,8 @@ from sparklog.errors import DataCorruptionError, InvalidRequestError, LogLockedE
 from sparklog.format.names import parse_partition_dir, partition_dir
 from sparklog.fs import FileSystem, LockFile
 from sparklog.log import takeover
-from sparklog.log.adoption import adopt, is_as_we_left_it
+from sparklog.log.adoption import adopt, is_as_we_left_it, leave_missing
+from sparklog.log.dirs import claim_dirs, find_dirs
 from sparklog.log.effects import carry_out_all, publish_all, remove_tree
 from sparklog.log.guard import (
     GUARD_NAME,
@@ -39,6 +40,7 @@ from sparklog.log.ledger import (
     whole_end,
 )
 from sparklog.log.lock import LOCK_NAME
+from sparklog.log.missing import leave_brokers, look_at_dirs, missing, note_missing
 from sparklog.log.partition import PartitionLog
 from sparklog.log.paths import check_distinct, check_writable
 from sparklog.log.retired import make_room, unlink_due
@@ -47,7 +49,7 @@ from sparklog.log.space import below_floor
 from sparklog.log.staging import sweep_chunks
 from sparklog.log.standing import check_same
 from sparklog.log.state import LogState
-from sparklog.log.takeover import make_durable
+from sparklog.log.takeover import make_durable, recover_one, recovery_points
 from sparklog.log.topics import INTERNAL, REMOTE_METADATA, new_topic_id, partition_path
 from sparklog.log.walk import is_partition
 from sparklog.log.watermarks import published
@@ -71,19 +73,22 @@ def open_session(
     itself is damaged (a damaged partition only goes offline).
     """
     check_writable(directories)
-    for directory in directories:
+    dirs = find_dirs(fs, directories)
+    for directory in dirs.present(directories):
         if not fs.is_dir(directory):
             _make_dir(fs, directory)
             fs.sync_dir(os.path.dirname(directory))
         check_sound(fs, directory)
-    check_distinct(fs, directories)
+    check_distinct(fs, dirs.present(directories))
     _check_first(fs, directories)
-    brokers_out: list[LockFile] = lock_out_brokers(fs, directories)
+    brokers_out: list[LockFile] = lock_out_brokers(fs, dirs.present(directories))
     session: Session | None = None
     try:
         session = Session(fs, clock, list(directories), options, brokers_out)
+        session.dirs = dirs
         session.lock.join()
         with session.exclusive():
+            session.dirs = look_at_dirs(session)  # somebody else may have opened it meanwhile
             if short := below_floor(session):  # before anything is written
                 make_room(fs, [one.directory for one in short])
             _enter(session, news=news)
@@ -103,7 +108,7 @@ def clear_up(session: Session) -> None:
     Whoever opens a log for writing does so; a service does it in its rounds, and reports it.
     """
     now_ms = session.clock()
-    sweep_chunks(session.fs, session.directories, now_ms=now_ms)
+    sweep_chunks(session.fs, session.present, now_ms=now_ms)
     with session.locked():
         unlink_due(session, now_ms=now_ms)
 
@@ -112,14 +117,16 @@ def _enter(session: Session, *, news: bool) -> None:
     """Take over what lies there, under the lock."""
     if is_guarded(session.fs, session.home):
         _check_ledger(session)
-        raise_guard(session.fs, session.directories)  # the others' too, if we died in between
+        leave_brokers(session, session.dirs)
+        raise_guard(session.fs, session.present)  # the others' too, if we died in between
         session.refresh()
+        _look_for_partitions(session)
     else:
         restored = _has_ledger(session) and session.lock.is_foreign()
         _take_over(session, news=news)
         if restored and session.ledger.end > 1:  # a fork has begun one, by its only record
             begin_history(session)
-    _check_dirs(session)
+    session.dirs = claim_dirs(session.fs, session.directories, session.dirs)
     _check_brokers_out(session.brokers_out)
 
 
@@ -133,7 +140,8 @@ def _move(session: Session) -> None:
     for file in session.brokers_out:
         file.close()
     session.brokers_out[:] = []
-    session.brokers_out[:] = lock_out_brokers(session.fs, session.directories)
+    session.dirs = look_at_dirs(session)
+    session.brokers_out[:] = lock_out_brokers(session.fs, session.present)
     session.forget()
     _enter(session, news=True)
     if not is_first:  # the page, which is in the first log dir, knows nothing of it
@@ -167,9 +175,9 @@ def _take_over(session: Session, *, news: bool) -> None:
     fs, home = session.fs, session.home
     page = session.lock.read()
     generation = max(0 if page is None else page.generation, session.clock() * 1000)
-    clean = was_clean(fs, session.directories)
-    found = _partitions(session)
-    end = _ledger_end(session, found)
+    own = session.dirs.own(session.directories)
+    clean = was_clean(fs, own)
+    end = _ledger_end(session)
     session.state = LogState()
     if end:
         # Who made the ledger, or adopted, may have died before its fsync: see make_durable.
@@ -177,21 +185,37 @@ def _take_over(session: Session, *, news: bool) -> None:
         fs.sync_dir(home)
         fold(fs, home, end, state=session.state, first=None)
         session.reload(end, generation=generation, fresh=True)
+        _check_dirs(session)
+        found = _partitions(session)
         _leave_others(session, found)
-        ours = was_left_by_us(fs, session.directories)
+        ours = was_left_by_us(fs, own)
+        leave_missing(session, found, ours=ours)
         if not (ours and is_as_we_left_it(session, found)):
             adopt(session, found, clean=clean, news=news)
     else:
+        found = _partitions(session)
         _leave_others(session, found)
         _refuse_foreign(session)
         _make_ledger(session, generation)
         if found:
             adopt(session, found, clean=clean, news=news)
-    _check_dirs(session)
     carry_out_all(session, None)
     publish_all(session)
     session.idle()  # before the guard: without it nobody believes the page
-    raise_guard(fs, session.directories)
+    raise_guard(fs, session.present)
+
+
+def _look_for_partitions(session: Session) -> None:
+    """Look whether all that the ledger knows is there; what is damaged may be whole again."""
+    _check_dirs(session)
+    first = session.lock.is_last()
+    damaged = [key for key in session.offline if key in session.state.ends] if first else []
+    for key in damaged:
+        if missing(session, key) is None:
+            del session.offline[key]
+            recover_one(session, key, recovery_points(session))
+    if note_missing(session, segments=first) or damaged:
+        session.idle()
 
 
 def _check_ledger(session: Session) -> None:
@@ -214,20 +238,20 @@ def _check_first(fs: FileSystem, directories: Sequence[str]) -> None:
 
 
 def _check_dirs(session: Session) -> None:
-    """Refuse log dirs in another order, or not all of them."""
+    """Refuse log dirs in another order while the guard stands, and not all of them ever."""
     fs, directories = session.fs, session.directories
+    guarded = is_guarded(fs, session.home)
     for name, topic in session.state.topics.items():
         for partition, number in topic.dirs.items():
             known = number < len(directories)
             if known and fs.is_dir(partition_path(directories, name, topic, partition)):
                 continue
-            if not known or any(
-                fs.is_dir(os.path.join(directory, f"{name}-{partition}"))
-                for directory in directories
-            ):
+            elsewhere = (os.path.join(there, f"{name}-{partition}") for there in session.present)
+            if not known or (guarded and any(map(fs.is_dir, elsewhere))):
                 raise InvalidRequestError(
-                    f"{name}-{partition} should lie in log dir number {number + 1}: give all log "
-                    "dirs of this log, in the order in which it was made"
+                    f"{name}-{partition} should lie in log dir number {number + 1} "
+                    f"({session.dirs.place(directories, number)}): give all log dirs of this log, "
+                    "in the order in which it was made"
                 )
 
 
@@ -240,7 +264,7 @@ def _check_brokers_out(held: Sequence[LockFile]) -> None:
 def _partitions(session: Session) -> dict[tuple[str, int], int]:
     """Return {(topic, partition): number of its log dir} of everything that lies there."""
     found: dict[tuple[str, int], int] = {}
-    for number, directory in enumerate(session.directories):
+    for number, directory in session.dirs.numbered(session.directories):
         for name in session.fs.listdir(directory):
             key = parse_partition_dir(name)
             if key is None or key[0] in INTERNAL - {REMOTE_METADATA}:
@@ -248,12 +272,22 @@ def _partitions(session: Session) -> dict[tuple[str, int], int]:
             if not session.fs.is_dir(os.path.join(directory, name)):
                 continue
             if key in found:
-                raise InvalidRequestError(
-                    f"{name} lies in two log dirs, {session.directories[found[key]]} and "
-                    f"{directory}: move one of them away"
-                )
+                at = _place_known(session, key)
+                if at is None or at not in (found[key], number):
+                    raise InvalidRequestError(
+                        f"{name} lies in two log dirs, {session.directories[found[key]]} and "
+                        f"{directory}: move one of them away"
+                    )
+                found[key] = at  # the other is a stray: it was away when its range was given up
+                continue
             found[key] = number
     return found
+
+
+def _place_known(session: Session, key: tuple[str, int]) -> int | None:
+    """The number of the log dir where the ledger has a partition; None if it doesn't know it."""
+    topic = session.state.topics.get(key[0])
+    return None if topic is None else topic.dirs.get(key[1])
 
 
 def _leave_others(session: Session, found: dict[tuple[str, int], int]) -> None:
@@ -270,7 +304,7 @@ def _leave_others(session: Session, found: dict[tuple[str, int], int]) -> None:
 def _refuse_foreign(session: Session) -> None:
     """A broker stops at a subdirectory that is no partition, so a new log doesn't begin in one."""
     fs = session.fs
-    for directory in session.directories:
+    for directory in session.present:
         for name in fs.listdir(directory):
             if name.endswith(("-delete", "-stray", "-future")) or parse_partition_dir(name):
                 continue
@@ -281,10 +315,17 @@ def _refuse_foreign(session: Session) -> None:
                 )
 
 
-def _ledger_end(session: Session, found: dict[tuple[str, int], int]) -> int:
+def _ledger_end(session: Session) -> int:
     """Return the ledger's end; 0 if there is none (or one that was never finished)."""
     fs, home = session.fs, session.home
     if not _has_ledger(session):
+        if published(fs, home) is not None and was_left_by_us(fs, [home]):
+            raise DataCorruptionError(
+                "the commit ledger is gone, and no broker was here since the log was closed; "
+                "restore it from a copy, or remove sparklog.watermarks to take the partitions "
+                "over as a broker's",
+                path=ledger_path(home),
+            )
         return 0
     end = whole_end(fs, home) if ledger_bases(fs, home) else 0
     marks = published(fs, home)

@@ -65,6 +65,7 @@ class PartitionLog:
 
     def _reset(self) -> None:
         self._segment: Segment | None = None
+        self._first_base = 0
         self._fault: str | None = None
         self._epoch_cache: EpochCache | None = None
         self._keeper.forget()
@@ -141,15 +142,22 @@ class PartitionLog:
         """Forget idle producers, if any were loaded; returns how many."""
         return self._keeper.expire(now)
 
+    @property
+    def first_base(self) -> int:
+        """The first segment's base offset, as of when the log was loaded."""
+        self._load()
+        return self._first_base
+
     def size_on_disk(self) -> int:
-        """Bytes of the active segment's file; -1 if the files don't fit the end offset."""
+        """As `Segment.size_on_disk`, of the active one; -1 if the files don't fit the end, too."""
         segment = self._load()
-        return -1 if self._fault else segment.log.size()
+        return -1 if self._fault else segment.size_on_disk()
 
     def _load(self) -> Segment:
         if self._segment is not None:
             return self._segment
         bases = segment_bases(self._fs, self.path)
+        self._first_base = bases[0] if bases else self._end
         known = [base for base in bases if base <= self._end]
         if not known:
             raise DataCorruptionError(

@@ -32,6 +32,8 @@ def waiting(session: "Session", *, now_ms: int) -> dict[str, int]:
     for name, topic in session.state.topics.items():
         delay_ms = topic.parsed().file_delete_delay_ms
         for partition in topic.dirs:
+            if (name, partition) in session.offline:
+                continue
             directory = partition_path(session.directories, name, topic, partition)
             for path in _retired(fs, directory):
                 with contextlib.suppress(FileNotFoundError, StorageUnavailableError):

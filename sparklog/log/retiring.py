@@ -184,6 +184,7 @@ def raise_starts(session: "Session", wanted: Mapping[Key, int]) -> dict[Key, int
     with session.locked():
         state = session.state
         known = {key: at for key, at in wanted.items() if at <= state.ends.get(key, -1)}
+        known = {key: at for key, at in known.items() if key not in session.offline}
         raised = {key: at for key, at in known.items() if at > state.starts.get(key, 0)}
         if raised and not _record_starts(session, raised, {}):
             raise StorageUnavailableError(f"{session.home}: the new log starts are not published")

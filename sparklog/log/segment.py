@@ -39,6 +39,7 @@ class Segment:
         self.index_bytes = self.timeindex_bytes = 0
         self.txnindex: File | None = None
         self.stamped_ms = -1  # the append time of its newest batch
+        self._identity: tuple[int, int] | None = None
         self._fs, self._directory = fs, directory
         self._interval_bytes = interval_bytes
         self._state = IndexState()
@@ -46,6 +47,16 @@ class Segment:
         self.log = fs.open(joined(directory, log_name(base)), write=True)
         self.index = fs.open(joined(directory, index_name(base)), create=True)
         self.timeindex = fs.open(joined(directory, timeindex_name(base)), create=True)
+
+    def size_on_disk(self) -> int:
+        """Bytes of the log's file; -1 if another file has got its name since the last call.
+
+        Raises FileNotFoundError if none has it any more: what is written to a file that was
+        removed is read by nobody.
+        """
+        identity = self._fs.identity(self.log.path)
+        self._identity = self._identity or identity
+        return self.log.size() if self._identity == identity else -1
 
     @classmethod
     def create(

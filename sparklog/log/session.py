@@ -28,7 +28,8 @@ from sparklog.errors import (
     UnknownTopicError,
 )
 from sparklog.fs import File, FileSystem, LockFile
-from sparklog.log import takeover
+from sparklog.log import missing, takeover
+from sparklog.log.dirs import LogDirs
 from sparklog.log.effects import carry_out, publish_all
 from sparklog.log.histories import begin_history
 from sparklog.log.ledger import LEDGER, Ledger, fold, ledger_config, ledger_path
@@ -69,6 +70,7 @@ class Session:
         self.generation = self.era = 0
         self._loaded = False  # whether state, ledger and writers are those of `generation`
         self.offline: dict[tuple[str, int], DataCorruptionError] = {}
+        self.dirs = LogDirs()
         self.brokers_out = brokers_out
         self._writers: dict[tuple[str, int], PartitionLog] = {}
         self._mutex = threading.Lock()
@@ -82,6 +84,11 @@ class Session:
     def home(self) -> str:
         """The first log dir, where sparklog's own files lie."""
         return self.directories[0]
+
+    @property
+    def present(self) -> list[str]:
+        """The log dirs that are there; nothing is made or looked for in the others."""
+        return self.dirs.present(self.directories)
 
     @property
     def sync(self) -> bool:
@@ -171,6 +178,7 @@ class Session:
             except (DataCorruptionError, StaleReadError, FileNotFoundError) as error:
                 _LOGGER.warning("%s: not as its lock file says (%s)", self.home, error)
                 takeover.full(self)
+        missing.look_again(self)
 
     def reload(self, ledger_end: int, *, generation: int, fresh: bool = False) -> None:
         """Drop every cache and fold the ledger up to `ledger_end` (only its news, if it can)."""
@@ -220,11 +228,11 @@ class Session:
             raise self.offline[key]
         log = self._writers.get(key)
         if log is None:
-            path = self.partition_path(topic, partition)
-            config = self.state.topics[topic].parsed()
-            start = self.state.starts.get(key, 0)
+            path = self.partition_path(*key)
+            config, start = self.state.topics[topic].parsed(), self.state.starts.get(key, 0)
             known = self.state.topics[topic].adopted or key in self.state.idempotent
             log = self._open(path, config, self.state.ends[key], start, plain=not known)
+            missing.check_whole(self, key, log)
             self._writers[key] = log
         return log
 
@@ -342,7 +350,7 @@ class Session:
         self._writers.clear()
         try:
             takeover.undo(self, intent)
-            self.reload(self.ledger_end_of(intent), generation=self.generation, fresh=True)
+            self.reload(int(intent["ledger"][2]), generation=self.generation, fresh=True)
             self.idle()
         except BaseException:
             self.forget()
@@ -351,11 +359,6 @@ class Session:
                 self._write_page(State.FULL)
             except BaseException:  # the page then still says BUSY, which is as safe
                 _LOGGER.debug("%s: page not written", self.home, exc_info=True)
-
-    @staticmethod
-    def ledger_end_of(intent: Record) -> int:
-        """Return the ledger's end when the intent was written."""
-        return int(intent["ledger"][2])
 
     def _mark(self, number: int, failing: bool) -> None:
         with contextlib.suppress(StorageUnavailableError, ValueError):  # closed: it is gone anyway
@@ -381,7 +384,7 @@ class Session:
     def _check_sizes(self, touched: Sequence[tuple[str, int]]) -> None:
         for key in (*touched, LEDGER):
             log = self.ledger.log if key == LEDGER else self.writer(*key)
-            if log.size_on_disk() != log.state.size:
+            if missing.size_on_disk(self, key, log) != log.state.size:
                 _LOGGER.warning("%s-%d: unexpected size, recovering", *key)
                 self._write_page(State.FULL)
                 takeover.full(self)

@@ -26,7 +26,7 @@ def below_floor(session: "Session") -> list[Shortage]:
     The service asks this between its rounds and runs retention at once. Cost: a statvfs each.
     """
     floor = max(session.options.min_free_bytes, SPARE_BYTES)
-    free = {directory: session.fs.free_bytes(directory) for directory in session.directories}
+    free = {directory: session.fs.free_bytes(directory) for directory in session.present}
     return [Shortage(path, size, floor) for path, size in free.items() if size < floor]
 
 

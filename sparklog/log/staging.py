@@ -119,12 +119,14 @@ class Stager:
 
         A null partition leaves the row to its key, as in Kafka's connector.
         Raises: InvalidRequestError for a partition that isn't there, and for a null key where the
-        topic is compacted; RecordTooLargeError.
+        topic is compacted; RecordTooLargeError; PartitionOfflineError.
         """
         if rows.num_rows == 0:
             return
         _check_keys(topic, rows)
         for number, part in self._split(topic, rows, partition):
+            if number in topic.offline:
+                raise topic.offline[number]
             key = topic.name, number
             growing = self._growing.get(key)
             if growing is None:
@@ -178,7 +180,8 @@ class Stager:
         self._adrift[topic.name] = before + size_bytes
         come = before + np.arange(count, dtype=np.int64) * size_bytes // count
         steps = self._start + come // self._framing.batch_size
-        return (steps % topic.partitions).astype(np.int32)
+        there = [p for p in range(topic.partitions) if p not in topic.offline] or [0]
+        return np.asarray(there, np.int32)[steps % len(there)]  # Kafka: availablePartitionsForTopic
 
     def _frame(self, growing: _Growing) -> None:
         """Turn the rows that came so far into record batches."""

@@ -7,10 +7,12 @@ the same state. Record kinds (JSON, field `kind`; all carry `v`, `time`, `epoch`
     append    the same without an identity. Both tell those who watch the log `bytes`, the size of
               the batches, and `ms`, the time from asking for the lock to this record; older
               sparklogs wrote neither
-    topic     a topic was made or altered: topic, id, config, bases {partition: base}, dirs
+    topic     a topic was made or altered: topic, id, config, bases {partition: base}, dirs;
+              or a partition begins anew at its old end: `given_up` says what was lost
     drop      a topic was deleted: topic, id
     start     log start offsets were raised: starts {topic: {partition: offset}}; `local`, in the
-              same form, where only local segments go: their copies in remote storage stay
+              same form, where only local segments go: their copies in remote storage stay;
+              `given_up`, where segments were missing
     reset     writers (`writer`: a query's id, or one writer) may commit again what came after
               `batch`: writers {writer: its last batch now, as in a snapshot, or null}. Without
               `writers`: this one `writer` may commit again from `batch` on. `abandoned`: what they
@@ -158,7 +160,7 @@ class LogState:
         name = record["topic"]
         known, topic = self.topics.get(name), TopicState.from_json(record)
         if known is not None:  # the record has the bases of the partitions that it adds
-            topic.bases = known.bases | topic.bases
+            topic.bases = known.bases if "given_up" in record else known.bases | topic.bases
         self.topics[name] = topic
         before = self.dropped.get(name, {})
         for partition in record["bases"]:
@@ -169,6 +171,7 @@ class LogState:
             self.ends[name, int(partition)] = base
             if base:
                 self.starts[name, int(partition)] = base
+        self._trim_local_starts()
 
     def _drop(self, record: Record) -> None:
         name = record["topic"]

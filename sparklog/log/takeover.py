@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -20,6 +21,7 @@ from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.names import log_name, parse_base
 from sparklog.format.scan import scan
 from sparklog.fs import FileSystem, read_bytes
+from sparklog.log import missing
 from sparklog.log.checkpoints import RECOVERY_POINT, Offsets, read_offsets
 from sparklog.log.cleaning.swap import settle
 from sparklog.log.effects import carry_out_all, publish_all, remove_tree
@@ -104,6 +106,7 @@ def full(session: "Session") -> bool:
     """
     fs, home = session.fs, session.home
     session.offline.clear()
+    session.dirs = missing.look_at_dirs(session)
     end = _checked_end(session)
     _LOGGER.warning("%s: recovering after an unclean stop; ledger end %d", home, end)
     state = LogState()
@@ -156,39 +159,58 @@ def _remove_empty_segments(fs: FileSystem, path: str, end: int) -> None:
         fs.sync_dir(path)
 
 
-def _recover_partitions(session: "Session") -> None:
+def recovery_points(session: "Session") -> Offsets:
+    """Return Kafka's recovery points of all log dirs; none of a file that can't be read."""
     points: Offsets = {}
-    for directory in session.directories:
+    for directory in session.present:
         with contextlib.suppress(DataCorruptionError):  # then from the beginning: slower, as safe
             points |= read_offsets(session.fs, directory, RECOVERY_POINT)
+    return points
+
+
+def recover_one(
+    session: "Session",
+    key: tuple[str, int],
+    points: Offsets,
+    remaining: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Recover a partition; one that is damaged, or isn't whole, goes offline."""
+    known = session.state.topics[key[0]]
+    config = known.parsed()
+    if known.adopted:  # as in a compacted log, offsets may be missing
+        config = replace(config, cleanup_policy=("compact",))
+    path = session.partition_path(*key)
+    try:
+        recover(
+            session.fs,
+            path,
+            config,
+            session.clock,
+            end=session.state.ends[key],
+            recovery_point=points.get(key, 0),
+            log_start=session.state.starts.get(key, 0),
+            local_start=session.state.local_start(*key),
+            remaining=remaining,
+        )
+    except (FileNotFoundError, InvalidRequestError) as error:
+        missing.go_offline(session, key, DataCorruptionError(str(error), path=path))
+    except DataCorruptionError as error:
+        missing.go_offline(session, key, error)
+
+
+def _recover_partitions(session: "Session") -> None:
+    points = recovery_points(session)
+    missing.note_missing(session, segments=False)
 
     def one(key: tuple[str, int]) -> None:
-        topic, partition = key
-        known = session.state.topics[topic]
-        config = known.parsed()
-        if known.adopted:  # as in a compacted log, offsets may be missing
-            config = replace(config, cleanup_policy=("compact",))
-        try:
-            recover(
-                session.fs,
-                session.partition_path(topic, partition),
-                config,
-                session.clock,
-                end=session.state.ends[key],
-                recovery_point=points.get(key, 0),
-                log_start=session.state.starts.get(key, 0),
-                local_start=session.state.local_start(*key),
-                remaining=partial(session.meters.segments_remain, homes[key], _thread_number()),
-            )
-        except (FileNotFoundError, InvalidRequestError) as error:
-            path = session.partition_path(topic, partition)
-            session.offline[key] = DataCorruptionError(str(error), path=path)
-            _LOGGER.critical("%s-%d is offline: %s", topic, partition, error)
-        except DataCorruptionError as error:
-            session.offline[key] = error
-            _LOGGER.critical("%s-%d is offline: %s", topic, partition, error)
+        remaining = partial(session.meters.segments_remain, homes[key], _thread_number())
+        recover_one(session, key, points, remaining)
+        if key in session.offline:  # what the swaps of a cleaner left unfinished is in place now
+            error = missing.missing(session, key)
+            if error is not None:
+                session.offline[key] = error
 
-    keys = sorted(session.state.ends)
+    keys = sorted(key for key in session.state.ends if key not in session.offline)
     homes = {key: os.path.dirname(session.partition_path(*key)) for key in keys}
     threads = session.options.recovery_threads * len(session.directories)
     with session.meters.recovering(homes.values()) as done:
@@ -246,6 +268,8 @@ def _whole(session: "Session", prefix: LogState, record: Record) -> bool:
     for topic, ends in record.get("ends", {}).items():
         for partition, (first, end) in ends.items():
             path = session.partition_path(topic, int(partition))
+            if os.path.dirname(path) not in session.present:
+                continue  # its disk is away: nobody can tell, and nothing is given up for that
             if not session.fs.is_dir(path):
                 return False
             if valid_end(session.fs, path, first) < end:

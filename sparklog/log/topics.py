@@ -9,11 +9,12 @@ import base64
 import os
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 from sparklog.config import TopicConfig
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.names import KAFKA_INTERNAL, RESERVED, check_topic, collides
 from sparklog.fs import FileSystem, read_bytes, write_durably
 from sparklog.log.sealed import seal, unseal
@@ -29,13 +30,17 @@ INTERNAL: Final = frozenset({"__sparklog_commits", "__cluster_metadata", REMOTE_
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic as users see it; `dirs` names the directory of each partition that lies here."""
+    """A topic as users see it; `dirs` names the directory of each partition of the log.
+
+    `offline`: {partition: what using it raises}, of those that can't be used.
+    """
 
     name: str
     id: str  # 22 characters, URL-safe base64 of the UUID, as in partition.metadata
     partitions: int
     config: TopicConfig
     dirs: dict[int, str]
+    offline: Mapping[int, DataCorruptionError] = field(default_factory=dict)
 
 
 def new_topic_id() -> str:
@@ -76,10 +81,16 @@ def partition_path(directories: list[str], name: str, topic: TopicState, partiti
     return os.path.join(directories[topic.dirs[partition]], f"{name}-{partition}")
 
 
-def describe(directories: list[str], name: str, topic: TopicState) -> TopicInfo:
-    """Return the user's view of a topic."""
+def describe(
+    directories: list[str],
+    name: str,
+    topic: TopicState,
+    offline: Mapping[tuple[str, int], DataCorruptionError] = MappingProxyType({}),
+) -> TopicInfo:
+    """Return the user's view of a topic; `offline`: the log's partitions that are."""
     dirs = {p: partition_path(directories, name, topic, p) for p in sorted(topic.dirs)}
-    return TopicInfo(name, topic.id, max(dirs) + 1, topic.parsed(), dirs)
+    why = {p: offline[name, p] for p in dirs if (name, p) in offline}
+    return TopicInfo(name, topic.id, max(dirs) + 1, topic.parsed(), dirs, why)
 
 
 def write_topics(fs: FileSystem, directory: str, state: LogState) -> None:

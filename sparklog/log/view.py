@@ -14,11 +14,17 @@ from typing import Final
 
 from sparklog.clock import attempts
 from sparklog.config import TopicConfig
-from sparklog.errors import DataCorruptionError, InvalidRequestError, UnknownTopicError
+from sparklog.errors import (
+    DataCorruptionError,
+    InvalidRequestError,
+    PartitionOfflineError,
+    UnknownTopicError,
+)
 from sparklog.format.checkpoint import Epochs, parse_partition_metadata
 from sparklog.format.names import PARTITION_METADATA, parse_partition_dir
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.checkpoints import HIGH_WATERMARK, LOG_START, Offsets, read_offsets
+from sparklog.log.dirs import find_dirs, not_found, offline_error
 from sparklog.log.epochs import read_epochs
 from sparklog.log.guard import is_guarded, was_left_by_us
 from sparklog.log.ledger import LEDGER, LEDGER_TOPIC, fold, whole_end
@@ -49,6 +55,7 @@ class View:
             raise InvalidRequestError(f"until={until}: want one of {', '.join(UNTIL)}")
         self._fs, self._directories, self._until = fs, list(directories), until
         self._paths: dict[Key, str] = {}
+        self._missing: dict[Key, tuple[str, str]] = {}
         self._readers: dict[Key, PartitionReader] = {}
         self._standing = Standing(fs, self._directories)
         self.incarnation = 0
@@ -84,30 +91,68 @@ class View:
         return True
 
     def refresh(self) -> None:
-        """List the log dirs anew. Cost: one listing of each."""
+        """List the log dirs anew. Cost: one listing, and a small file or two, of each."""
         self._forget_replaced()
         self._list()
 
     def _list(self) -> None:
+        self._dirs = find_dirs(self._fs, self._directories)
+        for _ in attempts(_PATIENCE_MS):
+            self._guarded = is_guarded(self._fs, self.home)
+            self._written = read_topics(self._fs, self.home)
+            self._paths = self._listed()
+            known = self._written or {}, self._paths, self._dirs, self._directories
+            self._missing = not_found(*known, is_ours=self._is_ours)
+            # A topic that is dropped goes from the file first, then from the disk.
+            if not self._missing or self._written == read_topics(self._fs, self.home):
+                break
+        paths = self._paths
+        self._readers = {k: r for k, r in self._readers.items() if paths.get(k) == r.path}
+        for (topic, _), reader in self._readers.items():
+            reader.gaps = self._has_gaps(topic)
+
+    def _listed(self) -> dict[Key, str]:
+        """Return where each partition lies; of two places the ledger's."""
         paths: dict[Key, str] = {}
-        for directory in self._directories:
+        for number, directory in enumerate(self._directories):
+            if number in self._dirs.absent:
+                continue
             try:
                 names = self._fs.listdir(directory)
             except FileNotFoundError:
+                if 0 < number < len(self._dirs.known):
+                    continue  # one that held no partition yet
                 raise InvalidRequestError(
                     f"{directory} does not exist: give the log's directory, or open it for "
                     "writing, which makes a log there"
                 ) from None
             for name in names:
                 key = parse_partition_dir(name)
-                if key is not None and self._fs.is_dir(os.path.join(directory, name)):
+                if key is None or not self._fs.is_dir(os.path.join(directory, name)):
+                    continue
+                if key not in paths or self._number(key) == number:
                     paths[key] = os.path.join(directory, name)
-        self._paths = paths
-        self._guarded = is_guarded(self._fs, self.home)
-        self._written = read_topics(self._fs, self.home)
-        self._readers = {k: r for k, r in self._readers.items() if paths.get(k) == r.path}
-        for (topic, _), reader in self._readers.items():
-            reader.gaps = self._has_gaps(topic)
+        return paths
+
+    def _number(self, key: Key) -> int | None:
+        known = (self._written or {}).get(key[0])
+        return None if known is None else known.dirs.get(key[1])
+
+    def _is_ours(self) -> bool:
+        """Tell whether no broker was here since a session of ours."""
+        own = self._dirs.own(self._directories)
+        return is_guarded(self._fs, self.home) or was_left_by_us(self._fs, own)
+
+    def offline(self) -> dict[Key, PartitionOfflineError]:
+        """Return what readers get of the partitions whose directories are missing, as of now."""
+        self.refresh()
+        return {key: self._offline_error(key) for key in self._missing}
+
+    def _offline_error(self, key: Key, why: str = "") -> PartitionOfflineError:
+        marks = published(self._fs, self.home) or Published({}, {}, 0)
+        start, end = marks.starts.get(key, 0), marks.ends.get(key, 0)
+        path, said = self._missing[key] if key in self._missing else (self._paths[key], why)
+        return offline_error(path, said, start, end)
 
     def be_patient(self) -> None:
         """Wait for remote storage as a reader does that goes on for ever (remote.patience.ms)."""
@@ -121,7 +166,8 @@ class View:
         """Return the topics, without internal ones. Lists the log dirs anew."""
         self.refresh()
         found: dict[str, dict[int, str]] = {}
-        for (topic, partition), path in sorted(self._paths.items()):
+        missing = {key: path for key, (path, _) in self._missing.items()}
+        for (topic, partition), path in sorted({**self._paths, **missing}.items()):
             if topic not in INTERNAL:
                 found.setdefault(topic, {})[partition] = path
         topics = {}
@@ -137,7 +183,8 @@ class View:
                     continue
             config = TopicConfig() if state is None else state.parsed()
             topic_id = self.topic_id(name, min(dirs)) if state is None else state.id
-            topics[name] = TopicInfo(name, topic_id or "", max(dirs) + 1, config, dirs)
+            why = {p: self._offline_error((name, p)) for p in dirs if (name, p) in missing}
+            topics[name] = TopicInfo(name, topic_id or "", max(dirs) + 1, config, dirs, why)
             self._drop_readers(name, topic_id)
         return topics
 
@@ -156,11 +203,11 @@ class View:
         return {} if known is None else known.bases
 
     def partitions(self, topic: str) -> list[int]:
-        """Return a topic's partitions that lie here, ascending. Raises UnknownTopicError."""
+        """Return a topic's partitions, offline ones too, ascending. Raises UnknownTopicError."""
         for again in (False, True):
             if again:
                 self.refresh()
-            found = sorted(p for t, p in self._paths if t == topic)
+            found = sorted({p for t, p in (*self._paths, *self._missing) if t == topic})
             if found:
                 return found
         held = ", ".join(sorted({t for t, _ in self._paths} - INTERNAL)) or "none"
@@ -169,12 +216,14 @@ class View:
     def reader(self, topic: str, partition: int, topic_id: str | None = None) -> PartitionReader:
         """Return the (cached) reader of a partition; a fresh one if that is not of `topic_id`.
 
-        Raises UnknownTopicError.
+        Raises UnknownTopicError, PartitionOfflineError.
         """
         key = topic, partition
         self.renew()
         if key not in self._paths:
             self.refresh()
+        if key in self._missing:
+            raise self._offline_error(key)
         if key not in self._paths:
             raise UnknownTopicError(
                 f"{topic}-{partition} is not in {self.home}; the topic's partitions here: "
@@ -182,6 +231,7 @@ class View:
             )
         known = self._readers.get(key)
         if known is None or topic_id not in (None, known.topic_id):
+            self._check_owner(key)
             self._readers[key] = PartitionReader(
                 self._fs,
                 self._paths[key],
@@ -199,6 +249,17 @@ class View:
         """
         return read_epochs(self._fs, self.reader(topic, partition).path)
 
+    def _check_owner(self, key: Key) -> None:
+        """Raise PartitionOfflineError where another topic's directory has a partition's place."""
+        for again in (False, True):
+            if again:
+                self.refresh()
+            known = (self._written or {}).get(key[0])
+            if known is None or self.topic_id(*key) in (None, known.id):
+                return
+        if self._is_ours():
+            raise self._offline_error(key, "its directory is of another topic, by its id")
+
     def _has_gaps(self, topic: str) -> bool:
         """Tell whether offsets may be missing: a cleaner (ours or a broker's) was at work."""
         if topic == LEDGER_TOPIC:
@@ -212,7 +273,8 @@ class View:
             self.refresh()  # it may have been made since the listing
         path = self._paths.get((topic, partition))
         if path is None:
-            return None
+            known = (self._written or {}).get(topic)
+            return known.id if known and (topic, partition) in self._missing else None
         name = os.path.join(path, PARTITION_METADATA)
         try:
             raw = read_bytes(self._fs, name)
@@ -237,10 +299,13 @@ class View:
         starts, ends = self._marks(keys) if guarded else self._brokers_marks(keys)
         # One that is not published yet begins where it was made, which may be an old end.
         first = {key: starts.get(key, self.bases(key[0]).get(key[1], 0)) for key in keys}
+        ours = guarded or was_left_by_us(self._fs, self._dirs.own(self._directories))
         for key in first:
-            # A broker, or the service, has deleted segments since. Those of a tiered topic are
-            # remote: where they can't be seen, that's an error and no later start.
-            if key == LEDGER or not (guarded or self._is_tiered(key[0])):
+            # A broker has deleted segments since; of ours none goes before the log start is
+            # raised. Those of a tiered topic are remote: where they can't be seen, that's an
+            # error and no later start.
+            brokers = not (ours or self._is_tiered(key[0]) or key in self._missing)
+            if key == LEDGER or brokers:
                 first[key] = max(first[key], self._first_base(key))
         # A partition that is not published yet was made just now: nothing of it is committed.
         return {key: (first[key], max(first[key], ends.get(key, 0))) for key in keys}
@@ -275,7 +340,7 @@ class View:
 
     def _brokers_starts(self) -> Offsets:
         starts: Offsets = {}
-        for directory in self._directories:
+        for directory in self._dirs.present(self._directories):
             starts |= read_offsets(self._fs, directory, LOG_START)
         return starts
 
@@ -290,7 +355,8 @@ class View:
             if marks is None:
                 return starts, None
             above = [key for key in keys if starts.get(key, 0) > marks.starts.get(key, 0)]
-            if not (above and was_left_by_us(self._fs, self._directories)):
+            own = self._dirs.own(self._directories)
+            if not (above and was_left_by_us(self._fs, own)):
                 sealed = {key: at for key, at in marks.starts.items() if self._is_same(key)}
                 return {k: max(starts.get(k, 0), sealed.get(k, 0)) for k in keys}, marks
             key = above[0]
@@ -311,15 +377,19 @@ class View:
         """Return them as Kafka's files have them: a broker may have written since our close."""
         starts, marks = self._checked_starts(keys)
         ends: Offsets = {}
-        for directory in self._directories:
+        for directory in self._dirs.present(self._directories):
             try:
                 ends |= read_offsets(self._fs, directory, HIGH_WATERMARK)
             except DataCorruptionError:
                 if self._until == "high-watermark":
                     raise
+        sealed = {} if marks is None else marks.ends
+        missing = {key: sealed.get(key, 0) for key in keys if key in self._missing}
         if self._until == "log-end" or not ends:
-            return starts, {key: self.reader(*key).valid_end() for key in keys}
-        for key, mark in ({} if marks is None else marks.ends).items():
+            there = [key for key in keys if key not in missing]
+            return starts, missing | {key: self.reader(*key).valid_end() for key in there}
+        ends |= missing
+        for key, mark in sealed.items():
             if key in keys and ends.get(key, -1) < mark and self._is_same(key):
                 raise DataCorruptionError(
                     f"it gives {key[0]}-{key[1]} the high watermark {ends.get(key)}, which was "

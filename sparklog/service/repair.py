@@ -202,11 +202,12 @@ class Repair:
     def _locked(self) -> Iterator[None]:
         """Keep brokers and writers away without opening the log; leaves no lock file of ours."""
         fs, home = self.fs, self.truth.home
-        paths = [os.path.join(d, KAFKA_LOCK_NAME) for d in self.truth.directories]
+        there = self.truth.dirs.present(self.truth.directories)
+        paths = [os.path.join(d, KAFKA_LOCK_NAME) for d in there]
         paths.append(os.path.join(home, LOCK_NAME))
         made = [path for path in paths if not fs.exists(path)]
         with contextlib.ExitStack() as stack:
-            for file in lock_out_brokers(fs, self.truth.directories):
+            for file in lock_out_brokers(fs, there):
                 stack.callback(file.close)
             lock = LogLock(fs, home, timeout_ms=self.options.lock_timeout_ms)
             stack.callback(lock.close)

@@ -11,6 +11,7 @@ from sparklog.config import LogOptions
 from sparklog.errors import SparklogError
 from sparklog.format.names import partition_dir
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.log.dirs import find_dirs, offline_error
 from sparklog.log.ledger import LEDGER
 from sparklog.log.paths import split_path
 from sparklog.log.topics import INTERNAL, REMOTE_METADATA
@@ -168,8 +169,9 @@ class _Verifier:
         if not truth.situation.is_ours:
             ends = {key: checked.end for key, checked in self.checked.items()}
             check_checkpoints(truth, self._checkpoints, ends, general)
-        for directory in self._directories:
-            check_log_dir(self._fs, directory, truth.situation, general)
+        for _, directory in truth.numbered:
+            if self._fs.is_dir(directory):
+                check_log_dir(self._fs, directory, truth.situation, general)
         return self._report(general)
 
     def _settled(self) -> tuple[Findings, list[Key]]:
@@ -186,8 +188,10 @@ class _Verifier:
     def _read(self, general: Findings) -> list[Key]:
         """Read listing, checkpoints, ledger in this order, so that each reaches further."""
         fs = self._fs
-        self.truth = truth = Truth(self._directories, situation_of(fs, self._directories))
-        truth.found = listing(fs, self._directories)
+        dirs = find_dirs(fs, self._directories)
+        self.truth = truth = Truth(self._directories, situation_of(fs, self._directories, dirs))
+        truth.dirs = dirs
+        truth.found = listing(fs, self._directories, dirs)
         self._checkpoints = read_checkpoints(fs, truth, general)
         read_ledger(fs, truth, general)
         keys = self._keys(general)
@@ -232,8 +236,10 @@ class _Verifier:
                 general.add(
                     Severity.LEFTOVER, truth.path(key), "made or dropped by a step that was cut"
                 )
-        if truth.situation.is_ours:
-            self._note_missing(known - truth.found.keys(), general)
+        missing = known - truth.found.keys()
+        if not truth.situation.is_ours:  # what is in none of the dirs that are there, it deleted
+            missing = {key for key in missing if truth.why_absent(key)}
+        self._note_missing(missing, general)
         return keys
 
     def _note_missing(self, missing: set[Key], general: Findings) -> None:
@@ -242,11 +248,11 @@ class _Verifier:
         for key in sorted(missing):
             assert state is not None
             start, end = state.starts.get(key, 0), state.ends[key]
+            why = self.truth.why_absent(key) or "its directory is gone"
             general.add(
                 Severity.DAMAGE if end > start else Severity.DIFFERENCE,
                 self.truth.path(key),
-                "the partition's directory is missing; restore it from a copy, or give all log "
-                "dirs of this log",
+                offline_error("", why, start, end).reason,
                 first=start,
                 end=end,
             )

@@ -181,7 +181,7 @@ class TestSeveralDirs:
                 sparklog.open(f"{b},{a}", "rw")
             with pytest.raises(sparklog.InvalidRequestError, match="all log dirs"):
                 sparklog.open(a, "rw")
-        with pytest.raises(sparklog.InvalidRequestError, match="must be the first"):
+        with pytest.raises(sparklog.InvalidRequestError, match="is log dir number 2 of a log"):
             sparklog.open(f"{b},{a}", "rw")
         with sparklog.open(f"{a},{b}", "rw") as log:
             assert len(values(log)) == 1

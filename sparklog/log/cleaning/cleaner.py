@@ -103,7 +103,7 @@ def cleanable(
             for p in topic.dirs
             if (name, p) not in session.offline
         ]
-    checkpoints = {d: _checkpoints(session, d) for d in session.directories}
+    checkpoints = {d: _checkpoints(session, d) for d in session.present}
     found = []
     for name, number in sorted(keys):
         with session.locked():

@@ -18,7 +18,7 @@ Checkpoints = dict[tuple[int, str], Offsets | None]
 def read_checkpoints(fs: FileSystem, truth: Truth, out: Findings) -> Checkpoints:
     """Read all of them; what can't be read is reported."""
     found: Checkpoints = {}
-    for number, directory in enumerate(truth.directories):
+    for number, directory in truth.numbered:
         for name in NAMES:
             path = joined(directory, name)
             found[number, name] = None
@@ -36,7 +36,7 @@ def check_checkpoints(
     truth: Truth, known: Checkpoints, ends: Mapping[Key, int], out: Findings
 ) -> None:
     """Compare them with where the logs begin and end; `ends` must not be older than `known`."""
-    for number, directory in enumerate(truth.directories):
+    for number, directory in truth.numbered:
         mine = {key: end for key, end in ends.items() if truth.found.get(key) == number}
         for name in NAMES:
             offsets = known[number, name]

@@ -19,6 +19,7 @@ from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.format.names import parse_partition_dir
 from sparklog.fs import FileSystem
+from sparklog.log.dirs import LogDirs
 from sparklog.log.guard import KAFKA_LOCK_NAME, is_guarded, was_clean, was_left_by_us
 from sparklog.log.ledger import ledger_path
 from sparklog.log.lock import LOCK_NAME
@@ -96,6 +97,7 @@ class Truth:
     state: LogState | None = None
     ledger_end: int = 0
     intervals: dict[str, int] = field(default_factory=dict)  # largest index.interval.bytes so far
+    dirs: LogDirs = field(default_factory=LogDirs)
 
     @property
     def home(self) -> str:
@@ -107,14 +109,32 @@ class Truth:
         number = self.found.get(key)
         if number is None:
             number = 0 if self.state is None else self.state.topics[key[0]].dirs[key[1]]
-        # A log dir that wasn't given is missed beside the first one.
-        directory = self.directories[number if number < len(self.directories) else 0]
-        return os.path.join(directory, f"{key[0]}-{key[1]}")
+        return os.path.join(self.dirs.place(self.directories, number), f"{key[0]}-{key[1]}")
+
+    def why_absent(self, key: Key) -> str | None:
+        """Return why the log dir of a partition that isn't here can't be used; None if it can."""
+        if self.state is None or key[0] not in self.state.topics:
+            return None
+        number = self.state.topics[key[0]].dirs[key[1]]
+        return self.dirs.why_absent(self.directories, number)
+
+    @property
+    def numbered(self) -> list[tuple[int, str]]:
+        """The log dirs that are there, and not new to the log, with their numbers."""
+        own = self.dirs.own(self.directories)
+        return [pair for pair in self.dirs.numbered(self.directories) if pair[1] in own]
 
 
-def situation_of(fs: FileSystem, directories: Sequence[str]) -> Situation:
-    """Tell how the log was left. Takes a lock for a moment where a lock file is; writes nothing."""
+def situation_of(
+    fs: FileSystem, directories: Sequence[str], dirs: LogDirs | None = None
+) -> Situation:
+    """Tell how the log was left. Takes a lock for a moment where a lock file is; writes nothing.
+
+    Args: dirs: what `find_dirs` says of the directories; those that are absent say nothing.
+    """
     home = directories[0]
+    if dirs is not None:
+        directories = dirs.own(directories)
     if is_guarded(fs, home):
         held = _is_held(fs, os.path.join(home, LOCK_NAME), first=_SESSION, length=1)
         return Situation.OPEN if held else Situation.CRASHED
@@ -137,13 +157,19 @@ def _is_held(fs: FileSystem, path: str, *, first: int, length: int) -> bool:
         return not file.try_lock(first, length, exclusive=first == _SESSION)
 
 
-def listing(fs: FileSystem, directories: Sequence[str]) -> dict[Key, int]:
+def listing(
+    fs: FileSystem, directories: Sequence[str], dirs: LogDirs | None = None
+) -> dict[Key, int]:
     """Return {(topic, partition): number of its log dir}; the first one where it lies in two."""
     found: dict[Key, int] = {}
     for number, directory in enumerate(directories):
+        if dirs is not None and number in dirs.absent:
+            continue
         try:
             names = fs.listdir(directory)
         except FileNotFoundError:
+            if dirs is not None and 0 < number < len(dirs.known):
+                continue  # one that held no partition yet
             raise InvalidRequestError(
                 f"{directory} does not exist: give the directory of a log"
             ) from None

@@ -16,6 +16,7 @@ from sparklog.config import LogOptions
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.format.names import log_name
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.log.dirs import find_dirs
 from sparklog.log.guard import is_guarded, was_left_by_us
 from sparklog.log.lag import retention_floors
 from sparklog.log.ledger import LEDGER, ledger_bases, ledger_config, ledger_path, whole_end
@@ -180,7 +181,8 @@ class Observer:
         fs, home = self._fs, self.directories[0]
         if not fs.is_dir(ledger_path(home)):
             return None
-        if not is_guarded(fs, home) and not was_left_by_us(fs, self.directories):
+        own = find_dirs(fs, self.directories).own(self.directories)
+        if not is_guarded(fs, home) and not was_left_by_us(fs, own):
             return None
         if page is not None and page.state is State.IDLE:
             return self._tail.catch_up(page.ledger_end)
