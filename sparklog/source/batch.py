@@ -12,7 +12,7 @@ from sparklog.source.filters import Filters
 from sparklog.source.holdings import Holdings
 from sparklog.source.loss import LossPolicy, readable
 from sparklog.source.options import SourceOptions
-from sparklog.source.plan import Piece, leave_out, pieces, split
+from sparklog.source.plan import leave_out, pieces, split, together
 from sparklog.source.reading import Recipe
 from sparklog.source.schema import arrow_schema, check_schema
 
@@ -32,22 +32,22 @@ class BatchReader(DataSourceReader):
         look = log.look()
         held = look.ranges
         bound, strategy = options.start(streaming=False), options.strategy
-        start = resolve_start(bound, held, lambda t: log.at_times(t, held), strategy=strategy)
-        end = resolve_end(options.end(), held, lambda t: log.at_times(t, held))
-        loss = LossPolicy(options.fail_on_data_loss)
+        fail = options.fail_on_data_loss
+        start = resolve_start(
+            bound, held, lambda t: log.at_times(t, held), strategy=strategy, fail=fail
+        )
+        end = resolve_end(options.end(), held, lambda t: log.at_times(t, held), fail=fail)
+        loss = LossPolicy(fail)
         ranges = readable(start, end, held, {}, loss, bases=look.bases)
         ranges = self._filters.narrow(ranges, lambda t: log.at_times(t, held))
         planned = split(pieces(ranges, look.ids), options, log.sizes)
         planned = leave_out(planned, log.abandoned())
-        return [InputPartition(piece) for piece in planned]
+        return [InputPartition(task) for task in together(planned, options, log.sizes)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs in an executor. Spark sends None where there is nothing to read at all."""
-        piece: Any = partition.value
-        if piece is None:
-            return iter(())
-        assert isinstance(piece, Piece)
-        return self._recipe.read(piece)
+        task: Any = partition.value
+        return self._recipe.read_all(task or ())
 
 
 class FilteringBatchReader(BatchReader):

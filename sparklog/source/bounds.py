@@ -1,21 +1,28 @@
 """Bounds to offsets: earliest, latest, explicit offsets and timestamps, for every partition."""
 
+import logging
 from collections.abc import Callable
+from typing import Final
 
 from sparklog.errors import InvalidRequestError
 from sparklog.source.offsets import EARLIEST, LATEST, Bound, Offsets, Partition, Ranges, name
 
+_LOGGER: Final = logging.getLogger("sparklog.source")
 Lookup = Callable[[dict[Partition, int]], dict[Partition, int | None]]
 """{(topic, partition): ms} -> the first offset that young, None where there is none."""
 
 
-def resolve_start(bound: Bound, held: Ranges, lookup: Lookup, *, strategy: str) -> Offsets:
+def resolve_start(
+    bound: Bound, held: Ranges, lookup: Lookup, *, strategy: str, fail: bool = True
+) -> Offsets:
     """Return where each partition starts. `strategy` is startingOffsetsByTimestampStrategy.
 
-    Raises: InvalidRequestError where partitions are missing or, by strategy, no record matches.
+    Args: fail: failOnDataLoss; if false, what lies past the end is moved there with a warning.
+    Raises: InvalidRequestError where partitions are missing, an offset lies past the end or, by
+    strategy, no record matches.
     """
     if bound.kind in ("offset", "offsets"):
-        return _explicit(bound, held, "startingOffsets")
+        return _explicit(bound, held, "startingOffsets", fail=fail)
     times = _times(bound, held, "startingOffsetsByTimestamp")
     found = lookup(times)
     missed = sorted(name(p) for p in times if found[p] is None)
@@ -28,10 +35,10 @@ def resolve_start(bound: Bound, held: Ranges, lookup: Lookup, *, strategy: str) 
     return {p: _or(found[p], held[p][1]) for p in times}
 
 
-def resolve_end(bound: Bound, held: Ranges, lookup: Lookup) -> Offsets:
+def resolve_end(bound: Bound, held: Ranges, lookup: Lookup, *, fail: bool = True) -> Offsets:
     """Return where each partition of a batch query ends; where no record matches, at the end."""
     if bound.kind in ("offset", "offsets"):
-        return _explicit(bound, held, "endingOffsets")
+        return _explicit(bound, held, "endingOffsets", fail=fail)
     times = _times(bound, held, "endingOffsetsByTimestamp")
     found = lookup(times)
     return {p: _or(found[p], held[p][1]) for p in times}
@@ -41,13 +48,24 @@ def _or(offset: int | None, otherwise: int) -> int:
     return otherwise if offset is None else offset
 
 
-def _explicit(bound: Bound, held: Ranges, option: str) -> Offsets:
+def _explicit(bound: Bound, held: Ranges, option: str, *, fail: bool) -> Offsets:
     if bound.kind == "offset":
         values = dict.fromkeys(held, bound.value)
     else:
         values = _covering(bound.values, held, option)
     ends = {EARLIEST: 0, LATEST: 1}
-    return {p: held[p][ends[v]] if v in ends else v for p, v in values.items()}
+    found = {p: held[p][ends[v]] if v in ends else v for p, v in values.items()}
+    past = {p: offset for p, offset in sorted(found.items()) if offset > held[p][1]}
+    if past:
+        words = ", ".join(f"{name(p)} ends at {held[p][1]}, not {o}" for p, o in past.items())
+        said = f"{option} lies past the end: {words}"
+        if fail:
+            raise InvalidRequestError(
+                f"{said}. No record was ever there: give an offset up to the end, -1 for the end "
+                "itself, or failOnDataLoss=false to take the end instead"
+            )
+        _LOGGER.warning("%s; the end is taken", said)
+    return {p: min(offset, held[p][1]) for p, offset in found.items()}
 
 
 def _times(bound: Bound, held: Ranges, option: str) -> Offsets:

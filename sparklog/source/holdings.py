@@ -1,7 +1,6 @@
 """What a log holds of the partitions that a query reads: choice, ranges, times, bytes."""
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -21,6 +20,7 @@ from sparklog.log.timeline import Timeline
 from sparklog.log.walk import segment_bases
 from sparklog.source.offsets import Offsets, Partition, name
 from sparklog.source.options import SourceOptions
+from sparklog.source.patterns import compiled
 from sparklog.source.sizes import SizeMap
 from sparklog.source.views import view_of
 
@@ -85,7 +85,7 @@ class Holdings:
         held = [(topic, p) for topic, info in topics.items() for p in sorted(info.dirs)]
         options = self._options
         if options.subscribe_pattern is not None:
-            pattern = re.compile(options.subscribe_pattern)
+            pattern = compiled(options.subscribe_pattern)
             return [key for key in held if pattern.fullmatch(key[0])]
         assigned, subscribed = options.assigned, options.subscribed
         missing: list[str]

@@ -112,7 +112,14 @@ def parse_bound(text: str, *, option: str) -> Bound:
     word = text.strip().lower()
     if word in ("earliest", "latest"):
         return Bound("offset", EARLIEST if word == "earliest" else LATEST)
-    return Bound("offsets", values=parse_offsets(text, option=option))
+    values = parse_offsets(text, option=option)
+    for partition, offset in values.items():
+        if offset < EARLIEST:
+            raise InvalidRequestError(
+                f"{option} names offset {offset} of {name(partition)}: want 0 or more, -1 for "
+                "latest or -2 for earliest"
+            )
+    return Bound("offsets", values=values)
 
 
 def name(partition: Partition) -> str:

@@ -25,6 +25,7 @@ from sparklog.source.offsets import (
     parse_bound,
     parse_offsets,
 )
+from sparklog.source.patterns import compiled
 from sparklog.tiered.options import REMOTE_KEYS, RemoteOptions
 
 ARCHIVE_SPLIT_BYTES: Final = 128 << 20  # spark.sql.files.maxPartitionBytes
@@ -52,7 +53,8 @@ class SourceOptions:
         "subscribePattern",
         None,
         kind=str,
-        doc="Regular expression for topic names; new topics join a running query.",
+        doc="Regular expression for whole topic names, in Java's syntax, or refused where it "
+        "can't be read as Java does; new topics join a running query.",
     )
     starting_timestamp: int | None = option(
         "startingTimestamp",
@@ -137,7 +139,8 @@ class SourceOptions:
         None,
         kind=int,
         low=1,
-        doc="Split partitions until there are about so many tasks.",
+        doc="Split partitions until there are about so many tasks, as Spark rounds. Of more ranges "
+        "than 32 the small ones (10,000 records together) share tasks.",
     )
     max_records_per_partition: int | None = option(
         "maxRecordsPerPartition", None, kind=int, low=1, long=True, doc="Most records a task."
@@ -291,6 +294,7 @@ _BATCH_ONLY: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffs
 _STREAM_ONLY: Final = (
     "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger",
 )  # fmt: skip
+_ANY_CASE: Final = frozenset({"startingOffsetsByTimestampStrategy"})  # of values, as Spark's
 _SPARKS_OWN: Final = frozenset({"paths", "queryname", "checkpointlocation"})
 
 
@@ -300,6 +304,8 @@ def parse(values: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     Raises: InvalidRequestError for an unknown, a meaningless or a wrong option, by name.
     """
     given = {_canonical(key): value for key, value in values.items() if _ours(key)}
+    for key in _ANY_CASE & given.keys():
+        given[key] = given[key].lower()
     remote, rest = RemoteOptions.parse(given)
     found, _ = read(keys_of(SourceOptions).values(), rest)
     options = SourceOptions(**found, remote=remote, streaming=streaming)
@@ -335,12 +341,7 @@ def _check(options: SourceOptions, given: Mapping[str, Any], *, streaming: bool)
     if options.assigned == [] or options.subscribed == []:
         raise InvalidRequestError(f"option {chosen[0]} names nothing to read")
     if options.subscribe_pattern is not None:
-        try:
-            re.compile(options.subscribe_pattern)
-        except re.error as error:
-            raise InvalidRequestError(
-                f"subscribePattern={options.subscribe_pattern}: {error}"
-            ) from error
+        compiled(options.subscribe_pattern)
     options.storage  # noqa: B018 - raises
     check_group(options.group("00000000-0000-0000-0000-000000000000") or "")
     if options.max_trigger_delay_ms < 1:

@@ -5,7 +5,7 @@ Python workers are reused, so the look at a log is kept between tasks, one a pat
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,11 @@ class Recipe:
 
     options: SourceOptions
     schema: pa.Schema
+
+    def read_all(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
+        """Yield the records of a task's pieces, one piece after the other; see `read`."""
+        for piece in pieces:
+            yield from self.read(piece)
 
     def read(self, piece: Piece) -> Iterator[pa.RecordBatch]:
         """Yield the piece's records. Raises on data loss, by failOnDataLoss, as at planning.

@@ -38,7 +38,7 @@ from sparklog.source.offsets import (
     to_json,
 )
 from sparklog.source.options import SourceOptions
-from sparklog.source.plan import FirstPiece, Piece, leave_out, pieces, split
+from sparklog.source.plan import FirstPiece, leave_out, pieces, split, together
 from sparklog.source.reading import Recipe
 from sparklog.source.registration import Planner, begins, register
 from sparklog.source.schema import arrow_schema, check_schema
@@ -78,7 +78,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         look = self._log.look()
         self._remember(look)
         held, strategy = look.ranges, self._options.strategy
-        start = resolve_start(bound, held, lambda t: self._log.at_times(t, held), strategy=strategy)
+        start = resolve_start(
+            bound, held, lambda t: self._log.at_times(t, held),
+            strategy=strategy, fail=self._options.fail_on_data_loss,
+        )  # fmt: skip
         return to_json(start, self._log.histories.origins(start))
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -205,18 +208,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         planned = leave_out(planned, self._log.abandoned())
         if not planned:
             return []
+        tasks = together(planned, self._options, self._log.sizes)
         start_at, origins = begins(begin, finish, held), origins_from_json(start)
-        first = FirstPiece(planned[0], start_at, origins, self._planner.planned())
-        return [InputPartition(piece) for piece in (first, *planned[1:])]
+        first = FirstPiece(tasks[0], start_at, origins, self._planner.planned())
+        return [InputPartition(task) for task in (first, *tasks[1:])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs in an executor."""
-        piece = partition.value
-        if isinstance(piece, FirstPiece):
-            register(self._options, piece.start, origins=piece.origins, planner=piece.planner)
-            piece = piece.piece
-        assert isinstance(piece, Piece)
-        return self._recipe.read(piece)
+        task = partition.value
+        if isinstance(task, FirstPiece):
+            register(self._options, task.start, origins=task.origins, planner=task.planner)
+            task = task.pieces
+        return self._recipe.read_all(task)
 
     def commit(self, end: Json) -> None:
         """Nothing to do: the query's checkpoint keeps the offsets, tasks register the query."""

@@ -52,6 +52,9 @@ def test_timestamp_goes_before_offsets_by_timestamp_before_offsets() -> None:
         ({"startingOffsets": '{"t":{"0":-1}}'}, "can't be latest"),
         ({"endingOffsets": '{"t":{"0":-2}}'}, "can't be earliest"),
         ({"endingOffsets": "earliest"}, "can't be earliest"),
+        ({"startingOffsets": '{"t":{"0":-3}}'}, "names offset -3 of t-0: want 0 or more, -1"),
+        ({"endingOffsets": '{"t":{"0":-9}}'}, "endingOffsets names offset -9 of t-0"),
+        ({"subscribe": None, "subscribePattern": "(?x)a"}, "the flag x can't be had"),
         ({"startingOffsets": "soon"}, r'startingOffsets=soon: want JSON .* or "earliest"'),
         ({"startingOffsetsByTimestamp": '{"t":5}'}, "startingOffsetsByTimestamp="),
         ({"failOnDataLoss": "maybe"}, "failOnDataLoss=maybe: want true or false"),
@@ -68,6 +71,11 @@ def test_wrong_options_are_named(values: dict[str, str | None], words: str) -> N
     given = {k: v for k, v in (BASE | values).items() if v is not None}
     with pytest.raises(InvalidRequestError, match=words):
         parse(given, streaming=False)
+
+
+@pytest.mark.parametrize("name", ["error", "ERROR", "Latest"])
+def test_strategies_are_known_in_any_case(name: str) -> None:
+    assert read(startingOffsetsByTimestampStrategy=name).strategy == name.lower()
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))

@@ -21,7 +21,7 @@ from sparklog.source.offsets import (
     to_json,
 )
 from sparklog.source.options import SourceOptions
-from sparklog.source.plan import Piece, pieces, split
+from sparklog.source.plan import Piece, pieces, split, together
 from sparklog.source.sizes import SizeMap
 
 A, B = ("t", 0), ("t", 1)
@@ -148,6 +148,71 @@ def test_min_partitions_shares_tasks_by_length() -> None:
     cut = split(whole, options(min_partitions=10), sizes)
     assert [c.size for c in cut] == [100] * 10
     assert split(whole, options(min_partitions=1), sizes) == whole
+
+
+@pytest.mark.parametrize(
+    ("lengths", "records", "wanted", "expected"),
+    [  # KafkaOffsetRangeCalculatorSuite of Spark 4, and what rounds otherwise in Python
+        ([1, 1, 1], None, 3, [[1], [1], [1]]),
+        ([4], None, 4, [[1, 1, 1, 1]]),
+        ([4, 20], None, 4, [[4], [6, 7, 7]]),
+        ([1, 1000], None, 4, [[1], [333, 333, 334]]),
+        ([4, 20], None, 1, [[4], [20]]),
+        ([10], None, 3, [[3, 3, 4]]),
+        ([10, 10, 1], None, 6, [[3, 3, 4], [3, 3, 4], [1]]),
+        ([10000, 15000, 20000], None, 9, [[5000] * 2, [5000] * 3, [5000] * 4]),
+        ([500, 12000, 15001], None, 6, [[500], [6000, 6000], [5000, 5000, 5001]]),
+        ([1, 1, 10000], None, 6, [[1], [1], [2500] * 4]),
+        ([4], 4, None, [[4]]),
+        ([5], 4, None, [[2, 3]]),
+        ([39, 49, 59], 20, None, [[19, 20], [16, 16, 17], [19, 20, 20]]),
+        ([39], 20, 1, [[19, 20]]),
+        ([39], 20, 4, [[9, 10, 10, 10]]),
+        ([10, 10], None, 5, [[3, 3, 4], [3, 3, 4]]),
+        ([90, 90], None, 9, [[18] * 5, [18] * 5]),
+        ([70, 70], None, 13, [[10] * 7, [10] * 7]),
+        ([6], None, 4, [[1, 1, 2, 2]]),
+    ],
+)  # fmt: skip
+def test_tasks_are_those_of_sparks_connector(lengths, records, wanted, expected) -> None:
+    whole = pieces({("t", p): (1, 1 + length) for p, length in enumerate(lengths)}, {})
+    more = {"max_records_per_partition": records, "min_partitions": wanted}
+    cut = split(whole, options(**more), sizes)
+    found = [[c.size for c in cut if c.partition == p] for p in range(len(lengths))]
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("count", "length", "more", "tasks"),
+    [
+        (32, 1, {}, 32),  # a few tasks stay as they are
+        (600, 1, {}, 32),
+        (600, 1, {"min_partitions": 100}, 100),
+        (600, 9_000, {}, 600),  # what is no small piece has a task of its own
+        (600, 2_000, {"max_records_per_partition": 4_000}, 300),
+        (600, 10, {"max_bytes_per_partition": 2_000}, 300),
+        (33, 1, {}, 32),
+    ],
+)
+def test_of_many_small_pieces_neighbours_share_a_task(count, length, more, tasks) -> None:
+    whole = pieces({("t", p): (0, length) for p in range(count)}, {})
+    found = together(whole, options(**more), sizes)
+    assert [piece for task in found for piece in task] == whole
+    assert tasks <= len(found) <= tasks + 2
+    biggest = max(len(task) for task in found)
+    assert biggest <= -(-count // min(tasks, 32))
+
+
+def test_explicit_offsets_are_checked_not_called_a_loss(caplog) -> None:
+    bound = Bound("offsets", values={A: 101, B: 50})
+    with pytest.raises(InvalidRequestError, match=r"startingOffsets .*t-0 ends at 100, not 101"):
+        resolve_start(bound, HELD, dict, strategy="error")
+    with pytest.raises(InvalidRequestError, match=r"endingOffsets .*t-0 ends at 100, not 101"):
+        resolve_end(bound, HELD, dict)
+    with caplog.at_level(logging.WARNING):
+        assert resolve_start(bound, HELD, dict, strategy="error", fail=False) == {A: 100, B: 50}
+    assert "t-0 ends at 100, not 101; the end is taken" in caplog.text
+    assert resolve_end(Bound("offsets", values={A: 100, B: 50}), HELD, dict) == {A: 100, B: 50}
 
 
 def test_lost_start_names_the_exact_range() -> None:
