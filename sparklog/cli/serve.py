@@ -104,7 +104,7 @@ def serve(
             print_json(report.to_dict())
         else:
             click.echo(str(report))
-        return EXIT_FAILED if report.errors else EXIT_OK
+        return EXIT_FAILED if report.errors or report.standing_by else EXIT_OK
     with stop_signal() as stop, service, _showing(path, live, given, keyring) as url:
         urls = {"metrics": service.metrics_url, "ui": url}
         _tell("serving", path, as_json=as_json, **{name: at for name, at in urls.items() if at})

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from sparklog.clock import pause
+from sparklog.clock import monotonic_ms, pause
 from sparklog.errors import (
     DataCorruptionError,
     InvalidRequestError,
@@ -48,6 +48,7 @@ SCHEMA: Final = pa.schema(
 ISOLATION: Final = ("read_uncommitted", "read_committed")
 BRIDGE_OFFSETS: Final = 4096
 """Of what is left out, fewer are read and dropped: to begin anew behind them costs as much."""
+_GROWTH_MS: Final = 1000  # how often a follower asks for partitions that were added
 Taken: TypeAlias = Callable[[int, int], None]
 """Is told (partition, offset): whoever reads has taken all before it."""
 
@@ -94,7 +95,7 @@ def read(
     given["timeline"] = timeline
     first = resolve(view, topic, numbers, start, spans, name="start", isolation=isolation)
     if follow_on:
-        batches = follow(view, topic, numbers, first, **given)
+        batches = follow(view, topic, partitions, first, **given)
     else:
         last = resolve(view, topic, numbers, end, spans, name="end", isolation=isolation)
         ids = {p: view.topic_id(topic, p) for p in numbers}
@@ -254,10 +255,22 @@ def read_ranges(
         progress.flush()
 
 
+def _added(
+    view: View, topic: str, known: Mapping[int, int], ids: dict[int, str | None]
+) -> dict[int, int]:
+    """Return {partition: its start} of what the topic has beside `known`, and note its id."""
+    view.refresh()
+    first = min(known)
+    check_topic_id(view, topic, first, ids[first])  # another topic's are none of ours
+    new = [p for p in view.partitions(topic) if p not in known]
+    ids |= {p: view.topic_id(topic, p) for p in new}
+    return {p: start for (_, p), (start, _) in view.spans([(topic, p) for p in new]).items()}
+
+
 def follow(
     view: View,
     topic: str,
-    partitions: Sequence[int],
+    partitions: Iterable[int] | None,
     positions: Mapping[int, int],
     *,
     schema: pa.Schema,
@@ -269,16 +282,21 @@ def follow(
 ) -> Iterator[pa.RecordBatch]:
     """Yield records as they are committed; new ones show within about `poll_ms`.
 
-    For ever, or until `ended` says so, which is asked whenever there is nothing new.
+    For ever, or until `ended` says so, which is asked whenever there is nothing new. With
+    `partitions` None those that are added to the topic are read, too, from their beginning on.
     """
     view.be_patient()
     at = dict(positions)
-    keys = [(topic, p) for p in partitions]
     begun = view.renew()
-    ids = {p: view.topic_id(topic, p) for p in partitions}
+    ids = {p: view.topic_id(topic, p) for p in at}
+    look_ms = monotonic_ms() + _GROWTH_MS
     while True:
         check_standing(view, begun)
         found = False
+        if partitions is None and monotonic_ms() >= look_ms:
+            at |= _added(view, topic, at, ids)
+            look_ms = monotonic_ms() + _GROWTH_MS
+        keys = [(topic, p) for p in at]
         for key, (start, end) in view.spans(keys).items():
             partition = key[1]
             if at[partition] < start:  # deleted meanwhile, though its files may still be there
@@ -310,8 +328,8 @@ def follow(
         if not found:
             if progress is not None:
                 progress.flush()
-            for p in partitions:
-                check_topic_id(view, topic, p, ids[p])
+            for p, topic_id in ids.items():
+                check_topic_id(view, topic, p, topic_id)
             if ended():
                 return
             pause(poll_ms)

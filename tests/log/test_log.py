@@ -14,6 +14,7 @@ import sparklog
 from sparklog.clock import ManualClock
 from sparklog.format.compression import Codec
 from sparklog.format.names import log_name
+from sparklog.log import reading
 from sparklog.log.staging import Framing
 
 T0 = 1_700_000_000_000
@@ -110,6 +111,22 @@ def test_follow_gives_what_is_committed_later(tmp_path: Path) -> None:
         later.start()
         assert stream.read_next_batch().column(0).to_pylist() == [b"after"]
         later.join()
+
+
+def test_follow_finds_partitions_that_are_added(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(reading, "_GROWTH_MS", 50)
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        log.create_topic("t")
+        log.append("t", rows("before"))
+        stream = log.read("t", follow=True, columns=["value", "partition"])
+        mine = log.read("t", [0], follow=True, columns=["value"])
+        assert stream.read_next_batch().column(0).to_pylist() == [b"before"]
+        assert mine.read_next_batch().column(0).to_pylist() == [b"before"]
+        log.alter_topic("t", partitions=2)
+        log.append("t", rows("after"), partition=1)
+        assert stream.read_next_batch().to_pylist() == [{"value": b"after", "partition": 1}]
+        log.append("t", rows("both"), partition=0)
+        assert mine.read_next_batch().column(0).to_pylist() == [b"both"]
 
 
 def test_a_topic_made_again_goes_on_at_its_old_end(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def consume(
         progress.begin(dict(first))
     patience = _Patience(timeout_ms, stopped)
     if follow_on:
-        batches = follow(view, topic, numbers, first, ended=patience.is_over, **reads)
+        batches = follow(view, topic, partitions, first, ended=patience.is_over, **reads)
     else:
         last = resolve(view, topic, numbers, end, spans, name="end", **given)
         ids = {p: view.topic_id(topic, p) for p in numbers}
