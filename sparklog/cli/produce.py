@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
@@ -16,12 +17,14 @@ from sparklog.cli.command import Command
 from sparklog.cli.output import bytes_bar, console, print_json
 from sparklog.cli.parsing import parse_properties
 from sparklog.cli.places import check_creation, is_log, to_read
+from sparklog.cli.stopping import stop_signal
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.compression import Codec
 from sparklog.log.staging import Framing
 from sparklog.tools.console.inputs import FORMATS, Lines
 from sparklog.tools.console.producing import Produced, Records
 from sparklog.tools.console.producing import produce as write
+from sparklog.tools.console.sources import Stopped
 from sparklog.words import counted
 
 
@@ -48,6 +51,11 @@ from sparklog.words import counted
     "--create", type=click.IntRange(1), metavar="PARTITIONS",
     help="Make the topic with so many partitions if need be, and the log.",
 )  # fmt: skip
+@click.option(
+    "--linger-ms", "--timeout", "linger_ms", type=click.IntRange(0), default=1000,
+    show_default=True, metavar="MS",
+    help="How long lines and JSON from a pipe wait for more before they are committed.",
+)  # fmt: skip
 @click.option("--writer", help="With --batch: all input is one micro-batch, written only once.")
 @click.option("--batch", type=click.IntRange(0), help="Its number; higher than the one before.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
@@ -60,15 +68,18 @@ def produce(
     partition: int | None,
     compression_type: str | None,
     create: int | None,
+    linger_ms: int,
     writer: str | None,
     batch: int | None,
     as_json: bool,
 ) -> int:
     """Append the records of FILES, or of standard input, to a topic of the log at PATH.
 
-    A line that can't be read is refused with its number, before anything of its commit (64 MiB)
-    is written; Parquet from a pipe goes through a temporary file. With --writer and --batch all of
-    it is one commit, and doing it again with the same bytes writes nothing.
+    A line that can't be read is refused with its number, before anything of its commit (64 MiB, or
+    what a pipe gave in --linger-ms) is written; Parquet from a pipe goes through a temporary file.
+    SIGTERM and Ctrl-C end the input, and the whole lines before are committed. With --writer and
+    --batch all of it is one commit, which a signal leaves out; doing it again with the same bytes
+    writes nothing.
     """
     lines = Lines.parse(parse_properties(properties, "--property"))
     if properties and form != "lines":
@@ -80,11 +91,23 @@ def produce(
     with contextlib.ExitStack() as stack:
         inputs = [(name, stack.enter_context(_opened(name))) for name in files or ("-",)]
         seen = stack.enter_context(_bar(files, shown=not as_json))
-        records = Records(topic, inputs, form=form, lines=lines, partition=partition, seen=seen)
+        # A micro-batch is written as a whole, so a signal ends it as it would have without us.
+        stop = stack.enter_context(stop_signal()) if writer is None else threading.Event()
+        try:
+            records = Records(
+                topic, inputs, form=form, lines=lines, partition=partition, seen=seen,
+                linger_ms=linger_ms, stopped=stop.is_set,
+            )  # fmt: skip
+        except Stopped:
+            return _end(Produced(topic=topic, stopped=True), as_json=as_json)
         log = stack.enter_context(sparklog.open(path, "rw"))
         if create is not None:
             log.create_topic(topic, create, if_not_exists=True)
         done = write(log, records, framing=Framing(codec=codec), writer=writer, batch=batch)
+    return _end(done, as_json=as_json)
+
+
+def _end(done: Produced, *, as_json: bool) -> int:
     if as_json:
         print_json(to_dict(done))
     else:
@@ -146,6 +169,7 @@ def to_dict(done: Produced) -> dict[str, Any]:
         "records": done.records,
         "commits": done.commits,
         "replayed": done.replayed,
+        "stopped": done.stopped,
         "offsets": {str(p): list(span) for p, span in sorted(done.offsets.items())},
     }
 
@@ -161,4 +185,6 @@ def _show(done: Produced) -> None:
     said = counted(done.records, "record")
     if done.replayed:
         said = "committed before, nothing was written"
+    if done.stopped:
+        said += "; stopped, and what the input gave of a further one is left out"
     click.echo(f"{done.topic}: {said}", err=True)

@@ -163,7 +163,7 @@ class Stager:
         """Each row's partition: its column, else murmur2 of its key, else sticky."""
         given = rows.column("partition") if "partition" in rows.schema.names else None
         if given is not None and not given.null_count:
-            return np.asarray(given.cast(pa.int32()))
+            return np.asarray(_as_numbers(given))
         numbers = np.full(rows.num_rows, -1, np.int32)
         if "key" in rows.schema.names:
             numbers = murmur2_partitions(rows.column("key"), topic.partitions)
@@ -171,7 +171,7 @@ class Stager:
             numbers = np.where(numbers < 0, self._sticky(topic, len(numbers), size_bytes), numbers)
         if given is None:
             return numbers
-        asked = np.asarray(given.cast(pa.int32()).fill_null(0))
+        asked = np.asarray(_as_numbers(given).fill_null(0))
         return np.where(np.asarray(given.is_null()), numbers, asked)
 
     def _sticky(self, topic: TopicInfo, count: int, size_bytes: int) -> NDArray[np.int32]:
@@ -376,6 +376,16 @@ def _check_partition(topic: TopicInfo, low: int, high: int) -> None:
                 f"topic {topic.name} has no partition {number}: want one of {sorted(topic.dirs)}; "
                 "nothing was appended"
             )
+
+
+def _as_numbers(given: pa.Array) -> pa.Array:
+    """The column partition as int32. Raises InvalidRequestError."""
+    try:
+        return given.cast(pa.int32())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidRequestError(
+            f"column partition is {given.type}; want whole numbers from 0: {error}"
+        ) from None
 
 
 def _without_partition(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -161,8 +161,15 @@ def _plan(
             for name, at in (("start", start), ("end", end))
         ]
         for p in numbers:
-            first, last = ends[0][p], max(ends[0][p], ends[1][p])
-            segments = [s for s in reads.segments(topic, p) if s.end > first and s.base < last]
+            first, last = ends[0][p], ends[1][p]
+            if last < first:
+                raise InvalidRequestError(
+                    f"{topic}-{p}: the range ends at offset {last}, before it starts at {first}: "
+                    "give an end behind the start"
+                )
+            # An empty range within a segment brings nothing; its end isn't rounded up to a batch.
+            wanted_here = reads.segments(topic, p) if first < last else []
+            segments = [s for s in wanted_here if s.end > first and s.base < last]
             parts.append(_Part((topic, p), held[topic].id, first, last, segments))
     return parts
 

@@ -162,6 +162,7 @@ def test_without_the_extra(tmp_path: Path) -> None:
 
 class FakeReport:
     errors: ClassVar[list[str]] = []
+    standing_by = ""
 
     def to_dict(self) -> dict[str, Any]:
         return {"rolled": 1}

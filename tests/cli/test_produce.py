@@ -1,8 +1,14 @@
 """`sparklog produce`: lines, JSON, CSV, Parquet; refused lines; the same input twice."""
 
+import fcntl
 import io
 import json
 import os
+import signal
+import subprocess
+import sys
+import termios
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -123,6 +129,8 @@ def test_parquet(log: str, tmp_path: Path) -> None:
         ("csv", b"value,nose\na,b\n", "want value and, if wanted"),
         ("csv", b"value,partition\na,b\n", "CSV: "),
         ("csv", b"", "CSV: "),
+        ("csv", b"value,k\xe9y\na,b\n", "line 1: the names of the columns are not UTF-8"),
+        ("csv", b"value,value\na,b\n", "each once"),
         ("parquet", b"junk", "Parquet: "),
     ],
 )
@@ -135,6 +143,97 @@ def test_bad_input_writes_nothing(
     error = capsys.readouterr().err
     assert words in error and f"{file}: " in error
     assert held(log) == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"value": [1]}, "column value is int64; want binary or string"),
+        ({"value": [{"a": 1}]}, "column value is struct<a: int64>; want binary"),
+        ({"value": ["a"], "key": [2.5]}, "column key is double; want binary or string"),
+        ({"value": ["a"], "key": [{"a": 1}]}, "column key is struct<a: int64>; want binary"),
+        ({"value": ["a"], "key": [[b"x"]]}, "column key is list<"),
+        ({"value": ["a"], "headers": ["x"]}, "column headers is string; want list<"),
+        ({"value": ["a"], "timestamp": ["x"]}, "column timestamp is string; want timestamp"),
+        ({"value": ["a"], "partition": [0.5]}, "column partition is double; want whole numbers"),
+        ({"value": ["a"], "partition": [1 << 40]}, "column partition is int64; want whole numbers"),
+        ({"value": ["a"], "partition": ["x"]}, "column partition is string; want whole numbers"),
+    ],
+)
+def test_parquet_of_other_types_is_refused(
+    log: str, tmp_path: Path, capsys: Capture, columns: dict[str, Any], words: str
+) -> None:
+    file = str(tmp_path / "in.parquet")
+    pa.parquet.write_table(pa.table(columns), file)
+    assert run(["produce", log, file, "--topic", "two", "--format", "parquet"]) == 2
+    assert words in capsys.readouterr().err
+    assert held(log, "two") == []
+
+
+def test_parquet_of_the_same_bytes_otherwise_held(log: str, tmp_path: Path) -> None:
+    file, texts = str(tmp_path / "in.parquet"), pa.array(["a", "a"])
+    for values in (texts.dictionary_encode(), texts.cast(pa.string_view()), pa.nulls(2)):
+        pa.parquet.write_table(pa.table({"value": values}), file)
+        assert run(["produce", log, file, "--topic", "t", "--format", "parquet"]) == 0
+    assert held(log) == [b"a"] * 4 + [None] * 2
+
+
+def producing_process(log: str, *options: str) -> Any:
+    code = "import sys; from sparklog.cli.app import run; sys.exit(run(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "produce", log, "--topic", "t", *options]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
+
+
+def wait_for(log: str, count: int) -> None:
+    until = time.monotonic() + 60
+    while len(held(log)) < count:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_a_slow_pipe_is_committed_as_it_comes_and_a_signal_ends_it(log: str) -> None:
+    """What came waits for its linger only; SIGTERM commits the whole lines that were read."""
+    process = producing_process(log, "--linger-ms", "100", "--json")
+    process.stdin.write(b"one\ntwo\nthr")
+    process.stdin.flush()
+    wait_for(log, 2)
+    process.stdin.write(b"ee\n")
+    process.stdin.flush()
+    wait_for(log, 3)
+    process.stdin.write(b"unfin")
+    process.stdin.flush()
+    time.sleep(0.3)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    done = json.loads(out)
+    assert (done["records"], done["stopped"]) == (3, True)
+    assert done["commits"] >= 2
+    assert held(log) == [b"one", b"two", b"three"]
+
+
+def test_a_signal_commits_what_still_waits(log: str) -> None:
+    process = producing_process(log, "--linger-ms", "600000")
+    process.stdin.write(b"".join(b"%d\n" % n for n in range(1000)))
+    process.stdin.flush()
+    until = time.monotonic() + 60
+    while int.from_bytes(fcntl.ioctl(process.stdin, termios.FIONREAD, bytes(4)), sys.byteorder):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert held(log) == [b"%d" % n for n in range(1000)]
+    assert b"1000 records; stopped" in err
+
+
+def test_a_fast_pipe_is_one_commit(log: str) -> None:
+    process = producing_process(log, "--linger-ms", "60000", "--json")
+    out, _ = process.communicate(b"a\nb\nc", timeout=60)
+    assert json.loads(out)["commits"] == 1
+    assert held(log) == [b"a", b"b", b"c"]
 
 
 def test_a_bad_line_far_in(

@@ -113,4 +113,6 @@ def test_a_service_has_the_say(log: str, capsys: Capture) -> None:
         service.tick()
         assert run(["retain", log]) == 1
         assert "does the background work; nothing was done" in capsys.readouterr().err
+        assert run(["serve", log, "--once"]) == 1
+        assert "standing by" in capsys.readouterr().out
     assert run(["retain", log, "--option", "log.nonsense=1"]) == 2

@@ -152,3 +152,15 @@ def test_refusals(made: tuple[Path, Path], tmp_path: Path) -> None:
         restore(str(bucket), tmp_path / "back", start={0: 1})
     with pytest.raises(OffsetOutOfRangeError):
         restore(str(bucket), tmp_path / "back", topics=["t"], start={0: 10_000})
+    with pytest.raises(InvalidRequestError, match="t-0: the range ends at offset 2, before it st"):
+        restore(str(bucket), tmp_path / "back", topics=["t"], start={0: 5}, end={0: 2})
+    assert not (tmp_path / "back").exists()
+
+
+def test_an_empty_range_brings_nothing(made: tuple[Path, Path], tmp_path: Path) -> None:
+    """Not the batch that it lies in."""
+    report = restore(str(made[1]), tmp_path / "back", topics=["t"], start={0: 5}, end={0: 5})
+    assert report.offsets["t"][0] == (5, 5)
+    with sparklog.open(tmp_path / "back") as back:
+        assert back.offsets("t")[0] == (5, 5)
+    assert not any(log.stat().st_size for log in (tmp_path / "back" / "t-0").glob("*.log"))

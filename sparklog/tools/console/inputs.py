@@ -41,6 +41,8 @@ _JSON: Final = pa.schema(
         ("timestampType", pa.string()),
     ]
 )  # fmt: skip
+NOTHING: Final = pa.RecordBatch.from_pydict({"value": pa.nulls(0, pa.binary())})
+"""What a pipe gives that has nothing for now: time to see to what it gave before."""
 _KNOWN: Final = ("key", "value", "headers", "timestamp", "partition")
 
 
@@ -78,12 +80,13 @@ class Lines:
         return cls(**given)
 
 
-def batches(file: BinaryIO, form: str, lines: Lines | None = None) -> Iterator[pa.RecordBatch]:
+def batches(file: Any, form: str, lines: Lines | None = None) -> Iterator[pa.RecordBatch]:
     """Yield the records of an open file.
 
     `form`: one of FORMATS. JSON: an object a line, as `sparklog consume --formatter json` prints
     it; topic, offset and timestampType are passed over. CSV and Parquet: columns value and, if
-    wanted, key, headers (not in CSV), timestamp, partition.
+    wanted, key, headers (not in CSV), timestamp, partition. A pipe that is slow gives NOTHING at
+    times, of lines and JSON.
     Raises: InvalidRequestError, with the line of the file.
     """
     if form == "lines":
@@ -98,10 +101,13 @@ def batches(file: BinaryIO, form: str, lines: Lines | None = None) -> Iterator[p
         raise InvalidRequestError(f"format {form}: want one of {', '.join(FORMATS)}")
 
 
-def blocks(file: BinaryIO) -> Iterator[bytes]:
-    """Yield whole lines, about BLOCK_BYTES at a time."""
+def blocks(file: Any) -> Iterator[bytes]:
+    """Yield whole lines, about BLOCK_BYTES at a time; nothing while `file` has nothing for now."""
     rest: list[bytes] = []
-    while block := file.read(BLOCK_BYTES):
+    while (block := file.read(BLOCK_BYTES)) != b"":
+        if block is None:  # a pipe has nothing now
+            yield b""
+            continue
         end = block.rfind(b"\n") + 1
         if not end:
             rest.append(block)
@@ -115,6 +121,9 @@ def blocks(file: BinaryIO) -> Iterator[bytes]:
 def _numbered(file: BinaryIO, how: Any, read: Any) -> Iterator[pa.RecordBatch]:
     line = 1
     for block in blocks(file):
+        if not block:
+            yield NOTHING
+            continue
         rows = read(block, line, how)
         line += block.count(b"\n")
         if rows.num_rows:
@@ -328,6 +337,11 @@ def _of_csv(file: BinaryIO) -> Iterator[pa.RecordBatch]:
             for rows in reader:
                 if rows.num_rows:
                     yield _stamped(rows)
+    except UnicodeDecodeError as error:
+        raise InvalidRequestError(
+            f"line 1: the names of the columns are not UTF-8: {error.object[:60]!r}. Convert the "
+            "file first, as by iconv -t UTF-8"
+        ) from None
     except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
         if refused:
             row = refused[0]
@@ -355,9 +369,11 @@ def _of_parquet(file: BinaryIO) -> Iterator[pa.RecordBatch]:
 
 def _check_names(names: list[str], known: Any) -> None:
     unknown = [name for name in names if name not in known]
-    if unknown or "value" not in names:
+    if unknown or "value" not in names or len(set(names)) < len(names):
         others = ", ".join(name for name in known if name != "value")
-        raise InvalidRequestError(f"columns {names}: want value and, if wanted, {others}")
+        raise InvalidRequestError(
+            f"columns {names}: want value and, if wanted, {others}, each once"
+        )
 
 
 def _stamped(rows: pa.RecordBatch) -> pa.RecordBatch:

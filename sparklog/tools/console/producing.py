@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import io
 import itertools
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ from sparklog.log.commit import Identity
 from sparklog.log.log import Log
 from sparklog.log.staging import Framing, chunk_label
 from sparklog.tools.console.inputs import Lines, batches
+from sparklog.tools.console.sources import Linger, Readable, Source, Stopped
 
 COMMIT_BYTES: Final = 64 << 20
 """Without an identity, so many bytes of Arrow data are one commit."""
@@ -30,13 +30,14 @@ class Produced:
     """What was written: offset ranges {partition: (first, end)}, over all `commits`.
 
     `replayed`: the micro-batch had been committed before; nothing was written, and the ranges are
-    those of that commit.
+    those of that commit. `stopped`: the input ended by a signal.
     """
 
     topic: str
     records: int = 0
     commits: int = 0
     replayed: bool = False
+    stopped: bool = False
     offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def add(self, spans: dict[int, tuple[int, int]]) -> None:
@@ -61,6 +62,8 @@ class Records:
         lines: Lines | None = None,
         partition: int | None = None,
         seen: Callable[[int], None] = lambda size: None,
+        linger_ms: int | None = None,
+        stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         """See `produce`.
 
@@ -68,32 +71,21 @@ class Records:
             files: (name, file); the name is for errors. form, lines: see `inputs.batches`.
             partition: for all records; else as `Log.append` chooses.
             seen: is told how many bytes were read.
-        Raises: InvalidRequestError with file and line.
+            linger_ms: how long what came from a pipe waits for more, of lines and JSON. Parquet
+                and CSV are written as far as there is enough, or at the end.
+            stopped: ends the input; what follows the last whole record is left out.
+        Raises: InvalidRequestError with file and line; Stopped before the first block.
         """
         self.topic, self.partition = topic, partition
         self.digest = hashlib.sha256(repr((topic, form, lines, partition)).encode())
-        rows = _rows(files, form, lines, self.digest, seen)
+        self.linger = Linger(linger_ms)
+        how: Any = {"linger": self.linger, "stopped": stopped}
+        sources = [(name, Source(file, self.digest, seen, **how), file) for name, file in files]
+        rows = _rows(sources, form, lines)
         self._rows = itertools.chain(list(itertools.islice(rows, 1)), rows)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return self._rows
-
-
-class _Hashing(io.RawIOBase):
-    """A file whose bytes are hashed as they are read."""
-
-    def __init__(self, file: BinaryIO, digest: Any, seen: Callable[[int], None]) -> None:
-        self._file, self._digest, self._seen = file, digest, seen
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._file.read(len(buffer))
-        buffer[: len(data)] = data
-        self._digest.update(data)
-        self._seen(len(data))
-        return len(data)
 
 
 def produce(
@@ -109,7 +101,8 @@ def produce(
     Args:
         writer, batch: all files together are this micro-batch of that writer, one atomic commit
             however large it is. Doing it again with the same bytes writes nothing. Without them
-            about COMMIT_BYTES are one commit, and what was committed before a failure stays.
+            about COMMIT_BYTES, or what a pipe gave in `linger_ms`, are one commit, and what was
+            committed before a failure, or a stop, stays.
     Raises: InvalidRequestError with file and line; BatchConflictError: the batch was committed
         from other bytes; as `Log.append`.
     """
@@ -121,7 +114,7 @@ def produce(
         raise InvalidRequestError(f"batch={batch}: want 0 or more")
     topic, partition, framing = records.topic, records.partition, framing or Framing()
     if writer is None or batch is None:
-        return _in_commits(log, topic, iter(records), partition, framing)
+        return _in_commits(log, records, framing)
     done = Produced(topic=topic)
     stager = log.stager(framing, label=chunk_label(writer, batch))
     largest = _Largest()
@@ -146,25 +139,18 @@ def produce(
 
 
 def _rows(
-    files: Sequence[tuple[str, BinaryIO]],
-    form: str,
-    lines: Lines | None,
-    digest: Any,
-    seen: Callable[[int], None],
+    files: Sequence[tuple[str, Source, BinaryIO]], form: str, lines: Lines | None
 ) -> Iterator[pa.RecordBatch]:
-    for name, file in files:
+    for name, source, file in files:
         try:
             if form == "parquet":  # it is read out of order
                 with _seekable(file) as (whole, keep):
-                    while block := file.read(_READ):
-                        digest.update(block)
-                        seen(len(block))
+                    while block := source.whole(_READ):
                         keep(block)
                     whole.seek(0)
                     yield from batches(whole, form)
             else:
-                reading: Any = io.BufferedReader(_Hashing(file, digest, seen), _READ)
-                yield from batches(reading, form, lines)
+                yield from batches(Readable(source) if form == "csv" else source, form, lines)
         except InvalidRequestError as error:
             raise InvalidRequestError(f"{name}: {error}") from None
 
@@ -179,9 +165,8 @@ def _seekable(file: BinaryIO) -> Iterator[tuple[BinaryIO, Callable[[bytes], Any]
         yield cast(BinaryIO, whole), whole.write
 
 
-def _in_commits(
-    log: Log, topic: str, rows: Iterator[pa.RecordBatch], partition: int | None, framing: Framing
-) -> Produced:
+def _in_commits(log: Log, records: Records, framing: Framing) -> Produced:
+    topic, rows, linger = records.topic, iter(records), records.linger
     done = Produced(topic=topic)
     log.topic(topic)  # raises for one that isn't there, whatever the input is
     largest = _Largest()
@@ -190,17 +175,23 @@ def _in_commits(
         info = log.topic(topic)
         largest.size = 0
         with largest.named():
-            for part in rows:
-                largest.look(part)
-                stager.add(info, part, partition=partition)
-                size, count = size + part.nbytes, count + part.num_rows
-                if size >= COMMIT_BYTES:
-                    break
+            try:
+                for part in rows:
+                    if part.num_rows:
+                        largest.look(part)
+                        stager.add(info, part, partition=records.partition)
+                        size, count = size + part.nbytes, count + part.num_rows
+                    if size >= COMMIT_BYTES or (count and linger.is_over()):
+                        break
+            except Stopped:
+                done.stopped = True
             chunks = stager.finish()
-        if not count:
+        linger.done()
+        if count:
+            done.add(log.commit(chunks).ends.get(topic, {}))
+            done.records += count
+        if done.stopped or not count:
             return done
-        done.add(log.commit(chunks).ends.get(topic, {}))
-        done.records += count
 
 
 class _Largest:
@@ -213,7 +204,10 @@ class _Largest:
         """Look at the next rows of the input."""
         sizes = np.zeros(rows.num_rows, np.int64)
         for name in {"key", "value"} & set(rows.schema.names):
-            lengths = pc.binary_length(rows.column(name)).fill_null(0)
+            try:
+                lengths = pc.binary_length(rows.column(name)).fill_null(0)
+            except pa.ArrowNotImplementedError:
+                continue  # the stager says what it wants, or makes it fit
             sizes += lengths.to_numpy(zero_copy_only=False)
         at = int(sizes.argmax())
         if sizes[at] > self.size:

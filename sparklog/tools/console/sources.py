@@ -1,0 +1,144 @@
+"""The bytes of an input file, hashed and counted; a slow pipe gives what it has after a while."""
+
+import os
+import select
+from collections.abc import Callable
+from typing import Any, BinaryIO, Final
+
+from sparklog.clock import monotonic_ms
+
+_LOOK_MS: Final = 100  # how often a pipe that gives nothing is asked whether it ends
+_PIPE_BYTES: Final = 1 << 20
+
+
+class Stopped(Exception):
+    """The input ended by a signal: what was read of an unfinished record is not one."""
+
+
+class Linger:
+    """How long (ms) what was read may wait for its commit; None: until there is enough of it."""
+
+    def __init__(self, most_ms: int | None = None) -> None:
+        self.most_ms = most_ms
+        self._since: float | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether anything was read since the last commit."""
+        return self._since is not None
+
+    def came(self) -> None:
+        """Note that bytes came."""
+        if self._since is None:
+            self._since = monotonic_ms()
+
+    def is_over(self) -> bool:
+        """Tell whether it is time for a commit."""
+        since = self._since
+        return (
+            self.most_ms is not None
+            and since is not None
+            and monotonic_ms() - since >= self.most_ms
+        )
+
+    def done(self) -> None:
+        """Begin anew, for all that was read is committed."""
+        self._since = None
+
+
+class Source:
+    """An open binary file. Of a pipe `read` gives less than was asked where `linger` is over."""
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        digest: Any,
+        seen: Callable[[int], None],
+        *,
+        linger: Linger,
+        stopped: Callable[[], bool],
+    ) -> None:
+        self._file, self._digest, self._seen = file, digest, seen
+        self._linger, self._stopped = linger, stopped
+        self._pipe = None if file.seekable() else _number(file)
+        self.closed = False
+
+    def read(self, size: int) -> bytes | None:
+        """Return bytes, none at the end; None if a pipe has none now and something waits.
+
+        Raises: Stopped.
+        """
+        if self._pipe is None:
+            if self._stopped():
+                raise Stopped
+            data: bytes | None = self._file.read(size)
+        else:
+            data = self._read_pipe(self._pipe, size)
+        if data:
+            self._digest.update(data)
+            self._seen(len(data))
+        return data
+
+    def whole(self, size: int) -> bytes:
+        """Return bytes as `read` does, for who can't be told to come again."""
+        while (data := self.read(size)) is None:
+            pass
+        return data
+
+    def _read_pipe(self, pipe: int, size: int) -> bytes | None:
+        found: list[bytes] = []
+        held = 0
+        most_ms = self._linger.most_ms
+        began = monotonic_ms() if self._linger.waits else None
+        poll = select.poll()
+        poll.register(pipe, select.POLLIN)
+        while held < size:
+            left = None if began is None or most_ms is None else began + most_ms - monotonic_ms()
+            if left is not None and left <= 0:
+                return b"".join(found) or None
+            if not poll.poll(_LOOK_MS if left is None else min(_LOOK_MS, left)):
+                if self._stopped():
+                    break
+                continue
+            data = os.read(pipe, min(_PIPE_BYTES, size - held))
+            if not data:
+                break
+            self._linger.came()
+            began = monotonic_ms() if began is None else began
+            found.append(data)
+            held += len(data)
+            if self._stopped():
+                break
+        if self._stopped() and not found:  # at the end, too: who writes may have been stopped
+            raise Stopped
+        return b"".join(found)
+
+
+class Readable:
+    """A source as Arrow reads it: it takes no "come again"."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.closed = False
+
+    def read(self, size: int) -> bytes:
+        return self._source.whole(size)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _number(file: BinaryIO) -> int | None:
+    try:
+        return file.fileno()
+    except OSError:
+        return None
