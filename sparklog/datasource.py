@@ -33,6 +33,8 @@ class SparklogDataSource(DataSource):
         """Return the Kafka source's columns, or those of a checkpoint's state."""
         from sparklog.source import state_options
 
+        if "provider" in self.options:
+            self._given()
         if state_options.chosen(self.options):
             from sparklog.source.state import state_schema
 
@@ -89,4 +91,15 @@ class SparklogDataSource(DataSource):
         return StreamWriter(parse(self._given()), schema, False)
 
     def _given(self) -> Mapping[str, Any]:
+        """The options. Raises InvalidRequestError for a table of Spark's catalog.
+
+        Spark 4 gives the table's properties when it makes the table, and nothing when it uses it.
+        """
+        if not self.options or "provider" in self.options:
+            raise InvalidRequestError(
+                "option path is missing: give the log directory. Of CREATE TABLE ... USING "
+                "sparklog Spark hands none of the options to a Python data source: use CREATE "
+                "TEMPORARY VIEW name USING sparklog OPTIONS (path '...', subscribe '...'), or "
+                'spark.read.format("sparklog") and createTempView'
+            )
         return dict(self.options)

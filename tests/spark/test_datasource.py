@@ -5,6 +5,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -52,6 +53,19 @@ def test_batch_write_that_fails_leaves_nothing(spark: SparkSession, path: str) -
     with sparklog.open(path) as log:
         assert log.offsets("t") == {0: (0, 0)}
     assert not [n for n in Path(path).iterdir() if n.name.startswith("sparklog-chunk-")]
+
+
+def test_sql_has_views_and_refuses_tables(spark: SparkSession, path: str) -> None:
+    """Spark gives a table's options to no Python data source: it could be made, and never read."""
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("t")
+        log.append("t", pa.table({"value": ["a", "b"]}))
+    given = f"OPTIONS (path '{path}', subscribe 't')"
+    with pytest.raises(PySparkException, match="use CREATE TEMPORARY VIEW"):
+        spark.sql(f"CREATE TABLE held USING sparklog {given}")
+    spark.sql(f"CREATE TEMPORARY VIEW seen USING sparklog {given}")
+    assert spark.sql("SELECT count(*) FROM seen").first()[0] == 2
+    spark.sql("DROP VIEW seen")
 
 
 def test_overwrite_and_wrong_options_are_refused(spark: SparkSession, path: str) -> None:

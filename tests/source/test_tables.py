@@ -1,0 +1,26 @@
+"""Spark's catalog gives a table's options to no Python data source: that is refused."""
+
+import pytest
+from pyspark.sql.types import StructType
+
+from sparklog.datasource import SparklogDataSource
+from sparklog.errors import InvalidRequestError
+
+
+def test_a_table_of_the_catalog_is_refused_when_it_is_made() -> None:
+    made = {"provider": "sparklog", "path": "file:/data/log", "subscribe": "t", "owner": "me"}
+    with pytest.raises(InvalidRequestError, match="use CREATE TEMPORARY VIEW"):
+        SparklogDataSource(made).schema()
+
+
+def test_a_table_that_was_made_with_columns_is_refused_when_it_is_used() -> None:
+    """Spark asks for no schema then."""
+    source = SparklogDataSource({})
+    with pytest.raises(InvalidRequestError, match="path is missing.*CREATE TEMPORARY VIEW"):
+        source.reader(StructType())
+    with pytest.raises(InvalidRequestError, match="path is missing.*CREATE TEMPORARY VIEW"):
+        source.writer(StructType(), False)
+
+
+def test_who_asks_for_the_columns_only_gets_them() -> None:
+    assert "offset" in SparklogDataSource({}).schema().names
