@@ -16,9 +16,9 @@ def test_a_table_of_the_catalog_is_refused_when_it_is_made() -> None:
 def test_a_table_that_was_made_with_columns_is_refused_when_it_is_used() -> None:
     """Spark asks for no schema then."""
     source = SparklogDataSource({})
-    with pytest.raises(InvalidRequestError, match="path is missing.*CREATE TEMPORARY VIEW"):
+    with pytest.raises(InvalidRequestError, match=r"path is missing.*CREATE TEMPORARY VIEW"):
         source.reader(StructType())
-    with pytest.raises(InvalidRequestError, match="path is missing.*CREATE TEMPORARY VIEW"):
+    with pytest.raises(InvalidRequestError, match=r"path is missing.*CREATE TEMPORARY VIEW"):
         source.writer(StructType(), False)
 
 
