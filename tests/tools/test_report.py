@@ -123,9 +123,12 @@ def test_codecs_and_times(demo: Demo, demo_report: LogReport) -> None:
         assert codecs == ({CODECS[topic.name].name.lower()} if topic.name in CODECS else set())
         for segment in topic.segments:
             if segment.bytes:
-                assert segment.first_ms is not None
-                assert segment.last_ms is not None
-                assert segment.first_ms <= segment.last_ms <= demo.now_ms
+                assert segment.last_ms is not None and segment.last_ms <= demo.now_ms
+                if segment.where is Where.REMOTE:  # a request away, and not guessed
+                    assert (segment.first_ms, segment.since_ms) == (None, segment.last_ms)
+                else:
+                    assert segment.first_ms is not None
+                    assert segment.first_ms <= segment.last_ms
     with sparklog.open(demo.path) as log:
         times = log.read("audit", columns=["timestamp"]).read_all().column("timestamp")
         latest = max(times.to_pylist()).timestamp() * 1000

@@ -11,9 +11,10 @@ import pytest
 
 import sparklog
 from sparklog.clock import ManualClock
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.batch import encode_one
 from sparklog.format.names import log_name
+from sparklog.fs import LOCAL
 from sparklog.service import Severity
 from sparklog.tools.report.build import make_report
 from sparklog.tools.report.model import DAY_MS, LogReport
@@ -77,6 +78,7 @@ def test_a_log_dir_that_is_gone_and_one_that_is_not_named(tmp_path: Path) -> Non
             log.append("t", table("t-0"), partition=p)
     whole = report(f"{one},{two}")
     assert not whole.notices
+    assert whole.health.verdict == "Can be written; no partition is offline"
     assert [d.partitions for d in whole.directories] == [2, 2]
     shutil.rmtree(two)
     found = report(f"{one},{two}")
@@ -87,6 +89,14 @@ def test_a_log_dir_that_is_gone_and_one_that_is_not_named(tmp_path: Path) -> Non
     assert wheres == [str(two), str(two)]
     assert "t-" in damage(found)[1][1]
     assert len(list(found.partitions)) == 2
+    lost = [f"t-{p}" for p in range(4) if not (one / f"t-{p}").exists()]
+    assert list(found.health.offline) == lost
+    assert found.health.verdict == (
+        f"Can't be written: log dir {two} is offline: it does not exist. 2 partitions offline: "
+        f"{', '.join(lost)}"
+    )
+    page = render(found)
+    assert page.index("Can&#x27;t be written") < page.index("<nav")
     ((where, what),) = damage(report(str(one)))
     assert where == ""
     assert "doesn't name" in what
@@ -97,6 +107,32 @@ def test_a_partition_that_was_removed_by_hand(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "log" / "t-1")
     ((where, what),) = damage(report(tmp_path / "log"))
     assert (where, what) == (str(tmp_path / "log"), "partitions are not there: t-1")
+    assert report(tmp_path / "log").health.offline == ("t-1",)
+
+
+def test_a_partition_that_a_writer_took_offline(tmp_path: Path) -> None:
+    """It reads up to the damage, so that reading alone shows nothing of it."""
+    log = make(tmp_path / "log", close=False)
+    with log.session.locked():
+        error = DataCorruptionError("crc is wrong", path="t-0/x.log", first=3, end=9)
+        log.session.offline["t", 0] = error
+        log.session.idle()
+    found = report(tmp_path / "log")
+    ((where, what),) = damage(found)
+    assert where == "t-0"
+    assert what.startswith("offline: ") and "crc is wrong" in what
+    assert found.health.writable
+    assert found.health.verdict == "Can be written; 1 partition offline: t-0"
+    assert "not well" in render(found)
+    log.close()
+
+
+def test_a_full_disk_is_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path / "log")
+    monkeypatch.setattr(type(LOCAL), "free_bytes", lambda self, path: 1000)
+    found = report(tmp_path / "log").health
+    assert found.writable is False
+    assert found.verdict.startswith(f"Can't be written: {tmp_path / 'log'} has 1000 bytes free. No")
 
 
 def test_records_without_time_and_far_ahead(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from sparklog.tiered.settings import read_settings
 from sparklog.tools.report.directories import find_directories, missing_partitions, sized
 from sparklog.tools.report.future import compaction, foretell
 from sparklog.tools.report.growth import growth
+from sparklog.tools.report.health import judge, offline_notices
 from sparklog.tools.report.ledger import commits_report, readers_report
 from sparklog.tools.report.model import (
     DAY_MS,
@@ -108,6 +109,7 @@ def make_report(
     topics = _topics(look, progress)
     if look.known is not None and url is None:
         look.notices += missing_partitions(fs, found, look.known, split_path(path))
+        look.notices += offline_notices(fs, found.online[0], look.notices)
     look.memory.turn()
     partitions = [p for topic in topics for p in topic.partitions]
     commits, readers = _ledger(look)
@@ -126,6 +128,9 @@ def make_report(
         commits=commits,
         readers=readers,
         notices=tuple(sorted(look.notices, key=lambda n: list(Severity).index(n.severity))),
+        health=judge(
+            fs, found, split_path(path), look.known, partitions, archive=url is not None
+        ),
     )
 
 

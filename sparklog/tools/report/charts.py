@@ -84,7 +84,7 @@ def describe(segments: Sequence[SegmentReport]) -> str:
     places = sorted({str(s.where) for s in segments})
     many = f"{len(segments)} segments, " if len(segments) > 1 else ""
     times = [s.last_ms for s in segments if s.last_ms is not None]
-    begins = [s.first_ms for s in segments if s.first_ms is not None]
+    begins = [s.since_ms for s in segments if s.since_ms is not None]
     when = f", {time_text(min(begins))} to {time_text(max(times))}" if times and begins else ""
     return (
         f"{many}offsets [{first.base:,}, {last.end:,}), {size_text(sum(s.bytes for s in segments))}"

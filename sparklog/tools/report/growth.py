@@ -15,15 +15,15 @@ Floats = NDArray[np.float64]
 
 
 def growth(segments: Iterable[SegmentReport], *, now_ms: int) -> GrowthReport:
-    """Spread each segment's bytes over the time of its records.
+    """Spread each segment's bytes over the time of its records, or put them at its end.
 
     The axis ends a day from now at the latest, and begins where nearly all bytes lie behind: one
     record with a wrong time must not press all others into one bin.
     """
-    dated = [s for s in segments if s.last_ms is not None and s.first_ms is not None and s.bytes]
+    dated = [s for s in segments if s.last_ms is not None and s.bytes]
     if not dated:
         return GrowthReport()
-    first = np.array([s.first_ms for s in dated], np.float64)
+    first = np.array([s.since_ms for s in dated], np.float64)
     last = np.array([s.last_ms for s in dated], np.float64)
     size = np.array([s.bytes for s in dated], np.float64)
     low, high = _span(first, last, size, now_ms + DAY_MS)

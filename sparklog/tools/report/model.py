@@ -10,10 +10,12 @@ from enum import StrEnum
 from typing import Any, Final
 
 from sparklog.service import Severity
+from sparklog.words import counted
 
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
+_NAMED: Final = 5  # partitions in a sentence
 HORIZONS_MS: Final = (0, HOUR_MS, 6 * HOUR_MS, DAY_MS, 3 * DAY_MS, 7 * DAY_MS, 30 * DAY_MS)
 """How far retention is looked ahead; the first is what the next round takes."""
 
@@ -30,8 +32,9 @@ class Where(StrEnum):
 class SegmentReport:
     """Offsets [base, end) and their records' times. `codec`: that of the first batch.
 
-    None where it would take a request to remote storage, or the segment is empty. `time_of_file`:
-    its records have no time, so it counts as old as its file, as in Kafka.
+    None where it would take a request to remote storage, or the segment is empty; so is `first_ms`
+    of a segment that is only remote. `time_of_file`: its records have no time, so it counts as old
+    as its file, as in Kafka.
     """
 
     base: int
@@ -42,6 +45,11 @@ class SegmentReport:
     first_ms: int | None
     last_ms: int | None
     time_of_file: bool = False
+
+    @property
+    def since_ms(self) -> int | None:
+        """When its records begin, as far as that is known: at their end at the latest."""
+        return self.last_ms if self.first_ms is None else self.first_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +217,30 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HealthReport:
+    """Whether the log can be written, and `why` not; None of what is only read here.
+
+    `offline`: its partitions that can't be read or written, as topic-0.
+    """
+
+    writable: bool | None = None
+    why: tuple[str, ...] = ()
+    offline: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """All of it in one sentence."""
+        named = ", ".join(self.offline[:_NAMED]) + (" ..." if len(self.offline) > _NAMED else "")
+        count = counted(len(self.offline), "partition")
+        gone = f"{count} offline: {named}" if self.offline else "no partition is offline"
+        if self.writable is None:
+            return f"For reading only; {gone}"
+        if self.writable:
+            return f"Can be written; {gone}"
+        return f"Can't be written: {'; '.join(self.why)}. {gone[0].upper()}{gone[1:]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogReport:
     """A whole log. `kind`: log, broker (no ledger) or archive; `url`: its remote storage."""
 
@@ -224,6 +256,7 @@ class LogReport:
     commits: CommitsReport
     readers: tuple[ReaderReport, ...]
     notices: tuple[Notice, ...]
+    health: HealthReport = field(default_factory=HealthReport)
 
     @property
     def partitions(self) -> Iterator[PartitionReport]:

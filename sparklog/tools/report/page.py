@@ -18,6 +18,7 @@ from sparklog.tools.report.page_overview import (
     notices,
     tiles,
     topics_section,
+    verdict,
 )
 from sparklog.tools.report.page_segments import segments_section
 from sparklog.tools.report.page_traffic import commits_section, readers_section
@@ -75,6 +76,7 @@ def content(report: LogReport) -> Html:
     return Html.join(
         [
             header(report),
+            verdict(report),
             notices(report),
             tiles(report),
             el("nav", links, aria_label="Sections"),

@@ -66,6 +66,14 @@ def header(report: LogReport) -> Html:
     )  # fmt: skip
 
 
+def verdict(report: LogReport) -> Html:
+    """Whether all is well, in one sentence."""
+    found = report.health
+    bad = found.writable is False or bool(found.offline)
+    mark = chip("not well", "is-damage") if bad else chip("well", "is-ok")
+    return el("p", mark, " ", foreign(found.verdict), class_="verdict")
+
+
 def tiles(report: LogReport) -> Html:
     """The numbers that one looks for first."""
     sizes = sizes_of(report)

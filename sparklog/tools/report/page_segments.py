@@ -160,11 +160,11 @@ def _by_time(partitions: Sequence[PartitionReport], now_ms: int, most: int) -> H
     for p in partitions:
 
         def place(s: SegmentReport) -> tuple[float, float]:
-            first, last = s.first_ms or 0, s.last_ms or 0
+            first, last = s.since_ms or 0, s.last_ms or 0
             return _clip((first - low) / (high - low)), _clip((last - low) / (high - low))
 
         mine = [s for s in p.segments if s.last_ms is not None]
-        mine.sort(key=lambda s: (s.first_ms or 0, s.base))
+        mine.sort(key=lambda s: (s.since_ms or 0, s.base))
         rows.append(_row(p, mine, place, most, f"{p.topic}-{p.partition}: segments by time"))
     if not dated:
         return figure("By time of the records", note("No record here has a time."))
@@ -178,7 +178,7 @@ def _time_span(dated: Sequence[SegmentReport], now_ms: int) -> tuple[int, int]:
     latest = now_ms + DAY_MS
     usual = [s.last_ms for s in dated if s.last_ms is not None and s.last_ms <= latest]
     high = max(usual, default=latest)
-    low = min((s.first_ms for s in dated if s.first_ms is not None), default=high)
+    low = min((s.since_ms for s in dated if s.since_ms is not None), default=high)
     low = min(low, high)
     return low, max(high, low + 1000)
 
@@ -213,7 +213,7 @@ def _partitions_table(topic: TopicReport) -> list[Child]:
         (
             p.partition, number(p.log_start), number(p.end), len(p.segments), size(p.local_bytes),
             size(p.remote_bytes),
-            time_text(min(_known(s.first_ms for s in p.segments), default=None)),
+            time_text(min(_known(s.since_ms for s in p.segments), default=None)),
             time_text(max(_known(s.last_ms for s in p.segments), default=None)),
         )
         for p in shown

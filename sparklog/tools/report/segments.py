@@ -122,11 +122,7 @@ def _list(
             memory.read(fs, info, partial(_read, fs, info, largest))
         )  # fmt: skip
         faults += [fault for fault in (read.head.fault, read.fault) if fault]
-        segment = _segment(fs, info, read, copied, end, remote=told is not None)
-        if segment.where is Where.REMOTE and segments and segment.last_ms is not None:
-            before = segments[-1].last_ms  # a guess, for its first batch is a request away
-            segment = replace(segment, first_ms=min(before or segment.last_ms, segment.last_ms))
-        segments.append(segment)
+        segments.append(_segment(fs, info, read, copied, end, remote=told is not None))
         ages[info.base] = read.age
     return Listed(start, end, tuple(segments), ages, tuple(faults))
 
@@ -158,13 +154,14 @@ def _segment(
     elif info.end is not None and copied.holds(info.base, stop):
         where = Where.BOTH
     first = head.first_ms if head.first_ms is not None else age
+    unread = undated or where is Where.REMOTE  # its first batch is a request away
     return SegmentReport(
         base=info.base,
         end=stop,
         bytes=info.size,
         where=where,
         codec=head.codec,
-        first_ms=None if undated else min(first, age),
+        first_ms=None if unread else min(first, age),
         last_ms=None if undated else age,
         time_of_file=undated and info.size > 0,
     )
