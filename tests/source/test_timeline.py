@@ -22,7 +22,8 @@ def test_sources_of_spark(log: Log) -> None:
     end = reader.latestOffset(start, ALL)
     assert end == {"t": {"0": 50, "1": 50}}
     planned = reader.partitions(start, end)
-    assert all(getattr(p.value, "piece", p.value).size <= 7 for p in planned)
+    tasks = [getattr(p.value, "pieces", p.value) for p in planned]
+    assert all(sum(piece.size for piece in task) <= 7 for task in tasks)
     wanted = [(n, "q 0") for n in range(10)] + [(n, "q 1b") for n in range(40, 50)]
     assert sorted(rows_of(reader, planned)) == sorted(wanted * 2)
     assert reader.partitions({"t": {"0": 12, "1": 50}}, {"t": {"0": 40, "1": 50}}) == []
