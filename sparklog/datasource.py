@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from sparklog.errors import InvalidRequestError
 from sparklog.extras import needed
 
 with needed():
