@@ -38,7 +38,7 @@ from sparklog.format.names import (
     partition_dir,
     snapshot_name,
 )
-from sparklog.fs import LOCAL, FileSystem, write_durably
+from sparklog.fs import LOCAL, ElsewhereError, FileSystem, write_durably
 from sparklog.log.checkpoints import HIGH_WATERMARK, LOG_START, RECOVERY_POINT, write_offsets
 from sparklog.log.epochs import clipped
 from sparklog.log.ledger import ledger_path
@@ -47,6 +47,7 @@ from sparklog.log.positions import Position, resolve
 from sparklog.log.view import View
 from sparklog.log.walk import joined, walk
 from sparklog.tiered.archive import ArchiveFileSystem
+from sparklog.tiered.manifest import manifest_object
 from sparklog.tiered.opened import RemoteObjects
 from sparklog.tiered.opening import Path, no_archive, reading
 from sparklog.tiered.options import RemoteOptions
@@ -229,7 +230,31 @@ def _bring(
     segment: RemoteSegment,
     counter: _Counter,
 ) -> None:
-    """Write a segment's files, the log last, unless they are there already."""
+    """Write a segment's files, the log last, unless they are there already.
+
+    Raises: as `restore`; an object that is gone is damage, unless nobody can tell that it is.
+    """
+    try:
+        _write(fs, work, objects, part, segment, counter)
+    except ElsewhereError as error:
+        raise StorageUnavailableError(str(error)) from error
+    except FileNotFoundError as error:
+        raise DataCorruptionError(
+            f"{error}; or restore the other ranges",
+            path=f"{objects.store.url}/{manifest_object(segment)}",
+            first=segment.base,
+            end=segment.end,
+        ) from error
+
+
+def _write(
+    fs: FileSystem,
+    work: str,
+    objects: RemoteObjects,
+    part: _Part,
+    segment: RemoteSegment,
+    counter: _Counter,
+) -> None:
     directory = joined(work, partition_dir(*part.key))
     log = joined(directory, f"{segment.base:020d}{LOG}")
     if fs.exists(log):

@@ -10,6 +10,7 @@ import pytest
 import sparklog
 from sparklog.errors import DataCorruptionError, InvalidRequestError, OffsetOutOfRangeError
 from sparklog.service import verify
+from sparklog.tiered import restoring
 from sparklog.tiered.restoring import restore
 from tests.log.partitions import T0
 from tests.oracle import Oracle
@@ -138,6 +139,27 @@ def test_a_damaged_object_is_not_restored(made: tuple[Path, Path], tmp_path: Pat
     with pytest.raises(DataCorruptionError, match="CRC"):
         restore(str(bucket), tmp_path / "back")
     assert not (tmp_path / "back").exists()
+
+
+def test_an_object_that_goes_while_it_is_restored(
+    made: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is listed, then gone: told with its offsets, not as a bare FileNotFoundError."""
+    _, bucket = made
+    gone = sorted((bucket / next(p.name for p in bucket.glob("t-0-*"))).glob("*.log"))[2]
+    first = int(gone.name[:20])
+    planned = restoring._plan
+
+    def plan(*given: Any) -> Any:
+        parts = planned(*given)
+        gone.unlink()
+        return parts
+
+    monkeypatch.setattr(restoring, "_plan", plan)
+    with pytest.raises(DataCorruptionError, match="other objects of the topic are there") as lost:
+        restore(str(bucket), tmp_path / "back")
+    assert (lost.value.first, gone.name in str(lost.value)) == (first, True)
+    assert lost.value.end is not None
 
 
 def test_refusals(made: tuple[Path, Path], tmp_path: Path) -> None:
