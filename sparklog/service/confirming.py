@@ -16,6 +16,7 @@ from sparklog.service.remote import Remote
 from sparklog.service.report import Report
 from sparklog.tiered.catalog import Catalog
 from sparklog.tiered.manifest import directory_of, log_object, manifest_object
+from sparklog.tiered.owners import is_known
 from sparklog.tiered.plan import spans
 from sparklog.tiered.segments import RemoteSegment
 from sparklog.tiered.store import Store
@@ -26,6 +27,7 @@ def confirm(
     remote: Remote,
     catalog: Catalog,
     store: Store | None,
+    log_id: str,
     known: Mapping[Key, Place],
     due: Mapping[Key, Due | None],
     terms: Mapping[Key, Terms],
@@ -33,10 +35,12 @@ def confirm(
 ) -> dict[Key, Terms]:
     """Return the terms, where local segments are due with nothing but copies that are there.
 
-    What isn't there, and a store that doesn't answer, goes into the report.
-    Cost: a listing of each partition where something is due.
+    What isn't there, and a store that doesn't answer, goes into the report. In a store that doesn't
+    have the log's own object (`log_id`), nothing counts: what is there was copied to a wrong place.
+    Cost: a get, and a listing of each partition where something is due.
     """
     checked, answers = dict(terms), store is not None
+    looked = not log_id  # an earlier version's log has none
     for key, found in due.items():
         one = terms.get(key)
         if one is None or one.tier is None or not (one.local and one.tier.copied):
@@ -48,6 +52,12 @@ def confirm(
         if answers and copies:
             try:
                 assert store is not None
+                if not looked and not is_known(store, log_id):
+                    raise StorageUnavailableError(
+                        f"{store.url} knows nothing of this log any more: is it another store, or "
+                        "a disk that isn't mounted?"
+                    )
+                looked = True
                 there = _there(remote, store, key, copies)
             except StorageUnavailableError as error:
                 answers = False  # the others wait with it: each would take as long

@@ -106,7 +106,9 @@ class Rounds:
             due = self._survey.due(known, terms, now_ms=now)
             if self.tiering is not None and catalog is not None:
                 store, remote = self.tiering.store, self.tiering.remote
-                checked = confirm(remote, catalog, store, known, due, terms, report)
+                checked = confirm(
+                    remote, catalog, store, self.tiering.log_id, known, due, terms, report
+                )
                 if checked != terms:
                     terms = checked
                     due = self._survey.due(known, terms, now_ms=now)

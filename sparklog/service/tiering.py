@@ -93,6 +93,12 @@ class Tiering:
         return self._store
 
     @property
+    def log_id(self) -> str:
+        """The log's name in the store; "" if it has none yet."""
+        settings = self._kept()
+        return "" if settings is None else settings.log_id
+
+    @property
     def is_failing(self) -> bool:
         """Whether the last round failed."""
         return self._failures > 0
@@ -197,7 +203,7 @@ class Tiering:
                 self._clock,
                 take_over=self._take_over,
                 check=self.remote.lease.check,
-                missing=lambda: self._check_same(store, ""),
+                missing=lambda: self._check_same(store, "", strict=True),
             )
         found = self._owners.foreign(
             self.remote.topics(now_ms=report.time_ms),
@@ -262,15 +268,17 @@ class Tiering:
                 raise
             return None
 
-    def _check_same(self, store: Store, log_id: str) -> None:
+    def _check_same(self, store: Store, log_id: str, *, strict: bool = False) -> None:
         """Refuse a store that knows nothing of this log: the URL names no endpoint, nor an account.
 
+        `strict`: it did a while ago, and the last copies may have come to a wrong place since.
         Cost: a get; two more for each copy that is asked for, where the log's own object is gone.
         """
         if log_id and is_known(store, log_id):
             return
-        asked = self._newest()
-        if asked and all(is_lost(store, copy) for copy in asked):
+        asked = self._newest(oldest=strict)
+        lost = (is_lost(store, copy) for copy in asked)
+        if asked and (any(lost) if strict else all(lost)):
             raise StorageUnavailableError(
                 f"{store.url} knows nothing of this log and its copies, so it is another store "
                 "than the one they are in: correct endpoint_url and credentials "
@@ -289,11 +297,12 @@ class Tiering:
             names += [o.name for o in store.list(prefix) if o.name.endswith(".manifest")][-1:]
         return key_in(store, names[:_SAMPLE])
 
-    def _newest(self) -> list[RemoteSegment]:
-        """Return the last copies of some partitions."""
+    def _newest(self, *, oldest: bool = False) -> list[RemoteSegment]:
+        """Return the last (or the first) copies of some partitions."""
+        at = 0 if oldest else -1
         with self.remote.steady() as catalog:
             keys = catalog.keys()
-            newest = [copies[-1] for key in keys if (copies := catalog.readable(key))]
+            newest = [copies[at] for key in keys if (copies := catalog.readable(key))]
         return sorted(newest, key=lambda s: -s.time_ms)[:_SAMPLE]
 
     def _check_moved(self, store: Store, before: str) -> None:
