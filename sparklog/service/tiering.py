@@ -250,9 +250,11 @@ class Tiering:
         if dry_run:
             return self._store
         self.remote.lease.check()
-        fresh = RemoteSettings(url) if settings is None else replace(settings, url=url)
-        fresh = decided(fresh, self._keyring, plain=self._plain, look=self._look_for_key)
-        if fresh != settings:
+        kept = RemoteSettings(url) if settings is None else replace(settings, url=url)
+        if kept != settings:  # before the store is asked: the URL is given once
+            write_settings(session.fs, session.home, kept)
+        fresh = decided(kept, self._keyring, plain=self._plain, look=self._look_for_key)
+        if fresh != kept:
             write_settings(session.fs, session.home, fresh)
         ensure(session)
         self._prepared = True
