@@ -184,6 +184,7 @@ class FakeService:
         remote: str | None = None,
         storage_options: Mapping[str, Any] = {},
         keyring: Any = None,
+        plain: bool = False,
         take_over: bool = False,
         options: Mapping[str, str] = {},
         map: Any = None,
