@@ -15,6 +15,7 @@ from sparklog.errors import BatchConflictError, InvalidRequestError, StorageUnav
 from sparklog.fs import FileSystem
 from sparklog.log.batches import find_commit
 from sparklog.log.checkpoints import RECOVERY_POINT, read_offsets, write_offsets
+from sparklog.log.gaps import warn_of_gap
 from sparklog.log.origins import Origin, predecessor
 from sparklog.log.partition import PartitionLog
 from sparklog.log.space import check_space
@@ -129,6 +130,8 @@ def _commit(
         if duplicate is not None:
             return CommitResult(True, session.state.time_ms, duplicate)
         snapshot_if_due(session)
+        if identity is not None:
+            warn_of_gap(session, identity.writer, identity.batch)
         touched = sorted({(chunk.topic, chunk.partition) for chunk in chunks})
         bases = {key: session.writer(*key).state.base for key in touched}
         with session.step(touched, sync=session.sync) as step:

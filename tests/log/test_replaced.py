@@ -238,6 +238,28 @@ def test_an_identity_is_not_forgotten(log: sparklog.Log, path: Path, tmp_path: P
     assert log.commit([], identity=identity).replayed
 
 
+def test_rows_that_an_earlier_state_lacks_are_told(
+    log: sparklog.Log, path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The query that is started again after a restore goes on behind what was lost."""
+
+    def commit(log: sparklog.Log, batch: int) -> None:
+        log.commit([], identity=Identity(writer="w", batch=batch, fingerprint=str(batch)))
+
+    for batch in (5, 6, 7):  # the first of a writer may be any, as with a new sink
+        commit(log, batch)
+    shutil.copytree(path, tmp_path / "copy")
+    commit(log, 8)
+    log.close()
+    assert "micro-batch" not in caplog.text
+    replace(path, tmp_path / "copy")
+    with sparklog.open(path, "rw") as again:
+        for batch in (9, 10, 12):
+            commit(again, batch)
+    (told,) = [r.getMessage() for r in caplog.records if "micro-batch" in r.getMessage()]
+    assert "goes on with micro-batch 9, but its last one here is 7" in told
+
+
 # --- readers ---------------------------------------------------------------------------------
 
 
