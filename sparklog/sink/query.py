@@ -71,9 +71,10 @@ def running(df: DataFrame) -> Query | None:
     """
     if not hasattr(df, "_jdf"):  # Spark Connect: no JVM here
         return None
-    query_id = df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    context = df.sparkSession.sparkContext
+    query_id = context.getLocalProperty("sql.streaming.queryId")
     query = _known.get(query_id or "")
-    if query is not None and query.jvm.execution.isActive():
+    if query is not None and query.jvm.gateway is context._jvm and query.jvm.execution.isActive():
         return query
     query = _look_up(df, query_id)
     if query is not None:
