@@ -14,6 +14,8 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame
 
+from sparklog.log.histories import ASIDE
+
 SMALL_BYTES: Final = 4 << 20
 _LARGE_BYTES: Final = 64 << 20  # by Spark's estimate, which counts columns that we don't take
 _UNKNOWN_BYTES: Final = 1 << 60  # its estimate of what it knows nothing about lies above
@@ -64,7 +66,7 @@ def total(offsets: bytes) -> int:
 
 def _sum(value: Any) -> int:
     if isinstance(value, dict):
-        return sum(_sum(each) for each in value.values())
+        return sum(_sum(each) for name, each in value.items() if ASIDE not in name)
     if isinstance(value, list):
         return sum(_sum(each) for each in value)
     return value if type(value) is int else 0

@@ -115,6 +115,7 @@ def offsets(count: int) -> bytes:
 
 def test_guess_follows_the_last_batch_and_the_planned_step() -> None:
     assert total(offsets(7)) == 7
+    assert total(b'v1\n{}\n{"t":{"0":7},"t#epoch":{"0":217518351},"t#since":{"0":4}}') == 7
     guess = Guess()
     assert not guess.is_small(offsets(100))  # nothing is known yet
     guess.learn(offsets(100), 10_000)
