@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sparklog.errors import DataCorruptionError
-from sparklog.log.histories import ASIDE
+from sparklog.log.epochs import ASIDE
 
 _NONE: Final = "-"
 _VERSIONS: Final = ("v1", "v2")

@@ -14,6 +14,8 @@ from sparklog.format.names import EPOCH_CHECKPOINT
 from sparklog.fs import FileSystem, read_bytes, write_durably
 
 UNDEFINED: Final = (-1, -1)
+ASIDE: Final = "#"
+"""In a source's offsets it marks what is no topic: "flights#epoch"; no topic's name may have it."""
 
 
 class EpochCache:

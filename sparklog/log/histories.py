@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 HISTORY_EPOCH: Final = 1 << 16
 """Leader epochs from here on begin a history; those below count brokers and forks."""
-ASIDE: Final = "#"
-"""In a source's offsets it marks what is no topic: "flights#epoch"; no topic's name may have it."""
 _BEGINNING_MS: Final = 1_577_836_800_000  # 2020: seconds since then fit into Kafka's int32
 _LOGGER: Final = logging.getLogger(__name__)
 Key = tuple[str, int]

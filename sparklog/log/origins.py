@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
+from sparklog.log.epochs import ASIDE
+
 Offsets = tuple[str | None, ...]
 """A query's position: JSON as in the checkpoint for each source, None: none, or not known."""
 
@@ -134,4 +136,5 @@ def _numbers(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...
         yield path, value
     elif isinstance(value, dict):
         for name, part in value.items():
-            yield from _numbers(part, (*path, name))
+            if ASIDE not in name:  # the leader epoch of a position
+                yield from _numbers(part, (*path, name))

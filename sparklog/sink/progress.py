@@ -22,7 +22,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
-from sparklog.log.histories import ASIDE
+from sparklog.log.epochs import ASIDE
 from sparklog.metrics import QUERIES, SECONDS, Kind, Metric, meters
 
 _LOGGER: Final = logging.getLogger(__name__)

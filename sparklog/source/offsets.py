@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sparklog.errors import InvalidRequestError
-from sparklog.log.histories import ASIDE, Origin, Origins
+from sparklog.log.epochs import ASIDE
+from sparklog.log.histories import Origin, Origins
 
 Partition = tuple[str, int]
 Offsets = dict[Partition, int]

@@ -121,5 +121,6 @@ def test_it_outlives_the_ledgers_segments(path: Path) -> None:
 def test_positions() -> None:
     assert positions(kafka(3, 4)) == {("in", "0"): 3, ("in", "1"): 4}
     assert positions('{"logOffset":3}') == {("logOffset",): 3}
+    assert positions('{"in":{"0":3},"in#epoch":{"0":9}}') == {("in", "0"): 3}
     assert positions("17") == {(): 17}
     assert positions(None) == positions("no json") == positions('{"a": true, "b": "7"}') == {}
