@@ -106,7 +106,7 @@ def _remove_dropped(session: "Session") -> None:
             known = state.topics.get(topic)
             if known is not None and known.dirs.get(partition) == number:
                 continue
-            dropped = partition in state.dropped.get(topic, {})
+            dropped = known is None and partition in state.dropped.get(topic, {})
             if topic in INTERNAL and not dropped:
                 continue  # a broker's
             if dropped or is_empty(fs, path):

@@ -178,7 +178,7 @@ class LogState:
         gone = self.topics.pop(name)
         ends = self.dropped.setdefault(name, {})
         for partition in gone.dirs:
-            ends[partition] = self.ends.pop((name, partition))
+            ends[partition] = max(ends.get(partition, 0), self.ends.pop((name, partition)))
             self.starts.pop((name, partition), None)
             self.local_starts.pop((name, partition), None)
         self.unsynced &= self.ends.keys()
@@ -236,9 +236,9 @@ class LogState:
     def _adopt(self, record: Record) -> None:
         whole = LogState()
         whole._snapshot({**record, "dropped": {}, "writers": {}})
-        for name in self.topics.keys() - whole.topics.keys():
+        for name, partition in self.ends.keys() - whole.ends.keys():
             ends = self.dropped.setdefault(name, {})
-            ends |= {p: self.ends[name, p] for p in self.topics[name].dirs}
+            ends[partition] = max(ends.get(partition, 0), self.ends[name, partition])
         ids = {name: topic.id for name, topic in whole.topics.items()}
         self._forget_topics({n for n, t in self.topics.items() if ids.get(n) != t.id})
         self.topics, self.ends, self.starts = whole.topics, whole.ends, whole.starts

@@ -7,7 +7,7 @@ which a broker notices (log.flush.offset.checkpoint.interval.ms); LogDirFailureC
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from sparklog.errors import StorageUnavailableError
@@ -22,10 +22,21 @@ _LOGGER: Final = logging.getLogger("sparklog.service")
 
 
 class Probe:
-    """Tries the log dirs `directories`, and keeps which failed."""
+    """Tries the log dirs `directories`, and keeps which failed.
 
-    def __init__(self, fs: FileSystem, directories: Sequence[str], meters: WorkMeters) -> None:
+    `absent` gives {number: why} of those that aren't there, where nothing is to be made.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directories: Sequence[str],
+        meters: WorkMeters,
+        *,
+        absent: Callable[[], Mapping[int, str]] = dict,
+    ) -> None:
         self._fs, self._directories, self._meters = fs, directories, meters
+        self._absent = absent
         self._next_ms = 0
         self._failed: dict[str, str] = {}
 
@@ -34,8 +45,9 @@ class Probe:
         if now_ms < self._next_ms:
             return
         self._next_ms = now_ms + _EVERY_MS
-        for directory in self._directories:
-            error = self._try(directory)
+        absent = self._absent()
+        for number, directory in enumerate(self._directories):
+            error = absent.get(number) or self._try(directory)
             self._meters.tried(directory, failed=bool(error))
             if error and directory not in self._failed:
                 _LOGGER.error("%s: a trial write failed (%s): commits will", directory, error)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from sparklog.clock import monotonic_ms
-from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.errors import DataCorruptionError, InvalidRequestError, PartitionOfflineError
 from sparklog.fs import LOCAL
 from sparklog.log.admin import unknown
 from sparklog.log.cleaning.cleaner import (
@@ -74,7 +74,9 @@ class Rounds:
         self._announcer = Announcer(session.fs, session.home)
         self._hurried_ms = 0
         self._meters = WorkMeters(session.directories)
-        self.probe = Probe(session.fs, session.directories, self._meters)
+        self.probe = Probe(
+            session.fs, session.directories, self._meters, absent=lambda: session.dirs.absent
+        )
 
     # --- roll and retention ------------------------------------------------------------------
 
@@ -99,6 +101,11 @@ class Rounds:
             known = places(session)
             wanted = floors(session, now_ms=now)
             ids = {name: topic.id for name, topic in session.state.topics.items()}
+            report.errors += [
+                f"{topic}-{p}: {error}"
+                for (topic, p), error in session.offline.items()
+                if isinstance(error, PartitionOfflineError)
+            ]
             report.locked_ms.append(monotonic_ms() - began)
         if self.tiering is not None:
             known = self.tiering.remote.foreseen(known, dry_run=report.dry_run)

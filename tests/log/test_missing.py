@@ -331,12 +331,16 @@ def test_a_gap_in_the_numbers_stays_one(tmp_path: Path) -> None:
     path = tmp_path / "log"
     with sparklog.open(path, "rw") as log:
         log.create_topic("t", partitions=3)
+        log.append("t", ONE, partition=1)
         log.append("t", ONE, partition=2)
     shutil.rmtree(path / "t-1")
     (path / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":7}')
     with sparklog.open(path, "rw") as log:
         assert sorted(log.alter_topic("t", partitions=4).dirs) == [0, 2, 3]
         assert log.append("t", ONE, partition=2) == {"t": {2: (1, 2)}}
+        log.delete_topic("t")
+        log.create_topic("t", partitions=3)
+        assert log.append("t", ONE, partition=1) == {"t": {1: (1, 2)}}  # never offset 0 again
 
 
 def test_old_brokers_wrote_no_metadata(tmp_path: Path) -> None:

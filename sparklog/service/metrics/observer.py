@@ -116,6 +116,9 @@ class Observer:
 
     def _directory(self, number: int, directory: str) -> DirectoryMetrics:
         try:
+            absent = find_dirs(self._fs, self.directories).absent if number else {}
+            if number in absent:
+                return DirectoryMetrics(directory, None, absent[number])
             self._fs.listdir(directory)
             failing = is_failing(self._fs, self.directories[0], number)
             return DirectoryMetrics(
@@ -161,6 +164,9 @@ class Observer:
             # Nobody changed the log meanwhile (or the page itself), so they weren't deleted now.
             names = (f"{t}-{p}" for t, p in missed if (t, p) not in found.offline)
             found.errors += [f"{name}: its files could not be read" for name in names]
+        with self._noting(found):  # nobody may have opened the log since
+            missing = View(fs, self.directories).offline()
+            found.offline |= {key: str(error) for key, error in missing.items()}
         if tiers is not None:
             with self._noting(found):
                 found.tiers = tiers.look(ids, places, held)
