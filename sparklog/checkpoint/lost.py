@@ -5,7 +5,8 @@ layout only (one uncompressed record, no producer, no headers), which all of it 
 
     its CRC holds                   only the header's fields outside the CRC are wrong; or
     its CRC's own bytes are wrong   one of the four: with the right one it holds; or
-    a byte up to the key's end is   the one change of a byte there that makes the CRC hold
+    a byte up to the key's end, or  the one change of a byte there that makes the CRC hold
+    the last one is
 
 is mended: with a wrong byte elsewhere such a change is found by chance once in 40,000 times, and
 doesn't fit the layout. Otherwise, with a whole layout, the damage is in the value: the key is as it
@@ -112,6 +113,11 @@ def _mend(batch: bytearray) -> bool:
     if sum(byte != 0 for byte in wrong.to_bytes(4, "big")) == 1:
         batch[_CRC_AT:CRC_START] = actual.to_bytes(4, "big")
         return True
+    ending = batch[-1]
+    batch[-1] = 0  # no headers
+    if ending and crc32c(body) == stored:
+        return True
+    batch[-1] = ending
     found = list(_changes(wrong, len(body)))
     if len(found) != 1:
         return False

@@ -68,12 +68,23 @@ object Lost {
     if (ofCrc <= 1) {
       batch.putInt(CrcAt, actual)
       true
-    } else changes(wrong, size) match {
+    } else if (endsOtherwise(batch, size)) true
+    else changes(wrong, size) match {
       case Seq((at, change)) =>
         batch.put(BodyAt + at, (batch.get(BodyAt + at) ^ change).toByte)
         true
       case _ => false
     }
+  }
+
+  /** Make the last byte say that there are no headers, if the CRC holds then. */
+  private def endsOtherwise(batch: ByteBuffer, size: Int): Boolean = {
+    val last = batch.capacity - 1
+    val ending = batch.get(last)
+    batch.put(last, 0.toByte)
+    val isIt = ending != 0 && crcOf(batch.array, BodyAt, size) == batch.getInt(CrcAt)
+    if (!isIt) batch.put(last, ending)
+    isIt
   }
 
   /** The changes of one of the first bytes of `size` that change a CRC by `wrong`; it is linear. */
