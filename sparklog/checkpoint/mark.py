@@ -55,8 +55,8 @@ def leave(fs: FileSystem, root: str) -> None:
 def mixed(checkpoint: "Checkpoint") -> Iterator[DataCorruptionError]:
     """Yield what a session without sparklog's manager wrote beside a checkpoint's log.
 
-    Plans and commits that lie there as files are older than those of the log, where it goes on with
-    an ordinary checkpoint, or the same, where an import was cut off.
+    Plans and commits that lie there as files are older than what only the log has, where it goes on
+    with an ordinary checkpoint; or they are the same, where an import was cut off.
     """
     if not checkpoint.partitions:
         return
@@ -65,14 +65,19 @@ def mixed(checkpoint: "Checkpoint") -> Iterator[DataCorruptionError]:
         if _id_of(file) != _id_of(checkpoint.read(MARKED)):
             yield _beside_the_log(checkpoint, MARKED)
     for directory in ("offsets", "commits"):
-        batches = [name for name in checkpoint.names(directory) if name.isdecimal()]
-        kept = [int(name) for name in batches if checkpoint.is_record(f"{directory}/{name}")]
-        for name in batches:
+        batches = {name for name in checkpoint.names(directory) if name.isdecimal()}
+        kept = {name for name in batches if checkpoint.is_record(f"{directory}/{name}")}
+        files = {name for name in batches if f"{directory}/{name}" in checkpoint.files()}
+        own = min(map(int, kept - files), default=None)
+        for name in sorted(files, key=int):
             path = f"{directory}/{name}"
-            if path in checkpoint.files() and kept and int(name) >= min(kept):
+            if name in kept:
                 file = read_bytes(checkpoint.fs, checkpoint.real(path))
-                if not checkpoint.is_record(path) or checkpoint.read(path) != file:
-                    yield _beside_the_log(checkpoint, path)
+                is_other = checkpoint.read(path) != file
+            else:
+                is_other = own is not None and int(name) > own
+            if is_other:
+                yield _beside_the_log(checkpoint, path)
 
 
 def _beside_the_log(checkpoint: "Checkpoint", path: str) -> DataCorruptionError:

@@ -8,7 +8,10 @@ import pytest
 
 from sparklog.checkpoint import archive, export, fork, history, import_, reset, restore, verify
 from sparklog.checkpoint.mark import MARK
+from sparklog.checkpoint.partition import Partition
+from sparklog.checkpoint.writing import Record, append
 from sparklog.errors import DataCorruptionError
+from sparklog.fs import LOCAL
 from tests.checkpoint.conftest import Golden
 
 NAME = "changelog"
@@ -78,6 +81,19 @@ def test_two_histories(golden: Golden, file: str) -> None:
     ):
         with pytest.raises(DataCorruptionError, match="two histories"):
             call()
+
+
+def test_an_import_that_was_cut_off_is_one_history(golden: Golden) -> None:
+    """Some records, all files: and so it is when the query went on before the import did."""
+    path = golden(NAME)
+    copy = shutil.copytree(path, path.with_name("copy"))
+    import_(path)
+    first, *_, last = sorted(int(p.name) for p in (copy / "commits").glob("[0-9]*"))
+    partition = Partition(LOCAL, str(path / "sparklog" / "commits-0"))
+    append(partition, [Record(str(n), None, 0) for n in range(first + 1, last)])
+    for n in range(first, last):  # the last record is what was written since
+        shutil.copy(copy / "commits" / str(n), path / "commits" / str(n))
+    assert not [f for f in verify(path).findings if "two histories" in f.what]
 
 
 def test_an_ordinary_one_that_goes_on_as_a_log_is_one_history(golden: Golden) -> None:

@@ -51,7 +51,7 @@ object Mark {
     s"${path.getParent} was kept as a log, and its log dir `${Layout.LogDirName}` doesn't have the " +
       "query's id any more: restore it from a copy. To begin from nothing use a new directory")
 
-  /** Plans and commits that lie there as files are older than the log's, or the same (an import). */
+  /** Plans and commits that lie there as files are older than the log's own, or the same (an import). */
   private def checkOneHistory(logDir: LogDir): Unit = {
     val file = logDir.checkpoint.resolve(File)
     val known = logDir.partition(Layout.Metadata).read(File)
@@ -63,17 +63,25 @@ object Mark {
     for (name <- Seq("offsets", "commits"); directory = logDir.checkpoint.resolve(name)
         if Files.isDirectory(directory)) {
       val partition = logDir.partition(Layout.place(s"$name/0").partition)
-      val first = partition.entries().map(_._1).filter(_.matches(Number)).map(BigInt(_)).minOption
-      val files = Files.newDirectoryStream(directory)
-      try files.forEach { path =>
-        val batch = path.getFileName.toString
-        if (batch.matches(Number) && first.exists(_ <= BigInt(batch))) {
-          val same = partition.read(batch).exists(text =>
-            java.util.Arrays.equals(Files.readAllBytes(path), bytesOf(text)))
-          if (!same) throw mixed(logDir, s"$name/$batch")
+      val kept = partition.entries().map(_._1).filter(_.matches(Number)).toSet
+      val files = filesIn(directory).filter(_.matches(Number))
+      val own = (kept -- files).map(BigInt(_)).minOption // what only the log has
+      for (batch <- files) {
+        val isOther = partition.read(batch) match {
+          case Some(text) =>
+            !java.util.Arrays.equals(Files.readAllBytes(directory.resolve(batch)), bytesOf(text))
+          case None => own.exists(_ < BigInt(batch))
         }
-      } finally files.close()
+        if (isOther) throw mixed(logDir, s"$name/$batch")
+      }
     }
+  }
+
+  private def filesIn(directory: Path): Set[String] = {
+    val found = Set.newBuilder[String]
+    val entries = Files.newDirectoryStream(directory)
+    try entries.forEach(p => found += p.getFileName.toString) finally entries.close()
+    found.result()
   }
 
   private def bytesOf(text: java.nio.ByteBuffer): Array[Byte] = {
