@@ -88,7 +88,8 @@ def test_a_log_dir_that_is_gone_and_one_that_is_not_named(tmp_path: Path) -> Non
     wheres = [where for where, _ in damage(found)]
     assert wheres == [str(two), str(two)]
     assert "t-" in damage(found)[1][1]
-    assert len(list(found.partitions)) == 2
+    assert [part.error is None for part in found.partitions].count(True) == 2
+    assert any("offline" in (part.error or "") for part in found.partitions)
     lost = [f"t-{p}" for p in range(4) if not (one / f"t-{p}").exists()]
     assert list(found.health.offline) == lost
     assert found.health.verdict == (

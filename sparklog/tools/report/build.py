@@ -209,7 +209,9 @@ def _partition(look: _Look, info: TopicInfo, number: int) -> PartitionReport:
     try:
         return _looked(look, info, number)
     except (SparklogError, FileNotFoundError) as error:
-        if not look.archive and not look.fs.is_dir(path):
+        if number in info.offline:
+            what = str(info.offline[number])
+        elif not look.archive and not look.fs.is_dir(path):
             what = "deleted while the report was made"
             look.note(Severity.WARNING, f"{info.name}-{number}", what)
         else:
