@@ -64,24 +64,24 @@ def test_kafka_format_readers_take_it(golden: Golden) -> None:
 
 
 def test_a_record_wins_over_a_file_of_before(golden: Golden) -> None:
-    """So a checkpoint is continued: what was written since are records."""
     path = golden("stateless")
     import_(path)
-    (path / "offsets").mkdir(exist_ok=True)
-    (path / "offsets" / "12").write_text("stale")
+    append(Partition(LOCAL, str(path / "sparklog/metadata-0")), [Record("more/12", b"new", 1)])
+    (path / "more").mkdir()
+    (path / "more" / "12").write_text("stale")
     before = view(path)
-    import_(path)
-    assert view(path) == before
-    assert not (path / "offsets" / "12").exists()
+    assert before["more/12"] == b"new"
 
 
 def test_a_deleted_record_does_not_hide_a_file(golden: Golden) -> None:
     path = golden("stateless")
     import_(path)
-    append(Partition(LOCAL, str(path / "sparklog/offsets-0")), [Record("12", None, 1)])
-    assert "offsets/12" not in view(path)
-    (path / "offsets" / "12").write_text("new")
-    assert view(path)["offsets/12"] == b"new"
+    for value in (b"old", None):
+        append(Partition(LOCAL, str(path / "sparklog/metadata-0")), [Record("more/12", value, 1)])
+    assert "more/12" not in view(path)
+    (path / "more").mkdir()
+    (path / "more" / "12").write_text("new")
+    assert view(path)["more/12"] == b"new"
 
 
 def test_refused_while_the_query_runs(golden: Golden) -> None:
