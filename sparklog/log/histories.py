@@ -52,8 +52,8 @@ def begin_history(session: "Session") -> None:
     with session.step() as step:  # no start is raised: a record that any sparklog can read
         step.record = {"kind": "start", "starts": {}, "epoch": epoch}
     _LOGGER.warning(
-        "%s: the directory is a copy, or was restored: what is written now has leader epoch %d, "
-        "by which readers tell it from what was there",
+        "%s: the directory is a copy or was restored, or a power cut took its lock file's page: "
+        "what is written now has leader epoch %d, by which readers tell it from what was there",
         session.home, epoch,
     )  # fmt: skip
 

@@ -157,6 +157,7 @@ def test_what_is_lent_is_closed_before_sparks_signal(path: Path, number: str) ->
         import os, signal
         from sparklog.sink import sessions
         from sparklog.sink.options import parse
+        signal.signal(signal.{number}, signal.SIG_DFL)  # nohup leaves SIGHUP ignored
         with sessions.lent(parse({{"path": {str(path)!r}}})) as log:
             log.create_topic("t")
         os.kill(os.getpid(), signal.{number})
