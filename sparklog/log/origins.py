@@ -18,6 +18,7 @@ from sparklog.log.epochs import ASIDE
 Offsets = tuple[str | None, ...]
 """A query's position: JSON as in the checkpoint for each source, None: none, or not known."""
 
+_BEFORE_ALL: Final = {"logOffset": -1}  # the file source's is the last batch, not an end
 _EVIDENCE: Final = {"checkpoint": "checkpoint location", "name": "name", "plan": "plan"}
 
 
@@ -113,12 +114,15 @@ def _same(one: Origin, other: Origin) -> str | None:
 
 
 def _overlap(before: Offsets, ends: Offsets, starts: Offsets) -> bool:
-    """Tell whether a source is read again. One whose start isn't known may begin anywhere."""
+    """Tell whether a source is read again. One whose start isn't known may begin anywhere.
+
+    A bare number is a count since the query's start (rate, memory): nothing is read again there.
+    """
     starts = starts or (None,) * len(ends)
     for old, new, start in zip(before, ends, starts, strict=False):
         reached, begun = positions(old), positions(start)
         for key in reached.keys() & positions(new).keys():
-            if begun.get(key, 0) < reached[key]:
+            if key and begun.get(key, _BEFORE_ALL.get(key[-1], 0)) < reached[key]:
                 return True
     return False
 

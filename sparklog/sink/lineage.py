@@ -12,6 +12,8 @@ from sparklog.log.origins import Now, Offsets, Origin
 from sparklog.sink.options import SinkOptions
 from sparklog.sink.query import Query
 
+_OPAQUE: Final = ("PYTHON_UDF", "SCALA_UDF", "PLAN_EXPRESSION")  # code, and tables in subqueries
+_ALL_FIELDS: Final = 2**31 - 1  # Spark leaves out those behind the 25th
 # Numbers of columns and objects differ from run to run, and so may where and how fast one reads.
 _PASSING: Final = re.compile(r"#\d+L?|@[0-9a-f]+|\b(?:starting|ending|max|min)\w*=[^,\]]*,? ?")
 
@@ -42,10 +44,21 @@ def sources(offsets: bytes) -> Offsets:
 def plan_of(query: Query, df: DataFrame) -> str:
     """A short name of what the query does: its own plan, and foreachBatch's up to the sink.
 
+    Empty if the plans' texts don't tell it all: of functions they show the name, of tables that are
+    joined the columns, and two queries that differ in these alone are two.
     Cost: some ms, for the plans are rendered as texts.
     """
-    own = query.jvm.execution.analyzedPlan().toString()
-    texts = (own, df._jdf.queryExecution().analyzed().toString())
+    own, batch = query.jvm.execution.analyzedPlan(), df._jdf.queryExecution().analyzed()
+    patterns = query.jvm.gateway.org.apache.spark.sql.catalyst.trees.TreePattern
+    opaque = [getattr(patterns, name)() for name in _OPAQUE]
+    rows = batch.collectLeaves()
+    if rows.size() != 1 or any(p.containsPattern(o) for p in (own, batch) for o in opaque):
+        return ""
+    leaves = own.collectLeaves().iterator()
+    while leaves.hasNext():
+        if not leaves.next().isStreaming():
+            return ""
+    texts = (plan.treeString(True, False, _ALL_FIELDS, False, False) for plan in (own, batch))
     plain = "\n".join(_PASSING.sub("", text) for text in texts)
     return hashlib.sha256(plain.encode()).hexdigest()[:16]
 

@@ -1,5 +1,6 @@
 """A query that lost its id with its checkpoint: known again by what else it shows."""
 
+import contextlib
 import dataclasses
 import json
 from pathlib import Path
@@ -79,6 +80,22 @@ def test_accepted(path: Path, case: str) -> None:
     with sparklog.open(path, "rw") as log:
         write(log, "new", ACCEPTED[case])
         assert sum(end for _, end in log.offsets("t").values()) == 2
+
+
+@pytest.mark.parametrize(
+    ("read", "is_refused"),
+    [
+        pytest.param('{"logOffset":0}', True, id="the file source numbers its batches from 0"),
+        pytest.param("3", False, id="the rate source counts from its own start"),
+    ],
+)
+def test_sources_that_begin_anew(path: Path, read: str, *, is_refused: bool) -> None:
+    with sparklog.open(path, "rw") as log:
+        write(log, "before", dataclasses.replace(OLD, plan="other", checkpoint="/x", ends=(read,)))
+        again = origin(None, ends=(read,), plan="other", checkpoint="/x")
+        refused = pytest.raises(BatchConflictError, match="of before,")
+        with refused if is_refused else contextlib.nullcontext():
+            write(log, "new", again)
 
 
 def test_ways_out(path: Path) -> None:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import udf
 
 import sparklog
 from sparklog.errors import (
@@ -152,6 +153,26 @@ def test_deleted_checkpoint_whose_query_begins_anew(
     assert 0 < added < 100
     last = run_batches(writer(f"{tmp_path}/new", name="again"), 1)
     assert len(values(path, "t")) == len(known) + added + 100 * (last + 1)
+
+
+@pytest.mark.parametrize("case", ["function", "table", "26th column"])
+def test_queries_that_differ_in_what_plans_do_not_show(
+    spark: SparkSession, numbers: Numbers, run_batches: Run, path: str, checkpoint: str, case: str
+) -> None:
+    def rows(digit: str) -> DataFrame:
+        if case == "function":
+            return numbers(10).where(udf(lambda key: key == digit, "boolean")("key"))
+        if case == "table":
+            return numbers(10).join(spark.createDataFrame([(digit,)], "key string"), "key")
+        wide = [f"{number} as c{number}" for number in range(30)]
+        return numbers(10).selectExpr(*wide, f"if(key = '{digit}', value, null) as value")
+
+    for digit in "37":
+        writer = rows(digit).writeStream.option("checkpointLocation", f"{checkpoint}-{digit}")
+        run_batches(writer.foreachBatch(SegmentSink(path, "t")), 1)
+    with sparklog.open(path) as log:
+        found = log.read("t").read_all()["value"].drop_null().to_pylist()
+    assert found == [b"3", b"7"]
 
 
 def test_columns_that_are_not_written_are_not_read(
