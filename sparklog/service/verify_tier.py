@@ -29,7 +29,6 @@ from sparklog.tiered.layout import Directory, parse_manifest
 from sparklog.tiered.manifest import (
     PARTS,
     Manifest,
-    directory_of,
     log_object,
     manifest_object,
     parse,
@@ -127,34 +126,40 @@ class _Look:
         catalog = MetadataFollower(View(fs, directories), clock).catch_up()
         for info in view.topics().values():
             for p, directory in sorted(info.dirs.items()):
-                key = info.id, p
-                if not catalog.all(key):
+                where = Directory(info.name, p, info.id)
+                if not catalog.all((info.id, p)) and not info.config.remote_storage_enable:
                     continue
                 start, end = view.spans([(info.name, p)])[info.name, p]
-                local = next(iter(segment_bases(fs, directory)), end)
-                whole += self._partition(catalog, key, start, local)
+                try:
+                    local = next(iter(segment_bases(fs, directory)), end)
+                except FileNotFoundError:  # offline: nobody can tell where local segments begin
+                    local = None
+                whole += self._partition(catalog, where, start, local)
         return whole
 
     def _partition(
-        self, catalog: Catalog, key: tuple[str, int], start: int, local: int
+        self, catalog: Catalog, where: Directory, start: int, local: int | None
     ) -> list[_Wanted]:
+        """Compare a partition's copies with a listing. `local`: None if it is offline."""
+        key = where.topic_id, where.partition
         live = [s for s in catalog.all(key) if s.state is SegmentState.COPY_FINISHED]
         live = [s for s in live if s.end > start]
-        self.partitions += 1
-        if not live:
+        if not live and (local is None or local <= start):
             return []
-        out = Findings(live[0].topic, key[1])
+        self.partitions += 1
+        out = Findings(where.topic, where.partition)
         names = {s.id for s in catalog.readable(key)}
-        prefix = directory_of(live[0]).prefix
+        prefix = where.prefix
         listed = {o.name: o.size for o in self._ask(lambda: self._store.list(prefix))}
         whole = []
         for copy in live:
             first = max(copy.base, start)
-            one = _Wanted(copy, first >= local or copy.id not in names, first)
+            held = local is not None and first >= local
+            one = _Wanted(copy, held or copy.id not in names, first)
             if self._is_whole(one, listed, out):
                 whole.append(one)
         known = Tier(spans(s for s in live if s.id in names))
-        if not known.holds(start, local):
+        if local is not None and not known.holds(start, local):
             out.add(
                 Severity.DAMAGE,
                 f"{self._store.url}/{prefix}",

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from sparklog.clock import Clock, system_clock
-from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailableError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.admin import drop_topic
 from sparklog.log.log import Log
 from sparklog.log.topics import REMOTE_METADATA
+from sparklog.log.view import View
+from sparklog.log.walk import segment_bases
 from sparklog.tiered.layout import Directory, parse_manifest
 from sparklog.tiered.manifest import Manifest, parse
 from sparklog.tiered.metadata import ensure, publish
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from sparklog.log.session import Session
 
 _AT_ONCE: Final = 200
+_SHOWN: Final = 5
 _LOGGER: Final = logging.getLogger(__name__)
 
 
@@ -75,16 +78,46 @@ def _take(found: Found, name: str, raw: bytes | Exception) -> None:
         found.manifests.append(manifest)
 
 
-def fill(session: "Session", clock: Clock, store: Store) -> Found:
-    """Tell the topic of all copies that the bucket has of this log's topics; it must be empty."""
+def _directories(session: "Session") -> list[Directory]:
+    """The prefixes of all partitions that may have copies."""
     with session.locked():
-        directories = [
+        return [
             Directory(name, partition, topic.id)
             for name, topic in session.state.topics.items()
             for partition in topic.dirs
             if topic.parsed().remote_storage_enable
         ]
-    found = find(store, directories)
+
+
+def _check_some(session: "Session", store: Store) -> None:
+    """Refuse a store without any copy, where the log has records that only copies can hold.
+
+    Cost: a listing of each partition, in the store until one has a copy.
+    """
+    view = View(session.fs, session.directories)
+    wanted = []
+    for one in _directories(session):
+        key = one.topic, one.partition
+        path = view.topics()[one.topic].dirs[one.partition]
+        start, end = view.spans([key])[key]
+        try:
+            local = next(iter(segment_bases(session.fs, path)), end)
+        except FileNotFoundError:  # offline: what of it is remote, nobody can tell
+            continue
+        if start < local:
+            wanted.append(f"{one.topic}-{one.partition} [{start}, {local})")
+    if wanted and not any(store.list(one.prefix) for one in _directories(session)):
+        raise StorageUnavailableError(
+            f"{store.url} has no copy of this log, though offsets are in remote storage only: "
+            f"{', '.join(wanted[:_SHOWN])}{', ...' if wanted[_SHOWN:] else ''}. It is another "
+            "store, or was emptied: correct endpoint_url and credentials (storage_options, or the "
+            "environment), or bring its objects back; nothing was changed"
+        )
+
+
+def fill(session: "Session", clock: Clock, store: Store) -> Found:
+    """Tell the topic of all copies that the bucket has of this log's topics; it must be empty."""
+    found = find(store, _directories(session))
     segments = [manifest.segment for manifest in found.manifests]
     publish(session, clock, segments, found=True)
     for name, what in found.damaged.items():
@@ -112,7 +145,8 @@ def rebuild(
     manifests are still there; retention deletes them again. Local files are not touched.
 
     Raises: InvalidRequestError: the log has no remote storage; StorageUnavailableError: nothing
-    was changed if it is raised by the first look at the bucket.
+    was changed if it is raised by the first look at the bucket, also where that has nothing of
+    the log, which needs it.
     """
     with Log(path, mode="rw", options=options, fs=fs, clock=clock) as log:
         session = log.session
@@ -128,6 +162,7 @@ def rebuild(
             known = REMOTE_METADATA in session.state.topics
             topics = session.state.topics.items()
             tiered = {t.id: name for name, t in topics if t.parsed().remote_storage_enable}
+        _check_some(session, store)
         if settings is not None:
             Owners(fs, session.home, store, clock, take_over=True).foreign(tiered)
         if known:

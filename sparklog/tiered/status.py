@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from sparklog.clock import Clock, system_clock
+from sparklog.errors import PartitionOfflineError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.epochs import read_epochs
 from sparklog.log.lookup import StaleReadError
@@ -137,8 +138,12 @@ def _partition(
     key = info.name, partition
     log_start, end = view.spans([key])[key]
     path = info.dirs[partition]
-    local = segments_of(fs, path)
-    copies = standing(readable, read_epochs(fs, path), end=end)
+    try:
+        local = segments_of(fs, path)
+    except FileNotFoundError:  # offline: what is remote is known all the same
+        local = []
+    epochs = read_epochs(fs, path)
+    copies = standing(readable, epochs, end=end) if epochs else readable
     live = [copy for copy in copies if copy.end > log_start]
     begun = [s for s in known if s.state is SegmentState.COPY_STARTED]
     stable = _stable(view, key, end)
@@ -167,7 +172,7 @@ def _partition(
 def _stable(view: View, key: tuple[str, int], end: int) -> int:
     try:
         return view.reader(*key).last_stable_offset(end)
-    except StaleReadError:
+    except (StaleReadError, PartitionOfflineError):
         return end
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from sparklog.errors import SparklogError
 from sparklog.format.names import parse_partition_dir
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.log.dirs import find_dirs
 from sparklog.log.paths import split_path
 from sparklog.log.retention import segments_of
 from sparklog.log.topics import INTERNAL
@@ -21,15 +22,21 @@ def describe_log_dirs(
 ) -> dict[str, Any]:
     """Return the document of kafka-log-dirs for the log dirs at `path`.
 
-    Sizes are the bytes of a partition's .log files. A log dir that can't be read has an `error`
-    and no partitions. `topics`: only these.
+    Sizes are the bytes of a partition's .log files. A log dir that can't be read, or isn't
+    mounted, has an `error` and no partitions. `topics`: only these.
     Cost: a listing of each partition, a stat of each segment.
     Source: LogDirsCommand.formatAsJson (Kafka 4.1).
     """
     directories = split_path(path)
-    known = View(fs, directories).topics()  # raises where a directory isn't there
+    known = View(fs, directories).topics()  # raises where it is no log
+    absent = find_dirs(fs, directories).absent
     wanted = set(known) if topics is None else set(topics)
-    dirs = [_log_dir(fs, directory, wanted & set(known)) for directory in directories]
+    dirs = [
+        {"logDir": directory, "error": absent[number], "partitions": []}
+        if number in absent
+        else _log_dir(fs, directory, wanted & set(known))
+        for number, directory in enumerate(directories)
+    ]
     brokers = [{"broker": _node(fs, directories[0]), "logDirs": dirs}]
     return {"version": 1, "brokers": brokers}
 

@@ -50,3 +50,15 @@ def test_of_a_brokers_dir(tmp_path: Path, capsys: Capture) -> None:
     sizes = {part["partition"]: part["size"] for part in broker["logDirs"][0]["partitions"]}
     assert sizes["txn-0"] == sum(f.stat().st_size for f in (path / "txn-0").glob("*.log"))
     assert len(sizes) == 15
+
+
+def test_a_dir_that_is_not_mounted(tmp_path: Path, capsys: Capture) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    with sparklog.open(f"{one},{two}", "rw") as log:
+        log.create_topic("t", 2)
+    two.rename(tmp_path / "away")
+    two.mkdir()
+    assert run(["log-dirs", f"{one},{two}", "--json"]) == 1
+    first, second = json.loads(capsys.readouterr().out)["brokers"][0]["logDirs"]
+    assert (first["error"], len(first["partitions"])) == (None, 1)
+    assert "is its disk mounted?" in second["error"] and second["partitions"] == []

@@ -642,3 +642,14 @@ def test_a_page_is_read_without_its_lock(path: str, clock: ManualClock) -> None:
     Path(path, "sparklog.lock").unlink()
     assert peek(LocalFileSystem(), path) is None
     assert not Path(path, "sparklog.lock").exists()
+
+
+def test_a_first_log_dir_that_is_not_mounted(tmp_path: Path) -> None:
+    """The other ones were called offline, and the first wasn't."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    with sparklog.open(f"{one},{two}", "rw") as log:
+        log.create_topic("t", 2)
+    one.rename(tmp_path / "away")
+    one.mkdir()
+    first, second = collect(f"{one},{two}").directories
+    assert "is its disk mounted?" in first.error and not second.error

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+import sparklog
 from sparklog.cli.app import run as cli
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
+from sparklog.log.admin import drop_topic
+from sparklog.log.topics import REMOTE_METADATA
 from sparklog.service import Service, verify
 from sparklog.service.checks.report import Severity, Verification
 from sparklog.service.verify_tier import verify_tier
@@ -20,7 +23,9 @@ from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.manifest import log_object, manifest_object
 from sparklog.tiered.metadata import publish
 from sparklog.tiered.options import RemoteOptions
+from sparklog.tiered.rebuilding import rebuild
 from sparklog.tiered.segments import RemoteSegment, SegmentState
+from sparklog.tiered.status import status
 from tests.service.test_tiering import bases, once
 from tests.tiered.logs import filled
 from tests.tiered.reading import copies_of
@@ -176,3 +181,38 @@ def test_the_commands(
     next(bucket.rglob("*.log")).unlink()
     assert cli(["tier", "verify", str(path), "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["counts"]["difference"] == 1
+
+
+def test_a_log_that_forgot_all_copies(
+    made: tuple[str, list[RemoteSegment], bool], clock: ManualClock, store: FaultStore
+) -> None:
+    """A rebuild from a wrong, empty store made it forget them, and all was called ok."""
+    path, copies, local = made
+    objects = dict(store.bucket.objects)
+    store.bucket.objects.clear()
+    if not local:
+        with pytest.raises(StorageUnavailableError, match=r"no copy of this log.*t-0 \[0, "):
+            rebuild(path, store=store, clock=clock)
+        assert not looked(path, store).ok  # it still knows them
+    with sparklog.open(path, "rw", clock=clock) as log:
+        drop_topic(log.session, REMOTE_METADATA)
+    report = looked(path, store)
+    assert report.ok == local
+    assert all("no copy holds" in found.what for found in report.findings)
+    store.bucket.objects.update(objects)
+    assert len(rebuild(path, store=store, clock=clock).manifests) == len(copies)
+    assert looked(path, store).ok
+
+
+def test_copies_of_a_partition_whose_disk_is_away(
+    made: tuple[str, list[RemoteSegment], bool], store: FaultStore
+) -> None:
+    """`tier status` and `tier verify` said "No such file or directory"."""
+    path, copies, _ = made
+    Path(path, "t-0").rename(Path(path).parent / "away")
+    assert looked(path, store).ok and looked(path, store).segments == len(copies)
+    (row,) = status(path).partitions
+    assert (row.local_segments, row.remote_segments) == (0, len(copies))
+    del store.bucket.objects[log_object(copies[0])]
+    (found,) = looked(path, store).findings
+    assert found.severity == Severity.DAMAGE  # nobody knows whether it is local as well

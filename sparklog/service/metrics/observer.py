@@ -116,7 +116,7 @@ class Observer:
 
     def _directory(self, number: int, directory: str) -> DirectoryMetrics:
         try:
-            absent = find_dirs(self._fs, self.directories).absent if number else {}
+            absent = self._absent(number)
             if number in absent:
                 return DirectoryMetrics(directory, None, absent[number])
             self._fs.listdir(directory)
@@ -126,6 +126,15 @@ class Observer:
             )
         except (SparklogError, OSError) as error:
             return DirectoryMetrics(directory, None, str(error))
+
+    def _absent(self, number: int) -> dict[int, str]:
+        """{number of a log dir: why it isn't there}; of one bare first dir no other is to blame."""
+        try:
+            return find_dirs(self._fs, self.directories).absent
+        except InvalidRequestError as error:
+            if number and not self._fs.is_dir(ledger_path(self.directories[0])):
+                return {}
+            return {number: str(error)}
 
     def _look(self, found: LogMetrics) -> None:
         fs, home = self._fs, self.directories[0]
