@@ -203,9 +203,16 @@ def plan_tasks(options: SinkOptions, log: Log, name: str, columns: list[str]) ->
 
 
 def known_topics(log: Log) -> dict[str, TopicInfo]:
-    """Return the log's topics, from memory while the file that names them is the same."""
+    """Return the log's topics, from memory while the file that names them is the same.
+
+    Raises: LogReplacedError: the log was removed since it was opened.
+    """
     path = os.path.join(log.view.home, TOPICS_NAME)
-    stamp = (*log.session.place, *LOCAL.identity(path), LOCAL.mtime_ms(path))
+    try:
+        stamp = (*log.session.place, *LOCAL.identity(path), LOCAL.mtime_ms(path))
+    except FileNotFoundError:
+        with log.session.locked():  # raises if the log is gone
+            return dict(log.topics())
     found = _topics.get(log)
     if found is None or found[0] != stamp:
         found = _topics[log] = stamp, log.topics()

@@ -17,6 +17,7 @@ from sparklog.fs import LOCAL
 from sparklog.log.guard import is_guarded
 from sparklog.sink import sessions
 from sparklog.sink.options import SinkOptions, parse
+from sparklog.sink.segment_sink import known_topics
 from sparklog.source.options import parse as parse_source
 
 ROWS = pa.table({"value": ["a"]})
@@ -51,6 +52,15 @@ def test_one_log_however_its_path_is_spelled(path: Path, spellings: list[str]) -
     assert not is_guarded(LOCAL, str(path)), "closed by another name"
     assert other.session.stands()
     assert sessions.writing(to(spellings[5])) is sessions.writing(to(path))
+
+
+def test_topics_of_a_removed_log(path: Path) -> None:
+    log = sessions.writing(to(path))
+    log.create_topic("t")
+    assert list(known_topics(log)) == ["t"]
+    shutil.rmtree(path)
+    with pytest.raises(LogReplacedError, match="holds no log any more"):
+        known_topics(log)
 
 
 def test_readers_take_the_same_spellings(path: Path, spellings: list[str]) -> None:
