@@ -105,6 +105,9 @@ def _print(found: TopicDescription) -> None:
             row.insert(5, str(part.remote_segments))
         table.add_row(*row, Text(part.dir))
     console().print(table)
+    for part in found.partitions:
+        if part.offline is not None:
+            click.echo(f"{found.topic}-{part.partition} is offline: {part.offline}")
 
 
 @topics.command()

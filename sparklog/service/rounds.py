@@ -93,6 +93,22 @@ class Rounds:
             )  # fmt: skip
         return bool(short)
 
+    def note_offline(self, report: Report, topics: Collection[str]) -> None:
+        """Report the compacted partitions, of `topics` or of all, that no cleaner can look at."""
+        with self._session.locked():
+            names = {
+                name for name, topic in self._session.state.topics.items()
+                if topic.parsed().compact and (not topics or name in topics)
+            }  # fmt: skip
+            report.errors += self._offline(names)
+
+    def _offline(self, topics: Collection[str]) -> list[str]:
+        return [
+            f"{topic}-{p}: {error}"
+            for (topic, p), error in self._session.offline.items()
+            if isinstance(error, PartitionOfflineError) and topic in topics
+        ]
+
     def retain(self, report: Report, *, at_once: bool = False) -> None:
         """Close idle segments, delete what is due; a topic's first a round later, or `at_once`."""
         session, now = self._session, report.time_ms
@@ -101,11 +117,7 @@ class Rounds:
             known = places(session)
             wanted = floors(session, now_ms=now)
             ids = {name: topic.id for name, topic in session.state.topics.items()}
-            report.errors += [
-                f"{topic}-{p}: {error}"
-                for (topic, p), error in session.offline.items()
-                if isinstance(error, PartitionOfflineError)
-            ]
+            report.errors += self._offline(ids)
             report.locked_ms.append(monotonic_ms() - began)
         if self.tiering is not None:
             known = self.tiering.remote.foreseen(known, dry_run=report.dry_run)

@@ -269,6 +269,7 @@ class Service:
                     rounds.adopt_retired(self._clock())
                 if every:
                     rounds.check_compacted(topics or ())
+                    rounds.note_offline(report, topics or ())
                 self._work(rounds, wanted, report, topics=topics, every=every)
                 return report
             finally:

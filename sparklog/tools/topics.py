@@ -6,7 +6,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, TypeVar
 
 from sparklog.clock import attempts
-from sparklog.errors import InvalidRequestError, TopicReplacedError, UnknownTopicError
+from sparklog.errors import (
+    InvalidRequestError,
+    PartitionOfflineError,
+    TopicReplacedError,
+    UnknownTopicError,
+)
 from sparklog.format.names import KAFKA_INTERNAL
 from sparklog.log.log import Log
 from sparklog.log.lookup import StaleReadError
@@ -23,7 +28,7 @@ class PartitionDescription:
     """A partition: offsets [start, end), where it lies, and its segments; sizes in bytes.
 
     `size` and `segments` count what is local, `remote_segments` what is in remote storage alone.
-    `leader_epoch` is None before the first record.
+    `leader_epoch` is None before the first record, `offline` why nothing of it can be seen.
     """
 
     partition: int
@@ -34,6 +39,7 @@ class PartitionDescription:
     segments: int
     remote_segments: int
     leader_epoch: int | None
+    offline: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,11 +98,12 @@ def describe_topics(log: Log, topics: Sequence[TopicInfo]) -> list[TopicDescript
 def _topic(log: Log, info: TopicInfo) -> TopicDescription:
     spans = log.view.spans([(info.name, partition) for partition in sorted(info.dirs)])
     parts = [
-        _partition(log.view.reader(info.name, p), path, spans[info.name, p])
+        _described(log, info, p, path, spans[info.name, p])
         for p, path in sorted(info.dirs.items())
     ]
-    for p in info.dirs:
-        check_topic_id(log.view, info.name, p, info.id or None)
+    for part in parts:
+        if part.offline is None:
+            check_topic_id(log.view, info.name, part.partition, info.id or None)
     return TopicDescription(
         topic=info.name,
         topic_id=info.id,
@@ -104,6 +111,18 @@ def _topic(log: Log, info: TopicInfo) -> TopicDescription:
         configs=info.config.to_dict(),
         partitions=parts,
     )
+
+
+def _described(
+    log: Log, info: TopicInfo, partition: int, path: str, span: tuple[int, int]
+) -> PartitionDescription:
+    try:
+        return _partition(log.view.reader(info.name, partition), path, span)
+    except PartitionOfflineError as error:
+        return PartitionDescription(
+            partition=partition, dir=path, start=span[0], end=span[1], size=0, segments=0,
+            remote_segments=0, leader_epoch=None, offline=error.reason,
+        )  # fmt: skip
 
 
 def _partition(

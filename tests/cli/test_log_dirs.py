@@ -55,10 +55,17 @@ def test_of_a_brokers_dir(tmp_path: Path, capsys: Capture) -> None:
 def test_a_dir_that_is_not_mounted(tmp_path: Path, capsys: Capture) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     with sparklog.open(f"{one},{two}", "rw") as log:
-        log.create_topic("t", 2)
+        log.create_topic("t", 2, {"cleanup.policy": "compact"})
     two.rename(tmp_path / "away")
     two.mkdir()
     assert run(["log-dirs", f"{one},{two}", "--json"]) == 1
     first, second = json.loads(capsys.readouterr().out)["brokers"][0]["logDirs"]
     assert (first["error"], len(first["partitions"])) == (None, 1)
     assert "is its disk mounted?" in second["error"] and second["partitions"] == []
+    assert run(["topics", "describe", f"{one},{two}", "--json"]) == 0
+    parts = json.loads(capsys.readouterr().out)[0]["partitions"]
+    assert [part["offline"] is None for part in parts] == [True, False]
+    assert run(["topics", "describe", f"{one},{two}"]) == 0
+    assert "t-1 is offline: " in capsys.readouterr().out
+    assert run(["compact", f"{one},{two}"]) == 1  # it said that all is clean
+    assert "failed: t-1: " in capsys.readouterr().err

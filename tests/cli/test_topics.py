@@ -70,7 +70,7 @@ def test_describe(log: Path, capsys: Capture) -> None:
     assert found["configs"] == {"internal.segment.bytes": "200", "retention.ms": "5000"}
     assert found["partitions"][1] == {
         "partition": 1, "dir": str(log / "t-1"), "start": 2, "end": 4, "size": 680, "segments": 4,
-        "remote_segments": 0, "leader_epoch": 0,
+        "remote_segments": 0, "leader_epoch": 0, "offline": None,
     }  # fmt: skip
     assert found["partitions"][0]["leader_epoch"] is None
     assert "its topics: t, t.x" in printed(
