@@ -21,7 +21,7 @@ import yaml
 
 import sparklog
 from sparklog.clock import ManualClock
-from sparklog.errors import StorageUnavailableError
+from sparklog.errors import LogReplacedError, StorageUnavailableError
 from sparklog.fs.local import LocalFileSystem
 from sparklog.service import Service
 from sparklog.service.metrics import alert_rules
@@ -80,7 +80,7 @@ class Watched:
         for _ in range(0, minutes, step):
             each(self._minute)
             for work in works or ("retain", "clean", "tier"):
-                with contextlib.suppress(FileNotFoundError):  # the threads try again as well
+                with contextlib.suppress(LogReplacedError):  # the threads try again as well
                     self.service._turn(work)
             self.scrapes.add(self.scrape(), self._minute)
             self.clock.advance(step * MINUTE)
