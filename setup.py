@@ -2,7 +2,7 @@
 
 from setuptools import setup
 
-KERNEL = ("kernel", "framer", "parser", "keymap", "sifter", "entries")
+KERNEL = ("kernel", "framer", "parser", "offset_map", "record_filter", "state_entries")
 
 try:
     from Cython.Build import cythonize

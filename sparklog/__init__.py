@@ -101,10 +101,10 @@ def open(
         StorageUnavailableError for an archive that can't be reached.
     """
     from sparklog.log.log import Log
-    from sparklog.log.paths import check_writable, split_path
-    from sparklog.tiered.archive import ArchiveFileSystem
-    from sparklog.tiered.opening import reading
-    from sparklog.tiered.options import RemoteOptions
+    from sparklog.logdir.paths import check_writable, split_path
+    from sparklog.tiered.archive.archive import ArchiveFileSystem
+    from sparklog.tiered.reading.opening import reading
+    from sparklog.tiered.reading.options import RemoteOptions
 
     if mode != "r":
         check_writable(split_path(path))

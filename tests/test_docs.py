@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparklog.format import batch, index, snapshot
+from sparklog.format import batch, index, producer_snapshot
 from sparklog.state.settings import CHECKPOINT_KEYS, PREFIX
 from tests.reference import DOCS, PAGES
 
@@ -73,6 +73,7 @@ def test_the_checkpoint_managers_settings_are_as_the_page_says() -> None:
 
 def test_a_producer_snapshot_is_as_the_page_says() -> None:
     said = FORMATS.split("## Producer snapshot")[1].split("##")[0]
-    for part, packed in zip(said.split("then"), (snapshot.HEAD, snapshot.ENTRY), strict=True):
+    structs = producer_snapshot.HEAD, producer_snapshot.ENTRY
+    for part, packed in zip(said.split("then"), structs, strict=True):
         assert ">" + "".join(SIZES[t] for t in re.findall(r"\b[iu]\d+\b", part)) == packed.format
-    assert f"{snapshot.ENTRY.size} bytes each" in said
+    assert f"{producer_snapshot.ENTRY.size} bytes each" in said

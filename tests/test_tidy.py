@@ -19,7 +19,10 @@ FORBIDDEN_CALLS = {
     "os.rmdir", "os.listdir", "os.scandir", "os.stat", "os.fsync", "os.fdatasync", "os.truncate",
     "os.link", "os.path.exists", "os.path.getsize", "os.path.isdir", "shutil.rmtree",
 }  # fmt: skip
-ENGINE = ("sparklog/format/", "sparklog/log/", "sparklog/config", "sparklog/errors")
+ENGINE = (
+    "sparklog/format/", "sparklog/storage/", "sparklog/log/", "sparklog/logdir/", "sparklog/config",
+    "sparklog/errors",
+)  # fmt: skip
 ABSOLUTE = re.compile(r"""["'](/home|/root|/tmp|/var|/usr|/opt|/mnt)\b""")
 
 

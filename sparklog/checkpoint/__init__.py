@@ -21,15 +21,15 @@ archiving, restoring, pruning      to any URL and back; points, vault, sending,
             pieces, marks: its layout
 """
 
-from sparklog.checkpoint.archiving import Archived, archive
+from sparklog.checkpoint.backup.archiving import Archived, archive
+from sparklog.checkpoint.backup.pruning import Pruned, list_points, prune
+from sparklog.checkpoint.backup.restoring import Restored, restore
 from sparklog.checkpoint.changes import changes
 from sparklog.checkpoint.convert import Converted, export, import_
 from sparklog.checkpoint.fork import Forked, fork
 from sparklog.checkpoint.history import BatchRow, History, history
-from sparklog.checkpoint.pruning import Pruned, list_points, prune
 from sparklog.checkpoint.report import CheckpointReport
 from sparklog.checkpoint.reset import Reset, reset
-from sparklog.checkpoint.restoring import Restored, restore
 from sparklog.checkpoint.verify import verify
 
 __all__ = [

@@ -11,12 +11,12 @@ import bisect
 from functools import cached_property
 from typing import Final
 
-from sparklog.checkpoint.commits import Commit, parse_commit
-from sparklog.checkpoint.file_sources import missing_entries
 from sparklog.checkpoint.files import Checkpoint
-from sparklog.checkpoint.offsets import BatchOffsets, log_offset_of, parse_offsets
-from sparklog.checkpoint.state_schema import has_all_in_one
-from sparklog.checkpoint.stores import (
+from sparklog.checkpoint.spark_files.commit_log import Commit, parse_commit
+from sparklog.checkpoint.spark_files.file_source_log import missing_entries
+from sparklog.checkpoint.spark_files.offset_log import BatchOffsets, log_offset_of, parse_offsets
+from sparklog.checkpoint.spark_files.state_schema import has_all_in_one
+from sparklog.checkpoint.spark_files.state_stores import (
     Chain,
     Store,
     StoreInfo,

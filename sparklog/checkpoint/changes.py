@@ -22,10 +22,10 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from sparklog.checkpoint.change_files import ChangeFile, StoreChanges
-from sparklog.checkpoint.change_reader import ChangeReader
 from sparklog.checkpoint.files import Checkpoint
-from sparklog.checkpoint.stores import DEFAULT
+from sparklog.checkpoint.spark_files.state_change_files import ChangeFile, StoreChanges
+from sparklog.checkpoint.spark_files.state_change_reader import ChangeReader
+from sparklog.checkpoint.spark_files.state_stores import DEFAULT
 from sparklog.errors import OffsetOutOfRangeError
 from sparklog.fs import LOCAL, FileSystem
 

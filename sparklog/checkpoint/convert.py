@@ -12,18 +12,18 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from sparklog.checkpoint.as_log.layout import FILE_BYTES_MAX, place_of, stays_file
+from sparklog.checkpoint.as_log.lock import LOCK_NAME, CheckpointLock
+from sparklog.checkpoint.as_log.metadata_marker import MARKED, is_marked, leave
+from sparklog.checkpoint.as_log.partition import Partition
+from sparklog.checkpoint.as_log.partition_writer import Output, Record, append, create
 from sparklog.checkpoint.batches import Batches
-from sparklog.checkpoint.checksums import hadoop_name
 from sparklog.checkpoint.files import Checkpoint
-from sparklog.checkpoint.layout import FILE_BYTES_MAX, place_of, stays_file
-from sparklog.checkpoint.locking import LOCK_NAME, CheckpointLock
-from sparklog.checkpoint.mark import MARKED, is_marked, leave
-from sparklog.checkpoint.partition import Partition
-from sparklog.checkpoint.pending import complete
-from sparklog.checkpoint.place import retire
-from sparklog.checkpoint.rights import take_after, take_logs_after
-from sparklog.checkpoint.running import check_quiet, stopped
-from sparklog.checkpoint.writing import Output, Record, append, create
+from sparklog.checkpoint.ownership import take_after, take_logs_after
+from sparklog.checkpoint.running_query import check_quiet, stopped
+from sparklog.checkpoint.spark_files.checksums import hadoop_name
+from sparklog.checkpoint.staged_directory import retire
+from sparklog.checkpoint.unfinished_reset import complete
 from sparklog.clock import Clock, system_clock
 from sparklog.fs import LOCAL, FileSystem, read_bytes
 

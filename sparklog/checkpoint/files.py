@@ -11,13 +11,13 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import Final
 
-from sparklog.checkpoint.layout import LOGS, METADATA, RESET, RUNS, path_of, place_of
-from sparklog.checkpoint.locking import LOCK_NAME, tells_power_cut
-from sparklog.checkpoint.mark import MARKED, is_marked, mixed
-from sparklog.checkpoint.partition import Entry, Partition, partition_dirs
+from sparklog.checkpoint.as_log.layout import LOGS, METADATA, RESET, RUNS, path_of, place_of
+from sparklog.checkpoint.as_log.lock import LOCK_NAME, tells_power_cut
+from sparklog.checkpoint.as_log.metadata_marker import MARKED, is_marked, mixed
+from sparklog.checkpoint.as_log.partition import Entry, Partition, partition_dirs
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem, read_bytes
-from sparklog.log.ledger import ledger_path
+from sparklog.logdir.ledger import ledger_path
 
 _OURS: Final = frozenset({RUNS, RESET})
 

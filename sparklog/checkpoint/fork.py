@@ -5,20 +5,20 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sparklog.checkpoint.apart import check_apart
+from sparklog.checkpoint.batch_selection import Target, check_sources, select
 from sparklog.checkpoint.batches import Batches
-from sparklog.checkpoint.building import build
-from sparklog.checkpoint.cut import plan_cut
 from sparklog.checkpoint.files import Checkpoint, own_path
 from sparklog.checkpoint.history import writer_name
-from sparklog.checkpoint.pending import check_log, complete
-from sparklog.checkpoint.place import Place
-from sparklog.checkpoint.running import cleaned_meanwhile
-from sparklog.checkpoint.selection import Target, check_sources, select
+from sparklog.checkpoint.nesting import check_apart
+from sparklog.checkpoint.running_query import cleaned_meanwhile
+from sparklog.checkpoint.staged_directory import Place
+from sparklog.checkpoint.truncated_copy import build
+from sparklog.checkpoint.truncation import plan_cut
+from sparklog.checkpoint.unfinished_reset import check_log, complete
 from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.errors import InvalidRequestError, LogLockedError
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.log.forking import fork as fork_log
+from sparklog.logdir.forking.fork import fork as fork_log
 
 Path = str | os.PathLike[str]
 

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from sparklog.checkpoint.as_log.metadata_marker import MARK_BEGIN
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint
-from sparklog.checkpoint.mark import MARK_BEGIN
-from sparklog.checkpoint.offsets import document_of, rows_between
+from sparklog.checkpoint.spark_files.offset_log import document_of, rows_between
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
 

@@ -8,17 +8,17 @@ bytes are known in spite of the damage (lost.py) stays, mended, at its offset.
 import os
 from typing import Final
 
+from sparklog.checkpoint.as_log.damaged_records import Lost, examine
+from sparklog.checkpoint.as_log.layout import path_of
+from sparklog.checkpoint.as_log.lock import CheckpointLock, tells_power_cut
+from sparklog.checkpoint.as_log.partition import Partition, Segment, partition_dirs
+from sparklog.checkpoint.as_log.partition_writer import Output, copy_ranges
 from sparklog.checkpoint.files import Checkpoint
-from sparklog.checkpoint.layout import path_of
-from sparklog.checkpoint.locking import CheckpointLock, tells_power_cut
-from sparklog.checkpoint.lost import Lost, examine
-from sparklog.checkpoint.partition import Partition, Segment, partition_dirs
-from sparklog.checkpoint.rights import take_after
-from sparklog.checkpoint.writing import Output, copy_ranges
+from sparklog.checkpoint.ownership import take_after
 from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
 from sparklog.format.names import CLEANED, log_name
 from sparklog.fs import FileSystem
-from sparklog.service.checks.report import Finding, Severity
+from sparklog.service.verification.findings import Finding, Severity
 
 DAMAGED: Final = ".damaged"
 

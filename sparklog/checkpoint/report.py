@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sparklog.service.checks.report import BAD, FINDINGS_SCHEMA, Finding, Severity
+from sparklog.service.verification.findings import BAD, FINDINGS_SCHEMA, Finding, Severity
 
 
 @dataclass(slots=True, kw_only=True)

@@ -12,23 +12,23 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sparklog.checkpoint.apart import check_apart
+from sparklog.checkpoint.as_log.layout import LOGS
+from sparklog.checkpoint.as_log.lock import CheckpointLock
+from sparklog.checkpoint.batch_selection import Target, check_sources, select
 from sparklog.checkpoint.batches import Batches
-from sparklog.checkpoint.building import build
-from sparklog.checkpoint.cut import Cut, plan_cut
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.fork import check_built
 from sparklog.checkpoint.history import writer_name
-from sparklog.checkpoint.layout import LOGS
-from sparklog.checkpoint.locking import CheckpointLock
-from sparklog.checkpoint.pending import check_log, complete, note
-from sparklog.checkpoint.place import Place, is_mount_point
-from sparklog.checkpoint.running import check_quiet, cleaned_meanwhile, stopped
-from sparklog.checkpoint.selection import Target, check_sources, select
+from sparklog.checkpoint.nesting import check_apart
+from sparklog.checkpoint.running_query import check_quiet, cleaned_meanwhile, stopped
+from sparklog.checkpoint.staged_directory import Place, is_mount_point
+from sparklog.checkpoint.truncated_copy import build
+from sparklog.checkpoint.truncation import Cut, plan_cut
+from sparklog.checkpoint.unfinished_reset import check_log, complete, note
 from sparklog.clock import Clock, system_clock
 from sparklog.errors import InvalidRequestError, LogLockedError
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.log.paths import split_path
+from sparklog.logdir.paths import split_path
 
 Path = str | os.PathLike[str]
 

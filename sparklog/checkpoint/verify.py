@@ -12,26 +12,31 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from sparklog.checkpoint.as_log.layout import RESET
+from sparklog.checkpoint.as_log.metadata_marker import mixed
+from sparklog.checkpoint.as_log.partition import Partition, Segment
 from sparklog.checkpoint.batches import Batches
-from sparklog.checkpoint.changelog import read_changes
-from sparklog.checkpoint.checksums import check_hadoop, check_spark, hadoop_name, spark_name
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.history import query_id
-from sparklog.checkpoint.layout import RESET
-from sparklog.checkpoint.mark import mixed
-from sparklog.checkpoint.partition import Partition, Segment
 from sparklog.checkpoint.repair import DAMAGED
 from sparklog.checkpoint.repair import repair as repair_records
 from sparklog.checkpoint.report import CheckpointReport
-from sparklog.checkpoint.running import cleaned_meanwhile
-from sparklog.checkpoint.state_files import plain, read_zip
-from sparklog.checkpoint.stores import Store, unshared
+from sparklog.checkpoint.running_query import cleaned_meanwhile
+from sparklog.checkpoint.spark_files.checksums import (
+    check_hadoop,
+    check_spark,
+    hadoop_name,
+    spark_name,
+)
+from sparklog.checkpoint.spark_files.state_changelog import read_changes
+from sparklog.checkpoint.spark_files.state_files import plain, read_zip
+from sparklog.checkpoint.spark_files.state_stores import Store, unshared
 from sparklog.clock import monotonic_ms
 from sparklog.errors import DataCorruptionError, StorageUnavailableError
 from sparklog.format.names import CLEANED
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.log.epochs import read_epochs
-from sparklog.service.checks.report import BAD, Finding, Findings, Severity, ordered
+from sparklog.logdir.partition.leader_epochs import read_epochs
+from sparklog.service.verification.findings import BAD, Finding, Findings, Severity, ordered
 from sparklog.words import counted
 
 _LOOKS: Final = 5

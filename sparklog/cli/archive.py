@@ -6,12 +6,12 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from sparklog.checkpoint.archiving import archive as archive_checkpoint
+from sparklog.checkpoint.backup.archiving import archive as archive_checkpoint
+from sparklog.checkpoint.backup.pruning import list_points
+from sparklog.checkpoint.backup.pruning import prune as prune_archive
+from sparklog.checkpoint.backup.restoring import restore as restore_checkpoint
+from sparklog.checkpoint.backup.snapshots import no_points
 from sparklog.checkpoint.files import local_path
-from sparklog.checkpoint.points import no_points
-from sparklog.checkpoint.pruning import list_points
-from sparklog.checkpoint.pruning import prune as prune_archive
-from sparklog.checkpoint.restoring import restore as restore_checkpoint
 from sparklog.cli import EXIT_OK
 from sparklog.cli.command import Command
 from sparklog.cli.output import bytes_bar, console, print_json, size_text

@@ -16,7 +16,7 @@ from sparklog.checkpoint import history as read_history
 from sparklog.checkpoint import import_ as import_checkpoint
 from sparklog.checkpoint import reset as reset_checkpoint
 from sparklog.checkpoint import verify as verify_checkpoint
-from sparklog.checkpoint.selection import Target
+from sparklog.checkpoint.batch_selection import Target
 from sparklog.cli import EXIT_FAILED, EXIT_OK
 from sparklog.cli.archive import archive, check_checkpoint, points, prune, restore
 from sparklog.cli.command import Group

@@ -15,9 +15,9 @@ from sparklog.cli.places import to_read
 from sparklog.cli.stopping import stop_signal
 from sparklog.cli.storage import Reach, reach_options
 from sparklog.errors import StorageUnavailableError
+from sparklog.log.fetch import ISOLATION
 from sparklog.log.log import Log
 from sparklog.log.positions import Position
-from sparklog.log.reading import ISOLATION
 from sparklog.log.timeline import TIMELINES
 from sparklog.tools.console.consuming import Match
 from sparklog.tools.console.consuming import consume as read

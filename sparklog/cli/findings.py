@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sparklog.cli.output import console, size_text
-from sparklog.service.checks.report import Finding, Severity, Verification
+from sparklog.service.verification.findings import Finding, Severity, Verification
 from sparklog.words import counted
 
 _STYLES: Final = {

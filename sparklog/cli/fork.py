@@ -10,8 +10,8 @@ from sparklog.cli.command import Command
 from sparklog.cli.output import print_json, size_text
 from sparklog.cli.parsing import parse_time
 from sparklog.cli.places import check_log
-from sparklog.log.forking import Forked
-from sparklog.log.forking import fork as fork_log
+from sparklog.logdir.forking.fork import Forked
+from sparklog.logdir.forking.fork import fork as fork_log
 
 
 @click.command(cls=Command)

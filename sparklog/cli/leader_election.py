@@ -11,8 +11,8 @@ from sparklog.cli import EXIT_OK
 from sparklog.cli.command import Command
 from sparklog.cli.output import console, print_json
 from sparklog.cli.places import check_log
-from sparklog.log.giving_up import GivenUp
 from sparklog.log.log import Log
+from sparklog.logdir.unclean_election import GivenUp
 from sparklog.words import counted
 
 

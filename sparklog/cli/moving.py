@@ -16,10 +16,10 @@ from sparklog.cli.places import check_creation, to_read
 from sparklog.cli.stopping import stop_signal
 from sparklog.cli.storage import Reach, reach_options
 from sparklog.format.compression import Codec
+from sparklog.log.fetch import ISOLATION
 from sparklog.log.log import Log
 from sparklog.log.positions import Position
-from sparklog.log.reading import ISOLATION
-from sparklog.log.staging import Framing
+from sparklog.logdir.staging import Framing
 from sparklog.tools.moving.export_delta import export_delta
 from sparklog.tools.moving.export_kafka import export_kafka
 from sparklog.tools.moving.export_log import export_log

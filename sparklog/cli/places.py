@@ -15,13 +15,13 @@ from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError
 from sparklog.format.names import check_topic, parse_partition_dir
 from sparklog.fs import LOCAL
-from sparklog.log.lock import LOCK_NAME
 from sparklog.log.log import Log
-from sparklog.log.paths import split_path
-from sparklog.log.topics import TOPICS_NAME
-from sparklog.log.walk import is_partition
-from sparklog.log.watermarks import WATERMARKS_NAME
-from sparklog.tiered.opening import archive_url, no_archive
+from sparklog.logdir.high_watermarks import WATERMARKS_NAME
+from sparklog.logdir.lock import LOCK_NAME
+from sparklog.logdir.paths import split_path
+from sparklog.logdir.segment_files import is_partition
+from sparklog.logdir.topics import TOPICS_NAME
+from sparklog.tiered.reading.opening import archive_url, no_archive
 
 _MARKS: Final = (TOPICS_NAME, WATERMARKS_NAME, LOCK_NAME, "meta.properties")
 

@@ -20,7 +20,7 @@ from sparklog.cli.places import check_creation, is_log, to_read
 from sparklog.cli.stopping import stop_signal
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.compression import Codec
-from sparklog.log.staging import Framing
+from sparklog.logdir.staging import Framing
 from sparklog.tools.console.inputs import FORMATS, Lines
 from sparklog.tools.console.producing import Produced, Records
 from sparklog.tools.console.producing import produce as write

@@ -16,13 +16,13 @@ from sparklog.cli.output import bytes_bar, console, count_bar, print_json, size_
 from sparklog.cli.parsing import parse_when
 from sparklog.cli.places import check_log
 from sparklog.cli.storage import Reach, parse_storage_options, reach_options, storage_option
-from sparklog.service.verify_tier import verify_tier
+from sparklog.service.verification.tier import verify_tier
+from sparklog.tiered.encryption.key_rotation import rotate as rotate_keys
 from sparklog.tiered.keyring import Keyring
-from sparklog.tiered.opening import no_archive
-from sparklog.tiered.options import RemoteOptions
-from sparklog.tiered.rebuilding import rebuild as rebuild_metadata
+from sparklog.tiered.reading.opening import no_archive
+from sparklog.tiered.reading.options import RemoteOptions
+from sparklog.tiered.remote_log_metadata.rebuild import rebuild as rebuild_metadata
 from sparklog.tiered.restoring import restore as restore_log
-from sparklog.tiered.rotation import rotate as rotate_keys
 from sparklog.tiered.status import TierStatus, by_topic, keys_of
 from sparklog.tiered.status import status as tier_status
 from sparklog.words import counted

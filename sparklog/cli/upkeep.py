@@ -13,7 +13,7 @@ from sparklog.cli.output import console, print_json, size_text
 from sparklog.cli.parsing import parse_properties
 from sparklog.cli.places import check_log
 from sparklog.cli.storage import parse_storage_options, storage_option
-from sparklog.log.retention import Expired
+from sparklog.logdir.retention.due_segments import Expired
 from sparklog.service import Service
 from sparklog.service.report import Removed, Report
 from sparklog.words import counted

@@ -32,10 +32,10 @@ from sparklog.format.batch import (
 )
 from sparklog.format.columns import allocate
 from sparklog.format.compression import Codec, compress, decompress
-from sparklog.format.keymap import FOLDED, MAP_FULL, MAP_SMALL, PENDING, KeyMap
+from sparklog.format.offset_map import FOLDED, MAP_FULL, MAP_SMALL, PENDING, KeyMap
 from sparklog.format.parser import FAULTS
+from sparklog.format.record_filter import Sifter
 from sparklog.format.scan import Table, as_columns, row_header, seal_all
-from sparklog.format.sifter import Sifter
 
 SLOT_BYTES: Final = 24
 LOAD_FACTOR: Final = 0.9  # log.cleaner.io.buffer.load.factor

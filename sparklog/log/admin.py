@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError, UnknownTopicError
-from sparklog.log.batches import find_commit
 from sparklog.log.commit import snapshot_if_due
-from sparklog.log.effects import is_empty, remove_tree
-from sparklog.log.partition import PartitionLog
-from sparklog.log.spans import spans_to_json
-from sparklog.log.state import Last, Record, TopicState, is_writer_of
+from sparklog.log.committed_batches import find_commit
 from sparklog.log.timeline import abandoned_by
-from sparklog.log.topics import INTERNAL, check_new, new_topic_id, partition_path
+from sparklog.logdir.partition.partition_log import PartitionLog
+from sparklog.logdir.recovery.redo import is_empty, remove_tree
+from sparklog.logdir.topics import INTERNAL, check_new, new_topic_id, partition_path
+from sparklog.storage.log_state import Last, Record, TopicState, is_writer_of
+from sparklog.storage.offset_ranges import spans_to_json
 
 if TYPE_CHECKING:
-    from sparklog.log.session import Session
+    from sparklog.logdir.session import Session
 
 
 def unknown(name: str, path: str, topics: Collection[str]) -> UnknownTopicError:

@@ -9,9 +9,9 @@ import pyarrow as pa
 from sparklog.clock import Clock
 from sparklog.errors import InvalidRequestError
 from sparklog.log.commit import Ends, commit
-from sparklog.log.session import Session
-from sparklog.log.staging import Framing, Stager
-from sparklog.log.topics import TopicInfo, describe
+from sparklog.logdir.session import Session
+from sparklog.logdir.staging import Framing, Stager
+from sparklog.logdir.topics import TopicInfo, describe
 
 Data: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
 APPEND_BYTES: Final = 64 << 20

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, Final
 from sparklog.clock import iso, monotonic_ms
 from sparklog.errors import BatchConflictError, InvalidRequestError, StorageUnavailableError
 from sparklog.fs import FileSystem
-from sparklog.log.batches import find_commit
-from sparklog.log.checkpoints import RECOVERY_POINT, read_offsets, write_offsets
-from sparklog.log.gaps import warn_of_gap
-from sparklog.log.origins import Origin, predecessor
-from sparklog.log.partition import PartitionLog
-from sparklog.log.space import check_space
-from sparklog.log.state import Record
+from sparklog.log.batch_gaps import warn_of_gap
+from sparklog.log.committed_batches import find_commit
 from sparklog.log.timeline import find_abandoned
-from sparklog.log.topics import refuse_brokers_own
-from sparklog.log.walk import walk
+from sparklog.logdir.free_space import check_space
+from sparklog.logdir.offset_checkpoints import RECOVERY_POINT, read_offsets, write_offsets
+from sparklog.logdir.partition.partition_log import PartitionLog
+from sparklog.logdir.segment_files import walk
+from sparklog.logdir.topics import refuse_brokers_own
+from sparklog.storage.log_state import Record
+from sparklog.storage.query_origin import Origin, predecessor
 
 if TYPE_CHECKING:
-    from sparklog.log.session import Session
+    from sparklog.logdir.session import Session
 
 CHUNK_PREFIX: Final = "sparklog-chunk-"
 WINDOW_BYTES: Final = 16 << 20

@@ -13,7 +13,6 @@ from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log import admin
 from sparklog.log.appending import Data, append, known_topic
-from sparklog.log.closing import close_session
 from sparklog.log.commit import (
     Chunk,
     CommitResult,
@@ -23,23 +22,24 @@ from sparklog.log.commit import (
     committed,
     write_snapshot,
 )
-from sparklog.log.epochs import end_offset_for
-from sparklog.log.giving_up import GivenUp, give_up
-from sparklog.log.histories import Histories
-from sparklog.log.history import commits_table
-from sparklog.log.lag import commit_checked, readers_table
-from sparklog.log.offline import offline_partitions
-from sparklog.log.opening import clear_up, open_session
-from sparklog.log.paths import split_path
+from sparklog.log.commits_table import commits_table
+from sparklog.log.fetch import check_isolation, read
+from sparklog.log.group_lag import commit_checked, readers_table
+from sparklog.log.group_progress import Progress
 from sparklog.log.positions import Position, When, offsets_for_times, to_ms
-from sparklog.log.progress import Progress
-from sparklog.log.readers import delete_reader, read_readers
-from sparklog.log.reading import check_isolation, read
-from sparklog.log.session import Session
-from sparklog.log.staging import Framing, Stager
 from sparklog.log.timeline import Timeline, check_timeline
-from sparklog.log.topics import TopicInfo, describe
-from sparklog.log.view import View
+from sparklog.log.truncation_detection import Histories
+from sparklog.logdir.closing import close_session
+from sparklog.logdir.group_offsets import delete_reader, read_readers
+from sparklog.logdir.offline_view import offline_partitions
+from sparklog.logdir.opening import clear_up, open_session
+from sparklog.logdir.paths import split_path
+from sparklog.logdir.session import Session
+from sparklog.logdir.staging import Framing, Stager
+from sparklog.logdir.topics import TopicInfo, describe
+from sparklog.logdir.unclean_election import GivenUp, give_up
+from sparklog.logdir.view import View
+from sparklog.storage.leader_epochs import end_offset_for
 
 
 class Log:

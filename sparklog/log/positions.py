@@ -6,9 +6,9 @@ from functools import partial
 from typing import Final
 
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
-from sparklog.log.reader import PartitionReader
-from sparklog.log.steady import stable_end, steadily
-from sparklog.log.view import View
+from sparklog.log.partition_reader import PartitionReader
+from sparklog.log.read_retry import stable_end, steadily
+from sparklog.logdir.view import View
 
 EARLIEST: Final = -2
 LATEST: Final = -1

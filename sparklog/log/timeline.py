@@ -11,12 +11,12 @@ from typing import Final
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import FileSystem
-from sparklog.log.batches import taken_back
-from sparklog.log.ledger import LEDGER, fold, ledger_bases, ledger_path, replay
-from sparklog.log.lookup import StaleReadError
-from sparklog.log.spans import Span, SpansByKey, clipped, merged, spans_from_json
-from sparklog.log.state import LogState, Record
-from sparklog.log.view import View
+from sparklog.log.committed_batches import taken_back
+from sparklog.log.segment_lookup import StaleReadError
+from sparklog.logdir.ledger import LEDGER, fold, ledger_bases, ledger_path, replay
+from sparklog.logdir.view import View
+from sparklog.storage.log_state import LogState, Record
+from sparklog.storage.offset_ranges import Span, SpansByKey, clipped, merged, spans_from_json
 
 TIMELINES: Final = ("all", "current")
 _LOGGER: Final = logging.getLogger(__name__)

@@ -12,11 +12,11 @@ verify    every invariant of a log dir; checks/ has them by noun
 repair    what verify rebuilds from the log, and what it puts into quarantine
 """
 
-from sparklog.service.checks.report import Finding, Severity, Verification
 from sparklog.service.options import ServiceOptions
 from sparklog.service.report import Report
 from sparklog.service.service import Service
-from sparklog.service.verify import verify
+from sparklog.service.verification.findings import Finding, Severity, Verification
+from sparklog.service.verification.log import verify
 
 __all__ = [
     "Finding",

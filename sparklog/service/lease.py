@@ -14,7 +14,7 @@ import uuid
 from sparklog.clock import Clock
 from sparklog.errors import SparklogError
 from sparklog.fs import FileSystem, LockFile
-from sparklog.log.walk import joined
+from sparklog.logdir.segment_files import joined
 
 NAME = "sparklog.service"
 _SIZE = 512

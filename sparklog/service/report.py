@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from sparklog.log.cleaning.cleaner import CleanReport
-from sparklog.log.retention import Expired
+from sparklog.logdir.cleaning.cleaner import CleanReport
+from sparklog.logdir.retention.due_segments import Expired
 from sparklog.words import counted
 
 

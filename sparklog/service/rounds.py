@@ -13,7 +13,7 @@ from sparklog.clock import monotonic_ms
 from sparklog.errors import DataCorruptionError, InvalidRequestError, PartitionOfflineError
 from sparklog.fs import LOCAL
 from sparklog.log.admin import unknown
-from sparklog.log.cleaning.cleaner import (
+from sparklog.logdir.cleaning.cleaner import (
     Cleanable,
     CleanReport,
     clean_partition,
@@ -21,27 +21,27 @@ from sparklog.log.cleaning.cleaner import (
     finish,
     plan_job,
 )
-from sparklog.log.cleaning.options import Throttle
-from sparklog.log.cleaning.plan import CleanJob
-from sparklog.log.cleaning.rewrite import Rewritten, rewrite
-from sparklog.log.retention import LOG_START, NO_TERMS, Due, Terms
-from sparklog.log.retired import waiting
-from sparklog.log.retiring import Key, Place, delete_due, places, roll
-from sparklog.log.session import Session
-from sparklog.log.space import below_floor
-from sparklog.log.walk import joined, segment_bases
-from sparklog.service.announcing import Announcer
-from sparklog.service.confirming import confirm
-from sparklog.service.failing import Failing
+from sparklog.logdir.cleaning.options import Throttle
+from sparklog.logdir.cleaning.plan import CleanJob
+from sparklog.logdir.cleaning.rewrite import Rewritten, rewrite
+from sparklog.logdir.free_space import below_floor
+from sparklog.logdir.retention.deleted_files import waiting
+from sparklog.logdir.retention.deletion import Key, Place, delete_due, places, roll
+from sparklog.logdir.retention.due_segments import LOG_START, NO_TERMS, Due, Terms
+from sparklog.logdir.segment_files import joined, segment_bases
+from sparklog.logdir.session import Session
+from sparklog.service.copy_confirmation import confirm
+from sparklog.service.deletion_announcements import Announcer
+from sparklog.service.disk_probe import Probe
+from sparklog.service.due_partitions import Survey
+from sparklog.service.housekeeping import floors, upkeep
 from sparklog.service.lease import Lease, StoodBack
 from sparklog.service.metrics.work import WorkMeters
 from sparklog.service.options import ServiceOptions
-from sparklog.service.probe import Probe
+from sparklog.service.quarantined_partitions import Failing
 from sparklog.service.report import Deleted, Report
-from sparklog.service.survey import Survey
 from sparklog.service.tiering import Tiering
-from sparklog.service.upkeep import floors, upkeep
-from sparklog.tiered.catalog import Catalog
+from sparklog.tiered.remote_log_metadata.metadata_cache import Catalog
 from sparklog.words import counted
 
 Map = Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]

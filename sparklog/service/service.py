@@ -11,8 +11,9 @@ from sparklog.clock import Clock, monotonic_ms, system_clock
 from sparklog.errors import LogReplacedError, SparklogError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.log import Log
-from sparklog.log.paths import resolved
+from sparklog.logdir.paths import resolved
 from sparklog.metrics import Sample
+from sparklog.service.leadership import Tenure
 from sparklog.service.lease import Lease, StoodBack
 from sparklog.service.lifetime import close_at_exit, forget, session_alive
 from sparklog.service.metrics.endpoint import Endpoint
@@ -23,10 +24,9 @@ from sparklog.service.metrics.work import WorkMeters
 from sparklog.service.options import ServiceOptions
 from sparklog.service.report import Report
 from sparklog.service.rounds import Map, Rounds
-from sparklog.service.tenure import Tenure
 from sparklog.service.tiering import OpenStore, Tiering
+from sparklog.tiered.encryption.policy import check_ring
 from sparklog.tiered.keyring import Keyring
-from sparklog.tiered.sealing import check_ring
 from sparklog.tiered.settings import RemoteSettings
 from sparklog.tiered.target import open_store
 

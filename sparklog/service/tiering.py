@@ -16,26 +16,26 @@ from sparklog.errors import (
     SparklogError,
     StorageUnavailableError,
 )
-from sparklog.log.cleaning.options import RateLimit, Throttle, unthrottled
 from sparklog.log.log import Log
-from sparklog.service.expiring import Expiring
+from sparklog.logdir.cleaning.options import RateLimit, Throttle, unthrottled
+from sparklog.service.housekeeping import floors
 from sparklog.service.lease import Lease, StoodBack
 from sparklog.service.options import ServiceOptions
-from sparklog.service.remote import Preview, Remote
+from sparklog.service.remote_log import Preview, Remote
+from sparklog.service.remote_retention import Expiring
 from sparklog.service.report import Report, Uploaded
-from sparklog.service.upkeep import floors
 from sparklog.service.uploads import Uploads
-from sparklog.tiered.copying import Copier
+from sparklog.tiered.copying.orphans import is_lost
+from sparklog.tiered.copying.segment_copy import Copier
+from sparklog.tiered.encryption.policy import decided, key_in, refusal
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout import Directory
 from sparklog.tiered.manifest import manifest_object
-from sparklog.tiered.metadata import ensure
+from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.owners import Owners, is_known
-from sparklog.tiered.sealing import decided, key_in, refusal
-from sparklog.tiered.segments import RemoteSegment
+from sparklog.tiered.remote_log_metadata.topic import ensure
+from sparklog.tiered.remote_segment import RemoteSegment
 from sparklog.tiered.settings import RemoteSettings, read_settings, write_settings
-from sparklog.tiered.store import Store
-from sparklog.tiered.sweep import is_lost
 from sparklog.tiered.target import open_store
 
 _LOGGER: Final = logging.getLogger("sparklog.service")

@@ -17,18 +17,18 @@ from typing import Final
 
 from sparklog.errors import DataCorruptionError
 from sparklog.format.names import log_name, txnindex_name
-from sparklog.log.epochs import read_epochs
-from sparklog.log.retention import largest_of
-from sparklog.log.retiring import Key, Place, places
-from sparklog.log.walk import joined, segment_bases
+from sparklog.logdir.partition.leader_epochs import read_epochs
+from sparklog.logdir.retention.deletion import Key, Place, places
+from sparklog.logdir.retention.due_segments import largest_of
+from sparklog.logdir.segment_files import joined, segment_bases
 from sparklog.service.lease import StoodBack
-from sparklog.service.remote import Partition, Remote, is_tiered
+from sparklog.service.remote_log import Partition, Remote, is_tiered
 from sparklog.service.report import Report, Uploaded
-from sparklog.tiered.copying import Copied, Copier, CopyJob, SourceChangedError
-from sparklog.tiered.expiry import delete_copies
-from sparklog.tiered.plan import Candidate, epochs_of, to_copy
-from sparklog.tiered.segments import RemoteSegment, SegmentState, new_segment_id
-from sparklog.tiered.store import Store
+from sparklog.tiered.copying.deletion import delete_copies
+from sparklog.tiered.copying.plan import Candidate, epochs_of, to_copy
+from sparklog.tiered.copying.segment_copy import Copied, Copier, CopyJob, SourceChangedError
+from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.remote_segment import RemoteSegment, SegmentState, new_segment_id
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
 _DONE_TOGETHER: Final = 16

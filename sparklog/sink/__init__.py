@@ -3,10 +3,10 @@
 from sparklog.extras import needed
 
 with needed():
+    from sparklog.sink.open_logs import close
     from sparklog.sink.progress import QueryMetrics, offsets_behind_latest, watch_queries
     from sparklog.sink.segment_sink import SegmentSink
-    from sparklog.sink.sessions import close
-    from sparklog.sink.spread import spark_map
+    from sparklog.sink.spark_tasks import spark_map
 
 __all__ = [
     "QueryMetrics",

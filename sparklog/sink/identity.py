@@ -14,19 +14,19 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Final
 
-from sparklog.checkpoint.apart import check_apart
+from sparklog.checkpoint.as_log.layout import LOGS
+from sparklog.checkpoint.as_log.lookup import Lookup
+from sparklog.checkpoint.as_log.metadata_marker import MARKED, is_marked
 from sparklog.checkpoint.files import local_path
-from sparklog.checkpoint.layout import LOGS
-from sparklog.checkpoint.lookup import Lookup
-from sparklog.checkpoint.mark import MARKED, is_marked
-from sparklog.checkpoint.pending import complete
+from sparklog.checkpoint.nesting import check_apart
+from sparklog.checkpoint.unfinished_reset import complete
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.commit import Identity
-from sparklog.log.origins import Now
-from sparklog.sink.lineage import origin_of, sources
 from sparklog.sink.options import SinkOptions
 from sparklog.sink.query import Query
+from sparklog.sink.query_origin import origin_of, sources
+from sparklog.storage.query_origin import Now
 
 _CONNECT = (
     "foreachBatch can't see its query here (Spark Connect, a DataFrame of another session than "

@@ -13,8 +13,8 @@ from sparklog.configdef import Key, keys_of, option, read
 from sparklog.errors import InvalidRequestError
 from sparklog.format.compression import Codec
 from sparklog.format.names import check_topic
-from sparklog.log.paths import check_writable, resolved, split_path
-from sparklog.log.staging import BATCH_SIZE, Framing
+from sparklog.logdir.paths import check_writable, resolved, split_path
+from sparklog.logdir.staging import BATCH_SIZE, Framing
 
 _CODECS: Final = ("none", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 

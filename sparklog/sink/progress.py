@@ -22,8 +22,8 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
-from sparklog.log.epochs import ASIDE
 from sparklog.metrics import QUERIES, SECONDS, Kind, Metric, meters
+from sparklog.storage.leader_epochs import ASIDE
 
 _LOGGER: Final = logging.getLogger(__name__)
 

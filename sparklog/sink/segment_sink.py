@@ -21,19 +21,19 @@ from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailab
 from sparklog.fs import LOCAL
 from sparklog.log.commit import Chunk, CommitResult
 from sparklog.log.log import Log
-from sparklog.log.session import Session
-from sparklog.log.staging import chunk_label, sweep_chunks
-from sparklog.log.topics import TOPICS_NAME, TopicInfo
-from sparklog.sink import messages, sessions
+from sparklog.logdir.session import Session
+from sparklog.logdir.staging import chunk_label, sweep_chunks
+from sparklog.logdir.topics import TOPICS_NAME, TopicInfo
+from sparklog.sink import open_logs, task_messages
 from sparklog.sink.columns import chosen
-from sparklog.sink.differences import tell
-from sparklog.sink.guess import Guess, is_surely_large
 from sparklog.sink.identity import Planned, of_query
-from sparklog.sink.lineage import now, origin_of, plan_of
+from sparklog.sink.log_dir_check import Place
 from sparklog.sink.options import SinkOptions, parse
-from sparklog.sink.place import Place
 from sparklog.sink.query import Query, running
+from sparklog.sink.query_origin import now, origin_of, plan_of
+from sparklog.sink.size_estimate import Guess, is_surely_large
 from sparklog.sink.task import TaskPlan
+from sparklog.sink.topic_options import tell
 
 _LOGGER: Final = logging.getLogger("sparklog.sink")
 _SWEEP_EVERY: Final = 100
@@ -96,7 +96,7 @@ class SegmentSink:
         columns = self._chosen(df, query)
         planned = self._with_origin(of_query(self._options, query, batch), query, df)
         run = _run(query.run if query else "")
-        log = sessions.writing(self._options, run.sessions)
+        log = open_logs.writing(self._options, run.sessions)
         seen = planned.identity.writer, log.session.place
         with _mutex:
             if query is not None:
@@ -124,7 +124,7 @@ class SegmentSink:
         return self._checked[1]
 
     def _with_origin(self, planned: Planned, query: Query | None, df: DataFrame) -> Planned:
-        """Say in the identity which query this is, but for its id; see log/origins.py."""
+        """Say in the identity which query this is, but for its id; see storage/query_origin.py."""
         if query is None:
             return planned
         if self._plan[0] != query.run:
@@ -160,7 +160,7 @@ class SegmentSink:
         chunks = self._collect(rows, plan) if small else None
         if chunks is None:
             with _noting_tasks(log):
-                chunks = list(messages.to_chunks(_one_job(rows, plan)))
+                chunks = list(task_messages.to_chunks(_one_job(rows, plan)))
         result = settle(log, self._options, plan, chunks, planned, _source(query))
         guess.learn(planned.offsets, sum(chunk.size_bytes for chunk in chunks))
         if result.replayed:
@@ -290,7 +290,7 @@ def _one_job(df: DataFrame, plan: TaskPlan) -> list[Any]:
         else F.col(name)
         for name in plan.columns
     ]
-    rows = df.select(*chosen_columns).mapInArrow(Staging(plan), messages.SCHEMA_DDL)
+    rows = df.select(*chosen_columns).mapInArrow(Staging(plan), task_messages.SCHEMA_DDL)
     return rows.collect()
 
 
@@ -309,10 +309,10 @@ class Staging:
         except SparklogError as error:
             if error.retriable:
                 raise  # Spark tries the task again
-            yield messages.error_row(error)
+            yield task_messages.error_row(error)
             return
         for chunk in chunks:
-            yield messages.to_rows([chunk])
+            yield task_messages.to_rows([chunk])
 
 
 def _source(query: Query | None) -> dict[str, Any]:

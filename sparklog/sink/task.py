@@ -19,9 +19,9 @@ from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.names import check_topic, partition_dir
 from sparklog.fs import LOCAL
 from sparklog.log.commit import CHUNK_PREFIX, Chunk
-from sparklog.log.staging import Framing, Stager
-from sparklog.log.topics import TopicInfo
-from sparklog.sink.place import Place
+from sparklog.logdir.staging import Framing, Stager
+from sparklog.logdir.topics import TopicInfo
+from sparklog.sink.log_dir_check import Place
 
 INLINE_BYTES: Final = 256 << 10
 """A task whose chunks are smaller than this altogether sends them to the driver; no files."""

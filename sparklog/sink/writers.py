@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from sparklog.errors import InvalidRequestError
 from sparklog.log.commit import Chunk
-from sparklog.sink import sessions
+from sparklog.sink import open_logs
 from sparklog.sink.columns import chosen
 from sparklog.sink.identity import of_checkpoint
 from sparklog.sink.options import SinkOptions
@@ -51,7 +51,7 @@ class _Writer:
     def __getstate__(self) -> dict[str, object]:
         # Pickled once, on its way to the tasks: now the log and the topic must be there.
         if self._plan is None:
-            with sessions.lent(self._options) as log:
+            with open_logs.lent(self._options) as log:
                 self._plan = plan_tasks(self._options, log, f"w{uuid.uuid4().hex}", self._columns)
                 self._planned()
         return self.__dict__
@@ -76,7 +76,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     """`df.write`: all partitions in one commit, and the log closed cleanly after it."""
 
     def _planned(self) -> None:
-        sessions.close(self._options.path)
+        open_logs.close(self._options.path)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage one task's rows; runs in an executor."""
@@ -84,15 +84,15 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Append what all tasks staged, at once."""
-        with sessions.lent(self._options) as log:
+        with open_logs.lent(self._options) as log:
             plan = plan_tasks(self._options, log, "", self._columns)
             settle(log, self._options, plan, _chunks(messages), None, {})
-            sessions.close(self._options.path)
+            open_logs.close(self._options.path)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Delete what the tasks staged; what is committed stays, whatever Spark thinks."""
         discard(_chunks(messages))
-        sessions.close(self._options.path)
+        open_logs.close(self._options.path)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -109,7 +109,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
             return  # without a task there are no rows
         below, query = ("", "") if told is None else (told.below, told.query)
         planned = of_checkpoint(self._options, batchId, below=below, query_id=query)
-        with sessions.lent(self._options) as log:
+        with open_logs.lent(self._options) as log:
             plan = plan_tasks(self._options, log, "", self._columns)
             source = {"query": planned.identity.writer}
             settle(log, self._options, plan, _chunks(messages), planned, dict(source))

@@ -7,8 +7,8 @@ limits are combined here. Source: KafkaMicroBatchStream.rateLimit and delayBatch
 import math
 from collections.abc import Callable
 
+from sparklog.source.byte_offsets import SizeMap
 from sparklog.source.offsets import Offsets, Partition
-from sparklog.source.sizes import SizeMap
 
 
 def by_records(limit: int, start: Offsets, end: Offsets) -> Offsets:

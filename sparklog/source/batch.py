@@ -7,13 +7,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from sparklog.source.bounds import resolve_end, resolve_start
+from sparklog.source.data_loss import LossPolicy, readable
 from sparklog.source.filters import Filters
-from sparklog.source.holdings import Holdings
-from sparklog.source.loss import LossPolicy, readable
+from sparklog.source.input_partitions import leave_out, pieces, split, together
+from sparklog.source.metadata_snapshot import Holdings
+from sparklog.source.offset_bounds import resolve_end, resolve_start
 from sparklog.source.options import SourceOptions
-from sparklog.source.plan import leave_out, pieces, split, together
-from sparklog.source.reading import Recipe
+from sparklog.source.partition_reader import Recipe
 from sparklog.source.schema import arrow_schema, check_schema
 
 

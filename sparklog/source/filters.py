@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 )
 
 from sparklog.log.positions import to_ms
-from sparklog.source.bounds import Lookup
+from sparklog.source.offset_bounds import Lookup
 from sparklog.source.offsets import Partition
 
 _COLUMNS = (("offset",), ("partition",), ("topic",))

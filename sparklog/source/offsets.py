@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sparklog.errors import InvalidRequestError
-from sparklog.log.epochs import ASIDE
-from sparklog.log.histories import Origin, Origins
+from sparklog.log.truncation_detection import Origin, Origins
+from sparklog.storage.leader_epochs import ASIDE
 
 Partition = tuple[str, int]
 Offsets = dict[Partition, int]

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from sparklog.configdef import Key, keys_of, option, read
 from sparklog.errors import InvalidRequestError
-from sparklog.log.paths import resolved
-from sparklog.log.readers import check_group
 from sparklog.log.timeline import TIMELINES
+from sparklog.logdir.group_offsets import check_group
+from sparklog.logdir.paths import resolved
 from sparklog.source.offsets import (
     EARLIEST,
     LATEST,
@@ -26,7 +26,7 @@ from sparklog.source.offsets import (
     parse_offsets,
 )
 from sparklog.source.patterns import compiled
-from sparklog.tiered.options import REMOTE_KEYS, RemoteOptions
+from sparklog.tiered.reading.options import REMOTE_KEYS, RemoteOptions
 
 ARCHIVE_SPLIT_BYTES: Final = 128 << 20  # spark.sql.files.maxPartitionBytes
 _SELECTIONS: Final = ("assign", "subscribe", "subscribePattern")

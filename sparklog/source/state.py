@@ -24,12 +24,12 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from sparklog.checkpoint.change_files import ChangeFile, StoreChanges
-from sparklog.checkpoint.change_reader import ChangeReader, changes_schema
 from sparklog.checkpoint.files import Checkpoint
-from sparklog.checkpoint.state_schema import StoreSchema, store_schema
+from sparklog.checkpoint.spark_files.state_change_files import ChangeFile, StoreChanges
+from sparklog.checkpoint.spark_files.state_change_reader import ChangeReader, changes_schema
+from sparklog.checkpoint.spark_files.state_schema import StoreSchema, store_schema
 from sparklog.errors import InvalidRequestError
-from sparklog.source.loss import LossPolicy
+from sparklog.source.data_loss import LossPolicy
 from sparklog.source.offsets import EARLIEST, LATEST
 from sparklog.source.schema import arrow_schema, check_schema, fit
 from sparklog.source.state_options import StateOptions

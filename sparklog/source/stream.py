@@ -7,7 +7,8 @@ a query runs the ids are remembered, too, which is all there is for a broker's t
 at 0 again, and one that was replaced while the query was down is taken for the same.
 
 A log that was restored and written to since has other records under numbers that were read: each
-position remembers its leader epoch, beside the offsets, where that isn't 0 (see log/histories.py).
+position remembers its leader epoch, beside the offsets, where that isn't 0 (see
+log/truncation_detection.py).
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,11 +25,13 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from sparklog.clock import Clock, system_clock
-from sparklog.log.histories import Origins
+from sparklog.log.truncation_detection import Origins
 from sparklog.source.admission import Delay, by_bytes, by_records
-from sparklog.source.bounds import resolve_start
-from sparklog.source.holdings import Holdings, Look
-from sparklog.source.loss import LossPolicy, advance, readable
+from sparklog.source.data_loss import LossPolicy, advance, readable
+from sparklog.source.group_registration import Planner, begins, register
+from sparklog.source.input_partitions import FirstPiece, leave_out, pieces, split, together
+from sparklog.source.metadata_snapshot import Holdings, Look
+from sparklog.source.offset_bounds import resolve_start
 from sparklog.source.offsets import (
     Offsets,
     Partition,
@@ -38,9 +41,7 @@ from sparklog.source.offsets import (
     to_json,
 )
 from sparklog.source.options import SourceOptions
-from sparklog.source.plan import FirstPiece, leave_out, pieces, split, together
-from sparklog.source.reading import Recipe
-from sparklog.source.registration import Planner, begins, register
+from sparklog.source.partition_reader import Recipe
 from sparklog.source.schema import arrow_schema, check_schema
 
 Json = dict[str, Any]

@@ -1,10 +1,10 @@
 """The look at a log that driver and executors share: a log dir with its tier, or an archive."""
 
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.log.paths import split_path
-from sparklog.log.view import View
+from sparklog.logdir.paths import split_path
+from sparklog.logdir.view import View
 from sparklog.source.options import SourceOptions
-from sparklog.tiered.opening import reading
+from sparklog.tiered.reading.opening import reading
 
 
 def view_of(options: SourceOptions, fs: FileSystem = LOCAL) -> tuple[FileSystem, View]:

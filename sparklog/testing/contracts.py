@@ -21,7 +21,7 @@ import pytest
 from sparklog.clock import system_clock
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.fs import FileSystem, read_bytes, write_durably
-from sparklog.tiered.objects import ObjectStore
+from sparklog.tiered.object_store.object_store import ObjectStore
 
 
 class FileSystemContract:

@@ -21,10 +21,10 @@ import crc32c
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError
 from sparklog.testing.faults import SimulatedKill
-from sparklog.tiered.driver import Upload, expect_size
-from sparklog.tiered.objects import ObjectStore
-from sparklog.tiered.retry import Retry
-from sparklog.tiered.store import StoredObject
+from sparklog.tiered.object_store.backoff import Retry
+from sparklog.tiered.object_store.driver import Upload, expect_size
+from sparklog.tiered.object_store.object_store import ObjectStore
+from sparklog.tiered.object_store.store import StoredObject
 
 PAGE: Final = 1000
 

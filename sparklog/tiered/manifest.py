@@ -17,9 +17,9 @@ from typing import Any, Final
 import crc32c
 
 from sparklog.errors import DataCorruptionError
-from sparklog.log.sealed import seal, unseal
+from sparklog.storage.checksummed_json import seal, unseal
 from sparklog.tiered.layout import Directory, manifest_name, remote_log_name
-from sparklog.tiered.segments import RemoteSegment, SegmentState
+from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 PARTS: Final = (".index", ".timeindex", ".txnindex", ".snapshot", "leader-epoch-checkpoint")
 _CURE: Final = "copy the segment anew, or restore this object from a copy of the bucket"

@@ -21,10 +21,10 @@ from typing import Any, Final
 from sparklog.clock import Clock
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import FileSystem
-from sparklog.log.sealed import seal, unseal
-from sparklog.log.topics import new_topic_id
+from sparklog.logdir.topics import new_topic_id
+from sparklog.storage.checksummed_json import seal, unseal
+from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.settings import RemoteSettings, read_settings, write_settings
-from sparklog.tiered.store import Store
 
 PREFIX: Final = "owners/"
 LOOK_MS: Final = 300_000  # how old a look may be; shorter than the sweep's hour of grace

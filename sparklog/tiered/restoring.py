@@ -20,7 +20,7 @@ from sparklog.errors import (
     StorageUnavailableError,
     UnknownTopicError,
 )
-from sparklog.format.checkpoint import (
+from sparklog.format.checkpoint_files import (
     CLEAN_SHUTDOWN,
     CLEAN_SHUTDOWN_CONTENT,
     format_epochs,
@@ -39,19 +39,24 @@ from sparklog.format.names import (
     snapshot_name,
 )
 from sparklog.fs import LOCAL, ElsewhereError, FileSystem, write_durably
-from sparklog.log.checkpoints import HIGH_WATERMARK, LOG_START, RECOVERY_POINT, write_offsets
-from sparklog.log.epochs import clipped
-from sparklog.log.ledger import ledger_path
 from sparklog.log.log import Log
 from sparklog.log.positions import Position, resolve
-from sparklog.log.view import View
-from sparklog.log.walk import joined, walk
-from sparklog.tiered.archive import ArchiveFileSystem
+from sparklog.logdir.ledger import ledger_path
+from sparklog.logdir.offset_checkpoints import (
+    HIGH_WATERMARK,
+    LOG_START,
+    RECOVERY_POINT,
+    write_offsets,
+)
+from sparklog.logdir.segment_files import joined, walk
+from sparklog.logdir.view import View
+from sparklog.storage.leader_epochs import clipped
+from sparklog.tiered.archive.archive import ArchiveFileSystem
 from sparklog.tiered.manifest import manifest_object
-from sparklog.tiered.opened import RemoteObjects
-from sparklog.tiered.opening import Path, no_archive, reading
-from sparklog.tiered.options import RemoteOptions
-from sparklog.tiered.segments import RemoteSegment
+from sparklog.tiered.reading.opening import Path, no_archive, reading
+from sparklog.tiered.reading.options import RemoteOptions
+from sparklog.tiered.reading.remote_objects import RemoteObjects
+from sparklog.tiered.remote_segment import RemoteSegment
 
 Progress = Callable[[int, int], None]
 """Is told (bytes of log that are there, bytes in all)."""

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import FileSystem, read_bytes, write_durably
-from sparklog.log.sealed import seal, unseal
+from sparklog.storage.checksummed_json import seal, unseal
 
 REMOTE_NAME: Final = "sparklog.remote"
 _CURE: Final = (

@@ -8,22 +8,22 @@ from typing import Any, Final
 from sparklog.clock import Clock, system_clock
 from sparklog.errors import PartitionOfflineError
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.log.epochs import read_epochs
-from sparklog.log.lookup import StaleReadError
-from sparklog.log.paths import split_path
-from sparklog.log.retention import Held, largest_of, segments_of
-from sparklog.log.topics import TopicInfo
-from sparklog.log.view import View
+from sparklog.log.segment_lookup import StaleReadError
+from sparklog.logdir.partition.leader_epochs import read_epochs
+from sparklog.logdir.paths import split_path
+from sparklog.logdir.retention.due_segments import Held, largest_of, segments_of
+from sparklog.logdir.topics import TopicInfo
+from sparklog.logdir.view import View
+from sparklog.tiered.copying.plan import standing, to_copy
+from sparklog.tiered.encryption.policy import key_of
 from sparklog.tiered.manifest import directory_of
-from sparklog.tiered.metadata import MetadataFollower
-from sparklog.tiered.objects import PART_BYTES
-from sparklog.tiered.opening import Path
-from sparklog.tiered.plan import standing, to_copy
-from sparklog.tiered.rebuilding import find
-from sparklog.tiered.sealing import key_of
-from sparklog.tiered.segments import RemoteSegment, SegmentState
+from sparklog.tiered.object_store.object_store import PART_BYTES
+from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.reading.opening import Path
+from sparklog.tiered.remote_log_metadata.rebuild import find
+from sparklog.tiered.remote_log_metadata.topic import MetadataFollower
+from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 from sparklog.tiered.settings import read_settings
-from sparklog.tiered.store import Store
 from sparklog.tiered.target import open_store
 
 _SMALL_REQUESTS: Final = 2  # log and manifest, each by one put

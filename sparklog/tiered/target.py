@@ -5,14 +5,19 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
-from sparklog.tiered.driver import Driver
-from sparklog.tiered.failures import secrets_in, without
-from sparklog.tiered.local import LocalDriver
-from sparklog.tiered.objects import PARALLEL, PART_BYTES, SMALL_PARALLEL, ObjectStore
-from sparklog.tiered.remote import Connection, FsspecDriver
-from sparklog.tiered.retry import Retry
-from sparklog.tiered.s3 import PART_BYTES_MIN, S3Driver
-from sparklog.tiered.s3 import options as s3_options
+from sparklog.tiered.object_store.backoff import Retry
+from sparklog.tiered.object_store.driver import Driver
+from sparklog.tiered.object_store.failures import secrets_in, without
+from sparklog.tiered.object_store.file_driver import LocalDriver
+from sparklog.tiered.object_store.fsspec_driver import Connection, FsspecDriver
+from sparklog.tiered.object_store.object_store import (
+    PARALLEL,
+    PART_BYTES,
+    SMALL_PARALLEL,
+    ObjectStore,
+)
+from sparklog.tiered.object_store.s3_driver import PART_BYTES_MIN, S3Driver
+from sparklog.tiered.object_store.s3_driver import options as s3_options
 from sparklog.tiered.settings import RemoteSettings
 
 TIMEOUT_MS: Final = 120_000

@@ -8,11 +8,11 @@ from typing import Any, Final
 from sparklog.errors import SparklogError
 from sparklog.format.names import parse_partition_dir
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.log.dirs import find_dirs
-from sparklog.log.paths import split_path
-from sparklog.log.retention import segments_of
-from sparklog.log.topics import INTERNAL
-from sparklog.log.view import View
+from sparklog.logdir.log_dirs import find_dirs
+from sparklog.logdir.paths import split_path
+from sparklog.logdir.retention.due_segments import segments_of
+from sparklog.logdir.topics import INTERNAL
+from sparklog.logdir.view import View
 
 _NODE_KEYS: Final = ("node.id", "broker.id")
 

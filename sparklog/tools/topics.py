@@ -14,10 +14,10 @@ from sparklog.errors import (
 )
 from sparklog.format.names import KAFKA_INTERNAL
 from sparklog.log.log import Log
-from sparklog.log.lookup import StaleReadError
-from sparklog.log.reader import PartitionReader, SegmentInfo
-from sparklog.log.steady import check_topic_id
-from sparklog.log.topics import TopicInfo
+from sparklog.log.partition_reader import PartitionReader, SegmentInfo
+from sparklog.log.read_retry import check_topic_id
+from sparklog.log.segment_lookup import StaleReadError
+from sparklog.logdir.topics import TopicInfo
 
 _PATIENCE_MS: Final = 1000
 T = TypeVar("T")

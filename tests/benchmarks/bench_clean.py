@@ -11,10 +11,10 @@ from pathlib import Path
 
 from sparklog.config import TopicConfig
 from sparklog.fs import LOCAL
-from sparklog.log.cleaning.options import CleanerOptions
-from sparklog.log.cleaning.plan import CleanJob, find_dirt, list_segments
-from sparklog.log.cleaning.rewrite import rewrite
-from sparklog.log.cleaning.swap import intent_of, perform
+from sparklog.logdir.cleaning.options import CleanerOptions
+from sparklog.logdir.cleaning.plan import CleanJob, find_dirt, list_segments
+from sparklog.logdir.cleaning.rewrite import rewrite
+from sparklog.logdir.cleaning.swap import intent_of, perform
 from tests.benchmarks.table import Row, print_rows
 from tests.jars import Unavailable
 from tests.oracle import Oracle

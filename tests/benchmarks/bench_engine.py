@@ -17,8 +17,8 @@ from sparklog.clock import system_clock
 from sparklog.config import TopicConfig
 from sparklog.format.compression import Codec, compress
 from sparklog.fs import LOCAL
-from sparklog.log.recovery import recover
-from sparklog.log.staging import Framing
+from sparklog.logdir.recovery.partition_recovery import recover
+from sparklog.logdir.staging import Framing
 from tests.benchmarks.table import Row, median_seconds, print_rows, sample
 from tests.jars import Unavailable
 from tests.oracle import Oracle

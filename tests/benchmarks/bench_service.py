@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 import sparklog
-from sparklog.log.forking import fork
-from sparklog.log.lock import LOCK_NAME
+from sparklog.logdir.forking.fork import fork
+from sparklog.logdir.lock import LOCK_NAME
 from sparklog.service import Service
 from tests.benchmarks.table import Row, print_rows
 

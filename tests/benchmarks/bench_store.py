@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from sparklog.tiered.encryption import new_data_key
+from sparklog.tiered.encryption.envelope import new_data_key
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.target import open_store
 from tests.benchmarks.table import Row, median_seconds, print_rows

@@ -20,9 +20,9 @@ import pyarrow as pa
 import sparklog
 from sparklog.clock import system_clock
 from sparklog.fs import LOCAL
-from sparklog.log.walk import segment_bases
-from sparklog.tiered.copying import Copier, CopyJob
-from sparklog.tiered.segments import RemoteSegment, SegmentState, new_segment_id
+from sparklog.logdir.segment_files import segment_bases
+from sparklog.tiered.copying.segment_copy import Copier, CopyJob
+from sparklog.tiered.remote_segment import RemoteSegment, SegmentState, new_segment_id
 from sparklog.tiered.target import open_store
 from tests.benchmarks.table import Row, print_rows
 from tests.log.partitions import T0

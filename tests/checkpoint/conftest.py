@@ -28,7 +28,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody's query was just stopped here."""
-    monkeypatch.setattr("sparklog.checkpoint.locking.RELEASE_MS", 0)
+    monkeypatch.setattr("sparklog.checkpoint.as_log.lock.RELEASE_MS", 0)
 
 
 @pytest.fixture

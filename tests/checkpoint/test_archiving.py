@@ -13,24 +13,16 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.checkpoint import (
-    archiving,
-    import_,
-    points,
-    pruning,
-    restoring,
-    sending,
-    vault,
-    verify,
-)
-from sparklog.checkpoint.archiving import Archived, archive
+from sparklog.checkpoint import import_, verify
+from sparklog.checkpoint.as_log.layout import place_of
+from sparklog.checkpoint.as_log.partition import Partition
+from sparklog.checkpoint.as_log.partition_writer import Record, append, clean, create
+from sparklog.checkpoint.backup import archiving, pruning, repository, restoring, snapshots, upload
+from sparklog.checkpoint.backup.archiving import Archived, archive
+from sparklog.checkpoint.backup.pruning import list_points, prune
+from sparklog.checkpoint.backup.restoring import restore
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint
-from sparklog.checkpoint.layout import place_of
-from sparklog.checkpoint.partition import Partition
-from sparklog.checkpoint.pruning import list_points, prune
-from sparklog.checkpoint.restoring import restore
-from sparklog.checkpoint.writing import Record, append, clean, create
 from sparklog.clock import ManualClock
 from sparklog.errors import (
     DataCorruptionError,
@@ -42,14 +34,14 @@ from sparklog.errors import (
 from sparklog.fs import LOCAL
 from sparklog.fs.files import LocalFile
 from sparklog.log.commit import Identity
-from sparklog.log.forking import fork
-from sparklog.log.staging import Framing
+from sparklog.logdir.forking.fork import fork
+from sparklog.logdir.staging import Framing
 from sparklog.service import verify as verify_log
-from sparklog.service.checks.report import Severity
+from sparklog.service.verification.findings import Severity
 from sparklog.testing.faults import SimulatedKill
 from sparklog.testing.faultstore import Bucket, Faults, FaultStore
 from sparklog.tiered.keyring import Keyring
-from sparklog.tiered.objects import ObjectStore
+from sparklog.tiered.object_store.object_store import ObjectStore
 from sparklog.tiered.target import open_store
 from tests.checkpoint.conftest import GAPS, NAMES, Golden
 from tests.checkpoint.views import tree, view
@@ -327,7 +319,7 @@ def test_what_was_archived_is_neither_read_nor_sent_again(
 def test_of_a_file_that_grew_only_the_end_goes(
     tmp_path: Path, file_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (sending, points):
+    for module in (upload, snapshots):
         monkeypatch.setattr(module, "BLOCK_BYTES", 1000)
     root = tmp_path / "tree"
     root.mkdir()
@@ -531,7 +523,7 @@ class TestDamage:
         file = tmp_path / "archive" / "points" / made.point
         data = file.read_bytes()
         head, _, body = data.partition(b"\n")
-        newer = {**json.loads(head), "version": points.VERSION + 1}
+        newer = {**json.loads(head), "version": snapshots.VERSION + 1}
         for bad, error in {
             data[:-1]: DataCorruptionError,
             data[:200] + b"!" + data[201:]: DataCorruptionError,
@@ -545,9 +537,9 @@ class TestDamage:
     def test_a_path_that_leads_elsewhere(self, tmp_path: Path, file_url: str) -> None:
         store = open_store(file_url)
         for path in ("../evil", "/evil", "a/../../evil"):
-            point = points.Point.make(1, None, "0" * 12, has_log=False)
-            bad = points.Tree("x", [], [points.Entry(path, 4, (), b"evil")])
-            points.write(vault.Vault(store), point, {"checkpoint": bad})
+            point = snapshots.Point.make(1, None, "0" * 12, has_log=False)
+            bad = snapshots.Tree("x", [], [snapshots.Entry(path, 4, (), b"evil")])
+            snapshots.write(repository.Vault(store), point, {"checkpoint": bad})
             with pytest.raises(DataCorruptionError, match="leads out of"):
                 restore(file_url, tmp_path / "back")
 
@@ -574,8 +566,8 @@ class TestEncryption:
             prune(url, keep=1)
         with pytest.raises(InvalidRequestError, match="isn't the one"):
             restore(url, tmp_path / "back", keyring=Keyring({"old": bytes(32)}, "old"))
-        assert vault.rotate(store, new) == 1
-        assert vault.rotate(store, new) == 0
+        assert repository.rotate(store, new) == 1
+        assert repository.rotate(store, new) == 0
         restore(url, tmp_path / "back", keyring=Keyring({"new": NEW["new"]}, "new"))
         assert verify(tmp_path / "back").latest == made.batch
         assert prune(url, keep=1, keyring=new).blocks == 0

@@ -11,8 +11,8 @@ import pytest
 import xxhash
 
 from sparklog import checkpoint
-from sparklog.checkpoint.change_files import StoreChanges
 from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.spark_files.state_change_files import StoreChanges
 from sparklog.errors import DataCorruptionError, InvalidRequestError, OffsetOutOfRangeError
 from tests.checkpoint.conftest import Golden
 

@@ -9,10 +9,10 @@ import pytest
 
 import sparklog
 from sparklog.checkpoint import export, fork, history, import_, reset, verify
-from sparklog.checkpoint.layout import path_of, stays_file
-from sparklog.checkpoint.locking import CheckpointLock
-from sparklog.checkpoint.partition import Partition
-from sparklog.checkpoint.writing import Record, append
+from sparklog.checkpoint.as_log.layout import path_of, stays_file
+from sparklog.checkpoint.as_log.lock import CheckpointLock
+from sparklog.checkpoint.as_log.partition import Partition
+from sparklog.checkpoint.as_log.partition_writer import Record, append
 from sparklog.errors import DataCorruptionError, InvalidRequestError, LogLockedError
 from sparklog.fs import LOCAL
 from sparklog.testing.crashfs import CrashFS

@@ -11,15 +11,15 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.checkpoint import building, fork, history, import_, verify
-from sparklog.checkpoint.layout import stays_file
-from sparklog.checkpoint.partition import Partition
-from sparklog.checkpoint.writing import Record, append, clean
+from sparklog.checkpoint import fork, history, import_, truncated_copy, verify
+from sparklog.checkpoint.as_log.layout import stays_file
+from sparklog.checkpoint.as_log.partition import Partition
+from sparklog.checkpoint.as_log.partition_writer import Record, append, clean
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.fs import LOCAL, LocalFileSystem
 from sparklog.fs.files import LocalFile
-from sparklog.log.epochs import read_epochs
+from sparklog.logdir.partition.leader_epochs import read_epochs
 from tests.checkpoint.conftest import NAMES, Golden
 from tests.checkpoint.views import commit, read, tree, view
 
@@ -285,7 +285,7 @@ def test_what_a_running_query_writes_meanwhile_stays_out(
     path = golden("hdfs")
     import_(path)
     fork(path, tmp_path / "quiet", to=11)
-    real = building._copy_segments
+    real = truncated_copy._copy_segments
     met: set[str] = set()
 
     def busy(source: Partition, *rest: Any) -> None:
@@ -298,7 +298,7 @@ def test_what_a_running_query_writes_meanwhile_stays_out(
             assert clean(Partition(LOCAL, source.directory))
         real(source, *rest)
 
-    monkeypatch.setattr(building, "_copy_segments", busy)
+    monkeypatch.setattr(truncated_copy, "_copy_segments", busy)
     fork(path, tmp_path / "new", to=11)
     assert len(met) == 5
     assert view(tmp_path / "new") == view(tmp_path / "quiet")

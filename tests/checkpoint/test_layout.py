@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.checkpoint.layout import METADATA, Place, path_of, place_of, stays_file
+from sparklog.checkpoint.as_log.layout import METADATA, Place, path_of, place_of, stays_file
 from sparklog.errors import InvalidRequestError
 from sparklog.format.names import parse_partition_dir
 

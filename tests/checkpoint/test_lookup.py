@@ -9,9 +9,9 @@ import pytest
 
 import sparklog
 from sparklog.checkpoint import history, import_, reset
-from sparklog.checkpoint.lookup import Lookup
-from sparklog.checkpoint.partition import Partition
-from sparklog.checkpoint.writing import Record, append
+from sparklog.checkpoint.as_log.lookup import Lookup
+from sparklog.checkpoint.as_log.partition import Partition
+from sparklog.checkpoint.as_log.partition_writer import Record, append
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL
 from sparklog.sink.identity import of_checkpoint, of_query

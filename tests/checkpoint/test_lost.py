@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparklog.checkpoint.lost import Lost, examine
+from sparklog.checkpoint.as_log.damaged_records import Lost, examine
 from sparklog.format.batch import encode_one
 from sparklog.format.scan import rebase
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from sparklog.checkpoint import archive, export, fork, history, import_, reset, restore, verify
-from sparklog.checkpoint.mark import MARK
-from sparklog.checkpoint.partition import Partition
-from sparklog.checkpoint.writing import Record, append
+from sparklog.checkpoint.as_log.metadata_marker import MARK
+from sparklog.checkpoint.as_log.partition import Partition
+from sparklog.checkpoint.as_log.partition_writer import Record, append
 from sparklog.errors import DataCorruptionError
 from sparklog.fs import LOCAL
 from tests.checkpoint.conftest import Golden

@@ -2,8 +2,13 @@
 
 import pytest
 
-from sparklog.checkpoint.commits import parse_commit
-from sparklog.checkpoint.offsets import log_offset_of, parse_offsets, rows_between, topics_of
+from sparklog.checkpoint.spark_files.commit_log import parse_commit
+from sparklog.checkpoint.spark_files.offset_log import (
+    log_offset_of,
+    parse_offsets,
+    rows_between,
+    topics_of,
+)
 from sparklog.errors import DataCorruptionError
 
 METADATA = '{"batchWatermarkMs":5,"batchTimestampMs":7,"conf":{"a":"b"}}'

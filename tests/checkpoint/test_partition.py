@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sparklog
-from sparklog.checkpoint.partition import Partition
-from sparklog.checkpoint.writing import Record, append, clean, create
+from sparklog.checkpoint.as_log.partition import Partition
+from sparklog.checkpoint.as_log.partition_writer import Record, append, clean, create
 from sparklog.errors import DataCorruptionError, StorageUnavailableError
 from sparklog.format.names import log_name
 from sparklog.fs import LOCAL, LocalFileSystem

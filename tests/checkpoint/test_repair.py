@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from sparklog.checkpoint import archive, changes, export, fork, history, import_, reset, verify
+from sparklog.checkpoint.as_log.lock import CheckpointLock
+from sparklog.checkpoint.as_log.partition import Partition
+from sparklog.checkpoint.as_log.partition_writer import Record, append
 from sparklog.checkpoint.files import Checkpoint
-from sparklog.checkpoint.locking import CheckpointLock
-from sparklog.checkpoint.partition import Partition
-from sparklog.checkpoint.writing import Record, append
 from sparklog.errors import DataCorruptionError, LogLockedError
 from sparklog.fs import LOCAL
-from sparklog.service.checks.report import Severity
+from sparklog.service.verification.findings import Severity
 from tests.checkpoint.conftest import Golden
 from tests.checkpoint.views import tree, view
 

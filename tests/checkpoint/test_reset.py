@@ -7,12 +7,12 @@ import pytest
 
 import sparklog
 from sparklog.checkpoint import export, history, import_, reset, verify
+from sparklog.checkpoint.as_log.layout import METADATA, RUNS
+from sparklog.checkpoint.as_log.lock import CheckpointLock
+from sparklog.checkpoint.as_log.partition import Partition
+from sparklog.checkpoint.as_log.partition_writer import Record, append
 from sparklog.checkpoint.files import Checkpoint
-from sparklog.checkpoint.layout import METADATA, RUNS
-from sparklog.checkpoint.locking import CheckpointLock
-from sparklog.checkpoint.partition import Partition
-from sparklog.checkpoint.pending import complete
-from sparklog.checkpoint.writing import Record, append
+from sparklog.checkpoint.unfinished_reset import complete
 from sparklog.clock import ManualClock
 from sparklog.errors import (
     DataCorruptionError,

@@ -8,12 +8,13 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.checkpoint import archiving, restoring, verify
-from sparklog.checkpoint.archiving import archive
-from sparklog.checkpoint.restoring import restore
+from sparklog.checkpoint import verify
+from sparklog.checkpoint.backup import archiving, restoring
+from sparklog.checkpoint.backup.archiving import archive
+from sparklog.checkpoint.backup.restoring import restore
 from sparklog.clock import ManualClock
 from sparklog.log.commit import Identity
-from sparklog.log.staging import Framing
+from sparklog.logdir.staging import Framing
 from sparklog.service import verify as verify_log
 from sparklog.testing.crashes import Crash, crashes_now
 from sparklog.testing.crashfs import CrashFS

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.checkpoint.state_rows import read_keys, read_values, unlisted
-from sparklog.checkpoint.state_schema import Family, KeyLayout
-from sparklog.checkpoint.unsafe_row import Spans
+from sparklog.checkpoint.spark_files.state_rows import read_keys, read_values, unlisted
+from sparklog.checkpoint.spark_files.state_schema import Family, KeyLayout
+from sparklog.checkpoint.spark_files.unsafe_row import Spans
 from sparklog.errors import DataCorruptionError
 from tests.checkpoint.test_unsafe_row import write_all
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from sparklog.checkpoint.files import Checkpoint
-from sparklog.checkpoint.state_schema import arrow_type, store_schema
+from sparklog.checkpoint.spark_files.state_schema import arrow_type, store_schema
 from sparklog.errors import DataCorruptionError
 from tests.checkpoint.conftest import Golden
 

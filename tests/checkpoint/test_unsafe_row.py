@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.checkpoint.unsafe_row import Spans, read_rows
+from sparklog.checkpoint.spark_files.unsafe_row import Spans, read_rows
 from sparklog.errors import DataCorruptionError
 
 FIXED = {

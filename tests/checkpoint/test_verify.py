@@ -10,10 +10,10 @@ import pytest
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.history import history
-from sparklog.checkpoint.state_files import plain
+from sparklog.checkpoint.spark_files.state_files import plain
 from sparklog.checkpoint.verify import verify
 from sparklog.errors import DataCorruptionError, LogLockedError
-from sparklog.service.checks.report import Finding, Severity
+from sparklog.service.verification.findings import Finding, Severity
 from tests.checkpoint.conftest import NAMES, Golden
 
 

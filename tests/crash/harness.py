@@ -23,9 +23,9 @@ import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import BatchConflictError, OffsetOutOfRangeError
 from sparklog.format.batch import encode_one
-from sparklog.log import retiring
 from sparklog.log.commit import Chunk, Identity
-from sparklog.log.retention import NO_TERMS, segments_of
+from sparklog.logdir.retention import deletion
+from sparklog.logdir.retention.due_segments import NO_TERMS, segments_of
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import format_trace
 from tests.crash.model import Model, View, describe
@@ -246,13 +246,13 @@ class World:
         """Retention at `now_ms`: what is due is asked first, so the model knows the new start."""
         session = self.opened.session
         with session.locked():
-            place = retiring.places(session)[key]
+            place = deletion.places(session)[key]
         held = segments_of(self.fs, place.directory)
-        found = retiring.look(self.fs, place, held, now_ms=now_ms, terms=NO_TERMS)
+        found = deletion.look(self.fs, place, held, now_ms=now_ms, terms=NO_TERMS)
         return Planned(
             f"retention of {key} up to {found.log_start}, {found.rolls=}",
             self.model.with_start(key, found.log_start),
-            lambda: retiring.delete_due(session, {key: NO_TERMS}, now_ms=now_ms, budget_ms=1000),
+            lambda: deletion.delete_due(session, {key: NO_TERMS}, now_ms=now_ms, budget_ms=1000),
         )
 
     def plan_idle_roll(self, key: tuple[str, int]) -> Planned:
@@ -260,7 +260,7 @@ class World:
 
         def act() -> None:
             with session.locked():
-                retiring.roll(session, [key])
+                deletion.roll(session, [key])
 
         return Planned(f"idle roll of {key}", self.model.copy(), act)
 

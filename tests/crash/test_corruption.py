@@ -11,7 +11,7 @@ import pytest
 import sparklog
 from sparklog.errors import DataCorruptionError, SparklogError, UnsupportedVersionError
 from sparklog.fs import read_bytes
-from sparklog.log import steady
+from sparklog.log import read_retry
 from sparklog.testing.crashfs import CrashFS
 from tests.crash.harness import CONFIG, ROOT, TOPIC, World, open_log, table, view_of
 from tests.crash.test_protocol import segments, tree
@@ -22,7 +22,7 @@ ONE, TWO = (TOPIC, 0), (TOPIC, 1)
 @pytest.fixture(autouse=True)
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers look again for a second before they call it damage; not thousands of times here."""
-    monkeypatch.setattr(steady, "RETRY_MS", 0)
+    monkeypatch.setattr(read_retry, "RETRY_MS", 0)
 
 
 def small_world(*, close: bool = True) -> World:

@@ -8,7 +8,7 @@ import pytest
 
 import sparklog
 from sparklog.errors import InvalidRequestError, LogLockedError, SparklogError
-from sparklog.log.forking import fork
+from sparklog.logdir.forking.fork import fork
 from sparklog.testing.crashes import Crash, every_crash
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Call, Fault

@@ -17,7 +17,7 @@ from sparklog.errors import (
 from sparklog.format.scan import scan
 from sparklog.fs import read_bytes
 from sparklog.log.commit import Identity
-from sparklog.log.ledger import Ledger
+from sparklog.logdir.ledger import Ledger
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Call, Fault, SimulatedKill
 from sparklog.testing.trees import contents, copy_tree

@@ -10,7 +10,7 @@ import pytest
 import sparklog
 from sparklog.errors import SparklogError, TopicReplacedError, UnknownTopicError
 from sparklog.fs import read_bytes
-from sparklog.log.watermarks import published
+from sparklog.logdir.high_watermarks import published
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Call, Fault, SimulatedKill
 from tests.crash.harness import (

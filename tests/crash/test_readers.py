@@ -9,7 +9,7 @@ import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageUnavailableError
-from sparklog.log.readers import (
+from sparklog.logdir.group_offsets import (
     commit_offsets,
     committed_offsets,
     delete_reader,

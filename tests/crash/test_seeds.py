@@ -16,7 +16,7 @@ import pytest
 
 import sparklog
 from sparklog.errors import StorageUnavailableError
-from sparklog.log.ledger import SEGMENT_BYTES, Ledger
+from sparklog.logdir.ledger import SEGMENT_BYTES, Ledger
 from sparklog.testing.disk import Mode
 from sparklog.testing.faults import Fault, SimulatedKill
 from tests.crash.harness import TOPIC, Planned, World, check, look, open_log, quick, view_of

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from sparklog.fs import LOCAL
-from sparklog.log import reader
+from sparklog.log import partition_reader
 from sparklog.testing.crashes import Crash, crashes_now
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Call, Fault, SimulatedKill
@@ -64,14 +64,14 @@ def rows_of(batch: pa.RecordBatch) -> list[tuple[int, bytes, bytes]]:
 
 
 def look(fs: CrashFS, world: World, allowed: Allowed) -> None:
-    reader = fs.process()
-    with open_log(reader, world.clock, "r") as log:
+    partition_reader = fs.process()
+    with open_log(partition_reader, world.clock, "r") as log:
         assert seen(log) in allowed
         for start in range(1, world.end):
             rest = log.read(TOPIC, start={0: start}, columns=["offset"]).read_all()
             offsets = rest.column("offset").to_pylist()
             assert offsets in [[r[0] for r in rows if r[0] >= start] for rows, _ in allowed]
-    assert not reader.calls
+    assert not partition_reader.calls
 
 
 @scenarios
@@ -150,7 +150,8 @@ def test_a_read_goes_on_across_swaps(
     scenario: Scenario, reopen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A read that stands still at any place finishes: old up to some place, from there on new."""
-    monkeypatch.setattr(reader, "GATHERED_BYTES", 1)  # it can stand still behind each segment
+    # It can stand still behind each segment.
+    monkeypatch.setattr(partition_reader, "GATHERED_BYTES", 1)
     world = World.of(scenario, reopen=reopen)
     allowed = world.allowed()
     (before, _), (after, _) = allowed[0], allowed[-1]

@@ -21,7 +21,7 @@ from sparklog.clock import ManualClock
 from sparklog.service import Service, verify
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faultstore import Bucket, FaultStore
-from sparklog.tiered.sweep import UPLOAD_MS
+from sparklog.tiered.copying.orphans import UPLOAD_MS
 from tests.crash.explore import digest
 from tests.tiered.logs import filled, grow
 from tests.tiered.reading import Records, objects_wanted, readable

@@ -3,21 +3,21 @@
 import pytest
 
 from sparklog.errors import DataCorruptionError
-from sparklog.format import checkpoint
+from sparklog.format import checkpoint_files
 
 
 def test_offsets():
     raw = b"0\n2\na-b 0 17\nt 3 0\n"
-    offsets = checkpoint.parse_offsets(raw, "f")
+    offsets = checkpoint_files.parse_offsets(raw, "f")
     assert offsets == {("a-b", 0): 17, ("t", 3): 0}
-    assert checkpoint.format_offsets(offsets) == raw
-    assert checkpoint.parse_offsets(b"", "f") == {}
-    assert checkpoint.format_offsets({}) == b"0\n0\n"
+    assert checkpoint_files.format_offsets(offsets) == raw
+    assert checkpoint_files.parse_offsets(b"", "f") == {}
+    assert checkpoint_files.format_offsets({}) == b"0\n0\n"
 
 
 def test_epochs():
-    assert checkpoint.parse_epochs(b"0\n2\n0 0\n4 17\n", "f") == [(0, 0), (4, 17)]
-    assert checkpoint.format_epochs([(0, 0), (4, 17)]) == b"0\n2\n0 0\n4 17\n"
+    assert checkpoint_files.parse_epochs(b"0\n2\n0 0\n4 17\n", "f") == [(0, 0), (4, 17)]
+    assert checkpoint_files.format_epochs([(0, 0), (4, 17)]) == b"0\n2\n0 0\n4 17\n"
 
 
 @pytest.mark.parametrize(
@@ -27,19 +27,19 @@ def test_epochs():
 )  # fmt: skip
 def test_damaged_offsets(raw):
     with pytest.raises(DataCorruptionError, match="f: "):
-        checkpoint.parse_offsets(raw, "f")
+        checkpoint_files.parse_offsets(raw, "f")
 
 
 @pytest.mark.parametrize("raw", [b"0\n2\n4 0\n0 17\n", b"0\n2\n0 5\n1 4\n", b"0\n1\n0\n"])
 def test_damaged_epochs(raw):
     with pytest.raises(DataCorruptionError, match="f: "):
-        checkpoint.parse_epochs(raw, "f")
+        checkpoint_files.parse_epochs(raw, "f")
 
 
 def test_partition_metadata_has_no_final_newline():
     raw = b"version: 0\ntopic_id: n3dXUQ6_SFy3cVFrBqo8Tw"
-    assert checkpoint.parse_partition_metadata(raw, "f") == "n3dXUQ6_SFy3cVFrBqo8Tw"
-    assert checkpoint.format_partition_metadata("n3dXUQ6_SFy3cVFrBqo8Tw") == raw
+    assert checkpoint_files.parse_partition_metadata(raw, "f") == "n3dXUQ6_SFy3cVFrBqo8Tw"
+    assert checkpoint_files.format_partition_metadata("n3dXUQ6_SFy3cVFrBqo8Tw") == raw
 
 
 @pytest.mark.parametrize(
@@ -51,4 +51,4 @@ def test_partition_metadata_has_no_final_newline():
 def test_bad_partition_metadata(raw):
     """Trap 29: LogManagerTest.testIsStrayKraftMissingTopicId."""
     with pytest.raises(DataCorruptionError, match="f: "):
-        checkpoint.parse_partition_metadata(raw, "f")
+        checkpoint_files.parse_partition_metadata(raw, "f")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError
-from sparklog.format import compaction, kernel, keymap, sifter
+from sparklog.format import compaction, kernel, offset_map, record_filter
 from sparklog.format.batch import encode_control, read_header
 from sparklog.format.compaction import OffsetMap, Sieve, Verdict
 from sparklog.format.compression import Codec
@@ -17,7 +17,7 @@ from sparklog.format.scan import scan
 from tests.format import data, interpreted
 
 PLAIN_KEYS, PLAIN_SIFTER = interpreted.load("keymap"), interpreted.load("sifter")
-COMPILED, PLAIN = (keymap, sifter), (PLAIN_KEYS, PLAIN_SIFTER)
+COMPILED, PLAIN = (offset_map, record_filter), (PLAIN_KEYS, PLAIN_SIFTER)
 KEEP = int(Verdict.TOMBSTONES)
 CODECS = list(Codec)
 

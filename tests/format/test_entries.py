@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.format import entries
+from sparklog.format import state_entries
 from tests.format import interpreted
 
 PLAIN = interpreted.load("entries")
@@ -40,7 +40,7 @@ def test_entries_are_found(pairs, typed, before):
     if typed:  # only a deletion has no value there
         wanted = [(k, key, v if k == 0x10 else v or b"") for k, key, v in wanted]
     data = before + encode(wanted, typed)
-    found, table = walk(entries, data, len(before), typed)
+    found, table = walk(state_entries, data, len(before), typed)
     assert found == (0, len(wanted), len(data))
     for (kind, key, value), row in zip(wanted, table.tolist(), strict=False):
         assert row[0] == (kind if typed else 0x10 if value is None else 0x01)
@@ -61,11 +61,11 @@ def test_builds_agree_on_damage(pairs, typed, cut, flips):
         if at < len(data):
             data[at] = value
     short = bytes(data[: len(data) - cut])
-    compiled, plain = walk(entries, short, 0, typed), walk(PLAIN, short, 0, typed)
+    compiled, plain = walk(state_entries, short, 0, typed), walk(PLAIN, short, 0, typed)
     assert compiled[0] == plain[0]
     assert (compiled[1] == plain[1]).all()
 
 
 def test_it_counts_without_a_table():
     data = encode([(1, b"k", b"v")] * 3, typed=False)
-    assert entries.walk(memoryview(data), 0, False, np.empty((0, 5), np.int64).data)[1] == 3
+    assert state_entries.walk(memoryview(data), 0, False, np.empty((0, 5), np.int64).data)[1] == 3

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sparklog.format import checkpoint, index, snapshot
+from sparklog.format import checkpoint_files, index, producer_snapshot
 from sparklog.format.names import parse_base, parse_partition_dir
 from sparklog.format.records import Decoder
 from sparklog.format.scan import rebase, rebase_headers, scan
@@ -110,19 +110,21 @@ def test_rebase_in_memory_and_in_a_file(log):
 def test_small_files_survive():
     for path in LOGDIR.glob("*/*.snapshot"):
         raw = path.read_bytes()
-        assert snapshot.format_snapshot(snapshot.parse_snapshot(raw, str(path))) == raw
+        entries = producer_snapshot.parse_snapshot(raw, str(path))
+        assert producer_snapshot.format_snapshot(entries) == raw
     for path in LOGDIR.glob("*/leader-epoch-checkpoint"):
         raw = path.read_bytes()
-        assert checkpoint.format_epochs(checkpoint.parse_epochs(raw, str(path))) == raw
+        assert checkpoint_files.format_epochs(checkpoint_files.parse_epochs(raw, str(path))) == raw
     for path in LOGDIR.glob("*/partition.metadata"):
         raw = path.read_bytes()
-        topic_id = checkpoint.parse_partition_metadata(raw, str(path))
-        assert checkpoint.format_partition_metadata(topic_id) == raw
-        assert checkpoint.topic_id_text(checkpoint.topic_id_bytes(topic_id)) == topic_id
+        topic_id = checkpoint_files.parse_partition_metadata(raw, str(path))
+        assert checkpoint_files.format_partition_metadata(topic_id) == raw
+        assert checkpoint_files.topic_id_text(checkpoint_files.topic_id_bytes(topic_id)) == topic_id
     for path in LOGDIR.glob("*-checkpoint"):
         raw = path.read_bytes()
-        offsets = checkpoint.parse_offsets(raw, str(path))
-        assert sorted(checkpoint.format_offsets(offsets).split(b"\n")) == sorted(raw.split(b"\n"))
+        offsets = checkpoint_files.parse_offsets(raw, str(path))
+        again = checkpoint_files.format_offsets(offsets)
+        assert sorted(again.split(b"\n")) == sorted(raw.split(b"\n"))
 
 
 def test_directories_are_partitions():

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import DataCorruptionError
-from sparklog.format.snapshot import ProducerEntry, format_snapshot, parse_snapshot
+from sparklog.format.producer_snapshot import ProducerEntry, format_snapshot, parse_snapshot
 from tests.format.data import NOW, SNAPSHOT_EMPTY, SNAPSHOT_ONE
 
 ENTRY = ProducerEntry(

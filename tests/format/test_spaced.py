@@ -10,7 +10,7 @@ from sparklog.errors import InvalidRequestError, RecordTooLargeError
 from sparklog.format.compression import Codec
 from sparklog.format.records import Decoder
 from sparklog.format.scan import row_header, scan
-from sparklog.format.spaced import SPAN_MAX, Spaced, encode_spaced
+from sparklog.format.sparse_records import SPAN_MAX, Spaced, encode_spaced
 
 
 def made(offsets: list[int], start: int, end: int, codec: Codec = Codec.NONE, **more) -> Spaced:

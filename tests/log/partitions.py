@@ -11,8 +11,8 @@ from sparklog.format.batch import encode_control
 from sparklog.format.compression import Codec
 from sparklog.format.records import encode
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.log.partition import PartitionLog
-from sparklog.log.reader import PartitionReader
+from sparklog.log.partition_reader import PartitionReader
+from sparklog.logdir.partition.partition_log import PartitionLog
 
 T0 = 1_700_000_000_000
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"

@@ -5,7 +5,7 @@ import pytest
 
 from sparklog.format.batch import CONTROL, TRANSACTIONAL
 from sparklog.format.scan import BATCH_DTYPE
-from sparklog.log.aborted import AbortedFilter, AbortedTxn
+from sparklog.log.aborted_transactions import AbortedFilter, AbortedTxn
 
 
 def table(*batches: tuple[int, int, int]):

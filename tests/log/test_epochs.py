@@ -6,7 +6,7 @@ import pytest
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL
-from sparklog.log.epochs import EpochCache
+from sparklog.logdir.partition.leader_epochs import EpochCache
 
 
 def cache(path: Path, *entries: tuple[int, int]) -> EpochCache:

@@ -22,20 +22,20 @@ from sparklog.clock import ManualClock, monotonic_ms, system_clock
 from sparklog.format.scan import scan
 from sparklog.fs import LOCAL
 from sparklog.fs.files import LocalFile
-from sparklog.log import forkplace
-from sparklog.log.checkpoints import CLEANED, CLEANER, read_offsets
-from sparklog.log.cleaning.cleaner import clean_partition
 from sparklog.log.commit import CommitResult, Identity
-from sparklog.log.epochs import read_epochs
-from sparklog.log.forking import Forked, fork
-from sparklog.log.forkplace import WAITING_NAME
-from sparklog.log.ledger import Ledger
-from sparklog.log.lock import LOCK_NAME
-from sparklog.log.producers import ProducerState
-from sparklog.log.rebuild import scan_segment, write_indexes
-from sparklog.log.retention import NO_TERMS
-from sparklog.log.retiring import delete_due, roll
-from sparklog.log.staging import Framing
+from sparklog.log.producer_state import ProducerState
+from sparklog.logdir.cleaning.cleaner import clean_partition
+from sparklog.logdir.forking import staged_directory
+from sparklog.logdir.forking.fork import Forked, fork
+from sparklog.logdir.forking.staged_directory import WAITING_NAME
+from sparklog.logdir.ledger import Ledger
+from sparklog.logdir.lock import LOCK_NAME
+from sparklog.logdir.offset_checkpoints import CLEANED, CLEANER, read_offsets
+from sparklog.logdir.partition.leader_epochs import read_epochs
+from sparklog.logdir.recovery.segment_rebuild import scan_segment, write_indexes
+from sparklog.logdir.retention.deletion import delete_due, roll
+from sparklog.logdir.retention.due_segments import NO_TERMS
+from sparklog.logdir.staging import Framing
 from sparklog.service import verify
 from tests.oracle import Oracle
 
@@ -517,7 +517,7 @@ class TestPlaces:
         left = tmp_path / f".new.fork-{'0' * 32}"
         (left / "new" / "t-0").mkdir(parents=True)
         (left / "new" / "t-0" / "00000000000000000000.log").write_bytes(b"x")
-        with LOCAL.open_lock(str(left / forkplace.LOCK_NAME)) as held_lock:
+        with LOCAL.open_lock(str(left / staged_directory.LOCK_NAME)) as held_lock:
             assert held_lock.try_lock(0, 1, exclusive=True)
             with pytest.raises(LogLockedError, match="another process"):
                 fork(log.path, tmp_path / "new", writer="q", batch=0, clock=clock)
@@ -589,7 +589,7 @@ def test_a_fork_that_waits_for_what_it_belongs_to(
     fork(log.path, new, batch=1, **given)
     assert is_refused()  # who made it is gone without a trace: it is nobody's to remove
     maker.mkdir()
-    with LOCAL.open_lock(str(maker / forkplace.LOCK_NAME)) as lock:
+    with LOCAL.open_lock(str(maker / staged_directory.LOCK_NAME)) as lock:
         assert lock.try_lock(0, 1, exclusive=True)
         assert is_refused()  # it is still being made
     whole.mkdir()
@@ -598,7 +598,7 @@ def test_a_fork_that_waits_for_what_it_belongs_to(
     assert not is_refused()
     sparklog.open(new, "rw", clock=clock).close()
     assert is_refused()  # somebody has used it
-    forkplace.arrived(LOCAL, [str(new)])
+    staged_directory.arrived(LOCAL, [str(new)])
     check(new, after[3])
 
 

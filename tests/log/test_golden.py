@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from sparklog.fs import LOCAL
-from sparklog.log.reader import PartitionReader
+from sparklog.log.partition_reader import PartitionReader
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-4.1"
 NAMES = sorted(p.name.removesuffix(".json.gz") for p in (GOLDEN / "expected").glob("*.json.gz"))

@@ -10,8 +10,8 @@ import sparklog
 from sparklog import Log, OffsetOutOfRangeError
 from sparklog.clock import ManualClock
 from sparklog.fs import LOCAL
-from sparklog.log.histories import HISTORY_EPOCH, Origin, new_epoch, origin_of, parted_at
-from sparklog.log.readers import commit_offsets, positions
+from sparklog.log.truncation_detection import HISTORY_EPOCH, Origin, new_epoch, origin_of, parted_at
+from sparklog.logdir.group_offsets import commit_offsets, positions
 from sparklog.service import verify
 
 E1, E2 = HISTORY_EPOCH + 10, HISTORY_EPOCH + 20

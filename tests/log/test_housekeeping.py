@@ -13,18 +13,18 @@ from sparklog import BatchConflictError, Log, StorageUnavailableError
 from sparklog.clock import ManualClock
 from sparklog.fs import LOCAL, LocalFileSystem
 from sparklog.fs.files import LocalFile
-from sparklog.log import ledger
 from sparklog.log.commit import CHUNK_PREFIX, Identity
-from sparklog.log.housekeeping import (
+from sparklog.logdir import ledger
+from sparklog.logdir.free_space import SPARE_BYTES, below_floor
+from sparklog.logdir.housekeeping import (
     expire_ledger,
     expire_producers,
     prune_snapshots,
     sweep,
 )
-from sparklog.log.ledger import LEDGER_DIR, ledger_bases
-from sparklog.log.snapshots import snapshot_offsets
-from sparklog.log.space import SPARE_BYTES, below_floor
-from sparklog.log.staging import Framing, chunk_label
+from sparklog.logdir.ledger import LEDGER_DIR, ledger_bases
+from sparklog.logdir.partition.producer_snapshots import snapshot_offsets
+from sparklog.logdir.staging import Framing, chunk_label
 from tests.oracle import Oracle
 
 DAY_MS = 24 * 3_600_000

@@ -10,9 +10,9 @@ from sparklog.clock import ManualClock
 from sparklog.errors import DataCorruptionError
 from sparklog.format.names import index_name, log_name, snapshot_name, timeindex_name
 from sparklog.fs import LOCAL
-from sparklog.log.load import LoadReport, load
-from sparklog.log.partition import PartitionLog
-from sparklog.log.walk import segment_bases
+from sparklog.logdir.partition.partition_log import PartitionLog
+from sparklog.logdir.recovery.log_loader import LoadReport, load
+from sparklog.logdir.segment_files import segment_bases
 from tests.log.partitions import (
     T0,
     batch,

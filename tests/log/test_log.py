@@ -14,8 +14,8 @@ import sparklog
 from sparklog.clock import ManualClock
 from sparklog.format.compression import Codec
 from sparklog.format.names import log_name
-from sparklog.log import reading
-from sparklog.log.staging import Framing
+from sparklog.log import fetch
+from sparklog.logdir.staging import Framing
 
 T0 = 1_700_000_000_000
 
@@ -114,7 +114,7 @@ def test_follow_gives_what_is_committed_later(tmp_path: Path) -> None:
 
 
 def test_follow_finds_partitions_that_are_added(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(reading, "_GROWTH_MS", 50)
+    monkeypatch.setattr(fetch, "_GROWTH_MS", 50)
     with sparklog.open(tmp_path / "log", "rw") as log:
         log.create_topic("t")
         log.append("t", rows("before"))

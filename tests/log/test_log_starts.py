@@ -8,10 +8,15 @@ import pytest
 
 import sparklog
 from sparklog import DataCorruptionError
-from sparklog.format.checkpoint import CLEAN_SHUTDOWN, format_partition_metadata
+from sparklog.format.checkpoint_files import CLEAN_SHUTDOWN, format_partition_metadata
 from sparklog.fs import LOCAL
-from sparklog.log.checkpoints import HIGH_WATERMARK, LOG_START, read_offsets, write_offsets
-from sparklog.log.topics import new_topic_id
+from sparklog.logdir.offset_checkpoints import (
+    HIGH_WATERMARK,
+    LOG_START,
+    read_offsets,
+    write_offsets,
+)
+from sparklog.logdir.topics import new_topic_id
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.log.dirs import DIRS_NAME
+from sparklog.logdir.log_dirs import DIRS_NAME
 from sparklog.service import verify
 from tests.log.test_opening import abandon
 

@@ -11,9 +11,9 @@ import pytest
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.format.compression import Codec
-from sparklog.log import ledger
 from sparklog.log.commit import WINDOW_BYTES, Identity
-from sparklog.log.staging import Framing
+from sparklog.logdir import ledger
+from sparklog.logdir.staging import Framing
 
 DAY_MS = 24 * 3_600_000
 ONE = pa.table({"value": ["x"]})

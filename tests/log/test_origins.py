@@ -14,8 +14,8 @@ from sparklog.errors import BatchConflictError
 from sparklog.log.commit import Identity
 from sparklog.log.commit import write_snapshot as snapshot
 from sparklog.log.log import Log
-from sparklog.log.origins import Now, Origin, positions
-from sparklog.log.staging import Framing
+from sparklog.logdir.staging import Framing
+from sparklog.storage.query_origin import Now, Origin, positions
 
 
 def kafka(*ends: int, topic: str = "in") -> str:

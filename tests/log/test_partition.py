@@ -18,9 +18,9 @@ from sparklog.errors import (
 from sparklog.format.index import OFFSET_ENTRY, TIME_ENTRY
 from sparklog.format.names import index_name, log_name, snapshot_name, timeindex_name
 from sparklog.fs import LOCAL
-from sparklog.log.index import read_entries
-from sparklog.log.partition import PartitionLog
-from sparklog.log.walk import segment_bases
+from sparklog.logdir.partition.indexes import read_entries
+from sparklog.logdir.partition.partition_log import PartitionLog
+from sparklog.logdir.segment_files import segment_bases
 from tests.log.partitions import (
     T0,
     batch,

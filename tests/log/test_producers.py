@@ -8,7 +8,7 @@ from sparklog.errors import FencedError, InvalidRequestError, OutOfOrderSequence
 from sparklog.format.batch import unpack_header
 from sparklog.format.control import read_marker
 from sparklog.format.scan import Table, rebase, scan
-from sparklog.log.producers import ProducerState
+from sparklog.log.producer_state import ProducerState
 from tests.log.partitions import T0, batch, marker, transactional
 
 MAX = 2**31 - 1

@@ -11,11 +11,11 @@ import pytest
 from sparklog.errors import DataCorruptionError
 from sparklog.format.names import index_name, log_name, timeindex_name
 from sparklog.fs import LOCAL
-from sparklog.log import reader as reading
-from sparklog.log.lookup import Lookup
-from sparklog.log.partition import PartitionLog
-from sparklog.log.reader import PartitionReader, StaleReadError
-from sparklog.log.walk import segment_bases
+from sparklog.log import partition_reader as reading
+from sparklog.log.partition_reader import PartitionReader, StaleReadError
+from sparklog.log.segment_lookup import Lookup
+from sparklog.logdir.partition.partition_log import PartitionLog
+from sparklog.logdir.segment_files import segment_bases
 from tests.log.partitions import (
     T0,
     batch,

@@ -21,10 +21,10 @@ from sparklog.errors import (
     UnsupportedVersionError,
 )
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.log import readers
-from sparklog.log.lag import retention_floor, retention_floors
-from sparklog.log.progress import COMMIT_INTERVAL_MS
-from sparklog.log.readers import (
+from sparklog.log.group_lag import retention_floor, retention_floors
+from sparklog.log.group_progress import COMMIT_INTERVAL_MS
+from sparklog.logdir import group_offsets
+from sparklog.logdir.group_offsets import (
     READERS_PREFIX,
     commit_offsets,
     committed_offsets,
@@ -165,7 +165,7 @@ def test_following_commits_while_there_is_nothing_new(
         waits.append(committed(log, "g"))
         log.append("t", pa.table({"value": ["later"]}), 0)
 
-    monkeypatch.setattr("sparklog.log.reading.pause", wait)
+    monkeypatch.setattr("sparklog.log.fetch.pause", wait)
     reader = log.read("t", [0], follow=True, group="g", columns=["value"])
     assert reader.read_next_batch().num_rows == 100
     assert reader.read_next_batch().num_rows == 1
@@ -222,7 +222,7 @@ def test_members_in_several_processes_lose_nothing_of_each_other(tmp_path: Path)
 
 
 def test_a_member_that_hangs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "_LOCK_TIMEOUT_MS", 20)
+    monkeypatch.setattr(group_offsets, "_LOCK_TIMEOUT_MS", 20)
     commit_offsets(LOCAL, str(tmp_path), "g", {("t", 0): 1}, now_ms=1)
     (name,) = os.listdir(tmp_path)
     with LOCAL.open_lock(str(tmp_path / name)) as held:
@@ -262,7 +262,7 @@ def test_a_damaged_file_holds_all_back_until_its_reader_commits(
     log.commit_offsets("fast", {"t": {0: 50, 1: 50}})
     log.commit_offsets("g", {"t": {0: 30}})
     assert floors(log, clock) == {("t", 0): 30, ("t", 1): 50}
-    path = Path(readers._path(log.path, "g"))
+    path = Path(group_offsets._path(log.path, "g"))
     path.write_bytes(DAMAGE[how](path.read_bytes()))
     os.utime(path, (clock() / 1000, clock() / 1000))
     assert floors(log, clock) == {("t", 0): 0, ("t", 1): 0}
@@ -278,7 +278,7 @@ def test_a_damaged_file_holds_all_back_until_its_reader_commits(
 
 
 def test_a_file_that_was_only_just_made_says_nothing(log: Log, clock: ManualClock) -> None:
-    Path(readers._path(log.path, "g")).touch()
+    Path(group_offsets._path(log.path, "g")).touch()
     assert floors(log, clock) == {}
     log.commit_offsets("g", {"t": {0: 1}})
     assert committed(log, "g") == {0: 1}
@@ -366,13 +366,13 @@ def test_a_commit_while_it_expires_stays(
 ) -> None:
     log.commit_offsets("g", {"t": {0: 10}})
     clock.advance(WEEK_MS)
-    forget = readers._forget
+    forget = group_offsets._forget
 
     def late(*given: object) -> object:
         log.commit_offsets("g", {"t": {0: 11}})
         return forget(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(readers, "_forget", late)
+    monkeypatch.setattr(group_offsets, "_forget", late)
     assert expire_readers(LOCAL, log.path, now_ms=clock(), retention_ms=WEEK_MS) == []
     assert committed(log, "g") == {0: 11}
 
@@ -383,7 +383,7 @@ def test_a_readers_fields_survive_the_file(log: Log, clock: ManualClock) -> None
         LOCAL, log.path, "q", offsets, now_ms=7, kind="query", host="h", app="a", batch=3
     )
     (found,) = read_readers(LOCAL, log.path).groups
-    wanted = readers.Reader(
-        "q", "query", "h", "a", 3, {k: readers.Committed(o, 7) for k, o in offsets.items()}
+    wanted = group_offsets.Reader(
+        "q", "query", "h", "a", 3, {k: group_offsets.Committed(o, 7) for k, o in offsets.items()}
     )
     assert dataclasses.asdict(found) == dataclasses.asdict(wanted)

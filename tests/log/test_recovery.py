@@ -13,11 +13,11 @@ from sparklog.clock import ManualClock
 from sparklog.errors import DataCorruptionError
 from sparklog.format.names import index_name, log_name, snapshot_name, timeindex_name
 from sparklog.fs import LOCAL
-from sparklog.log.files import remove_segment
-from sparklog.log.partition import PartitionLog
-from sparklog.log.recovery import RecoveryReport, recover, valid_end
-from sparklog.log.snapshots import load_producers, snapshot_offsets
-from sparklog.log.walk import segment_bases
+from sparklog.logdir.partition.partition_log import PartitionLog
+from sparklog.logdir.partition.producer_snapshots import load_producers, snapshot_offsets
+from sparklog.logdir.recovery.leftover_files import remove_segment
+from sparklog.logdir.recovery.partition_recovery import RecoveryReport, recover, valid_end
+from sparklog.logdir.segment_files import segment_bases
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Fault, SimulatedKill
 from tests.log.partitions import (

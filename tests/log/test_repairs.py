@@ -12,9 +12,9 @@ from sparklog.format.names import EPOCH_CHECKPOINT, index_name, log_name, snapsh
 from sparklog.format.names import timeindex_name as time_name
 from sparklog.format.names import txnindex_name as txn_name
 from sparklog.fs import LOCAL
-from sparklog.log.load import load
-from sparklog.log.partition import PartitionLog
-from sparklog.log.recovery import recover
+from sparklog.logdir.partition.partition_log import PartitionLog
+from sparklog.logdir.recovery.log_loader import load
+from sparklog.logdir.recovery.partition_recovery import recover
 from tests.log.partitions import T0, batch, config, create, flip
 
 CONFIG = config(segment_bytes=600, index_interval_bytes=100)

@@ -12,8 +12,8 @@ import sparklog
 from sparklog.errors import InvalidRequestError, LogReplacedError, SparklogError
 from sparklog.fs import LOCAL
 from sparklog.log.commit import Identity
-from sparklog.log.guard import is_guarded
-from sparklog.log.standing import Standing
+from sparklog.logdir.guard import is_guarded
+from sparklog.logdir.identity import Standing
 
 
 def table(*values: str) -> pa.Table:
@@ -320,8 +320,8 @@ def test_followed_and_removed(log: sparklog.Log, path: Path) -> None:
 def test_planned_and_then_replaced_by_an_earlier_state(
     log: sparklog.Log, path: Path, tmp_path: Path
 ) -> None:
-    from sparklog.log.reading import SCHEMA, read_partition
-    from sparklog.log.view import View
+    from sparklog.log.fetch import SCHEMA, read_partition
+    from sparklog.logdir.view import View
 
     shutil.copytree(path, tmp_path / "copy")
     log.append("t", table("c"))

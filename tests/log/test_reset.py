@@ -11,12 +11,12 @@ import pytest
 import sparklog
 from sparklog import BatchConflictError, InvalidRequestError, Log
 from sparklog.clock import ManualClock
-from sparklog.log import ledger
 from sparklog.log.commit import CommitResult, Identity
-from sparklog.log.ledger import LEDGER_DIR
-from sparklog.log.staging import Framing
-from sparklog.log.state import LogState
+from sparklog.logdir import ledger
+from sparklog.logdir.ledger import LEDGER_DIR
+from sparklog.logdir.staging import Framing
 from sparklog.service import verify
+from sparklog.storage.log_state import LogState
 
 
 @pytest.fixture

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 import sparklog
 from sparklog import InvalidRequestError, Log
 from sparklog.clock import ManualClock
-from sparklog.log import reading
+from sparklog.log import fetch
 from sparklog.log.commit import Identity, write_snapshot
-from sparklog.log.forking import fork
-from sparklog.log.ledger import Ledger
-from sparklog.log.spans import clipped, merged, outside, rest_of
-from sparklog.log.staging import Framing
-from sparklog.log.state import LogState, Record
+from sparklog.logdir.forking.fork import fork
+from sparklog.logdir.ledger import Ledger
+from sparklog.logdir.staging import Framing
 from sparklog.service import verify
+from sparklog.storage.log_state import LogState, Record
+from sparklog.storage.offset_ranges import clipped, merged, outside, rest_of
 
 spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=8).map(
     lambda found: [(first, first + size) for first, size in found]
@@ -82,7 +82,7 @@ def values(log: Log, partition: int = 0, **given: object) -> list[str]:
 def test_what_was_taken_back_is_left_out(
     log: Log, monkeypatch: pytest.MonkeyPatch, bridge: int
 ) -> None:
-    monkeypatch.setattr(reading, "BRIDGE_OFFSETS", bridge)
+    monkeypatch.setattr(fetch, "BRIDGE_OFFSETS", bridge)
     for batch in range(5):
         commit(log, batch)
         commit(log, batch, writer="other")

@@ -6,7 +6,7 @@ import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.errors import DataCorruptionError
-from sparklog.log.partition import PartitionLog, SegmentState
+from sparklog.logdir.partition.partition_log import PartitionLog, SegmentState
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Fault, SimulatedKill
 from tests.log.partitions import (

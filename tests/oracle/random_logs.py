@@ -17,7 +17,7 @@ from sparklog.format.columns import HEADERS_TYPE
 from sparklog.format.compression import Codec
 from sparklog.format.control import encode_control
 from sparklog.format.records import encode
-from sparklog.log.session import Session
+from sparklog.logdir.session import Session
 
 TOPIC = "t"
 KEY = (TOPIC, 0)

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from sparklog.clock import ManualClock
-from sparklog.log.cleaning.cleaner import clean_partition, plan_job
+from sparklog.logdir.cleaning.cleaner import clean_partition, plan_job
 from tests.oracle.random_logs import DELETE_RETENTION_MS, TOPIC, Writer, config, opened
 
 SEEDS = 20

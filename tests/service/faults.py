@@ -6,9 +6,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from sparklog.format.checkpoint import format_offsets, parse_offsets
-from sparklog.format.snapshot import format_snapshot, parse_snapshot
-from sparklog.log.checkpoints import CLEANER, HIGH_WATERMARK, LOG_START, RECOVERY_POINT
+from sparklog.format.checkpoint_files import format_offsets, parse_offsets
+from sparklog.format.producer_snapshot import format_snapshot, parse_snapshot
+from sparklog.logdir.offset_checkpoints import CLEANER, HIGH_WATERMARK, LOG_START, RECOVERY_POINT
 from sparklog.service import Severity
 from tests.service.logs import T0, cut, flip, patch
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.fs import LOCAL, read_bytes, write_durably
-from sparklog.service.announcing import NAME
+from sparklog.service.deletion_announcements import NAME
 
 SMALL = {
     "internal.segment.bytes": 600,

@@ -58,7 +58,7 @@ def main(path: str) -> None:
         n = max(done, default=-1)  # the last one once more, as a restarted query would
         while True:
             n = max(n, 0)
-            stager = log.stager(sparklog.log.staging.Framing())
+            stager = log.stager(sparklog.logdir.staging.Framing())
             stager.add(topics["events"], events(n))
             stager.add(topics["state"], states(n))
             identity = Identity(writer=WRITER, batch=n, fingerprint=f"fp{n}")

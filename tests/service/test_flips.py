@@ -11,7 +11,7 @@ import pytest
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import SparklogError
-from sparklog.log import steady
+from sparklog.log import read_retry
 from sparklog.service import Severity, verify
 from tests.service.logs import T0, flip, make, records, table
 
@@ -23,7 +23,7 @@ BAD = (Severity.DAMAGE, Severity.DIFFERENCE)
 @pytest.fixture(autouse=True)
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers look again for a second before they call it damage; not thousands of times here."""
-    monkeypatch.setattr(steady, "RETRY_MS", 0)
+    monkeypatch.setattr(read_retry, "RETRY_MS", 0)
 
 
 @pytest.fixture(scope="module")

@@ -28,10 +28,10 @@ from sparklog.errors import (
 )
 from sparklog.fs import FileSystem
 from sparklog.fs.local import LocalFileSystem
-from sparklog.log import recovery
 from sparklog.log.commit import Identity
-from sparklog.log.lock import LogLock, peek
-from sparklog.log.staging import Framing
+from sparklog.logdir.lock import LogLock, peek
+from sparklog.logdir.recovery import partition_recovery
+from sparklog.logdir.staging import Framing
 from sparklog.metrics import Distribution, meters
 from sparklog.service import Service
 from sparklog.service.metrics import Observer, PartitionMetrics, collect
@@ -548,7 +548,7 @@ def test_a_recovery_says_how_far_it_is(path: str, monkeypatch: pytest.MonkeyPatc
     assert segments > 2
     service = Service(path, metrics_port=0, options={"num.recovery.threads.per.data.dir": "1"})
     seen: list[tuple[str, float, float]] = []
-    scan = recovery.scan_segment
+    scan = partition_recovery.scan_segment
 
     def scanned(fs: FileSystem, directory: str, *given: Any, **named: Any) -> Any:
         if Path(directory).name.startswith("t-"):
@@ -558,7 +558,7 @@ def test_a_recovery_says_how_far_it_is(path: str, monkeypatch: pytest.MonkeyPatc
             )
         return scan(fs, directory, *given, **named)
 
-    monkeypatch.setattr(recovery, "scan_segment", scanned)
+    monkeypatch.setattr(partition_recovery, "scan_segment", scanned)
     with service:
         assert seen == [("t-0", 2, n) for n in range(segments, 0, -1)] + [("t-1", 1, 1)]
         found = scrape(service)
@@ -575,7 +575,7 @@ def test_a_recovery_that_fails_leaves_nothing_to_recover(
     """Those who try again begin to count anew."""
     unclean(path, 6)
 
-    scan = recovery.scan_segment
+    scan = partition_recovery.scan_segment
 
     def broken(fs: FileSystem, directory: str, *given: Any, **named: Any) -> Any:
         if Path(directory).name.startswith("t-"):
@@ -589,7 +589,7 @@ def test_a_recovery_that_fails_leaves_nothing_to_recover(
         return found[LOGS]  # type: ignore[return-value]  # a gauge
 
     with monkeypatch.context() as patch:
-        patch.setattr(recovery, "scan_segment", broken)
+        patch.setattr(partition_recovery, "scan_segment", broken)
         for _ in range(2):
             with pytest.raises(StorageUnavailableError):
                 sparklog.open(path, "rw", options=options)

@@ -10,8 +10,8 @@ import pytest
 
 import sparklog
 from sparklog.clock import ManualClock
-from sparklog.log.checkpoints import HIGH_WATERMARK, LOG_START, RECOVERY_POINT
-from sparklog.log.cleaning.cleaner import clean_partition
+from sparklog.logdir.cleaning.cleaner import clean_partition
+from sparklog.logdir.offset_checkpoints import HIGH_WATERMARK, LOG_START, RECOVERY_POINT
 from sparklog.service import Finding, Severity, verify
 from sparklog.testing.faults import Fault as DiskFault
 from sparklog.testing.faults import SimulatedKill

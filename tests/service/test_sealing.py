@@ -14,11 +14,11 @@ from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL
 from sparklog.log.admin import drop_topic
-from sparklog.log.topics import REMOTE_METADATA
+from sparklog.logdir.topics import REMOTE_METADATA
 from sparklog.service import Service
 from sparklog.testing.faultstore import FaultStore
+from sparklog.tiered.encryption.key_rotation import rotate
 from sparklog.tiered.keyring import Keyring
-from sparklog.tiered.rotation import rotate
 from sparklog.tiered.settings import read_settings, write_settings
 from sparklog.tiered.status import keys_of, status
 from tests.service.test_tiering import once

@@ -6,8 +6,8 @@ import socketserver
 
 import pytest
 
+from sparklog.service.http_server import ThreadingServer
 from sparklog.service.metrics.endpoint import Endpoint
-from sparklog.service.serving import ThreadingServer
 from sparklog.tools.report.live import LiveReport
 from tests.tools.test_report_page import large
 

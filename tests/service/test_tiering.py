@@ -17,22 +17,22 @@ from sparklog.clock import ManualClock
 from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
 from sparklog.fs import LOCAL
 from sparklog.log.admin import drop_topic
-from sparklog.log.cleaning.swap import retire
 from sparklog.log.log import Log
-from sparklog.log.topics import REMOTE_METADATA
+from sparklog.logdir.cleaning.swap import retire
+from sparklog.logdir.topics import REMOTE_METADATA
 from sparklog.service import Service, verify
-from sparklog.service.announcing import NAME
+from sparklog.service.deletion_announcements import NAME
 from sparklog.service.report import Report
 from sparklog.testing.faults import SimulatedKill
 from sparklog.testing.faultstore import FaultStore
-from sparklog.tiered.archive import ArchiveFileSystem
-from sparklog.tiered.cache import BlockCache
+from sparklog.tiered.archive.archive import ArchiveFileSystem
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout import parse_log_start
 from sparklog.tiered.manifest import log_object, manifest_object
-from sparklog.tiered.opened import RemoteObjects
-from sparklog.tiered.rebuilding import rebuild
-from sparklog.tiered.segments import SegmentState
+from sparklog.tiered.reading.block_cache import BlockCache
+from sparklog.tiered.reading.remote_objects import RemoteObjects
+from sparklog.tiered.remote_log_metadata.rebuild import rebuild
+from sparklog.tiered.remote_segment import SegmentState
 from sparklog.tiered.settings import read_settings
 from tests.tiered.logs import filled, grow, manifests
 from tests.tiered.reading import copied_names, readable

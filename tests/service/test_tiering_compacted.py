@@ -12,9 +12,9 @@ import sparklog
 from sparklog.clock import ManualClock
 from sparklog.fs import LOCAL
 from sparklog.log.log import Log
-from sparklog.log.walk import segment_bases
+from sparklog.logdir.segment_files import segment_bases
 from sparklog.service import Service, verify
-from sparklog.tiered.archive import ArchiveFileSystem
+from sparklog.tiered.archive.archive import ArchiveFileSystem
 from sparklog.tiered.owners import PREFIX
 from tests.log.partitions import T0
 from tests.tiered.buckets import DictStore, objects

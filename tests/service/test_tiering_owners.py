@@ -14,14 +14,14 @@ import sparklog
 from sparklog.cli.serve import serve
 from sparklog.clock import ManualClock
 from sparklog.fs import LOCAL
-from sparklog.log.sealed import seal
 from sparklog.service import Service
 from sparklog.service.report import Report
+from sparklog.storage.checksummed_json import seal
 from sparklog.testing.faults import SimulatedKill
 from sparklog.testing.faultstore import FaultStore
 from sparklog.tiered.manifest import manifest_object
 from sparklog.tiered.owners import LOOK_MS, PREFIX
-from sparklog.tiered.rebuilding import rebuild
+from sparklog.tiered.remote_log_metadata.rebuild import rebuild
 from sparklog.tiered.restoring import restore
 from sparklog.tiered.settings import read_settings
 from tests.tiered.logs import TIERED, filled, grow

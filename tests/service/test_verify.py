@@ -11,9 +11,9 @@ import pytest
 import sparklog
 from sparklog.errors import InvalidRequestError
 from sparklog.format.scan import scan
-from sparklog.log.checkpoints import RECOVERY_POINT
-from sparklog.log.cleaning.cleaner import clean_partition
-from sparklog.log.effects import publish_all
+from sparklog.logdir.cleaning.cleaner import clean_partition
+from sparklog.logdir.offset_checkpoints import RECOVERY_POINT
+from sparklog.logdir.recovery.redo import publish_all
 from sparklog.service import Severity, verify
 from tests.oracle import Oracle
 from tests.service.faults import FAULTS, Fault

@@ -14,17 +14,17 @@ from sparklog.cli.app import run as cli
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.log.admin import drop_topic
-from sparklog.log.topics import REMOTE_METADATA
+from sparklog.logdir.topics import REMOTE_METADATA
 from sparklog.service import Service, verify
-from sparklog.service.checks.report import Severity, Verification
-from sparklog.service.verify_tier import verify_tier
+from sparklog.service.verification.findings import Severity, Verification
+from sparklog.service.verification.tier import verify_tier
 from sparklog.testing.faultstore import FaultStore
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.manifest import log_object, manifest_object
-from sparklog.tiered.metadata import publish
-from sparklog.tiered.options import RemoteOptions
-from sparklog.tiered.rebuilding import rebuild
-from sparklog.tiered.segments import RemoteSegment, SegmentState
+from sparklog.tiered.reading.options import RemoteOptions
+from sparklog.tiered.remote_log_metadata.rebuild import rebuild
+from sparklog.tiered.remote_log_metadata.topic import publish
+from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 from sparklog.tiered.status import status
 from tests.service.test_tiering import bases, once
 from tests.tiered.logs import filled

@@ -11,12 +11,12 @@ import sparklog
 from sparklog.errors import InvalidRequestError, LogReplacedError, RecordTooLargeError
 from sparklog.format.compression import Codec
 from sparklog.log.commit import Chunk
-from sparklog.sink.differences import differences, tell
-from sparklog.sink.guess import SMALL_BYTES, Guess, total
 from sparklog.sink.identity import of_checkpoint, of_query
-from sparklog.sink.messages import error_row, to_chunks, to_rows
+from sparklog.sink.log_dir_check import Place
 from sparklog.sink.options import REFUSED, parse
-from sparklog.sink.place import Place
+from sparklog.sink.size_estimate import SMALL_BYTES, Guess, total
+from sparklog.sink.task_messages import error_row, to_chunks, to_rows
+from sparklog.sink.topic_options import differences, tell
 
 
 def test_options_come_under_kafkas_names_or_with_underscores() -> None:

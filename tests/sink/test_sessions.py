@@ -14,8 +14,8 @@ import pytest
 import sparklog
 from sparklog.errors import InvalidRequestError, LogReplacedError
 from sparklog.fs import LOCAL
-from sparklog.log.guard import is_guarded
-from sparklog.sink import sessions
+from sparklog.logdir.guard import is_guarded
+from sparklog.sink import open_logs
 from sparklog.sink.options import SinkOptions, parse
 from sparklog.sink.segment_sink import known_topics
 from sparklog.source.options import parse as parse_source
@@ -30,7 +30,7 @@ def to(path: object) -> SinkOptions:
 @pytest.fixture
 def path(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path / "my log"
-    sessions.close()
+    open_logs.close()
 
 
 @pytest.fixture
@@ -45,17 +45,17 @@ def spellings(path: Path) -> list[str]:
 
 
 def test_one_log_however_its_path_is_spelled(path: Path, spellings: list[str]) -> None:
-    assert len({id(sessions.writing(to(one))) for one in spellings}) == 1
-    other = sessions.writing(to(path.parent / "other"))
-    assert other is not sessions.writing(to(path)), "two logs are two"
-    sessions.close(spellings[3])
+    assert len({id(open_logs.writing(to(one))) for one in spellings}) == 1
+    other = open_logs.writing(to(path.parent / "other"))
+    assert other is not open_logs.writing(to(path)), "two logs are two"
+    open_logs.close(spellings[3])
     assert not is_guarded(LOCAL, str(path)), "closed by another name"
     assert other.session.stands()
-    assert sessions.writing(to(spellings[5])) is sessions.writing(to(path))
+    assert open_logs.writing(to(spellings[5])) is open_logs.writing(to(path))
 
 
 def test_topics_of_a_removed_log(path: Path) -> None:
-    log = sessions.writing(to(path))
+    log = open_logs.writing(to(path))
     log.create_topic("t")
     assert list(known_topics(log)) == ["t"]
     shutil.rmtree(path)
@@ -107,28 +107,28 @@ def test_a_relative_path_is_resolved_where_it_is_given(
 
 def test_a_removed_log_is_made_anew_by_who_begins(path: Path) -> None:
     """`rm -rf log` between two runs, as every notebook does."""
-    log = sessions.writing(to(path))
+    log = open_logs.writing(to(path))
     log.create_topic("t")
     log.append("t", ROWS)
     shutil.rmtree(path)
-    again = sessions.writing(to(path))
+    again = open_logs.writing(to(path))
     again.create_topic("t")
     assert again.append("t", ROWS) == {"t": {0: (0, 1)}}
 
 
 def test_who_has_written_is_told_that_it_is_another_log(path: Path) -> None:
-    log = sessions.writing(to(path))
+    log = open_logs.writing(to(path))
     log.create_topic("t")
     used = {log.session}
     shutil.rmtree(path)
-    assert sessions.writing(to(path), used) is log
+    assert open_logs.writing(to(path), used) is log
     with pytest.raises(LogReplacedError, match="holds no log any more"):
         log.append("t", ROWS)
-    again = sessions.writing(to(path))  # another run
+    again = open_logs.writing(to(path))  # another run
     again.create_topic("t")
     for _ in range(2):
         with pytest.raises(LogReplacedError):
-            sessions.writing(to(path), used)
+            open_logs.writing(to(path), used)
 
 
 def test_a_switched_link_leads_to_the_other_log(tmp_path: Path, path: Path) -> None:
@@ -137,25 +137,25 @@ def test_a_switched_link_leads_to_the_other_log(tmp_path: Path, path: Path) -> N
         with sparklog.open(tmp_path / name, "rw") as log:
             log.create_topic(name)
     link.symlink_to(tmp_path / "one")
-    assert list(sessions.writing(to(link)).topics()) == ["one"]
+    assert list(open_logs.writing(to(link)).topics()) == ["one"]
     link.unlink()
     link.symlink_to(tmp_path / "two")
-    assert list(sessions.writing(to(link)).topics()) == ["two"]
+    assert list(open_logs.writing(to(link)).topics()) == ["two"]
 
 
 def test_what_is_lent_is_closed_when_it_is_idle(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "LINGER_S", 0.05)
-    with sessions.lent(to(path)) as log:
+    monkeypatch.setattr(open_logs, "LINGER_S", 0.05)
+    with open_logs.lent(to(path)) as log:
         log.create_topic("t")
-        with sessions.lent(to(path)) as same:
+        with open_logs.lent(to(path)) as same:
             assert same is log
-        timer = sessions._timer
+        timer = open_logs._timer
         assert timer is not None
         timer.join()
         assert is_guarded(LOCAL, str(path)), "closed while it is lent"
-    timer = sessions._timer
+    timer = open_logs._timer
     assert timer is not None
     timer.join()
     assert not is_guarded(LOCAL, str(path))

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
 from sparklog.source.admission import Delay, by_bytes, by_records
-from sparklog.source.bounds import resolve_end, resolve_start
-from sparklog.source.loss import LossPolicy, advance, readable
+from sparklog.source.byte_offsets import SizeMap
+from sparklog.source.data_loss import LossPolicy, advance, readable
+from sparklog.source.input_partitions import Piece, pieces, split, together
+from sparklog.source.offset_bounds import resolve_end, resolve_start
 from sparklog.source.offsets import (
     Bound,
     Offsets,
@@ -21,8 +23,6 @@ from sparklog.source.offsets import (
     to_json,
 )
 from sparklog.source.options import SourceOptions
-from sparklog.source.plan import Piece, pieces, split, together
-from sparklog.source.sizes import SizeMap
 
 A, B = ("t", 0), ("t", 1)
 HELD = {A: (10, 100), B: (0, 50)}

@@ -13,12 +13,12 @@ import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageUnavailableError
 from sparklog.fs import LOCAL
-from sparklog.log import readers
-from sparklog.log.readers import committed_offsets, read_readers
-from sparklog.source import registration
+from sparklog.logdir import group_offsets
+from sparklog.logdir.group_offsets import committed_offsets, read_readers
+from sparklog.source import group_registration
+from sparklog.source.group_registration import RENEW_MS, begins, register
 from sparklog.source.offsets import from_json
 from sparklog.source.options import parse
-from sparklog.source.registration import RENEW_MS, begins, register
 from sparklog.source.schema import full_schema
 from sparklog.source.stream import StreamReader
 from tests.source.test_replaced import GOLDEN, stream
@@ -41,7 +41,8 @@ class Task:
 @pytest.fixture
 def task(monkeypatch: pytest.MonkeyPatch) -> Any:
     def run_in(found: Task | None) -> None:
-        monkeypatch.setattr(registration, "TaskContext", type("T", (), {"get": lambda: found}))
+        context = type("T", (), {"get": lambda: found})
+        monkeypatch.setattr(group_registration, "TaskContext", context)
 
     return run_in
 
@@ -121,8 +122,9 @@ def test_a_task_writes_nothing_that_its_planner_has_said(
 ) -> None:
     reader = stream(path, maxOffsetsPerTrigger="5")
     written: list[object] = []
-    write = readers._write
-    monkeypatch.setattr(readers, "_write", lambda *a, **k: (written.append(a), write(*a, **k)))
+    write = group_offsets._write
+    noted = lambda *a, **k: (written.append(a), write(*a, **k))  # noqa: E731
+    monkeypatch.setattr(group_offsets, "_write", noted)
     at: Any = {"t": {"0": 4, "1": 0}}
     for batch in range(5):
         begin, at = at, reader.latestOffset(at, reader.getDefaultReadLimit())

@@ -19,8 +19,8 @@ from sparklog import (
     OffsetOutOfRangeError,
     TopicReplacedError,
 )
-from sparklog.format.checkpoint import format_partition_metadata
-from sparklog.log.topics import new_topic_id
+from sparklog.format.checkpoint_files import format_partition_metadata
+from sparklog.logdir.topics import new_topic_id
 from sparklog.source.batch import BatchReader
 from sparklog.source.options import parse
 from sparklog.source.schema import full_schema

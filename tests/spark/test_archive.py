@@ -11,8 +11,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 import sparklog
 from sparklog.clock import system_clock
 from sparklog.fs import LOCAL
-from sparklog.log.walk import segment_bases
-from sparklog.tiered.metadata import ensure, publish
+from sparklog.logdir.segment_files import segment_bases
+from sparklog.tiered.remote_log_metadata.topic import ensure, publish
 from sparklog.tiered.settings import RemoteSettings, write_settings
 from sparklog.tiered.target import open_store
 from tests.log.partitions import T0

@@ -24,8 +24,8 @@ from sparklog.errors import (
     UnknownTopicError,
 )
 from sparklog.service.metrics import collect
-from sparklog.sink import SegmentSink, segment_sink, sessions
-from sparklog.sink.place import Place
+from sparklog.sink import SegmentSink, open_logs, segment_sink
+from sparklog.sink.log_dir_check import Place
 
 pytestmark = pytest.mark.spark
 
@@ -346,7 +346,7 @@ def test_tasks_that_can_not_write_show_outside(
         assert not collect(path).directories[0].failing
         assert values(path, "t") == [0, 1, 2, 3, 4]
     finally:
-        sessions.close(path)
+        open_logs.close(path)
 
 
 # case: the good rows' columns, one bad row's, options, words of the error

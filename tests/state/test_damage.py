@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from sparklog.checkpoint.partition import Partition
+from sparklog.checkpoint.as_log.partition import Partition
 from sparklog.errors import DataCorruptionError
 from sparklog.fs import LOCAL
 from tests.state.manager import Manager

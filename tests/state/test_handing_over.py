@@ -13,8 +13,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from sparklog.checkpoint import archive, export, history, verify
-from sparklog.checkpoint.locking import CheckpointLock
-from sparklog.checkpoint.mark import MARK
+from sparklog.checkpoint.as_log.lock import CheckpointLock
+from sparklog.checkpoint.as_log.metadata_marker import MARK
 from sparklog.fs import LOCAL
 from sparklog.state.session import MANAGER
 from tests.checkpoint.views import tree
@@ -161,7 +161,7 @@ def test_a_clean_hand_over(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock goes with the query, at once; who starts waits a little for it."""
-    monkeypatch.setattr("sparklog.checkpoint.locking.RELEASE_MS", 100)
+    monkeypatch.setattr("sparklog.checkpoint.as_log.lock.RELEASE_MS", 100)
     ours, path = session(spark, "hdfs", MANAGER), tmp_path / "c"
     for _ in range(5):
         go(ours, path, 1)

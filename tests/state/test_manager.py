@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 import sparklog
 from sparklog import checkpoint
-from sparklog.checkpoint.locking import CheckpointLock
+from sparklog.checkpoint.as_log.lock import CheckpointLock
 from sparklog.fs import LOCAL
 from tests.state.manager import Manager
 

@@ -6,18 +6,19 @@ from pathlib import Path
 
 import crc32c
 
-from sparklog.format.checkpoint import format_epochs, parse_partition_metadata
+from sparklog.format.checkpoint_files import format_epochs, parse_partition_metadata
 from sparklog.format.names import parse_partition_dir, snapshot_name
 from sparklog.fs import LOCAL, read_bytes
-from sparklog.log.epochs import clipped, read_epochs
-from sparklog.log.lookup import Lookup
-from sparklog.log.times import TimeLookup
-from sparklog.log.walk import segment_bases
-from sparklog.tiered.cache import BlockCache
+from sparklog.log.segment_lookup import Lookup
+from sparklog.log.time_lookup import TimeLookup
+from sparklog.logdir.partition.leader_epochs import read_epochs
+from sparklog.logdir.segment_files import segment_bases
+from sparklog.storage.leader_epochs import clipped
 from sparklog.tiered.manifest import Manifest, packed, to_bytes
-from sparklog.tiered.opened import RemoteObjects
-from sparklog.tiered.segments import RemoteSegment, SegmentState, new_segment_id
-from sparklog.tiered.store import StoredObject
+from sparklog.tiered.object_store.store import StoredObject
+from sparklog.tiered.reading.block_cache import BlockCache
+from sparklog.tiered.reading.remote_objects import RemoteObjects
+from sparklog.tiered.remote_segment import RemoteSegment, SegmentState, new_segment_id
 
 
 class DictStore:

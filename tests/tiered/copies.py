@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from sparklog.tiered.records import text_id
-from sparklog.tiered.segments import RemoteSegment, SegmentState
+from sparklog.tiered.remote_log_metadata.records import text_id
+from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 T0 = 1_700_000_000_000
 TOPIC_ID = text_id(bytes(15) + b"\1")

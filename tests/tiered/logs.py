@@ -12,13 +12,13 @@ import pyarrow as pa
 import sparklog
 from sparklog.clock import Clock, ManualClock
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.log.retention import largest_of, segments_of
-from sparklog.log.walk import joined
-from sparklog.tiered.copying import CopyJob
+from sparklog.logdir.retention.due_segments import largest_of, segments_of
+from sparklog.logdir.segment_files import joined
+from sparklog.tiered.copying.segment_copy import CopyJob
 from sparklog.tiered.manifest import parse
-from sparklog.tiered.records import text_id
-from sparklog.tiered.segments import RemoteSegment, SegmentState
-from sparklog.tiered.store import Store
+from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.remote_log_metadata.records import text_id
+from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 from tests.service.logs import told
 
 TIERED = {

@@ -7,23 +7,23 @@ from sparklog.clock import Clock
 from sparklog.format.records import Decoder
 from sparklog.format.scan import scan
 from sparklog.fs import read_bytes
-from sparklog.log.reading import read_partition, schema_of
-from sparklog.log.view import View
-from sparklog.log.walk import joined, segment_bases
+from sparklog.log.fetch import read_partition, schema_of
+from sparklog.logdir.segment_files import joined, segment_bases
+from sparklog.logdir.view import View
 from sparklog.testing.faultstore import Bucket
-from sparklog.tiered.archive import ArchiveFileSystem
-from sparklog.tiered.cache import BlockCache
-from sparklog.tiered.catalog import Catalog
-from sparklog.tiered.copies import LogCopies
+from sparklog.tiered.archive.archive import ArchiveFileSystem
 from sparklog.tiered.layout import log_start_name
 from sparklog.tiered.manifest import directory_of, log_object, manifest_object, parse
-from sparklog.tiered.metadata import MetadataFollower
-from sparklog.tiered.opened import RemoteObjects
-from sparklog.tiered.overlay import TieredFileSystem
+from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.owners import PREFIX
-from sparklog.tiered.segments import RemoteSegment
+from sparklog.tiered.reading.block_cache import BlockCache
+from sparklog.tiered.reading.overlay import TieredFileSystem
+from sparklog.tiered.reading.remote_objects import RemoteObjects
+from sparklog.tiered.remote_log_metadata.copies import LogCopies
+from sparklog.tiered.remote_log_metadata.metadata_cache import Catalog
+from sparklog.tiered.remote_log_metadata.topic import MetadataFollower
+from sparklog.tiered.remote_segment import RemoteSegment
 from sparklog.tiered.settings import read_settings
-from sparklog.tiered.store import Store
 
 Records = dict[int, bytes]
 

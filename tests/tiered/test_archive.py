@@ -14,10 +14,10 @@ from sparklog.clock import pause
 from sparklog.errors import DataCorruptionError, InvalidRequestError, OffsetOutOfRangeError
 from sparklog.format.scan import rebase
 from sparklog.log.log import Log
-from sparklog.tiered.archive import ArchiveFileSystem
-from sparklog.tiered.bucket import group, listed_segments
+from sparklog.tiered.archive.archive import ArchiveFileSystem
+from sparklog.tiered.archive.bucket import group, listed_segments
 from sparklog.tiered.layout import log_start_name, parse_directory
-from sparklog.tiered.segments import RemoteSegment, SegmentState
+from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 from tests.log.partitions import T0, TOPIC_ID, batch
 from tests.service.logs import SMALL, fill
 from tests.tiered.buckets import DictStore, copy_partition, objects, store_segment

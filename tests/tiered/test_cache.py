@@ -13,7 +13,7 @@ from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Fault, SimulatedKill
-from sparklog.tiered.cache import BlockCache
+from sparklog.tiered.reading.block_cache import BlockCache
 
 
 def on_disk(directory: Path, disk_bytes: int = 1 << 20, **more) -> BlockCache:

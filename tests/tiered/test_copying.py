@@ -14,19 +14,19 @@ import pytest
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import DataCorruptionError, StorageUnavailableError
-from sparklog.format.checkpoint import parse_epochs
-from sparklog.format.snapshot import parse_snapshot
+from sparklog.format.checkpoint_files import parse_epochs
+from sparklog.format.producer_snapshot import parse_snapshot
 from sparklog.fs import LOCAL
-from sparklog.log.cleaning.options import RateLimit
-from sparklog.log.cleaning.swap import retire
-from sparklog.log.walk import segment_bases
+from sparklog.logdir.cleaning.options import RateLimit
+from sparklog.logdir.cleaning.swap import retire
+from sparklog.logdir.segment_files import segment_bases
 from sparklog.testing.faults import SimulatedKill
 from sparklog.testing.faultstore import SOME_FAULTS, FaultStore, crash_points
-from sparklog.tiered.copying import Copier, CopyJob, SourceChangedError
-from sparklog.tiered.encryption import open_data_key
+from sparklog.tiered.copying.segment_copy import Copier, CopyJob, SourceChangedError
+from sparklog.tiered.encryption.envelope import open_data_key
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.manifest import part
-from sparklog.tiered.segments import SegmentState
+from sparklog.tiered.remote_segment import SegmentState
 from tests.log.partitions import batch, create, marker, transactional
 from tests.tiered.logs import filled, jobs_of, manifests
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError, UnsupportedVersionError
-from sparklog.tiered.encryption import (
+from sparklog.tiered.encryption.envelope import (
     CHUNK_BYTES,
     TAG_BYTES,
     DataKey,

@@ -13,7 +13,7 @@ import pytest
 import sparklog
 from sparklog.errors import StorageUnavailableError
 from sparklog.fs import LOCAL
-from sparklog.log.walk import segment_bases
+from sparklog.logdir.segment_files import segment_bases
 from sparklog.service import Service, verify
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.restoring import restore

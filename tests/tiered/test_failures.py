@@ -6,7 +6,7 @@ import ssl
 import pytest
 
 from sparklog.errors import StorageUnavailableError
-from sparklog.tiered.failures import (
+from sparklog.tiered.object_store.failures import (
     Failure,
     failure_of,
     may_show,

@@ -6,8 +6,8 @@ import pytest
 
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Fault, SimulatedKill
-from sparklog.tiered.local import LocalDriver
-from sparklog.tiered.objects import ObjectStore
+from sparklog.tiered.object_store.file_driver import LocalDriver
+from sparklog.tiered.object_store.object_store import ObjectStore
 
 OLD, NEW = b"old" * 700, b"new one" * 400
 

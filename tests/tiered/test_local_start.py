@@ -11,12 +11,12 @@ import pytest
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import PartitionOfflineError, UnsupportedVersionError
-from sparklog.log import state as states
-from sparklog.log.ledger import Ledger, ledger_bases
-from sparklog.log.retention import Terms, Tier
-from sparklog.log.retiring import delete_due, raise_starts
-from sparklog.log.state import LogState
+from sparklog.logdir.ledger import Ledger, ledger_bases
+from sparklog.logdir.retention.deletion import delete_due, raise_starts
+from sparklog.logdir.retention.due_segments import Terms, Tier
 from sparklog.service import verify
+from sparklog.storage import log_state as states
+from sparklog.storage.log_state import LogState
 from sparklog.testing.crashfs import CrashFS
 from tests.tiered.logs import TIERED, filled, grow, value
 
@@ -139,7 +139,7 @@ def test_producers_state_outlives_the_local_segments(path: Path, clock: ManualCl
 
             log.append("t", rows([n], clock()), partition=0, producer=(7, 0, n))
         with log.session.locked():
-            from sparklog.log.retiring import roll
+            from sparklog.logdir.retention.deletion import roll
 
             roll(log.session, [("t", 0)])
         done = delete_due(log.session, {("t", 0): ALL}, now_ms=clock(), budget_ms=1000)
@@ -155,7 +155,7 @@ def test_producers_state_outlives_the_local_segments(path: Path, clock: ManualCl
 
 def by_a_broker(path: Path) -> None:
     """What tells that a broker was here since our close: its own clean mark."""
-    from sparklog.log.guard import CLEAN_SHUTDOWN
+    from sparklog.logdir.guard import CLEAN_SHUTDOWN
 
     (path / CLEAN_SHUTDOWN).write_text('{"version":0,"brokerEpoch":7}')
 

@@ -14,14 +14,20 @@ import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import DataCorruptionError, InvalidRequestError, UnknownTopicError
 from sparklog.log.admin import drop_topic
-from sparklog.log.cleaning.cleaner import clean_partition
-from sparklog.log.retiring import roll
-from sparklog.log.topics import REMOTE_METADATA
+from sparklog.logdir.cleaning.cleaner import clean_partition
+from sparklog.logdir.retention.deletion import roll
+from sparklog.logdir.topics import REMOTE_METADATA
 from sparklog.service import verify
-from sparklog.tiered import metadata
-from sparklog.tiered.metadata import METADATA, MetadataFollower, bury, ensure, publish
-from sparklog.tiered.records import PartitionDeleteRecord, PartitionDeleteState
-from sparklog.tiered.segments import RemoteSegment, SegmentState
+from sparklog.tiered.remote_log_metadata import topic
+from sparklog.tiered.remote_log_metadata.records import PartitionDeleteRecord, PartitionDeleteState
+from sparklog.tiered.remote_log_metadata.topic import (
+    METADATA,
+    MetadataFollower,
+    bury,
+    ensure,
+    publish,
+)
+from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 from tests.tiered.copies import T0, TOPIC_ID, copy
 
 STARTED, FINISHED = SegmentState.COPY_STARTED, SegmentState.COPY_FINISHED
@@ -100,8 +106,8 @@ def seen_by(log: sparklog.Log, clock: ManualClock) -> list[RemoteSegment]:
 def test_only_news_are_read(log: sparklog.Log, clock: ManualClock, monkeypatch: Any) -> None:
     follower = MetadataFollower(log.view, clock)
     parsed: list[object] = []
-    parse = metadata.parse
-    monkeypatch.setattr(metadata, "parse", lambda *a, **k: parsed.append(a) or parse(*a, **k))
+    parse = topic.parse
+    monkeypatch.setattr(topic, "parse", lambda *a, **k: parsed.append(a) or parse(*a, **k))
     told(log, *(copy(n, n + 1) for n in range(50)), found=True)
     first = follower.catch_up()
     assert len(parsed) == 100
@@ -110,7 +116,7 @@ def test_only_news_are_read(log: sparklog.Log, clock: ManualClock, monkeypatch: 
     assert len(parsed) == 101
     follower.catch_up()
     assert len(parsed) == 101
-    clock.advance(metadata.TOMBSTONES_KEPT_MS)  # tombstones may have gone unseen
+    clock.advance(topic.TOMBSTONES_KEPT_MS)  # tombstones may have gone unseen
     assert follower.catch_up().all(KEY) == first.all(KEY)
     assert len(parsed) == 202
 
@@ -212,7 +218,7 @@ def test_compaction_changes_nothing(
         if rng.random() < 0.1:
             with log.session.locked():
                 roll(log.session, [METADATA])
-            clock.advance(rng.choice([1000, 30 * metadata.TOMBSTONES_KEPT_MS]))
+            clock.advance(rng.choice([1000, 30 * topic.TOMBSTONES_KEPT_MS]))
             clean_partition(log.session, *METADATA, now_ms=clock())
         if rng.random() < 0.3:
             assert follower.catch_up().all(KEY) == seen(log) == list(live.values())

@@ -16,12 +16,12 @@ from sparklog.errors import (
 )
 from sparklog.fs import LOCAL
 from sparklog.log.log import Log
-from sparklog.log.walk import segment_bases
-from sparklog.tiered.copies import LogCopies
+from sparklog.logdir.segment_files import segment_bases
 from sparklog.tiered.manifest import log_object, manifest_object
-from sparklog.tiered.metadata import ensure, publish
-from sparklog.tiered.overlay import TieredFileSystem
-from sparklog.tiered.segments import RemoteSegment
+from sparklog.tiered.reading.overlay import TieredFileSystem
+from sparklog.tiered.remote_log_metadata.copies import LogCopies
+from sparklog.tiered.remote_log_metadata.topic import ensure, publish
+from sparklog.tiered.remote_segment import RemoteSegment
 from tests.log.partitions import T0
 from tests.service.logs import SMALL, fill
 from tests.tiered.buckets import DictStore, copy_partition, objects

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.config import TopicConfig
-from sparklog.log.retention import Held
-from sparklog.tiered.catalog import Catalog
-from sparklog.tiered.plan import (
+from sparklog.logdir.retention.due_segments import Held
+from sparklog.tiered.copying.plan import (
     Candidate,
     due_remotely,
     epochs_of,
@@ -21,7 +20,8 @@ from sparklog.tiered.plan import (
     surplus,
     to_copy,
 )
-from sparklog.tiered.segments import RemoteSegment, SegmentState
+from sparklog.tiered.remote_log_metadata.metadata_cache import Catalog
+from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 from tests.tiered.copies import T0, TOPIC_ID, copy
 
 SEGMENTS = [Held(0, 100), Held(10, 100), Held(20, 100), Held(30, 50)]

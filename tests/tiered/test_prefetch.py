@@ -13,12 +13,12 @@ import pytest
 
 import sparklog
 from sparklog.log.log import Log
-from sparklog.tiered.archive import ArchiveFileSystem
-from sparklog.tiered.copies import LogCopies
-from sparklog.tiered.fetching import BLOCK_BYTES, RUN_BYTES
+from sparklog.tiered.archive.archive import ArchiveFileSystem
 from sparklog.tiered.manifest import log_object, manifest_object
-from sparklog.tiered.overlay import TieredFileSystem
-from sparklog.tiered.segments import RemoteSegment
+from sparklog.tiered.reading.overlay import TieredFileSystem
+from sparklog.tiered.reading.range_fetcher import BLOCK_BYTES, RUN_BYTES
+from sparklog.tiered.remote_log_metadata.copies import LogCopies
+from sparklog.tiered.remote_segment import RemoteSegment
 from tests.tiered.buckets import DictStore, copy_partition, objects
 from tests.tiered.test_overlay import forget, note
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import DataCorruptionError, UnsupportedVersionError
-from sparklog.tiered.records import (
+from sparklog.tiered.remote_log_metadata.records import (
     MetadataRecord,
     PartitionDeleteRecord,
     PartitionDeleteState,
@@ -22,7 +22,7 @@ from sparklog.tiered.records import (
     to_bytes,
     update_of,
 )
-from sparklog.tiered.segments import RemoteSegment, SegmentState
+from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 TOPIC_ID, SEGMENT_ID = "AAECAwQFBgcICQoLDA0ODw", "EBESExQVFhcYGRobHB0eHw"
 SEGMENT = RemoteSegment(

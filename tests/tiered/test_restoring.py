@@ -111,7 +111,8 @@ def test_a_restore_that_was_broken_off_goes_on(
         restore(str(bucket), tmp_path / "back", progress=stop, threads=1)
     assert not (tmp_path / "back").exists()
     fetched: list[str] = []
-    monkeypatch.setattr("sparklog.tiered.opened.LogRanges.fetch", _noting(fetched), raising=True)
+    fetch = "sparklog.tiered.reading.remote_objects.LogRanges.fetch"
+    monkeypatch.setattr(fetch, _noting(fetched), raising=True)
     restore(str(bucket), tmp_path / "back")
     with sparklog.open(bucket) as archive, sparklog.open(tmp_path / "back") as back:
         fetched_again = len(set(fetched))

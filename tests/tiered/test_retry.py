@@ -3,7 +3,7 @@
 import pytest
 
 from sparklog.errors import InvalidRequestError
-from sparklog.tiered.retry import Retry
+from sparklog.tiered.object_store.backoff import Retry
 
 
 class Flaky:

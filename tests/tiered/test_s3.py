@@ -9,8 +9,8 @@ import pytest
 
 from sparklog.clock import system_clock
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
-from sparklog.tiered.objects import ObjectStore
-from sparklog.tiered.retry import Retry
+from sparklog.tiered.object_store.backoff import Retry
+from sparklog.tiered.object_store.object_store import ObjectStore
 from sparklog.tiered.target import open_store
 from tests.tiered.proxy import Proxy
 from tests.tiered.s3 import SECRET, S3Server

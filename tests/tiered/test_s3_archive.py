@@ -8,9 +8,9 @@ import pytest
 import sparklog
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.log.log import Log
-from sparklog.tiered.archive import ArchiveFileSystem
-from sparklog.tiered.opening import reading
-from sparklog.tiered.options import RemoteOptions
+from sparklog.tiered.archive.archive import ArchiveFileSystem
+from sparklog.tiered.reading.opening import reading
+from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.target import open_store
 from tests.log.partitions import T0
 from tests.service.logs import SMALL, fill

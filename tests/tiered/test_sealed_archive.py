@@ -12,10 +12,10 @@ from sparklog.cli.app import run
 from sparklog.clock import system_clock
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL
-from sparklog.log.walk import segment_bases
-from sparklog.tiered.copying import Copier, CopyJob
+from sparklog.logdir.segment_files import segment_bases
+from sparklog.tiered.copying.segment_copy import Copier, CopyJob
 from sparklog.tiered.keyring import Keyring
-from sparklog.tiered.segments import RemoteSegment, SegmentState, new_segment_id
+from sparklog.tiered.remote_segment import RemoteSegment, SegmentState, new_segment_id
 from sparklog.tiered.target import open_store
 from tests.service.logs import SMALL, T0, fill
 

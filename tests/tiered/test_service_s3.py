@@ -19,7 +19,7 @@ from sparklog.service import Service, verify
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.manifest import log_object, manifest_object
 from sparklog.tiered.owners import PREFIX
-from sparklog.tiered.segments import SegmentState
+from sparklog.tiered.remote_segment import SegmentState
 from sparklog.tiered.target import open_store
 from tests.tiered.logs import TIERED, grow
 from tests.tiered.reading import copies_of, readable

@@ -9,8 +9,8 @@ import sparklog
 from sparklog.cli.app import run as cli
 from sparklog.clock import ManualClock, system_clock
 from sparklog.fs import LOCAL
-from sparklog.tiered.metadata import ensure, publish
-from sparklog.tiered.segments import SegmentState
+from sparklog.tiered.remote_log_metadata.topic import ensure, publish
+from sparklog.tiered.remote_segment import SegmentState
 from sparklog.tiered.settings import RemoteSettings, write_settings
 from sparklog.tiered.status import by_topic, status
 from tests.log.partitions import T0

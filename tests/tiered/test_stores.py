@@ -7,7 +7,7 @@ import pytest
 
 from sparklog.testing.contracts import StoreContract
 from sparklog.testing.faultstore import FaultStore
-from sparklog.tiered.objects import ObjectStore
+from sparklog.tiered.object_store.object_store import ObjectStore
 from sparklog.tiered.target import open_store
 from tests.tiered.s3 import Minio, S3Server
 

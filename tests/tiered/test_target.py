@@ -11,8 +11,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from sparklog.clock import system_clock
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
-from sparklog.tiered.remote import encoded
-from sparklog.tiered.retry import Retry
+from sparklog.tiered.object_store.backoff import Retry
+from sparklog.tiered.object_store.fsspec_driver import encoded
 from sparklog.tiered.target import open_store
 
 # The package has a table of that name, too.

@@ -17,13 +17,13 @@ from sparklog.fs import LOCAL
 from sparklog.log.log import Log
 from sparklog.service import Service
 from sparklog.testing.faultstore import FaultStore
-from sparklog.tiered.archive import ArchiveFileSystem
-from sparklog.tiered.cache import BlockCache
-from sparklog.tiered.copies import LogCopies
-from sparklog.tiered.opened import RemoteObjects
-from sparklog.tiered.overlay import TieredFileSystem
-from sparklog.tiered.patience import Patience
-from sparklog.tiered.retry import Retry
+from sparklog.tiered.archive.archive import ArchiveFileSystem
+from sparklog.tiered.object_store.backoff import Retry
+from sparklog.tiered.reading.block_cache import BlockCache
+from sparklog.tiered.reading.overlay import TieredFileSystem
+from sparklog.tiered.reading.remote_objects import RemoteObjects
+from sparklog.tiered.reading.store_retry import Patience
+from sparklog.tiered.remote_log_metadata.copies import LogCopies
 from tests.tiered.logs import filled
 
 Opened = Callable[..., Log]
@@ -211,7 +211,7 @@ def test_a_read_waits_while_the_store_restarts(
     *,
     archive: bool,
 ) -> None:
-    monkeypatch.setattr("sparklog.tiered.patience._FIRST_MS", 1)
+    monkeypatch.setattr("sparklog.tiered.reading.store_retry._FIRST_MS", 1)
     log = opened(archive=archive, ms=60_000, stopped=restarting(store, 5))
     batches = log.read("t")
     store.down(10**9)
@@ -221,7 +221,7 @@ def test_a_read_waits_while_the_store_restarts(
 
 
 def test_patience_ends(opened: Opened, store: FaultStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparklog.tiered.patience._FIRST_MS", 1)
+    monkeypatch.setattr("sparklog.tiered.reading.store_retry._FIRST_MS", 1)
     store.down(10**9)
     with pytest.raises(StorageUnavailableError, match="the store is down"):
         opened(ms=20).read("t").read_all()

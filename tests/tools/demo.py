@@ -10,7 +10,7 @@ import sparklog
 from sparklog.clock import ManualClock
 from sparklog.format.compression import Codec
 from sparklog.log.commit import Identity
-from sparklog.log.staging import Framing
+from sparklog.logdir.staging import Framing
 from sparklog.service import Service
 from sparklog.testing.faultstore import FaultStore
 

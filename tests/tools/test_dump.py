@@ -15,15 +15,15 @@ from sparklog.errors import InvalidRequestError
 from sparklog.format.batch import encode_control
 from sparklog.format.compression import Codec
 from sparklog.format.records import encode
-from sparklog.log.topics import new_topic_id
-from sparklog.tiered.records import (
+from sparklog.logdir.topics import new_topic_id
+from sparklog.tiered.remote_log_metadata.records import (
     PartitionDeleteRecord,
     PartitionDeleteState,
     SegmentRecord,
     UpdateRecord,
     to_bytes,
 )
-from sparklog.tiered.segments import RemoteSegment, SegmentState
+from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 from sparklog.tools.dump.text import INTEGER, LONG, STRING, java_text, scala_order
 from sparklog.tools.dump.tool import Dump, DumpOptions
 from tests.format.data import NOW, rows

@@ -10,7 +10,7 @@ import pytest
 
 import sparklog
 from sparklog.format.batch import HEADER_SIZE, seal
-from sparklog.format.snapshot import ProducerEntry, format_snapshot
+from sparklog.format.producer_snapshot import ProducerEntry, format_snapshot
 from sparklog.tools.dump.log import LogDump, dump_batches
 from sparklog.tools.dump.tool import Dump, DumpOptions
 from tests.format.data import NOW

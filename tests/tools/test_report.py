@@ -12,8 +12,8 @@ import sparklog
 from sparklog.clock import ManualClock
 from sparklog.fs import LOCAL
 from sparklog.fs.local import LocalFileSystem
-from sparklog.log.cleaning.cleaner import clean_partition, cleanable
-from sparklog.log.retention import segments_of
+from sparklog.logdir.cleaning.cleaner import clean_partition, cleanable
+from sparklog.logdir.retention.due_segments import segments_of
 from sparklog.service import Service
 from sparklog.tools.report.build import make_report
 from sparklog.tools.report.model import HORIZONS_MS, LogReport, Where

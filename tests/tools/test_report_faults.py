@@ -192,7 +192,7 @@ def test_names_that_are_no_topics_in_kafka(tmp_path: Path, name: str) -> None:
 
 def test_odd_writers_and_groups(tmp_path: Path) -> None:
     from sparklog.log.commit import Identity
-    from sparklog.log.staging import Framing
+    from sparklog.logdir.staging import Framing
 
     writers = ["<b>bold</b>", "כותב עברי", "a\u202eb", "x" * 300, "\ud800", "nul\x00"]
     with sparklog.open(tmp_path / "log", "rw", clock=ManualClock(T0)) as log:

@@ -16,8 +16,8 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from sparklog.errors import InvalidRequestError
 from sparklog.extras import needed
 from sparklog.metrics import Distribution, Kind, Metric, Sample
+from sparklog.service.http_server import ThreadingServer
 from sparklog.service.metrics.samples import by_metric
-from sparklog.service.serving import ThreadingServer
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
 Read = Callable[[], Iterable[Sample]]

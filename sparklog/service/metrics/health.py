@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from sparklog.log.meters import UNWRITABLE
+from sparklog.logdir.meters import UNWRITABLE
 from sparklog.metrics import meters
 from sparklog.service.metrics.names import PROBE_FAILED
 from sparklog.service.metrics.observed import DirectoryMetrics

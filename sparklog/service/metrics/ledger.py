@@ -2,11 +2,11 @@
 
 from sparklog.errors import DataCorruptionError, SparklogError
 from sparklog.fs import FileSystem
-from sparklog.log.ledger import last_base, ledger_bases, ledger_path, replay
-from sparklog.log.state import LogState, Record
+from sparklog.logdir.ledger import last_base, ledger_bases, ledger_path, replay
 from sparklog.metrics import Distribution, Histogram
 from sparklog.service.metrics.names import COMMIT_BYTES, COMMIT_SECONDS
 from sparklog.service.metrics.observed import CommitMetrics
+from sparklog.storage.log_state import LogState, Record
 
 
 class LedgerTail:

@@ -6,9 +6,9 @@ case; labels keep Kafka's spelling. Ours begin with sparklog_ and end with their
 
 from typing import Final
 
-from sparklog.log import meters as writing
+from sparklog.logdir import meters as writing
 from sparklog.metrics import BYTES, SECONDS, Kind, Metric
-from sparklog.tiered import meters as fetching
+from sparklog.tiered.reading import meters as fetching
 
 _PARTITION: Final = ("topic", "partition")
 _DIRECTORY: Final = ("logDirectory",)

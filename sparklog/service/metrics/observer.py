@@ -16,21 +16,21 @@ from sparklog.config import LogOptions
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.format.names import log_name
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.log.dirs import find_dirs
-from sparklog.log.guard import is_guarded, was_left_by_us
-from sparklog.log.lag import retention_floors
-from sparklog.log.ledger import LEDGER, ledger_bases, ledger_config, ledger_path, whole_end
-from sparklog.log.lock import Page, State, is_failing, offline_from, peek
-from sparklog.log.paths import split_path
-from sparklog.log.readers import Readers, is_expired, read_readers
-from sparklog.log.retention import Due, Held, Terms
-from sparklog.log.retiring import Place, place_of
-from sparklog.log.standing import Standing
-from sparklog.log.state import LogState
-from sparklog.log.topics import partition_path
-from sparklog.log.view import View
-from sparklog.log.walk import joined
-from sparklog.log.watermarks import published
+from sparklog.log.group_lag import retention_floors
+from sparklog.logdir.group_offsets import Readers, is_expired, read_readers
+from sparklog.logdir.guard import is_guarded, was_left_by_us
+from sparklog.logdir.high_watermarks import published
+from sparklog.logdir.identity import Standing
+from sparklog.logdir.ledger import LEDGER, ledger_bases, ledger_config, ledger_path, whole_end
+from sparklog.logdir.lock import Page, State, is_failing, offline_from, peek
+from sparklog.logdir.log_dirs import find_dirs
+from sparklog.logdir.paths import split_path
+from sparklog.logdir.retention.deletion import Place, place_of
+from sparklog.logdir.retention.due_segments import Due, Held, Terms
+from sparklog.logdir.segment_files import joined
+from sparklog.logdir.topics import partition_path
+from sparklog.logdir.view import View
+from sparklog.service.due_partitions import Survey
 from sparklog.service.metrics.ledger import LedgerTail
 from sparklog.service.metrics.observed import (
     DirectoryMetrics,
@@ -41,7 +41,7 @@ from sparklog.service.metrics.observed import (
     WriterMetrics,
 )
 from sparklog.service.metrics.tiers import Tiers
-from sparklog.service.survey import Survey
+from sparklog.storage.log_state import LogState
 from sparklog.tiered.settings import read_settings
 
 _LOGGER = logging.getLogger("sparklog.service")

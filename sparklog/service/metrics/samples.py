@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from sparklog.log.paths import split_path
+from sparklog.logdir.paths import split_path
 from sparklog.metrics import QUERIES, Distribution, Metric, Sample, meters
 from sparklog.service.metrics import names
 from sparklog.service.metrics.health import offline

@@ -5,15 +5,15 @@ from collections.abc import Mapping, Sequence
 from sparklog.clock import Clock
 from sparklog.errors import SparklogError
 from sparklog.fs import FileSystem
-from sparklog.log.epochs import read_epochs
-from sparklog.log.retention import Held, Terms, Tier, largest_of
-from sparklog.log.retiring import Place
-from sparklog.log.view import View
+from sparklog.logdir.partition.leader_epochs import read_epochs
+from sparklog.logdir.retention.deletion import Place
+from sparklog.logdir.retention.due_segments import Held, Terms, Tier, largest_of
+from sparklog.logdir.view import View
 from sparklog.service.metrics.observed import Key, TierMetrics
-from sparklog.tiered import plan
-from sparklog.tiered.catalog import Catalog
-from sparklog.tiered.metadata import MetadataFollower
-from sparklog.tiered.segments import RemoteSegment, SegmentState
+from sparklog.tiered.copying import plan
+from sparklog.tiered.remote_log_metadata.metadata_cache import Catalog
+from sparklog.tiered.remote_log_metadata.topic import MetadataFollower
+from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 
 class Tiers:

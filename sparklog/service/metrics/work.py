@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sparklog.clock import monotonic_ms
-from sparklog.log.cleaning.cleaner import Cleanable, CleanReport
+from sparklog.logdir.cleaning.cleaner import Cleanable, CleanReport
 from sparklog.metrics import meters
 from sparklog.service.metrics import names
 from sparklog.service.metrics.observed import LogMetrics

@@ -9,7 +9,7 @@ object Layout {
   val LockName = "sparklog.lock"
 
   val Metadata = "metadata-0"
-  /** What a log has, and a checkpoint has not: sparklog.log.ledger. */
+  /** What a log has, and a checkpoint has not: sparklog.logdir.ledger. */
   val Ledger = "__sparklog_commits-0"
 
   private val Name = "[a-zA-Z0-9][a-zA-Z0-9._-]*"

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from sparklog.clock import monotonic_ms
 from sparklog.errors import InvalidRequestError
+from sparklog.log.fetch import check_isolation, follow, read_ranges, schema_of
 from sparklog.log.log import Log
 from sparklog.log.positions import Position, resolve
-from sparklog.log.reading import check_isolation, follow, read_ranges, schema_of
 
 _PLACES: Final = ("partition", "offset")
 

@@ -9,7 +9,7 @@ import numpy as np
 from crc32c import crc32c
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError
-from sparklog.format import snapshot
+from sparklog.format import producer_snapshot
 from sparklog.format.batch import SEQUENCE_MAX
 from sparklog.format.index import OFFSET_ENTRY, TXN_ENTRY, Entries
 from sparklog.format.names import LOG
@@ -164,10 +164,10 @@ def _producers(raw: bytes, path: str) -> list[tuple[int, ...]]:
     if len(raw) >= 2 and (version := int.from_bytes(raw[:2], "big", signed=True)) != 1:
         reason = f"{schema}Snapshot contained an unknown file version {version}"
         raise DataCorruptionError(reason, path=path)
-    if len(raw) < snapshot.HEAD.size:
+    if len(raw) < producer_snapshot.HEAD.size:
         raise DataCorruptionError(f"{schema}null", path=path)
-    _, crc, count = snapshot.HEAD.unpack_from(raw)
-    body = memoryview(raw)[snapshot.HEAD.size :]
+    _, crc, count = producer_snapshot.HEAD.unpack_from(raw)
+    body = memoryview(raw)[producer_snapshot.HEAD.size :]
     reason = ""
     if count < 0:
         reason = f"{schema}non-nullable field producerEntries was serialized as null"
@@ -176,7 +176,7 @@ def _producers(raw: bytes, path: str) -> list[tuple[int, ...]]:
             f"{schema}Tried to allocate a collection of size {count}, but there are only "
             f"{len(body)} bytes remaining."
         )
-    elif count * snapshot.ENTRY.size > len(body):
+    elif count * producer_snapshot.ENTRY.size > len(body):
         reason = f"{schema}null"
     elif crc != (actual := crc32c(raw[6:])):
         reason = (
@@ -185,4 +185,4 @@ def _producers(raw: bytes, path: str) -> list[tuple[int, ...]]:
         )
     if reason:
         raise DataCorruptionError(reason, path=path)
-    return list(snapshot.ENTRY.iter_unpack(body[: count * snapshot.ENTRY.size]))
+    return list(producer_snapshot.ENTRY.iter_unpack(body[: count * producer_snapshot.ENTRY.size]))

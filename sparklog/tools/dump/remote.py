@@ -5,14 +5,14 @@ Source: RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemotePartitio
 """
 
 from sparklog.errors import SparklogError
-from sparklog.tiered.records import (
+from sparklog.tiered.remote_log_metadata.records import (
     MetadataRecord,
     PartitionDeleteRecord,
     SegmentRecord,
     UpdateRecord,
     parse,
 )
-from sparklog.tiered.segments import SegmentState
+from sparklog.tiered.remote_segment import SegmentState
 
 _NULL = (
     'Cannot invoke "java.nio.ByteBuffer.remaining()" because the return value of '

@@ -15,9 +15,9 @@ import pyarrow as pa
 from sparklog.clock import monotonic_ms
 from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailableError
 from sparklog.extras import needed
+from sparklog.log.fetch import schema_of
 from sparklog.log.log import Log
 from sparklog.log.positions import Position
-from sparklog.log.reading import schema_of
 from sparklog.tools.moving.exporting import (
     TABLE_COLUMNS,
     Exported,

@@ -6,9 +6,9 @@ from typing import Final
 from sparklog.clock import monotonic_ms
 from sparklog.errors import InvalidRequestError
 from sparklog.log.log import Log
-from sparklog.log.paths import same_place, split_path
 from sparklog.log.positions import Position
-from sparklog.log.staging import Framing
+from sparklog.logdir.paths import same_place, split_path
+from sparklog.logdir.staging import Framing
 from sparklog.tools.moving.exporting import (
     Exported,
     Meter,

@@ -11,9 +11,9 @@ import pyarrow.parquet
 from sparklog.clock import monotonic_ms
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.log.fetch import schema_of
 from sparklog.log.log import Log
 from sparklog.log.positions import Position
-from sparklog.log.reading import schema_of
 from sparklog.tools.moving.exporting import (
     TABLE_COLUMNS,
     Exported,

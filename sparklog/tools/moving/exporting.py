@@ -8,10 +8,10 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
+from sparklog.log.fetch import check_isolation
 from sparklog.log.log import Log
 from sparklog.log.positions import Position, resolve
-from sparklog.log.reading import check_isolation
-from sparklog.log.steady import stable_end
+from sparklog.log.read_retry import stable_end
 
 Offsets: TypeAlias = dict[int, int]
 Progress: TypeAlias = Callable[[int, int], None]

@@ -16,9 +16,9 @@ from sparklog.clock import monotonic_ms
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError, StorageUnavailableError
 from sparklog.format.columns import HEADERS_TYPE
+from sparklog.log.fetch import check_isolation
 from sparklog.log.log import Log
-from sparklog.log.reading import check_isolation
-from sparklog.log.staging import Framing
+from sparklog.logdir.staging import Framing
 from sparklog.tools.moving.kafka import (
     TIMEOUT_S,
     client,

@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from sparklog.errors import InvalidRequestError, UnknownTopicError
-from sparklog.format.spaced import encode_spaced
+from sparklog.format.sparse_records import encode_spaced
 from sparklog.log.commit import Chunk, CommitResult, Identity
 from sparklog.log.log import Log
-from sparklog.log.staging import Framing
-from sparklog.log.state import LogState
-from sparklog.log.topics import TopicInfo
+from sparklog.logdir.staging import Framing
+from sparklog.logdir.topics import TopicInfo
+from sparklog.storage.log_state import LogState
 
 COMMIT_BYTES: Final = 32 << 20
 """So many bytes of Arrow data are one commit."""

@@ -17,22 +17,22 @@ from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.config import LogOptions
 from sparklog.errors import DataCorruptionError, SparklogError
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.log.epochs import read_epochs
-from sparklog.log.lag import retention_floors
+from sparklog.log.group_lag import retention_floors
 from sparklog.log.log import Log
-from sparklog.log.paths import split_path
-from sparklog.log.readers import Readers, read_readers
-from sparklog.log.retention import Tier
-from sparklog.log.state import LogState, TopicState
-from sparklog.log.topics import TopicInfo, read_topics
-from sparklog.log.view import Key, View
+from sparklog.logdir.group_offsets import Readers, read_readers
+from sparklog.logdir.partition.leader_epochs import read_epochs
+from sparklog.logdir.paths import split_path
+from sparklog.logdir.retention.due_segments import Tier
+from sparklog.logdir.topics import TopicInfo, read_topics
+from sparklog.logdir.view import Key, View
 from sparklog.service import Severity
-from sparklog.tiered.catalog import Catalog
-from sparklog.tiered.metadata import MetadataFollower
-from sparklog.tiered.opening import archive_url, reading
-from sparklog.tiered.options import RemoteOptions
-from sparklog.tiered.plan import spans, standing
-from sparklog.tiered.segments import RemoteSegment
+from sparklog.storage.log_state import LogState, TopicState
+from sparklog.tiered.copying.plan import spans, standing
+from sparklog.tiered.reading.opening import archive_url, reading
+from sparklog.tiered.reading.options import RemoteOptions
+from sparklog.tiered.remote_log_metadata.metadata_cache import Catalog
+from sparklog.tiered.remote_log_metadata.topic import MetadataFollower
+from sparklog.tiered.remote_segment import RemoteSegment
 from sparklog.tiered.settings import read_settings
 from sparklog.tools.report.directories import find_directories, missing_partitions, sized
 from sparklog.tools.report.future import compaction, foretell

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 
 from sparklog.errors import SparklogError
 from sparklog.fs import FileSystem
-from sparklog.log.lock import is_failing, offline_from, peek
-from sparklog.log.space import SPARE_BYTES
-from sparklog.log.state import TopicState
-from sparklog.log.topics import INTERNAL
+from sparklog.logdir.free_space import SPARE_BYTES
+from sparklog.logdir.lock import is_failing, offline_from, peek
+from sparklog.logdir.topics import INTERNAL
 from sparklog.service import Severity
+from sparklog.storage.log_state import TopicState
 from sparklog.tools.report.directories import Directories
 from sparklog.tools.report.model import HealthReport, Notice, PartitionReport
 

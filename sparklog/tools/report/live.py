@@ -18,7 +18,7 @@ from typing import Final, Self
 
 from sparklog.clock import monotonic_ms
 from sparklog.errors import InvalidRequestError, SparklogError
-from sparklog.service.serving import ThreadingServer
+from sparklog.service.http_server import ThreadingServer
 from sparklog.tools.report.model import LogReport
 from sparklog.tools.report.page import content, policy, render
 

@@ -70,7 +70,7 @@ class Going:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionReport:
-    """How dirty a partition is: see `sparklog.log.cleaning.plan.Dirt`.
+    """How dirty a partition is: see `sparklog.logdir.cleaning.plan.Dirt`.
 
     `wanted`: a cleaner would take it now. `kept_share`: bytes an offset in what was cleaned, by
     bytes an offset in what was not; None if either is empty. An estimate of what compaction keeps.

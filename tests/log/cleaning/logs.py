@@ -10,8 +10,8 @@ from sparklog.clock import ManualClock
 from sparklog.format.compression import Codec
 from sparklog.format.control import encode_control
 from sparklog.format.records import encode
-from sparklog.log.cleaning.cleaner import CleanReport, clean_partition
-from sparklog.log.session import Session
+from sparklog.logdir.cleaning.cleaner import CleanReport, clean_partition
+from sparklog.logdir.session import Session
 from tests.log.partitions import T0
 
 TOPIC = "t"

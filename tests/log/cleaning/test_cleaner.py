@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError
-from sparklog.log.checkpoints import CLEANER, read_offsets
-from sparklog.log.cleaning.cleaner import clean_partition, cleanable, finish, plan_job
-from sparklog.log.cleaning.options import CleanerOptions
-from sparklog.log.cleaning.rewrite import rewrite
+from sparklog.logdir.cleaning.cleaner import clean_partition, cleanable, finish, plan_job
+from sparklog.logdir.cleaning.options import CleanerOptions
+from sparklog.logdir.cleaning.rewrite import rewrite
+from sparklog.logdir.offset_checkpoints import CLEANER, read_offsets
 from tests.log.cleaning.logs import TOPIC, CompactedLog, batch, marker
 from tests.log.partitions import T0, flip
 

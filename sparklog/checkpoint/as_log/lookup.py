@@ -1,0 +1,68 @@
+"""Single paths of a checkpoint, for who asks for one now and then and must not list it all."""
+
+import os
+import threading
+
+from sparklog.checkpoint.as_log.layout import LOGS, place_of
+from sparklog.checkpoint.as_log.partition import Partition
+from sparklog.fs import LOCAL, FileSystem, read_bytes
+
+
+class Lookup:
+    """Looks paths up, records or files. Remembers what it read of a partition. Thread-safe."""
+
+    def __init__(self, root: str, fs: FileSystem = LOCAL) -> None:
+        self._root, self._fs = root, fs
+        self._partitions: dict[str, Partition] = {}
+        self._mutex = threading.Lock()
+
+    def read(self, path: str, *, durable: bool = False) -> bytes | None:
+        """Return a path's content, None if it doesn't exist; `durable`: sync it and its name first.
+
+        Raises: DataCorruptionError: the record, or its partition, is damaged.
+        Cost: a few stats; of a log-backed checkpoint what was written since the last call.
+        """
+        with self._mutex:
+            data = self._record(path, durable=durable)
+        if data is not None:
+            return data
+        real = os.path.join(self._root, path)
+        try:
+            if durable:
+                self._sync(real)
+            return read_bytes(self._fs, real)
+        except FileNotFoundError:
+            return None
+
+    def differs(self, path: str) -> bool:
+        """Tell whether the record of a path says something else than a file that lies there."""
+        try:
+            file = read_bytes(self._fs, os.path.join(self._root, path))
+        except FileNotFoundError:
+            return False
+        record = self.record(path)
+        return record is not None and record != file
+
+    def record(self, path: str) -> bytes | None:
+        """As `read`, but only what the log dir has."""
+        with self._mutex:
+            return self._record(path, durable=False)
+
+    def _record(self, path: str, *, durable: bool) -> bytes | None:
+        name, key = place_of(path)
+        directory = os.path.join(self._root, LOGS, name)
+        partition = self._partitions.get(name)
+        if partition is not None:
+            partition.refresh()
+        elif self._fs.is_dir(directory):
+            partition = self._partitions[name] = Partition(self._fs, directory)
+        data = None if partition is None else partition.read(key)
+        if partition is not None and data is not None and durable:
+            base = partition.entries[key].base
+            self._sync(partition.path(next(s for s in partition.segments if s.base == base)))
+        return data
+
+    def _sync(self, real: str) -> None:
+        with self._fs.open(real) as file:
+            file.sync()
+        self._fs.sync_dir(os.path.dirname(real))

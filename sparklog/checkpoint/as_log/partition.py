@@ -1,0 +1,356 @@
+"""A partition of a checkpoint's log dir, read: which record is the newest of each key.
+
+One file is one record, one record one batch, so that batches are found by walking headers; there
+are no indexes. A file exists if its newest record has a value. Whoever reads takes no lock: what
+isn't whole at the end of the last segment is a write under way, or cut off, and is left out. A
+damaged record is left out, too, where it can be told whose it was (lost.py) and a newer one of the
+same file follows, or where all it said was that the file goes: nobody misses it.
+Source: sparklog/state/scala/Partition.scala, Segment.scala.
+"""
+
+import contextlib
+import logging
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from sparklog.checkpoint.as_log.damaged_records import Lost, examine
+from sparklog.checkpoint.as_log.torn_tail import Remains
+from sparklog.errors import DataCorruptionError, LogLockedError
+from sparklog.format.batch import CRC_START, HEADER_SIZE, LOG_OVERHEAD, MAGIC
+from sparklog.format.decoder import Decoder
+from sparklog.format.names import log_name
+from sparklog.format.scan import Table
+from sparklog.fs import File, FileSystem
+from sparklog.logdir.partition.leader_epochs import read_epochs
+from sparklog.logdir.segment_files import joined, segment_bases, walk
+
+SEGMENT_BYTES: Final = 1 << 30
+_OVERHEAD: Final = struct.Struct(">qi")
+_TRIES: Final = 3
+_COLUMNS: Final = ["key", "value"]
+_LOGGER: Final = logging.getLogger(__name__)
+_CURE: Final = (
+    "with the query stopped, sparklog checkpoint verify --repair keeps what is whole and says what "
+    "that means for the query; or restore the checkpoint from a copy"
+)
+
+
+class Entry(NamedTuple):
+    """The newest record of a key: where its batch lies, and what the value is."""
+
+    base: int  # of the segment
+    position: int
+    size: int  # bytes of the batch
+    offset: int
+    timestamp: int  # ms
+    value_bytes: int  # -1: the file was deleted
+
+
+@dataclass(slots=True)
+class Segment:
+    """A segment file as it was read: whole batches up to `end`, offsets up to `next_offset`."""
+
+    base: int
+    identity: tuple[int, int]
+    end: int = 0
+    size: int = 0
+    next_offset: int = 0
+    torn: bool = False  # bytes lie behind `end` that are no whole batch
+    short: bool = False  # and the file ends before that batch does
+    lost: list[Lost] = field(default_factory=list)  # damaged batches before `end`
+    tables: list[Table] = field(default_factory=list)
+    keys: list[pa.Array] = field(default_factory=list)
+
+
+class Partition:
+    """What a partition directory holds now; `refresh` takes in what was written since.
+
+    `entries` has the newest record of every key, deleted ones too, in the order of their offsets.
+    Not thread-safe. Raises DataCorruptionError (file, position, offsets) for damage: a batch that
+    isn't whole though whole ones follow, unless it is dead. `lenient`: that is only noted, in the
+    segments' `lost`, for who repairs it.
+    """
+
+    def __init__(self, fs: FileSystem, directory: str, *, lenient: bool = False) -> None:
+        self.directory = directory
+        self.fs = fs
+        self._lenient = lenient
+        self.segments: list[Segment] = []
+        self.entries: dict[str, Entry] = {}
+        self._told: set[tuple[int, int]] = set()
+        self.refresh()
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of the next record; at least where the last leader epoch begins."""
+        epochs = read_epochs(self.fs, self.directory)
+        start = epochs[-1][1] if epochs else 0
+        return max(start, self.segments[-1].next_offset if self.segments else 0)
+
+    @property
+    def epoch(self) -> int:
+        """The leader epoch of the next record."""
+        epochs = read_epochs(self.fs, self.directory)
+        return epochs[-1][0] if epochs else 0
+
+    def path(self, segment: Segment) -> str:
+        """The path of a segment's file."""
+        return joined(self.directory, log_name(segment.base))
+
+    def refresh(self) -> None:
+        """Read what is new; everything, if a segment was rewritten. Cost: a stat a segment.
+
+        Raises: LogLockedError: it is rewritten all the time.
+        """
+        for _ in range(_TRIES):
+            with contextlib.suppress(FileNotFoundError):  # a cleaning removed a segment
+                self._refresh()
+                # All segments must be of one time: a deletion goes only after what it deleted.
+                if all(self.fs.identity(self.path(s)) == s.identity for s in self.segments):
+                    self._check_lost()
+                    return
+            self.segments, self.entries = [], {}
+        raise LogLockedError(f"{self.directory} is rewritten all the time: try again")
+
+    def _refresh(self) -> None:
+        bases = segment_bases(self.fs, self.directory) if self.fs.exists(self.directory) else []
+        known = [segment.base for segment in self.segments]
+        if known != bases[: len(known)] or not all(map(self._is_same, self.segments)):
+            self.segments, self.entries = [], {}
+        for base in bases[len(self.segments) :]:
+            path = joined(self.directory, log_name(base))
+            identity = self.fs.identity(path)
+            self.segments.append(Segment(base, identity, next_offset=base))
+        first = max((n for n, s in enumerate(self.segments) if s.end), default=0)
+        for segment in self.segments[first:]:
+            self._read_on(segment)
+
+    def read(self, key: str) -> bytes | None:
+        """Return a live file's content, None if there is none. The batch's CRC is checked.
+
+        Raises: DataCorruptionError: the batch isn't any more what it was.
+        """
+        entry = self.entries.get(key)
+        for _ in range(_TRIES):  # its segment may be rewritten under our hands
+            if entry is None or entry.value_bytes < 0:
+                return None
+            found = self._read_value(entry)
+            if found is not None:
+                return found
+            self.refresh()
+            entry = self.entries.get(key)
+        assert entry is not None
+        raise self._damage(entry, "the record isn't there any more")
+
+    def _read_value(self, entry: Entry) -> bytes | None:
+        segment = next(s for s in self.segments if s.base == entry.base)
+        path = self.path(segment)
+        try:
+            with self.fs.open(path) as file:
+                if self.fs.identity(path) != segment.identity:
+                    return None
+                raw = file.pread(entry.size, entry.position)
+        except FileNotFoundError:
+            return None
+        crc = int.from_bytes(raw[CRC_START - 4 : CRC_START], "big")
+        if len(raw) < entry.size or crc32c(memoryview(raw)[CRC_START:]) != crc:
+            raise self._damage(entry, "its crc doesn't hold")
+        end = len(raw) - 1  # behind the value is the number of headers, none
+        return raw[end - entry.value_bytes : end]
+
+    def _damage(self, entry: Entry, reason: str) -> DataCorruptionError:
+        path = joined(self.directory, log_name(entry.base))
+        return DataCorruptionError(
+            reason, path=path, position=entry.position, first=entry.offset, end=entry.offset + 1
+        )
+
+    def _is_same(self, segment: Segment) -> bool:
+        """Whether it only grew. A rewritten one may have got an inode that was free again, but its
+        last batch that we know doesn't lie where it did."""
+        path = self.path(segment)
+        try:
+            if self.fs.identity(path) != segment.identity:
+                return False
+            if not segment.tables:
+                return True
+            last = segment.tables[-1][-1]
+            with self.fs.open(path) as file:
+                found = file.pread(LOG_OVERHEAD, int(last["position"]))
+        except FileNotFoundError:
+            return False
+        return found == _OVERHEAD.pack(last["base_offset"], last["size"] - LOG_OVERHEAD)
+
+    def _read_on(self, segment: Segment) -> None:
+        """Read the batches behind those that are known."""
+        is_last = segment is self.segments[-1]
+        with self.fs.open(self.path(segment)) as file:
+            segment.size = file.size()
+            while True:
+                for window in walk(file, start=segment.end, limit=segment.size):
+                    table = window.batches.table
+                    if len(table):
+                        self._take(segment, file.path, window.data, window.position, table)
+                    segment.end = window.batches.end
+                segment.torn = segment.end < segment.size
+                if not segment.torn:
+                    return
+                rest = Remains.of(file, segment.end, segment.size)
+                segment.short = rest.short
+                if is_last and rest.next is None:
+                    return
+                self._step_over(segment, file, rest.next)
+
+    def _step_over(self, segment: Segment, file: File, position: int | None) -> None:
+        """Go on at the next whole batch, at `position` or in the next segment; note what is lost.
+
+        Raises: DataCorruptionError: it can't be told whose that was.
+        """
+        until = segment.size if position is None else position
+        raw = file.pread(until - segment.end, segment.end)
+        if position is None:
+            end = self.segments[self.segments.index(segment) + 1].base
+        else:
+            end = int.from_bytes(file.pread(8, position), "big", signed=True)
+        epoch = int(segment.tables[-1][-1]["leader_epoch"]) if segment.tables else 0
+        lost = examine(
+            raw, position=segment.end, first=segment.next_offset, end=end, epoch=max(0, epoch)
+        )
+        if not self._lenient and any(each.key is None for each in lost):
+            raise DataCorruptionError(
+                "here is no whole batch, though whole ones follow, and it can't be told of which "
+                f"file; {_CURE}",
+                path=file.path,
+                position=segment.end,
+                first=segment.next_offset,
+                end=end if end > segment.next_offset else None,
+            )
+        segment.lost += lost
+        for each in lost:
+            if each.key is not None and each.is_deletion:
+                self.entries.pop(each.key, None)
+                at = segment.base, each.position, each.size, each.first
+                self.entries[each.key] = Entry(*at, timestamp=0, value_bytes=-1)
+        segment.end = until
+        segment.next_offset = max(segment.next_offset, end)
+
+    def _check_lost(self) -> None:
+        """Raises: DataCorruptionError: a damaged record may be the newest one of its file."""
+        for segment in self.segments:
+            for each in segment.lost:
+                entry = None if each.key is None else self.entries.get(each.key)
+                after = (entry.base, entry.position) if entry is not None else (-1, 0)
+                place = segment.base, each.position
+                if after >= place:
+                    if place not in self._told:
+                        self._told.add(place)
+                        _LOGGER.warning(
+                            "%s at byte %d: a record of %s is damaged; a newer one of that file "
+                            "follows, so that nothing is missed", self.path(segment),
+                            each.position, each.key,
+                        )  # fmt: skip
+                elif not self._lenient:
+                    raise DataCorruptionError(
+                        f"the record of {each.key} is damaged, and no newer one of that file "
+                        f"follows; {_CURE}",
+                        path=self.path(segment),
+                        position=each.position,
+                        first=each.first,
+                        end=each.end,
+                    )
+
+    def _take(self, segment: Segment, path: str, data: bytes, position: int, table: Table) -> None:
+        """Note the newest record of each key of some batches."""
+        odd = np.flatnonzero((table["count"] != 1) | (table["magic"] != MAGIC))
+        if len(odd):
+            raise DataCorruptionError(
+                f"a batch of {table['count'][odd[0]]} records: a checkpoint's hold one each; "
+                "something else wrote here",
+                path=path,
+                position=int(table["position"][odd[0]]),
+            )
+        keys, lengths = _fields(data, position, table, path)
+        odd = np.flatnonzero(table["size"] != _batch_bytes(keys, lengths))
+        if len(odd):
+            raise DataCorruptionError(
+                "a record with headers: something else wrote here",
+                path=path,
+                position=int(table["position"][odd[0]]),
+            )
+        segment.tables.append(table)
+        segment.keys.append(keys)
+        rows = zip(
+            table["position"].tolist(),
+            table["size"].tolist(),
+            table["base_offset"].tolist(),
+            table["max_timestamp"].tolist(),
+            lengths.tolist(),
+            strict=True,
+        )
+        entries = self.entries
+        for key, (at, size, offset, timestamp, length) in zip(keys.to_pylist(), rows, strict=True):
+            entries.pop(key, None)  # so that the order is that of the offsets
+            entries[key] = Entry(segment.base, at, size, offset, timestamp, length)
+        segment.next_offset = int(table["last_offset"][-1]) + 1
+
+    def live(self) -> Iterator[tuple[str, Entry]]:
+        """Yield the files that exist."""
+        return ((key, entry) for key, entry in self.entries.items() if entry.value_bytes >= 0)
+
+
+def _fields(
+    data: bytes, position: int, table: Table, path: str
+) -> tuple[pa.Array, NDArray[np.int64]]:
+    """The keys of batches as strings, and the lengths of their values (-1: null)."""
+    decoder = Decoder(_COLUMNS)
+    keys: list[pa.Array] = []
+    lengths: list[pa.Array] = []
+    done = 0
+    while done < len(table):
+        done += decoder.add_many(data, table[done:], path=path, position=position)
+        batch = decoder.finish()
+        keys.append(batch.column("key"))
+        lengths.append(pc.fill_null(pc.binary_length(batch.column("value")), -1))
+    key = pa.concat_arrays(keys)
+    if key.null_count:
+        raise DataCorruptionError(
+            "a record without a key: something else wrote here", path=path, position=position
+        )
+    try:
+        text = key.cast(pa.string())
+    except pa.ArrowInvalid as error:
+        raise DataCorruptionError(f"a key is no text: {error}", path=path) from error
+    return text, pa.concat_arrays(lengths).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _batch_bytes(keys: pa.Array, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The sizes of batches of one record with these keys and value lengths (-1: null), without
+    headers; then the value lies before their last byte."""
+    key = pc.binary_length(keys).to_numpy(zero_copy_only=False).astype(np.int64)
+    value = np.maximum(lengths, 0)
+    # attributes, two deltas, and the number of headers have a byte each
+    body = 4 + _varint_bytes(key) + key + _varint_bytes(value) + value
+    sizes: NDArray[np.int64] = HEADER_SIZE + _varint_bytes(body) + body
+    return sizes
+
+
+def _varint_bytes(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Bytes of zig-zag varints of numbers from 0 on; that of -1 is as long as that of 0."""
+    sizes = np.ones(len(numbers), np.int64)
+    for bits in (6, 13, 20, 27, 34):
+        sizes += numbers >> bits != 0
+    return sizes
+
+
+def partition_dirs(fs: FileSystem, logs: str) -> list[str]:
+    """Return the names of the partition directories of a log dir."""
+    names = fs.listdir(logs) if fs.is_dir(logs) else []
+    return [n for n in names if not n.startswith(".") and fs.is_dir(os.path.join(logs, n))]

@@ -1,0 +1,228 @@
+"""`archive`: a checkpoint, or checkpoint and log at one batch, to any fsspec URL, incrementally.
+
+What is sent is a fork, made of hard links beside the original: so query and log may go on
+meanwhile, and log, state and checkpoint are of one batch.
+"""
+
+import hashlib
+import logging
+import os
+import tempfile
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from sparklog.checkpoint.backup import snapshots
+from sparklog.checkpoint.backup.operation_marks import RUNNING, Mark, check_no_pruning
+from sparklog.checkpoint.backup.repository import BLOCKS, Vault
+from sparklog.checkpoint.backup.snapshots import CHECKPOINT, LOG, Point, Trees
+from sparklog.checkpoint.backup.upload import Progress, Sender
+from sparklog.checkpoint.batches import Batches
+from sparklog.checkpoint.files import Checkpoint, local_path, own_path
+from sparklog.checkpoint.fork import fork as fork_checkpoint
+from sparklog.checkpoint.history import query_id, writer_name
+from sparklog.checkpoint.nesting import check_apart
+from sparklog.clock import Clock, stopwatch, system_clock
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.fs import LOCAL, FileSystem, LocalFileSystem
+from sparklog.logdir.forking.fork import fork as fork_log
+from sparklog.logdir.forking.staged_directory import Place
+from sparklog.logdir.paths import split_path
+from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.target import open_store
+
+_LOGGER: Final = logging.getLogger(__name__)
+_LOOKS: Final = 3
+Path = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archived:
+    """A point that was made. `bytes` are those of its `files`, `new_bytes` those that went."""
+
+    url: str
+    point: str
+    batch: int | None
+    log: bool
+    files: int
+    bytes: int
+    read_bytes: int
+    new_blocks: int
+    new_bytes: int
+    took_ms: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON takes them."""
+        return asdict(self)
+
+
+def archive(
+    path: Path,
+    url: str,
+    *,
+    batch: int | None = None,
+    log: Path | None = None,
+    writer: str | None = None,
+    leave_remote: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    keyring: Keyring | str | None = None,
+    threads: int = 4,
+    progress: Progress | None = None,
+    fs: FileSystem = LOCAL,
+    clock: Clock = system_clock,
+) -> Archived:
+    """Archive the checkpoint at `path`, and its query's `log` with it, as a new point at `url`.
+
+    Args:
+        batch: the batch to go on behind; by default the newest, or an error if that can't be. A
+            directory that is no query's checkpoint is archived as it is, without a batch.
+        log, writer: the sink's log, as of that batch, and by which name it knows the query; by
+            default the query's id. leave_remote: see `sparklog.logdir.forking.fork.fork`.
+        keyring: encrypts; one of `sparklog.tiered.keyring`, or its file.
+        threads: files that go at once, each with a block (16 MiB) in memory.
+    Raises: InvalidRequestError: the batch can't be had, a bad URL or key ring, another query's
+        archive; LogLockedError: the archive is being pruned, or the same is archived already;
+        StorageUnavailableError; DataCorruptionError. No point is made then; blocks that went stay.
+    Cost: closed segments and other large files that the newest point has are not read; of what is
+        read only blocks that the archive lacks are sent.
+    """
+    watch = stopwatch()
+    local = local_path(os.fspath(path))
+    if local is None or not fs.is_dir(local):
+        raise InvalidRequestError(f"{path}: want a directory on this machine's own disk")
+    if threads < 1:
+        raise InvalidRequestError(f"threads={threads}: want at least 1")
+    store = open_store(url, storage_options)
+    homes = [local, *([] if log is None else split_path(log)[:1])]
+    _check_apart(store.url, homes)
+    ring, beside = as_keyring(keyring), _beside(fs, homes)
+    vault = Vault.writing(store, ring)
+    with Place(fs, beside, "archive", fresh=False) as place, Mark(store, RUNNING, clock) as mark:
+        check_no_pruning(mark, store.url)
+        checkpoint = _checkpoint(fs, local)
+        chosen = _batch(checkpoint, local, batch)
+        if chosen is not None:
+            fork_checkpoint(local, place.directories[0], to=chosen, fs=fs, clock=clock)
+        roots = {CHECKPOINT: (local if chosen is None else place.directories[0], local)}
+        if log is not None:
+            fork_log(
+                log, place.directories[1], writer=_known_as(checkpoint, local, writer),
+                batch=chosen, leave_remote=leave_remote, fs=fs, clock=clock,
+            )  # fmt: skip
+            roots[LOG] = place.directories[1], os.fspath(log)
+        stored = {one.name: one.size for one in store.list(BLOCKS)}
+        held = snapshots.points(store)[-1:]
+        query = None if checkpoint is None else query_id(checkpoint)
+        sender = Sender(
+            fs, vault, stored, _known(vault, held, ring, query), now_ms=mark.began_ms,
+            threads=threads, alive=mark.renew, progress=progress,
+        )  # fmt: skip
+        trees = sender.send(roots)
+        trees[CHECKPOINT] = replace(trees[CHECKPOINT], query=query)
+        now_ms = max(clock(), *(point.time_ms + 1 for point in held), 0)  # the newest by name, too
+        point = Point.make(now_ms, chosen, uuid.uuid4().hex[:12], has_log=log is not None)
+        snapshots.write(vault, point, trees)
+    return Archived(
+        url=store.url, point=point.name, batch=chosen, log=log is not None,
+        took_ms=watch(), **asdict(sender.sent),
+    )  # fmt: skip
+
+
+def _check_apart(url: str, homes: Sequence[str]) -> None:
+    """Raises: InvalidRequestError: each point would hold all points before it, or the log twice."""
+    for log in homes[1:]:
+        check_apart(homes[0], log)
+    target = local_path(url)
+    for home in homes:
+        if target is not None and f"{own_path(target)}/".startswith(f"{own_path(home)}/"):
+            raise InvalidRequestError(f"{url} lies in {home}, which it is to hold: choose another")
+
+
+def _beside(fs: FileSystem, homes: Sequence[str]) -> list[str]:
+    """Names to work beside: those of `homes`, but on a read-only mount in the temporary directory,
+    where files can't be linked to and so are copied."""
+
+    def name(home: str) -> str:
+        if not isinstance(fs, LocalFileSystem) or os.access(os.path.dirname(home), os.W_OK):
+            return home
+        digest = hashlib.sha256(home.encode()).hexdigest()[:8]
+        return os.path.join(tempfile.gettempdir(), f"{os.path.basename(home)}-{digest}")
+
+    return [name(home) for home in homes]
+
+
+def as_keyring(given: Keyring | str | None) -> Keyring | None:
+    """Return a key ring, read from its file if it is a path."""
+    return Keyring.load(given) if isinstance(given, str) else given
+
+
+def _checkpoint(fs: FileSystem, path: str) -> Checkpoint | None:
+    """The query's checkpoint at a path; None where it is none."""
+    try:
+        checkpoint = Checkpoint.open(path, fs)
+    except InvalidRequestError:
+        return None
+    is_one = query_id(checkpoint) is not None or checkpoint.names("commits")
+    return checkpoint if is_one else None
+
+
+def _batch(checkpoint: Checkpoint | None, path: str, batch: int | None) -> int | None:
+    """The batch that is archived; None where it is no query's."""
+    if checkpoint is None:
+        if batch is not None:
+            raise InvalidRequestError(f"{path} is no checkpoint of a query: it has no batches")
+        return None
+    if batch is not None:
+        return batch
+    return _newest(checkpoint)
+
+
+def _newest(checkpoint: Checkpoint) -> int:
+    """The newest committed batch. Raises: InvalidRequestError: it can't be gone back to."""
+    for looks in range(_LOOKS, 0, -1):
+        batches = Batches(checkpoint)
+        if not batches.committed:
+            raise InvalidRequestError(
+                f"{checkpoint.path} has no committed batch: let its query finish one"
+            )
+        newest = batches.committed[-1]
+        obstacle = batches.obstacle(newest)
+        if obstacle is None:
+            return newest
+        if looks > 1:
+            checkpoint.refresh()  # of a running query files come and go while one looks
+    older = next((b for b in reversed(batches.committed) if batches.obstacle(b) is None), None)
+    hint = "no older one can be, either" if older is None else f"the newest that can be is {older}"
+    raise InvalidRequestError(
+        f"{checkpoint.path}: its newest batch, {newest}, can't be archived: {obstacle}; {hint}, "
+        "with batch= (--batch). No point was made; sparklog checkpoint verify tells more"
+    )
+
+
+def _known_as(checkpoint: Checkpoint | None, path: str, writer: str | None) -> str:
+    if checkpoint is None:
+        raise InvalidRequestError(f"{path} is no checkpoint of a query: archive it without the log")
+    return writer_name(checkpoint, writer)
+
+
+def _known(vault: Vault, held: list[Point], ring: Keyring | None, query: str | None) -> Trees:
+    """A point's files, if it is of the same key; one that can't be read saves nothing.
+
+    Raises: InvalidRequestError: it is another query's.
+    """
+    trees: Trees = {}
+    for point in held:
+        try:
+            known, trees = snapshots.read(vault.store, point, ring)
+        except (InvalidRequestError, DataCorruptionError) as error:
+            _LOGGER.warning("%s: all is read anew", error)
+            continue
+        other = trees[CHECKPOINT].query
+        if None not in (query, other) and other != query:
+            raise InvalidRequestError(
+                f"{vault.store.url} has points of query {other}, this one is {query}: give each "
+                "query a URL of its own, for restore and prune go by the newest point"
+            )
+        trees = trees if known.key_id == vault.key_id else {}
+    return trees

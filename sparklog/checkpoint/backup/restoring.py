@@ -1,0 +1,179 @@
+"""`restore`: an archived point back to directories, on any machine.
+
+The files come beside the final names, every block checked, and are then forked from there: by
+hard links, under the final paths (which Spark writes into some files), the log with a higher
+leader epoch and topic ids of its own. So a point can be restored any number of times.
+"""
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from threading import Lock
+from typing import Any, Final
+
+from sparklog.checkpoint.backup import snapshots
+from sparklog.checkpoint.backup.archiving import Path, as_keyring
+from sparklog.checkpoint.backup.repository import Vault
+from sparklog.checkpoint.backup.snapshots import CHECKPOINT, LOG, Entry, Point, Tree
+from sparklog.checkpoint.backup.upload import Progress
+from sparklog.checkpoint.files import local_path
+from sparklog.checkpoint.fork import fork as fork_checkpoint
+from sparklog.clock import Clock, stopwatch, system_clock
+from sparklog.errors import InvalidRequestError, StorageUnavailableError
+from sparklog.fs import LOCAL, FileSystem
+from sparklog.logdir.forking.fork import fork as fork_log
+from sparklog.logdir.forking.staged_directory import Place, arrived
+from sparklog.logdir.paths import check_writable, split_path
+from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.target import open_store
+
+_RAW: Final = "raw"
+_EVER_MS: Final = 2**62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What came back, and where to."""
+
+    path: str
+    log: str | None
+    point: str
+    batch: int | None
+    files: int
+    bytes: int
+    took_ms: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON takes them."""
+        return asdict(self)
+
+
+def restore(
+    url: str,
+    path: Path,
+    *,
+    batch: int | None = None,
+    point: str | None = None,
+    log: Path | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    keyring: Keyring | str | None = None,
+    threads: int = 4,
+    progress: Progress | None = None,
+    fs: FileSystem = LOCAL,
+    clock: Clock = system_clock,
+) -> Restored:
+    """Make the checkpoint `path`, and the log dir `log`, out of a point of the archive at `url`.
+
+    Both must not exist yet. They appear when all of them is there and checked, the checkpoint
+    last; a log that a restore left without its checkpoint goes with the next one.
+
+    Args:
+        batch, point: the newest point of that batch, or that one; by default the newest.
+        log: where the log is to be; without it only the checkpoint comes.
+    Raises: InvalidRequestError: no such point, or it has no log; a place that is taken;
+        DataCorruptionError: an object is gone or damaged; StorageUnavailableError; LogLockedError:
+        another process restores to the same place.
+    """
+    watch = stopwatch()
+    target = local_path(os.fspath(path))
+    logs = [] if log is None else split_path(log)
+    check_writable(logs)
+    if target is None or len(logs) > 1:
+        raise InvalidRequestError(f"{path}, {log}: want a directory each, on this machine's disk")
+    if threads < 1:
+        raise InvalidRequestError(f"threads={threads}: want at least 1")
+    store = open_store(url, storage_options)
+    wanted = snapshots.choose(store, batch, point)
+    if logs and not wanted.has_log:
+        raise InvalidRequestError(f"{store.url}: point {wanted.name} has no log; leave out log")
+    vault, trees = snapshots.read(store, wanted, as_keyring(keyring))
+    parts = [CHECKPOINT, LOG] if logs else [CHECKPOINT]
+    with Place(fs, [target, *logs], "restore") as place:
+        roots = {part: place.beside(number, _RAW) for number, part in enumerate(parts)}
+        total = sum(trees[part].size for part in parts)
+        fetcher = _Fetcher(fs, vault, total, threads, progress)
+        for number, part in enumerate(parts):
+            _check_room(fs, os.path.dirname([target, *logs][number]), trees[part].size)
+        for part in parts:
+            fetcher.fetch(trees[part], roots[part])
+        if logs:
+            fork_log(
+                roots[LOG],
+                logs[0],
+                time_ms=_EVER_MS,
+                waits_for=place.waiting(1),
+                fs=fs,
+                clock=clock,
+            )
+        _finish(fs, clock, wanted, roots[CHECKPOINT], target)
+        arrived(fs, logs)
+    return Restored(
+        path=target,
+        log=logs[0] if logs else None,
+        point=wanted.name,
+        batch=wanted.batch,
+        files=sum(len(trees[part].files) for part in parts),
+        bytes=total,
+        took_ms=watch(),
+    )
+
+
+def _finish(fs: FileSystem, clock: Clock, wanted: Point, raw: str, target: str) -> None:
+    if wanted.batch is not None:
+        fork_checkpoint(raw, target, to=wanted.batch, fs=fs, clock=clock)
+        return
+    fs.rename(raw, target)
+    fs.sync_dir(os.path.dirname(target))
+
+
+def _check_room(fs: FileSystem, directory: str, size: int) -> None:
+    free = fs.free_bytes(directory)
+    if free < size:
+        raise StorageUnavailableError(
+            f"{directory}: {size} bytes are to come, {free} are free; restore to another disk"
+        )
+
+
+class _Fetcher:
+    """Brings trees, several files at once, all durable."""
+
+    def __init__(
+        self, fs: FileSystem, vault: Vault, total: int, threads: int, progress: Progress | None
+    ) -> None:
+        self._fs, self._vault, self._threads = fs, vault, threads
+        self._total, self._progress, self._done, self._mutex = total, progress, 0, Lock()
+
+    def fetch(self, tree: Tree, root: str) -> None:
+        """Make the directory `root`. Raises: DataCorruptionError, StorageUnavailableError."""
+        directories = [root, *(os.path.join(root, path) for path in tree.directories)]
+        for directory in directories:
+            self._fs.mkdir(directory)
+        with ThreadPoolExecutor(self._threads, "sparklog-restore") as pool:
+            futures = [pool.submit(self._fetch, entry, root) for entry in tree.files]
+            try:
+                for future in futures:
+                    future.result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+        for directory in reversed(directories):
+            self._fs.sync_dir(directory)
+
+    def _fetch(self, entry: Entry, root: str) -> None:
+        with self._fs.open(os.path.join(root, entry.path), create=True) as file:
+            if entry.data is not None:
+                file.pwrite(entry.data, 0)
+                self._add(entry.size)
+            at = 0
+            for digest, size in entry.sizes():
+                file.pwrite(self._vault.get(digest, size), at)
+                at += size
+                self._add(size)
+            file.sync()
+
+    def _add(self, size: int) -> None:
+        with self._mutex:
+            self._done += size
+            if self._progress is not None:
+                self._progress(self._done, self._total)

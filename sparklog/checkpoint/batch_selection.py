@@ -1,0 +1,108 @@
+"""From what a user wants to go back to - a batch, offsets, a time - to a batch's number."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from operator import index
+from typing import Any
+
+from sparklog.checkpoint.batches import Batches
+from sparklog.checkpoint.spark_files.offset_log import Topics, topics_of
+from sparklog.errors import InvalidRequestError
+from sparklog.fs import FileSystem
+from sparklog.log.log import Log
+from sparklog.log.positions import to_ms
+from sparklog.tiered.reading.opening import reading
+from sparklog.tiered.reading.options import RemoteOptions
+
+Target = int | datetime | Mapping[str, Any]
+"""A batch; or the last one planned at or before a time (with zone); or {"offsets": {"topic":
+{"0": 123}}}: the last one that reads past none of them."""
+
+
+def select(batches: Batches, to: Target) -> int:
+    """Return the committed batch that `to` means.
+
+    Raises: InvalidRequestError: there is none, or `to` is none of those; DataCorruptionError.
+    """
+    if isinstance(to, bool) or not isinstance(to, int | datetime | Mapping):
+        raise InvalidRequestError(f"{to!r}: want a batch, a datetime or {{'offsets': ...}}")
+    if isinstance(to, int):
+        return to
+    if isinstance(to, datetime):
+        when_ms = to_ms(to)
+        found = [b for b in _both(batches) if batches.offsets(b).timestamp_ms <= when_ms]
+        wanted = f"was planned by {to.isoformat()}"
+    else:
+        limits = _limits(to)
+        found = [b for b in _both(batches) if _is_within(batches, b, limits)]
+        wanted = "reads past none of these offsets"
+    if not found:
+        raise InvalidRequestError(
+            f"{batches.checkpoint.path}: no committed batch {wanted}; see sparklog checkpoint "
+            f"history {batches.checkpoint.path}"
+        )
+    return found[-1]
+
+
+def check_sources(batches: Batches, batch: int, logs: Mapping[str, str], *, fs: FileSystem) -> None:
+    """Refuse a batch behind which a sparklog source can't read on: retention has passed it.
+
+    Args:
+        logs: source (its name or number in the offsets) -> path of the log that it reads.
+    Raises: InvalidRequestError naming topic, partition and offsets.
+    """
+    offsets = batches.offsets(batch).sources
+    for source, path in logs.items():
+        if source not in offsets:
+            raise InvalidRequestError(
+                f"batch {batch} has no source {source!r}; it has {', '.join(offsets)}"
+            )
+        wanted = topics_of(offsets[source])
+        if wanted is None:
+            raise InvalidRequestError(f"source {source!r} reads no topics: {offsets[source]}")
+        _check_log(path, wanted, batch, fs)
+
+
+def _check_log(path: str, wanted: Topics, batch: int, fs: FileSystem) -> None:
+    reads = reading(path, options=RemoteOptions(), storage_options=None, fs=fs)
+    with Log(path, fs=fs, reads=reads) as log:
+        for topic in sorted({topic for topic, _ in wanted}):
+            held = log.offsets(topic)
+            for (name, partition), offset in wanted.items():
+                if name != topic or partition not in held:
+                    continue
+                start = held[partition][0]
+                if offset < start:
+                    raise InvalidRequestError(
+                        f"behind batch {batch} the query would read {topic}-{partition} from "
+                        f"offset {offset} on, but {path} begins at {start}: retention has passed "
+                        "it; go back to a later batch, or restore the log from its archive"
+                    )
+
+
+def _both(batches: Batches) -> list[int]:
+    return sorted({*batches.planned} & {*batches.committed})
+
+
+def _limits(to: Mapping[str, Any]) -> Topics:
+    text = to.get("offsets") if to.keys() == {"offsets"} else None
+    topics = text if isinstance(text, Mapping) else {}
+    try:
+        found = {
+            (str(topic), int(partition)): index(offset)
+            for topic, partitions in topics.items()
+            for partition, offset in partitions.items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        found = {}
+    if not found:
+        raise InvalidRequestError(f"{to!r}: want {{'offsets': {{'topic': {{'0': 123}}}}}}")
+    return found
+
+
+def _is_within(batches: Batches, batch: int, limits: Topics) -> bool:
+    """Whether the batch knows all those partitions and reads past no offset."""
+    known: Topics = {}
+    for text in batches.offsets(batch).sources.values():
+        known.update(topics_of(text) or {})
+    return all(known.get(key, limit + 1) <= limit for key, limit in limits.items())

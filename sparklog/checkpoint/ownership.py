@@ -1,0 +1,25 @@
+"""Whose a checkpoint's new files are: who resets it need not be who runs its query."""
+
+import os
+
+from sparklog.checkpoint.as_log.layout import LOGS
+from sparklog.checkpoint.as_log.lock import LOCK_NAME
+from sparklog.fs import FileSystem, LocalFileSystem
+
+
+def take_after(fs: FileSystem, path: str, model: str) -> None:
+    """Give `path`, which was just made, the mode of `model`, and its owner where we may."""
+    if isinstance(fs, LocalFileSystem):
+        fs.take_after(path, model)
+
+
+def take_logs_after(fs: FileSystem, root: str, directory: str, file: str) -> None:
+    """As `take_after`, all of the new log dir of the checkpoint at `root`."""
+    logs = os.path.join(root, LOGS)
+    partitions = [path for n in fs.listdir(logs) if fs.is_dir(path := os.path.join(logs, n))]
+    take_after(fs, os.path.join(logs, LOCK_NAME), file)
+    for partition in partitions:
+        for name in fs.listdir(partition):
+            take_after(fs, os.path.join(partition, name), file)
+    for path in (*partitions, logs):
+        take_after(fs, path, directory)

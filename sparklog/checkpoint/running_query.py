@@ -1,0 +1,60 @@
+"""Does the query run whose checkpoint is about to be changed in place?
+
+Where the checkpoint is log-backed its driver holds a lock. An ordinary one has none: what can be
+seen there is a batch that is under way, and that something changes while one looks.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Final
+
+from sparklog.checkpoint.as_log.lock import CheckpointLock
+from sparklog.checkpoint.batches import Batches
+from sparklog.checkpoint.files import Checkpoint
+from sparklog.errors import LogLockedError
+
+QUIET_MS: Final = 10_000
+"""A batch of an ordinary checkpoint that began less long ago and isn't done may be under way."""
+
+
+@contextlib.contextmanager
+def stopped(checkpoint: Checkpoint, what: str) -> Iterator[None]:
+    """Keep the query of a log-backed checkpoint from running meanwhile.
+
+    Raises: LogLockedError: it runs.
+    """
+    if not checkpoint.is_log_backed:
+        yield
+        return
+    with CheckpointLock(checkpoint.fs, checkpoint.logs, create=True) as lock:
+        lock.take_running(what)
+        yield
+
+
+@contextlib.contextmanager
+def cleaned_meanwhile(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn a file that is gone, though it was listed, into what it means: the query cleans up.
+
+    Raises: LogLockedError.
+    """
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise LogLockedError(
+            f"{path}: its query removed {error.filename} while it was being read: try again"
+        ) from error
+
+
+def check_quiet(batches: Batches, now_ms: int) -> None:
+    """Raises: LogLockedError: an ordinary checkpoint has a batch that may be under way."""
+    checkpoint = batches.checkpoint
+    newest = max(batches.planned, default=-1)
+    if checkpoint.is_log_backed or newest < 0 or newest in batches.committed:
+        return
+    age_ms = now_ms - checkpoint.stat(f"offsets/{newest}").mtime_ms
+    if age_ms < QUIET_MS:
+        raise LogLockedError(
+            f"{checkpoint.path}: batch {newest} began {age_ms} ms ago and isn't done: stop the "
+            f"query; if it is stopped, try again {QUIET_MS // 1000} s after that"
+        )

@@ -1,0 +1,51 @@
+"""`commits/N`: batch N is done. Source: CommitLog (Spark 4.2).
+
+    v1, v2 or v3
+    {"nextBatchWatermarkMs": 0, "stateUniqueIds": {"<operator>": [["<id>", ...], ...]}}
+
+From v2 on, with state checkpoint format 2, each operator's partitions have the ids of their
+stores: part of the names of the state files that belong to this batch.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.checkpoint.spark_files.offset_log import read_lines
+from sparklog.errors import DataCorruptionError
+
+_VERSIONS: Final = ("v1", "v2", "v3")
+Ids = Mapping[int, list[list[str]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """`state_ids`: operator -> partition -> ids of the partition's stores; None in format 1."""
+
+    batch: int
+    version: int
+    next_watermark_ms: int
+    state_ids: Ids | None
+
+
+def parse_commit(data: bytes, *, batch: int, path: str) -> Commit:
+    """Read the content of `commits/<batch>`; `path` is for messages.
+
+    Raises: DataCorruptionError: it isn't what Spark writes.
+    """
+    version, metadata, _ = read_lines(data, path, _VERSIONS)
+    watermark = metadata.get("nextBatchWatermarkMs", 0)
+    ids = metadata.get("stateUniqueIds")
+    try:
+        state_ids = None if not ids else {int(key): _partitions(ids[key]) for key in ids}
+    except (TypeError, ValueError, LookupError) as error:
+        raise DataCorruptionError(f"stateUniqueIds can't be read: {error}", path=path) from error
+    if type(watermark) is not int:
+        raise DataCorruptionError(f"nextBatchWatermarkMs is {watermark!r}", path=path)
+    return Commit(batch=batch, version=version, next_watermark_ms=watermark, state_ids=state_ids)
+
+
+def _partitions(value: object) -> list[list[str]]:
+    if not isinstance(value, list) or not all(isinstance(part, list) for part in value):
+        raise TypeError(f"{value!r} is no list of lists")
+    return [[str(each) for each in part] for part in value]

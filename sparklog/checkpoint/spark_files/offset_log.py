@@ -1,0 +1,148 @@
+"""`offsets/N`: what batch N reads up to, as planned before it ran.
+
+    v1, or v2                                  the version
+    {"batchWatermarkMs": ..., "batchTimestampMs": ..., "conf": {...}}
+    {"topic": {"0": 123}}                      v1: a line for each source, `-` for none
+    name:{"topic": {"0": 123}}                 v2 (sources by name): the same with a name
+
+Source: OffsetSeqLog, OffsetSeq (Spark 4.2).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sparklog.errors import DataCorruptionError
+from sparklog.storage.leader_epochs import ASIDE
+
+_NONE: Final = "-"
+_VERSIONS: Final = ("v1", "v2")
+Topics = dict[tuple[str, int], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchOffsets:
+    """The plan of one batch. `sources`: name (v1: its number) -> offset's text, None for none.
+
+    `watermark_ms` is the event-time watermark of the batch, `timestamp_ms` when it was planned.
+    """
+
+    batch: int
+    version: int
+    watermark_ms: int
+    timestamp_ms: int
+    conf: Mapping[str, str]
+    sources: Mapping[str, str | None]
+
+
+def parse_offsets(data: bytes, *, batch: int, path: str) -> BatchOffsets:
+    """Read the content of `offsets/<batch>`; `path` is for messages.
+
+    Raises: DataCorruptionError: it isn't what Spark writes.
+    """
+    version, metadata, lines = read_lines(data, path, _VERSIONS)
+    sources: dict[str, str | None] = {}
+    for number, line in enumerate(lines):
+        name, colon, text = line.partition(":") if version == 2 else (str(number), ":", line)
+        if not colon:
+            raise DataCorruptionError(f"{line[:40]!r} is not `source:offset`", path=path)
+        sources[name] = None if text == _NONE else text
+    conf = metadata.get("conf", {})
+    return BatchOffsets(
+        batch=batch,
+        version=version,
+        watermark_ms=_number(metadata, "batchWatermarkMs", path),
+        timestamp_ms=_number(metadata, "batchTimestampMs", path),
+        conf={str(key): str(value) for key, value in conf.items()},
+        sources=sources,
+    )
+
+
+def read_lines(
+    data: bytes, path: str, versions: tuple[str, ...]
+) -> tuple[int, dict[str, Any], list[str]]:
+    """Split a file of Spark's metadata logs: version, the JSON of line 2, the lines after it.
+
+    Raises: DataCorruptionError.
+    """
+    try:
+        # Spark writes no newline at the end, an editor does.
+        first, *rest = data.decode().removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise DataCorruptionError("it is no text", path=path, position=error.start) from error
+    if first.strip() not in versions:
+        raise DataCorruptionError(
+            f"it begins with {first[:20]!r}, want one of {', '.join(versions)}",
+            path=path,
+            position=0,
+        )
+    text = rest[0].strip() if rest else ""
+    try:
+        metadata = json.loads(text or "{}")
+    except ValueError as error:
+        raise DataCorruptionError(f"line 2 is no JSON: {error}", path=path) from error
+    if not isinstance(metadata, dict):
+        raise DataCorruptionError("line 2 is no JSON object", path=path)
+    return int(first.strip()[1:]), metadata, rest[1:]
+
+
+def topics_of(text: str | None) -> Topics | None:
+    """The offsets of a Kafka or sparklog source, {("topic", 0): 123}; None for another source."""
+    document = document_of(text)
+    if not isinstance(document, dict) or not document:
+        return None
+    found: Topics = {}
+    for topic, partitions in document.items():
+        if not isinstance(partitions, dict):
+            return None
+        if ASIDE in topic:
+            continue
+        for partition, offset in partitions.items():
+            if not partition.isdecimal() or type(offset) is not int:
+                return None
+            found[topic, int(partition)] = offset
+    return found
+
+
+def log_offset_of(text: str | None) -> int | None:
+    """The `logOffset` of a file source: the newest batch of its own log; None for others."""
+    document = document_of(text)
+    offset = document.get("logOffset") if isinstance(document, dict) else None
+    return offset if type(offset) is int else None
+
+
+def document_of(text: str | None) -> Any:
+    """An offset's JSON, or its text where it is none."""
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError:
+        return text
+
+
+def rows_between(start: str | None, end: str | None) -> int | None:
+    """How many rows lie between two offsets of a source, None where they don't tell.
+
+    They do for topics (offsets, so that compacted ones count) and for rate-micro-batch.
+    """
+    before, after = topics_of(start), topics_of(end)
+    if after is not None:
+        if before is None or not after.keys() <= before.keys():
+            return None  # partitions that are new begin who knows where
+        return sum(offset - before[key] for key, offset in after.items())
+    counts = _count(start), _count(end)
+    return None if counts[0] is None or counts[1] is None else counts[1] - counts[0]
+
+
+def _count(text: str | None) -> int | None:
+    document = document_of(text)
+    if not isinstance(document, dict) or document.keys() != {"offset", "timestamp"}:
+        return None
+    return document["offset"] if type(document["offset"]) is int else None  # rate-micro-batch
+
+
+def _number(metadata: Mapping[str, Any], key: str, path: str) -> int:
+    value = metadata.get(key, 0)
+    if type(value) is not int:
+        raise DataCorruptionError(f"{key} is {value!r}, want a number", path=path)
+    return value

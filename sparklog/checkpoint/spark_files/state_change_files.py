@@ -1,0 +1,153 @@
+"""Which changes of a store there are: a file for each committed batch and partition."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.checkpoint.batches import Batches
+from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.spark_files.offset_log import parse_offsets
+from sparklog.checkpoint.spark_files.state_schema import store_schema
+from sparklog.checkpoint.spark_files.state_stores import Store, stores_info, stores_of
+from sparklog.errors import InvalidRequestError
+
+_ROW_CHECKSUMS: Final = "spark.sql.streaming.stateStore.rowChecksum.enabled"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeFile:
+    """What one batch changed in one partition of a store: a file of the checkpoint.
+
+    `snapshots`: those that name the partition's column families, likeliest first. `row_checksums`:
+    rows have one each, before the value or, where that was deleted, the key (HDFS provider).
+    """
+
+    batch: int
+    partition: int
+    path: str
+    is_rocksdb: bool
+    snapshots: tuple[str, ...] = ()
+    row_checksums: bool = False
+
+
+class StoreChanges:
+    """Which changes of a store there are. Looks at the checkpoint anew for each call."""
+
+    def __init__(self, checkpoint: Checkpoint, operator: int, store: str) -> None:
+        """Raises: InvalidRequestError: see `changes`."""
+        self._checkpoint = checkpoint
+        self.schema = store_schema(checkpoint, operator, store)
+        self.name = f"operator {operator}, store {store} of {checkpoint.path}"
+        self._check_provider()
+
+    def end(self) -> int:
+        """The batch behind the last committed one. Cost: lists the commits."""
+        names = self._checkpoint.names_now("commits")
+        return max((int(name) + 1 for name in names if name.isdecimal()), default=0)
+
+    def held(self) -> tuple[int, int]:
+        """The batches [first, end) whose changes are there."""
+        end = self.end()
+        return self.files(0, end)[0], end
+
+    def planned_ms(self, batch: int) -> int | None:
+        """When a batch was planned, which a batch computed anew has later; None: it isn't known.
+
+        Cost: reads its plan. Raises: DataCorruptionError.
+        """
+        path = f"offsets/{batch}"
+        try:
+            if batch < 0 or not self._checkpoint.find(path):
+                return None
+            where, _ = self._checkpoint.locate(path)
+            plan = parse_offsets(self._checkpoint.read(path), batch=batch, path=where)
+        except FileNotFoundError:  # Spark's clean-up was quicker
+            return None
+        return plan.timestamp_ms or None
+
+    def computed_anew(self, batch: int, planned_ms: int) -> int | None:
+        """Return the first batch before `batch` that isn't what it was; None if all are.
+
+        `planned_ms`: of the batch right before, when it was read. What a reset took back and what
+        was computed since is planned later than that; a clock that was set back hides where it
+        begins, and the answer is the first batch whose changes are kept.
+        """
+        end = self.end()
+        now_ms = self.planned_ms(batch - 1) if batch <= end else None
+        if batch <= end and now_ms in (None, planned_ms):
+            return None
+        first = min(batch, end)
+        while (self.planned_ms(first - 1) or 0) > planned_ms:
+            first -= 1
+        return first if first < batch else self.held()[0]
+
+    def files(self, start: int, end: int) -> tuple[int, list[ChangeFile]]:
+        """Return the files of batches [first, end), by batch and partition, and `first`.
+
+        `first` is `start`, or behind the last batch of which files are missing. `end` must be
+        committed already.
+        """
+        self._checkpoint.refresh()  # after the commits were seen, so that their state is
+        batches = Batches(self._checkpoint)
+        stores = {s.partition: s for s in batches.stores if self._is_ours(s)}
+        found: list[list[ChangeFile]] = []
+        for batch in range(end - 1, start - 1, -1):
+            files = self._files_of(batches, stores, batch)
+            if files is None:
+                break
+            found.append(files)
+        return end - len(found), [file for files in reversed(found) for file in files]
+
+    def _is_ours(self, store: Store) -> bool:
+        return store.operator == self.schema.operator and store.name == self.schema.store
+
+    def _check_provider(self) -> None:
+        stores = [s for s in stores_of(self._checkpoint) if self._is_ours(s)]
+        if stores and not any(s.changes for s in stores) and stores[0].provider == "rocksdb":
+            raise InvalidRequestError(
+                f"{self.name}: RocksDB writes snapshots only there. To have its changes set "
+                "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled=true and "
+                "restart the query; they begin with its next batch"
+            )
+
+    def _files_of(
+        self, batches: Batches, stores: dict[int, Store], batch: int
+    ) -> list[ChangeFile] | None:
+        """None if one of them is missing."""
+        schema = self.schema
+        parts, count = None, None
+        if batch in batches.committed:
+            ids = batches.commit(batch).state_ids
+            parts = None if ids is None else ids.get(schema.operator)
+            if batch in batches.planned:
+                count = batches.partitions(schema.operator, batch)
+        infos = stores_info(self._checkpoint, schema.operator, batch)
+        named = (info.partitions for info in infos if info.name == schema.store)
+        wanted = set(range(count or next(named, 0) or schema.partitions))
+        files: list[ChangeFile] = []
+        for partition in sorted(wanted | stores.keys()):
+            store = stores.get(partition)
+            known: list[str | None] = [None]
+            if parts is not None:
+                known = [*parts[partition]] if partition < len(parts) else []
+            versions = [(batch + 1, each) for each in known]
+            name = next(
+                (store.changes[v] for v in versions if v in store.changes) if store else iter(()),
+                None,
+            )
+            if store is not None and name is not None:
+                files.append(self._file(batches, store, batch, name))
+            elif partition in wanted:
+                return None
+        return files
+
+    def _file(self, batches: Batches, store: Store, batch: int, name: str) -> ChangeFile:
+        snapshots: tuple[str, ...] = ()
+        if self.schema.has_families:
+            # A new family makes Spark write a snapshot with the same version.
+            ordered = sorted(store.snapshots, key=lambda v: (v[0] > batch + 1, abs(v[0] - batch)))
+            snapshots = tuple(store.path(store.snapshots[v]) for v in ordered)
+        is_rocksdb = store.provider == "rocksdb"
+        conf = batches.offsets(batch).conf if batch in batches.planned else {}
+        checked = conf.get(_ROW_CHECKSUMS, "").lower() == "true"
+        path = store.path(name)
+        return ChangeFile(batch, store.partition, path, is_rocksdb, snapshots, checked)

@@ -1,0 +1,284 @@
+"""What the keys and values of a state store are: its operator's metadata and schema files.
+
+    state/<op>/_metadata/metadata            "v1", JSON: stores, partitions, columns of the prefix
+    state/<op>/_metadata/v2/<batch>          "v2", JSON: and the paths of the schema files
+    state/<op>/0/[<store>/]_metadata/schema  v1, v2: a key and a value
+    state/<op>/_stateSchema/<store>/<file>   v3: column families, with a key and a value each
+
+Types are Spark's JSON. Those that Arrow has not, or Spark doesn't give it, are taken as binary, as
+they lie in the row: calendar intervals (i32 months, i32 days, i64 microseconds), variants, geometry
+and geography, objects. Intervals of months are int32. Fields of one name are numbered (the second
+is "sum_2"): Arrow in Java keeps one of them.
+Source: OperatorStateMetadata, SchemaHelper, StateStoreColFamilySchema, KeyStateEncoderSpec (4.2).
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.spark_files.offset_log import parse_offsets
+from sparklog.checkpoint.spark_files.state_stores import (
+    DEFAULT,
+    StoreInfo,
+    operators_of,
+    stores_info,
+    stores_of,
+)
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+
+_SIMPLE: Final[dict[str, pa.DataType]] = {
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "void": pa.null(),
+    "null": pa.null(),
+}
+_PATTERNS: Final = (
+    (re.compile(r"(?:char|varchar)\([0-9]+\)|string collate .*"), pa.string()),
+    (re.compile(r"interval (?:day|hour|minute|second)(?: to (?:hour|minute|second))?"),
+     pa.duration("us")),
+    (re.compile(r"interval (?:year|month)(?: to month)?"), pa.int32()),
+    (re.compile(r"time(?:\([0-9]+\))?"), pa.time64("ns")),
+)  # fmt: skip
+_ENCODING: Final = "spark.sql.streaming.stateStore.encodingFormat"
+_DECIMAL: Final = re.compile(r"decimal\(([0-9]+),\s*(-?[0-9]+)\)")
+_SCHEMA_FILE: Final = re.compile(r".*/(_stateSchema/[^/]+/[^/]+)")
+_LAYOUTS: Final = {
+    "NoPrefixKeyStateEncoderSpec": "plain",
+    "PrefixKeyScanStateEncoderSpec": "prefix",
+    "RangeKeyScanStateEncoderSpec": "range",
+    "TimestampAsPrefixKeyStateEncoderSpec": "time first",
+    "TimestampAsPostfixKeyStateEncoderSpec": "time last",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLayout:
+    """How the RocksDB provider writes keys. `first`: the ordinals that come first, for its scans.
+
+    kind: "plain", "prefix", "range", "time first", "time last".
+    """
+
+    kind: str = "plain"
+    first: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A column family, or all of a store without; key and value as Arrow structs.
+
+    They are binary where they are Avro: spark.sql.streaming.stateStore.encodingFormat.
+    """
+
+    name: str
+    key: pa.DataType
+    value: pa.DataType
+    layout: KeyLayout
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSchema:
+    """What a store holds. `families`: by name; one, "default", where the store has none."""
+
+    operator: int
+    store: str
+    partitions: int
+    has_families: bool
+    families: dict[str, Family]
+
+
+def store_schema(checkpoint: Checkpoint, operator: int, store: str = DEFAULT) -> StoreSchema:
+    """The schema of an operator's store, by the newest of its metadata.
+
+    Raises: InvalidRequestError: there is no such store, or its schema isn't written yet;
+        DataCorruptionError: it can't be read.
+    """
+    operators = operators_of(checkpoint)
+    if operator not in operators:
+        known = ", ".join(map(str, operators))
+        raise InvalidRequestError(
+            f"{checkpoint.path} has no stateful operator {operator}: "
+            + (f"there are {known}" if known else "its query keeps no state, or hasn't begun")
+        )
+    infos = {info.name: info for info in stores_info(checkpoint, operator)}
+    if not infos:  # Spark 3 writes no such metadata
+        for each in stores_of(checkpoint):
+            if each.operator == operator:
+                known_parts = infos[each.name].partitions if each.name in infos else 0
+                infos[each.name] = StoreInfo(each.name, max(known_parts, each.partition + 1), 0, ())
+    if store not in infos:
+        raise InvalidRequestError(
+            f"operator {operator} of {checkpoint.path} has no store {store}: there are "
+            + ", ".join(sorted(infos))
+        )
+    info = infos[store]
+    families, has_families = _families(checkpoint, operator, info)
+    if has_families and _is_avro(checkpoint):
+        families = {
+            name: replace(family, key=pa.binary(), value=pa.binary())
+            for name, family in families.items()
+        }
+    return StoreSchema(operator, store, info.partitions, has_families, families)
+
+
+def has_all_in_one(checkpoint: Checkpoint, operator: int) -> bool:
+    """Whether an operator has all rows in one partition, whatever the conf: it has no key, as a
+    sum over everything, or one that is null, as a limit. False where the schema doesn't tell.
+    """
+    infos = stores_info(checkpoint, operator)
+    for info in infos:
+        try:
+            families, _ = _families(checkpoint, operator, info)
+        except (InvalidRequestError, DataCorruptionError):
+            return False  # told where it is read
+        columns = [column for family in families.values() for column in family.key]
+        if not all(pa.types.is_null(column.type) for column in columns):
+            return False
+    return bool(infos)
+
+
+def _is_avro(checkpoint: Checkpoint) -> bool:
+    batches = [int(name) for name in checkpoint.names("offsets") if name.isdecimal()]
+    if not batches:
+        return False
+    path = f"offsets/{max(batches)}"
+    where = checkpoint.locate(path)[0]
+    plan = parse_offsets(checkpoint.read(path), batch=max(batches), path=where)
+    return plan.conf.get(_ENCODING, "").lower() == "avro"
+
+
+def _families(
+    checkpoint: Checkpoint, operator: int, info: StoreInfo
+) -> tuple[dict[str, Family], bool]:
+    paths = [f"state/{operator}/{m[1]}" for m in map(_SCHEMA_FILE.fullmatch, info.schemas) if m]
+    if not paths:
+        inside = "" if info.name == DEFAULT else f"{info.name}/"
+        paths = [f"state/{operator}/0/{inside}_metadata/schema"]
+    found: dict[str, Family] = {}
+    version = 0
+    for path in paths:
+        try:
+            data = checkpoint.read(path)
+        except FileNotFoundError:
+            continue  # Spark removes old ones
+        where = checkpoint.locate(path)[0]
+        try:
+            version, families = _parse(data, info.prefix_columns)
+        except (ValueError, KeyError, IndexError, TypeError, UnicodeDecodeError) as error:
+            raise DataCorruptionError(f"it is no state schema: {error}", path=where) from error
+        found.update((family.name, family) for family in families)
+    if not found:
+        raise InvalidRequestError(
+            f"{checkpoint.real(paths[-1])} is missing: without it the state of operator {operator} "
+            "can't be decoded; a running query writes it with its first batch"
+        )
+    return found, version >= 3
+
+
+class _Input:
+    """Reads what Java's DataOutputStream wrote."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def number(self, size: int) -> int:
+        if self._at + size > len(self._data):
+            raise ValueError("it is cut off")
+        self._at += size
+        return int.from_bytes(self._data[self._at - size : self._at], "big", signed=True)
+
+    def text(self) -> str:
+        size = self.number(2) & 0xFFFF
+        if self._at + size > len(self._data):
+            raise ValueError("it is cut off")
+        self._at += size
+        return self._data[self._at - size : self._at].decode()
+
+    def document(self) -> Any:
+        return json.loads("".join(self.text() for _ in range(self.number(4))))
+
+
+def _parse(data: bytes, prefix_columns: int) -> tuple[int, list[Family]]:
+    given = _Input(data)
+    version = given.text()
+    if version == "v3":
+        return 3, [_family(given) for _ in range(given.number(4))]
+    if version not in ("v1", "v2"):
+        raise ValueError(f"its version is {version[:10]!r}; v1 to v3 can be read")
+    key, value = (
+        json.loads(given.text()) if version == "v1" else given.document() for _ in range(2)
+    )
+    layout = KeyLayout("prefix", tuple(range(prefix_columns))) if prefix_columns else KeyLayout()
+    return int(version[1:]), [Family(DEFAULT, arrow_type(key), arrow_type(value), layout)]
+
+
+def _family(given: _Input) -> Family:
+    name = given.text()
+    given.number(2)  # the id of the key's schema, for those that evolve
+    key = arrow_type(given.document())
+    given.number(2)
+    value = arrow_type(given.document())
+    spec = given.document()
+    given.document()  # the user's key of a map; it is in the key, too
+    kind = _LAYOUTS[spec["keyStateEncoderType"]]
+    first: Sequence[int] = ()
+    if kind == "prefix":
+        first = range(int(spec["numColsPrefixKey"]))
+    elif kind == "range":
+        first = [int(ordinal) for ordinal in spec["orderingOrdinals"]]
+    return Family(name, key, value, KeyLayout(kind, tuple(first)))
+
+
+def arrow_type(document: Any) -> pa.DataType:
+    """The Arrow type of a Spark type as JSON; binary for those that have none."""
+    if isinstance(document, str):
+        return _simple(document)
+    kind = document["type"]
+    if kind == "struct":
+        types = [arrow_type(field["type"]) for field in document["fields"]]
+        names = _unique([str(field["name"]) for field in document["fields"]])
+        return pa.struct(list(zip(names, types, strict=True)))
+    if kind == "array":
+        return pa.list_(pa.field("element", arrow_type(document["elementType"])))
+    if kind == "map":
+        key = pa.field("key", arrow_type(document["keyType"]), nullable=False)
+        return pa.map_(key, pa.field("value", arrow_type(document["valueType"])))
+    if kind == "udt":
+        return arrow_type(document["sqlType"])
+    return pa.binary()
+
+
+def _unique(names: list[str]) -> list[str]:
+    """Number names that come again: two sums of an aggregation are "sum" and "sum_2"."""
+    found: list[str] = []
+    for name in names:
+        unique, number = name, 1
+        while unique in found or (number > 1 and unique in names):
+            number += 1
+            unique = f"{name}_{number}"
+        found.append(unique)
+    return found
+
+
+def _simple(name: str) -> pa.DataType:
+    if name in _SIMPLE:
+        return _SIMPLE[name]
+    if name == "decimal":
+        return pa.decimal128(10, 0)
+    if match := _DECIMAL.fullmatch(name):
+        return pa.decimal128(int(match[1]), int(match[2]))
+    return next((kind for pattern, kind in _PATTERNS if pattern.fullmatch(name)), pa.binary())

@@ -1,0 +1,250 @@
+"""State stores by what lies in `state/<operator>/<partition>[/<store>]/`.
+
+    <version>.delta, <version>.snapshot                  HDFS provider
+    <version>[_<id>].changelog, <version>[_<id>].zip     RocksDB provider; the id in format 2
+
+Batch N leaves version N + 1. A version can be loaded from a snapshot at or before it and every
+change file since; version 0 is the empty store. In format 2 the commit of a batch has the id of
+its version, and each changelog those of the versions before it back to a snapshot.
+Source: HDFSBackedStateStoreProvider, RocksDB, RocksDBFileManager (Spark 4.2).
+"""
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.spark_files.state_changelog import read_lineage
+from sparklog.checkpoint.spark_files.state_files import Immutable, plain, read_zip
+from sparklog.errors import DataCorruptionError
+
+_NAME: Final = re.compile(r"([0-9]+)(?:_([^.]+))?\.(delta|snapshot|changelog|zip)")
+_DIRECTORY: Final = re.compile(r"state/([0-9]+)/([0-9]+)(?:/([a-zA-Z0-9][a-zA-Z0-9._-]*))?")
+_OPERATOR: Final = re.compile(r"state/([0-9]+)/.*")
+_SHARED: Final = re.compile(r"state/[0-9]+/[0-9]+/(?:[^/]+/)?(?:SSTs|logs)/[^/]+")
+_SNAPSHOTS: Final = ("snapshot", "zip")
+DEFAULT: Final = "default"
+Version = tuple[int, str | None]
+
+
+class StateName(NamedTuple):
+    """What a state file's name says."""
+
+    version: int
+    id: str | None
+    kind: str
+
+
+class StoreInfo(NamedTuple):
+    """One store of an operator, by the operator's metadata.
+
+    `prefix_columns`: how many columns of the key make its prefix. `schemas`: paths of its schema
+    files, where the checkpoint was when they were written; none before schema v3.
+    """
+
+    name: str
+    partitions: int
+    prefix_columns: int
+    schemas: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The files that a version is loaded from, or why it can't be."""
+
+    files: list[str]
+    missing: str | None = None
+
+
+@dataclass(slots=True)
+class Store:
+    """One store of one partition of one operator, and its files."""
+
+    operator: int
+    partition: int
+    name: str
+    directory: str
+    snapshots: dict[Version, str] = field(default_factory=dict)  # file names
+    changes: dict[Version, str] = field(default_factory=dict)
+    _needed: dict[str, list[Immutable]] = field(default_factory=dict)
+    _lineages: dict[str, list[Version]] = field(default_factory=dict)
+
+    @property
+    def provider(self) -> str:
+        """ "hdfs" or "rocksdb"."""
+        names = [*self.snapshots.values(), *self.changes.values()]
+        return "hdfs" if any(n.endswith((".delta", ".snapshot")) for n in names) else "rocksdb"
+
+    def path(self, name: str) -> str:
+        """The relative path of one of its files."""
+        return f"{self.directory}/{name}"
+
+    def chain(self, checkpoint: Checkpoint, version: int, ids: Collection[str] | None) -> Chain:
+        """What loading `version` takes; `ids`: those of the commit, for this partition.
+
+        Cost: reads a RocksDB snapshot's zip, and in format 2 a changelog, once each.
+        """
+        if version == 0:
+            return Chain([])
+        if ids is None:
+            return self._from_snapshot(checkpoint, ((v, None) for v in range(version, 0, -1)))
+        try:
+            before = self._lineage(checkpoint, version, ids)
+        except DataCorruptionError as error:
+            return Chain([], str(error))
+        if not before:
+            return Chain([], f"no file of version {version} has an id of the commit")
+        return self._from_snapshot(checkpoint, reversed(before))
+
+    def _from_snapshot(self, checkpoint: Checkpoint, versions: Iterator[Version]) -> Chain:
+        """Try the newest snapshot first; without one all changes from version 1 on are needed."""
+        reason: str | None = None
+        needed: list[str] = []
+        at: Version = (1, None)
+        for at in versions:
+            if at in self.snapshots:
+                files = self._snapshot_files(checkpoint, self.snapshots[at])
+                if files.missing is None:
+                    return Chain(files.files + needed[::-1])
+                reason = reason or files.missing
+            if at not in self.changes:
+                return Chain([], reason or f"version {at[0]} is gone: {self._lost(at)}")
+            needed.append(self.path(self.changes[at]))
+        if at[0] == 1:
+            return Chain(needed[::-1])
+        return Chain([], reason or f"the snapshot before version {at[0]} is gone")
+
+    def _lost(self, version: Version) -> str:
+        number, unique = version
+        stem = str(number) if unique is None else f"{number}_{unique}"
+        kinds = "delta" if self.provider == "hdfs" else "changelog or zip"
+        return f"there is no {self.path(stem)}.{kinds}"
+
+    def _snapshot_files(self, checkpoint: Checkpoint, name: str) -> Chain:
+        path = self.path(name)
+        if not name.endswith(".zip"):
+            return Chain([path])
+        files = [path]
+        try:
+            for needed in self.immutables(checkpoint, name):
+                shared = self.path(needed.path)
+                if not checkpoint.exists(shared):
+                    return Chain([], f"{path} needs {shared}, which is missing")
+                size = checkpoint.stat(shared).size
+                if size != needed.size_bytes:
+                    return Chain([], f"{shared} has {size} bytes, {path} says {needed.size_bytes}")
+                files.append(shared)
+        except (DataCorruptionError, FileNotFoundError) as error:
+            return Chain([], str(error))
+        return Chain(files)
+
+    def immutables(self, checkpoint: Checkpoint, name: str) -> list[Immutable]:
+        """The SST and log files of a snapshot's zip. Raises: DataCorruptionError."""
+        if name not in self._needed:
+            path = self.path(name)
+            where = checkpoint.locate(path)[0]
+            self._needed[name] = read_zip(checkpoint.read(path), where)
+        return self._needed[name]
+
+    def _lineage(self, checkpoint: Checkpoint, version: int, ids: Collection[str]) -> list[Version]:
+        """The versions up to `version` on its branch, oldest first, as far back as it is told."""
+        at = next((v for v in ((version, i) for i in ids) if self._has(v)), None)
+        if at is None or at in self.snapshots:
+            return [] if at is None else [at]
+        name = self.changes[at]
+        if name not in self._lineages:
+            path = self.path(name)
+            where = checkpoint.locate(path)[0]
+            data = plain(checkpoint.read(path), where)
+            self._lineages[name] = sorted(read_lineage(data, where))
+        return [*self._lineages[name], at]
+
+    def _has(self, version: Version) -> bool:
+        return version in self.snapshots or version in self.changes
+
+
+def parse_name(name: str) -> StateName | None:
+    """Read a state file's name; None for others (checksums, schemas)."""
+    match = _NAME.fullmatch(name)
+    return None if match is None else StateName(int(match[1]), match[2], match[3])
+
+
+def stores_of(checkpoint: Checkpoint) -> list[Store]:
+    """All stores that have state files, by operator, partition and name."""
+    found: dict[str, Store] = {}
+    for path in checkpoint.paths("state"):
+        directory, _, file = path.rpartition("/")
+        match, name = _DIRECTORY.fullmatch(directory), parse_name(file)
+        if match is None or name is None:
+            continue
+        store = found.setdefault(
+            directory, Store(int(match[1]), int(match[2]), match[3] or DEFAULT, directory)
+        )
+        files = store.snapshots if name.kind in _SNAPSHOTS else store.changes
+        files[name.version, name.id] = file
+    return sorted(found.values(), key=lambda s: (s.operator, s.partition, s.name))
+
+
+def unshared(
+    checkpoint: Checkpoint, stores: Iterable[Store], *, without: Collection[str] = ()
+) -> set[str]:
+    """The SST and log files of RocksDB that no snapshot names, but for those of `without`.
+
+    Raises: DataCorruptionError: a snapshot's zip can't be read.
+    """
+    needed: set[str] = set()
+    for store in stores:
+        for name in store.snapshots.values():
+            if name.endswith(".zip") and store.path(name) not in without:
+                found = store.immutables(checkpoint, name)
+                needed.update(store.path(immutable.path) for immutable in found)
+    return {path for path in checkpoint.paths("state") if _SHARED.fullmatch(path)} - needed
+
+
+def operators_of(checkpoint: Checkpoint) -> list[int]:
+    """The ids of the stateful operators."""
+    matches = map(_OPERATOR.fullmatch, checkpoint.paths("state"))
+    return sorted({int(match[1]) for match in matches if match is not None})
+
+
+def stores_info(checkpoint: Checkpoint, operator: int, batch: int | None = None) -> list[StoreInfo]:
+    """What an operator's metadata say of its stores, at a batch or (None) now; none without.
+
+    Raises: DataCorruptionError: they can't be read.
+    """
+    path = metadata_path(checkpoint, operator, batch)
+    return [] if path is None else read_metadata(checkpoint, path)
+
+
+def metadata_path(checkpoint: Checkpoint, operator: int, batch: int | None) -> str | None:
+    """The path of an operator's metadata as they are at a batch or (None) now; None without."""
+    directory = f"state/{operator}/_metadata"
+    batches = sorted(int(name) for name in checkpoint.names(f"{directory}/v2") if name.isdecimal())
+    if batches:
+        at = max((b for b in batches if batch is not None and b <= batch), default=batches[0])
+        return f"{directory}/v2/{batches[-1] if batch is None else at}"
+    path = f"{directory}/metadata"
+    return path if checkpoint.exists(path) else None
+
+
+def read_metadata(checkpoint: Checkpoint, path: str) -> list[StoreInfo]:
+    """What an operator's metadata say of its stores. Source: OperatorStateMetadata.
+
+    Raises: DataCorruptionError; FileNotFoundError.
+    """
+    where = checkpoint.locate(path)[0]
+    try:
+        document = json.loads(checkpoint.read(path).decode().partition("\n")[2])
+        return [
+            StoreInfo(
+                str(store["storeName"]),
+                int(store["numPartitions"]),
+                int(store.get("numColsPrefixKey", 0)),
+                tuple(map(str, store.get("stateSchemaFilePaths", ()))),
+            )
+            for store in document["stateStoreInfo"]
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataCorruptionError(f"it can't be read: {error}", path=where) from error

@@ -1,0 +1,116 @@
+"""What of a checkpoint remains when it is cut back to a batch: which files go, which change.
+
+Behind batch N go: plans and commits of later batches, state files of versions above N + 1 (a stale
+snapshot would be taken for a new one's), later operator metadata, the entries of a file source's
+own log past N's offset, RocksDB's shared files that no snapshot names any more, and files that
+were being written. Their checksums go with them.
+"""
+
+import json
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from sparklog.checkpoint.as_log.layout import BUILDING, METADATA, RESET, RUNS
+from sparklog.checkpoint.batches import Batches
+from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.spark_files.checksums import hadoop_name, spark_name
+from sparklog.checkpoint.spark_files.file_source_log import entries_after
+from sparklog.checkpoint.spark_files.offset_log import log_offset_of
+from sparklog.checkpoint.spark_files.state_stores import parse_name, unshared
+from sparklog.errors import DataCorruptionError
+
+_BATCH: Final = re.compile(r"(offsets|commits)/([0-9]+)")
+_STATE: Final = re.compile(r"state/[0-9]+/[0-9]+/(?:[^/]+/)?([^/]+)")
+_OPERATOR: Final = re.compile(r"state/[0-9]+/_metadata/v2/([0-9]+)")
+_SCHEMA: Final = re.compile(r".*/(state/[0-9]+/_stateSchema/.*)")
+_RUNS_MAX: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """`dropped`: paths, hidden ones too, that go; `replaced`: path -> new content."""
+
+    batch: int
+    dropped: frozenset[str]
+    replaced: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def plan_cut(batches: Batches, batch: int, root: str, *, is_reset: bool) -> Cut:
+    """Choose what goes when the checkpoint is cut back to `batch`, to lie at `root`.
+
+    Raises: DataCorruptionError: a snapshot's zip, or an operator's metadata, can't be read.
+    """
+    checkpoint = batches.checkpoint
+    named = {path for path in checkpoint.paths() if _is_later(path, batch)}
+    for source, text in batches.offsets(batch).sources.items():
+        log_offset = log_offset_of(text)
+        if log_offset is not None:
+            named.update(entries_after(checkpoint, source, log_offset))
+    named |= unshared(checkpoint, batches.stores, without=named)
+    dropped = set(named) | {RESET, BUILDING}
+    for path in named:
+        dropped |= {hadoop_name(path), spark_name(path), hadoop_name(spark_name(path))}
+    dropped |= {path for path in checkpoint.files() if path.endswith(".tmp")}
+    replaced = {
+        path: data
+        for path in checkpoint.paths("state")
+        if _OPERATOR.fullmatch(path)
+        and path not in named
+        and (data := _relocated(checkpoint, path, root)) is not None
+    }
+    dropped |= {hadoop_name(path) for path in replaced}
+    if is_reset:
+        _fence(checkpoint, replaced)
+    else:
+        dropped.add(RUNS)
+    return Cut(batch, frozenset(dropped), replaced)
+
+
+def _is_later(path: str, batch: int) -> bool:
+    if match := _BATCH.fullmatch(path):
+        return int(match[2]) > batch
+    if match := _OPERATOR.fullmatch(path):
+        return int(match[1]) > batch
+    if match := _STATE.fullmatch(path):
+        name = parse_name(match[1].removesuffix(".crc"))
+        return name is not None and name.version > batch + 1
+    return False
+
+
+def _relocated(checkpoint: Checkpoint, path: str, root: str) -> bytes | None:
+    """An operator's metadata with its schema files below `root`; None if they are.
+
+    Spark writes their absolute paths. Source: OperatorStateMetadataV2.
+    """
+    data = checkpoint.read(path)
+    version, _, text = data.decode().partition("\n")
+    try:
+        document = json.loads(text)
+        stores = document["stateStoreInfo"]
+        for store in stores:
+            files = store.get("stateSchemaFilePaths", [])
+            store["stateSchemaFilePaths"] = [_below(root, file) for file in files]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        where, position = checkpoint.locate(path)
+        raise DataCorruptionError(
+            f"it can't be read: {error}", path=where, position=position
+        ) from error
+    changed = f"{version}\n{json.dumps(document, separators=(',', ':'))}".encode()
+    return None if json.loads(text) == document else changed
+
+
+def _below(root: str, file: str) -> str:
+    match = _SCHEMA.fullmatch(file)
+    return file if match is None else f"file:{root}/{match[1]}"
+
+
+def _fence(checkpoint: Checkpoint, replaced: dict[str, bytes]) -> None:
+    """Put a run that never was before all others, so that tasks of those write no more."""
+    partition = checkpoint.partitions.get(METADATA)
+    known = partition.read(RUNS) if partition is not None else None
+    if known is not None:
+        runs = [str(uuid.uuid4()), *known.decode().splitlines()][:_RUNS_MAX]
+        replaced[RUNS] = "\n".join(runs).encode()

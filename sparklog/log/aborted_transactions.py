@@ -1,0 +1,74 @@
+"""Which batches a read_committed reader leaves out: data of aborted transactions.
+
+Aborted transactions are listed in `.txnindex` files, by the segment that holds their marker.
+A producer's batches are skipped from where its transaction began to its ABORT marker.
+Source: LocalLog.collectAbortedTransactions; the consumer's CompletedFetch (Kafka 4.1).
+"""
+
+import heapq
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparklog.format.batch import CONTROL, TRANSACTIONAL
+from sparklog.format.index import collect_aborted
+from sparklog.log.segment_lookup import Lookup
+from sparklog.logdir.partition.indexes import txn_entries
+
+Table = NDArray[Any]
+
+
+class AbortedTxn(NamedTuple):
+    """An aborted transaction; `last_offset` is its marker's."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+def aborted_transactions(lookup: Lookup, start: int, end: int) -> list[AbortedTxn]:
+    """Return the aborted transactions that touch [start, end), by their markers' offsets."""
+    found: list[AbortedTxn] = []
+    base: int | None = lookup.floor(start)
+    while base is not None:
+        # Markers past `end` are needed as well: the data before them is below it.
+        entries = txn_entries(lookup.fs, lookup.directory, base, end=2**63 - 1)
+        hits, complete = collect_aborted(entries, start, end)
+        found += (AbortedTxn(*hit) for hit in hits)
+        if complete:
+            break
+        base = lookup.following(base)
+    return found
+
+
+class AbortedFilter:
+    """Tells batch by batch, in the order of the log, what to keep."""
+
+    def __init__(self, aborted: list[AbortedTxn]) -> None:
+        self._waiting = [(txn.first_offset, txn.producer_id, txn.last_offset) for txn in aborted]
+        heapq.heapify(self._waiting)
+        self._active: dict[int, int] = {}  # producer id -> its marker's offset
+
+    def keep(self, table: Table, is_abort: Any) -> Table:
+        """Return the rows of `table` that belong to no aborted transaction.
+
+        `is_abort(row)` reads a control batch. Tables must come in the order of the log.
+        """
+        marked = np.flatnonzero(table["attributes"] & TRANSACTIONAL)
+        if not len(marked) or not (self._waiting or self._active):
+            return table
+        kept = np.ones(len(table), np.bool_)
+        for at in marked.tolist():
+            row = table[at]
+            while self._waiting and self._waiting[0][0] <= int(row["last_offset"]):
+                _, aborted_id, last = heapq.heappop(self._waiting)
+                self._active[aborted_id] = max(last, self._active.get(aborted_id, -1))
+            producer_id = int(row["producer_id"])
+            if row["attributes"] & CONTROL:
+                if is_abort(row):
+                    self._active.pop(producer_id, None)
+            elif self._active.get(producer_id, -1) > int(row["last_offset"]):
+                # Not behind its marker's place: the cleaner may have taken the marker away.
+                kept[at] = False
+        return table[kept]

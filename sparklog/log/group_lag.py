@@ -1,0 +1,135 @@
+"""What registered readers mean for a log: how far behind they are, and what retention must keep."""
+
+import socket
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from sparklog.clock import Clock
+from sparklog.errors import OffsetOutOfRangeError, UnknownTopicError
+from sparklog.fs import FileSystem
+from sparklog.log.truncation_detection import Histories
+from sparklog.logdir.group_offsets import Readers, commit_offsets, is_expired
+from sparklog.logdir.view import View
+from sparklog.storage.log_state import LogState
+
+Key = tuple[str, int]
+SCHEMA: Final = pa.schema(
+    [
+        ("group", pa.string()),
+        ("kind", pa.string()),
+        ("host", pa.string()),
+        ("app", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("log_start", pa.int64()),
+        ("high_watermark", pa.int64()),
+        ("lag", pa.int64()),
+        ("time", pa.timestamp("ms", tz="UTC")),
+        ("expired", pa.bool_()),
+    ]
+)
+
+
+def commit_checked(
+    fs: FileSystem,
+    clock: Clock,
+    view: View,
+    group: str,
+    offsets: Mapping[str, Mapping[int, int]],
+) -> None:
+    """Commit offsets that somebody gave by hand; see `Log.commit_offsets`."""
+    keys = {(topic, p): offset for topic, by in offsets.items() for p, offset in by.items()}
+    topics = view.topics()
+    for topic, partition in keys:
+        if topic not in topics or partition not in topics[topic].dirs:
+            raise UnknownTopicError(
+                f"{topic}-{partition} is not in {view.home}; nothing was committed"
+            )
+    for (topic, partition), (start, end) in view.spans(list(keys)).items():
+        offset = keys[topic, partition]
+        if not 0 <= offset <= end:
+            raise OffsetOutOfRangeError(
+                f"{topic}-{partition} ends at {end}, {offset} can't be committed: give the next "
+                "offset to read; nothing was committed",
+                offset=offset,
+                start=start,
+                end=end,
+            )
+    origins = Histories(view).origins(keys)
+    host = socket.gethostname()
+    commit_offsets(fs, view.home, group, keys, now_ms=clock(), host=host, origins=origins)
+
+
+def readers_table(view: View, readers: Readers, *, now_ms: int, retention_ms: int) -> pa.Table:
+    """Return one row a group and partition; see `Log.readers`."""
+    topics = view.topics()
+    held = {(topic, p) for topic, info in topics.items() for p in info.dirs}
+    wanted = {key for reader in readers.groups for key in reader.offsets}
+    spans = view.spans(sorted(wanted & held))
+    rows: list[dict[str, Any]] = []
+    for reader in readers.groups:
+        who = {name: getattr(reader, name) for name in ("group", "kind", "host", "app")}
+        for (topic, partition), at in sorted(reader.offsets.items()):
+            row = {
+                "topic": topic,
+                "partition": partition,
+                "offset": at.offset,
+                "time": at.time_ms,
+                "expired": is_expired(at.time_ms, now_ms, retention_ms),
+            }
+            if (topic, partition) in spans:
+                start, end = spans[topic, partition]
+                lag = max(0, end - at.offset)
+                row |= {"log_start": start, "high_watermark": end, "lag": lag}
+            rows.append(who | row)
+    for path, time_ms in sorted(readers.damaged.items()):
+        expired = is_expired(time_ms, now_ms, retention_ms)
+        rows.append({"group": path, "kind": "damaged", "time": time_ms, "expired": expired})
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def retention_floor(
+    state: LogState,
+    topic: str,
+    partition: int,
+    readers: Readers,
+    *,
+    now_ms: int,
+    retention_ms: int,
+) -> int | None:
+    """Return the offset that retention of a partition must not pass; None if there is none.
+
+    That is where the slowest registered reader is, for topics with retention.respect.readers;
+    always within [log start, end). `retention_ms`: see offsets.retention.minutes.
+    """
+    return retention_floors(
+        state, readers, [(topic, partition)], now_ms=now_ms, retention_ms=retention_ms
+    ).get((topic, partition))
+
+
+def retention_floors(
+    state: LogState,
+    readers: Readers,
+    keys: Iterable[Key] | None = None,
+    *,
+    now_ms: int,
+    retention_ms: int,
+) -> dict[Key, int]:
+    """Return `retention_floor` of all partitions (or `keys`) that have one, in one pass."""
+    slowest = readers.slowest(now_ms=now_ms, retention_ms=retention_ms)
+    blind = any(not is_expired(t, now_ms, retention_ms) for t in readers.damaged.values())
+    asks = {name for name, topic in state.topics.items() if _respects(topic.config)}
+    floors: dict[Key, int] = {}
+    for key in state.ends if keys is None else keys:
+        if key[0] in asks and key in state.ends and (blind or key in slowest):
+            start, end = state.starts.get(key, 0), state.ends[key]
+            at = start if blind else slowest[key]
+            floors[key] = min(max(at, start), end)
+    return floors
+
+
+def _respects(config: Mapping[str, str]) -> bool:
+    return config.get("retention.respect.readers") == "true"  # as TopicConfig.to_dict writes it

@@ -1,0 +1,106 @@
+"""The offsets of a group while one of its members reads: where it begins, and what it has taken."""
+
+import logging
+import socket
+from collections.abc import Sequence
+from typing import Final
+
+from sparklog.clock import Clock
+from sparklog.errors import LogLockedError, OffsetOutOfRangeError, StorageUnavailableError
+from sparklog.fs import FileSystem
+from sparklog.log.positions import EARLIEST, LATEST, Position, Spans
+from sparklog.log.truncation_detection import Histories, restored
+from sparklog.logdir.group_offsets import Committed, check_group, commit_offsets, positions
+
+COMMIT_INTERVAL_MS: Final = 1000
+"""Kafka's auto.commit.interval.ms has 5 s; a commit is cheaper here, and less is read again."""
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+class Progress:
+    """One member of a group, reading one topic. Use it from one thread."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        home: str,
+        clock: Clock,
+        group: str,
+        topic: str,
+        histories: Histories,
+    ) -> None:
+        check_group(group)
+        self._fs, self._home, self._clock = fs, home, clock
+        self._histories = histories
+        self._group, self._topic = group, topic
+        self._taken: dict[int, int] = {}
+        self._due_ms = 0
+
+    def resume(self, partitions: Sequence[int], start: Position, spans: Spans) -> Position:
+        """Return where to begin: at the committed offsets, where there are none at `start`.
+
+        A `start` that names offsets or a time is a seek, and goes before what was committed.
+        Raises: OffsetOutOfRangeError if the log no longer holds what was committed, or was restored
+        and holds other records there.
+        """
+        markers = {"earliest": EARLIEST, "latest": LATEST}
+        if not isinstance(start, str) or start not in markers:
+            return start
+        known = positions(self._fs, self._home, self._group)
+        found = {
+            p: known[self._topic, p].offset if (self._topic, p) in known else markers[start]
+            for p in partitions
+        }
+        for p, offset in found.items():
+            low, high = spans[self._topic, p]
+            if (self._topic, p) in known and not low <= offset <= high:
+                raise OffsetOutOfRangeError(
+                    f"group {self._group} has read {self._topic}-{p} up to {offset}, which holds "
+                    f"[{low}, {high}) now: to go on without what is gone give start={{{p}: -2}} "
+                    "(earliest), -1 (latest) or an offset",
+                    offset=offset,
+                    start=low,
+                    end=high,
+                )
+            if (self._topic, p) in known:
+                self._check_history(p, known[self._topic, p], spans[self._topic, p])
+        return found
+
+    def _check_history(self, partition: int, at: Committed, span: tuple[int, int]) -> None:
+        key = self._topic, partition
+        parted = self._histories.parted(key, at.offset, at.origin, span)
+        if parted is not None:
+            raise restored(key, parted, at.offset, span)
+
+    def begin(self, first: dict[int, int]) -> None:
+        """Register {partition: offset}. Raises StorageUnavailableError where that can't be kept."""
+        self._taken = dict(first)
+        self._commit()
+
+    def taken(self, partition: int, offset: int) -> None:
+        """Note that all before `offset` was taken; committed within COMMIT_INTERVAL_MS."""
+        self._taken[partition] = offset
+        if self._clock() >= self._due_ms:
+            self.flush()
+
+    def flush(self) -> None:
+        """Commit what was noted. A failure is a warning: the offsets before hold more, not less."""
+        if not self._taken:
+            return
+        try:
+            self._commit()
+        except (LogLockedError, StorageUnavailableError) as error:
+            self._due_ms = self._clock() + COMMIT_INTERVAL_MS
+            _LOGGER.warning("%s; it is tried again later", error)
+
+    def _commit(self) -> None:
+        now = self._clock()
+        offsets = {(self._topic, p): offset for p, offset in self._taken.items()}
+        origins = self._histories.origins(offsets)
+        commit_offsets(
+            self._fs, self._home, self._group, offsets,
+            now_ms=now, host=socket.gethostname(), origins=origins,
+        )  # fmt: skip
+        self._taken = {}
+        self._due_ms = now + COMMIT_INTERVAL_MS

@@ -1,0 +1,391 @@
+"""Reads one partition: no lock, no writes, any process. Safe beside a writer and its undo.
+
+The end is fixed before a read and at or below the published watermark; no byte from it on is
+kept. Every batch passes its CRC and begins where it is expected. Whatever else is found (a file
+that is gone, a short read, a gap) raises StaleReadError, damage raises DataCorruptionError; the
+caller lists anew and tries again before it believes either. Source: PROTOCOL, "Read".
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sparklog.errors import DataCorruptionError, SparklogError
+from sparklog.format.batch import CONTROL, LOG_OVERHEAD
+from sparklog.format.control import ControlType
+from sparklog.format.names import log_name
+from sparklog.format.records import Decoder
+from sparklog.format.scan import Batches, scan
+from sparklog.fs import FileSystem
+from sparklog.log.aborted_transactions import AbortedFilter, AbortedTxn, aborted_transactions
+from sparklog.log.producer_state import ProducerState
+from sparklog.log.segment_lookup import Lookup, SegmentInfo, StaleReadError
+from sparklog.log.time_lookup import TimeLookup
+from sparklog.logdir.partition.leader_epochs import read_epochs
+from sparklog.logdir.partition.producer_snapshots import load_producers, marker_reader, replay
+from sparklog.logdir.segment_files import Window, joined, walk
+
+COLUMNS: Final = ("key", "value", "offset", "timestamp", "timestampType", "headers")
+FIRST_BYTES: Final = 64 << 10  # the first window: a look-up needs no more; then they grow
+MOST_BYTES: Final = 2 << 20  # the largest window: CRC and decoder find it in the cache
+BATCH_BYTES: Final = 8 << 20  # decoded bytes at which a record batch is given out
+GATHERED_BYTES: Final = 64 << 10  # bytes of log from small segments that come in one record batch
+_NO_LIMIT: Final = 2**63 - 1
+Table = NDArray[Any]
+
+
+class PartitionReader:
+    """Look-ups are cached until `refresh`. `gaps`: offsets may be missing (a compacted log).
+
+    `topic_id` is what the directory carried before anything else of it was read.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        path: str,
+        topic: str,
+        partition: int,
+        *,
+        gaps: bool = False,
+        topic_id: str | None = None,
+    ) -> None:
+        self.path, self.topic, self.partition = path, topic, partition
+        self.topic_id = topic_id
+        self._fs = fs
+        self._lookup = Lookup(fs, path, gaps=gaps)
+        self._times = TimeLookup(self._lookup)
+        self._producers: ProducerState | None = None
+
+    @property
+    def gaps(self) -> bool:
+        """Whether offsets may be missing."""
+        return self._lookup.gaps
+
+    @gaps.setter
+    def gaps(self, gaps: bool) -> None:
+        self._lookup.gaps = gaps
+
+    def refresh(self) -> None:
+        """Drop what is cached; the next call lists the directory."""
+        self._lookup.refresh()
+        self._times.refresh()
+        self._producers = None
+
+    def _relist(self) -> None:
+        """List anew. Where segments are swapped, nothing that is known of their files holds."""
+        if self.gaps:
+            self.refresh()
+        else:
+            self._lookup.refresh()
+
+    def first_base(self) -> int:
+        """The first segment's base offset."""
+        return self._lookup.bases[0]
+
+    def segments(self) -> list[SegmentInfo]:
+        """Return the segments, listed now."""
+        self.refresh()
+        bases = self._lookup.bases
+        found = []
+        for base, end in zip(bases, [*bases[1:], None], strict=True):
+            path = joined(self.path, log_name(base))
+            found.append(SegmentInfo(base, end, path, self._fs.size(path)))
+        return found
+
+    def first_local_base(self) -> int | None:
+        """The base offset of the first segment that isn't remote only; None if all are."""
+        for base in self._lookup.bases:
+            if self._fs.max_timestamp(joined(self.path, log_name(base))) is None:
+                return base
+        return None
+
+    def leader_epoch(self) -> int | None:
+        """The newest leader epoch; None if the partition knows none yet."""
+        entries = read_epochs(self._fs, self.path)
+        return entries[-1][0] if entries else None
+
+    def leader_epoch_of(self, offset: int) -> int | None:
+        """The leader epoch of the batch that holds `offset`; None where compaction removed it."""
+        found = self._pieces(offset, offset + 1, None)
+        return next((int(window.batches.table["leader_epoch"][0]) for window in found), None)
+
+    def remote_end(self) -> int | None:
+        """The offset behind the highest record with a remote copy; None if there is none."""
+        return self._fs.remote_end(self.path)
+
+    def valid_end(self) -> int:
+        """The end of the last segment's valid batches, by CRC. For logs without a watermark."""
+        self._relist()
+        end = self._lookup.bases[-1]
+        for window in walk(self._lookup.log(end)):
+            if len(window.batches):
+                end = int(window.batches.table["last_offset"][-1]) + 1
+        return end
+
+    def last_stable_offset(self, end: int) -> int:
+        """The first offset of the oldest transaction open at `end`, else `end`."""
+        known = self._producers
+        if known is None or known.end > end:
+            known = load_producers(
+                self._fs, self.path, end, log_start=0, now=0, expiration_ms=_NO_LIMIT
+            )
+            self._producers = known
+        elif known.end < end:
+            self._relist()
+            self._producers = known
+            replay(self._fs, self.path, known, end, bases=self._lookup.bases)
+        return known.last_stable_offset()
+
+    def aborted(self, start: int, end: int) -> list[AbortedTxn]:
+        """Return the aborted transactions that touch [start, end)."""
+        return aborted_transactions(self._lookup, start, end)
+
+    def offset_for_time(self, timestamp: int, start: int, end: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record at or after `timestamp` (ms), as Kafka finds it.
+
+        The first segment that reaches the time answers, or nobody: None.
+        """
+        return self._times.find(timestamp, start, end)
+
+    def offset_of_max_timestamp(self, start: int, end: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record with the log's largest timestamp."""
+        return self._times.latest(start, end)
+
+    def read(
+        self,
+        start: int,
+        end: int,
+        *,
+        columns: Iterable[str] | None = None,
+        isolation: str = "read_uncommitted",
+        max_bytes: int | None = None,
+        max_records: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the records with start <= offset < end. See `read_from`."""
+        found = self.read_from(
+            start,
+            end,
+            columns=columns,
+            isolation=isolation,
+            max_bytes=max_bytes,
+            max_records=max_records,
+        )
+        return (rows for rows, _ in found if rows.num_rows)
+
+    def read_from(
+        self,
+        start: int,
+        end: int,
+        *,
+        columns: Iterable[str] | None = None,
+        isolation: str = "read_uncommitted",
+        max_bytes: int | None = None,
+        max_records: int | None = None,
+    ) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Yield (records, offset to go on from); memory stays at a few windows.
+
+        Args:
+            end: at or below the watermark; for read_committed at or below the last stable offset.
+            columns: some of COLUMNS, all by default; others are ignored, "offset" always comes.
+            max_bytes: bytes of log; the first batch comes even if it is larger.
+        Raises: StaleReadError, DataCorruptionError: see the module's text.
+        """
+        names = None if columns is None else [c for c in COLUMNS if c == "offset" or c in columns]
+        dropped = None
+        if self.gaps:
+            self.refresh()  # swapped segments; and no log older than its aborted transactions
+        if isolation == "read_committed":
+            dropped = AbortedFilter(self.aborted(start, end))
+        decoder = Decoder(names, max_bytes=BATCH_BYTES)
+        left = _NO_LIMIT if max_records is None else max_records
+        pieces = self._pieces(start, end, max_bytes)
+        for rows, following in _decode(decoder, pieces, dropped, start, end, self.path):
+            if rows.num_rows >= left:
+                rows = rows.slice(0, left)
+                yield rows, _behind(rows)
+                return
+            left -= rows.num_rows
+            yield rows, following
+
+    def _pieces(self, start: int, end: int, max_bytes: int | None) -> Iterator[Window]:
+        """Yield windows whose tables hold just the batches that [start, end) needs, in order."""
+        at, left = start, max_bytes
+        base = self._lookup.floor(at) if at < end else 0
+        bare = -1  # the offset from which the present files were found to hold nothing
+        while at < end:
+            try:
+                for window in self._segment(base, at, end):
+                    table = window.batches.table
+                    if left is not None:
+                        table = _within(table, left, first=left == max_bytes)
+                        left -= int(table["size"].sum())
+                    if len(table):
+                        yield Window(window.data, window.position, _replaced(window.batches, table))
+                        at = int(table["last_offset"][-1]) + 1
+                    if len(table) < len(window.batches.table):
+                        return
+            except DataCorruptionError as error:  # of the log, or of a remote segment's objects
+                raise _damage(error, at, self._lookup.following(base) or end) from error
+            if at < end:
+                following = self._next(base, at, end)
+                if following is not None:
+                    base, at = following, max(at, following)
+                elif bare == at:
+                    return
+                else:  # a swap may have put what was in other segments into this one: look again
+                    bare, base = at, self._lookup.floor(at)
+
+    def _next(self, base: int, at: int, end: int) -> int | None:
+        """The segment to go on with; None if compaction left nothing in [at, end) behind `base`."""
+        following = self._lookup.following(base)
+        if following != at or at >= end:  # rolled, undone or compacted since the listing, perhaps
+            self._relist()
+            following = self._lookup.following(base)
+        while self.gaps and following is not None and following < at:
+            # What a swap has replaced already, by a segment that reaches further: as good as gone.
+            following = self._lookup.following(following)
+        if self.gaps and following is not None and following >= end:
+            return None
+        if following is None or following >= end:
+            raise StaleReadError(f"{self.path} ends at offset {at}, {end} is expected")
+        if following < at or (following > at and not self.gaps):
+            raise StaleReadError(f"{self.path}: segment {following} begins where {at} is expected")
+        return following
+
+    def _segment(self, base: int, at: int, end: int) -> Iterator[Window]:
+        """Yield the windows of one segment that hold offsets of [at, end)."""
+        file = self._lookup.log(base)
+        limit = file.size()
+        position = self._lookup.position(base, at, end)
+        hinted, span, step = position > 0, FIRST_BYTES, FIRST_BYTES
+        while at < end and position < limit:
+            data = file.pread(min(span, limit - position), position)
+            found = scan(data, path=file.path, position=position)
+            if hinted and not _is_true(found, data, position, limit, at):
+                hinted, position, span = False, 0, step
+                continue
+            table = _up_to(found.table, end)
+            useful = table[(table["last_offset"] >= at) & (table["base_offset"] < end)]
+            if len(useful):
+                self._check_order(useful, at, file.path)
+                at = int(useful["last_offset"][-1]) + 1
+                yield Window(data, position, _replaced(found, useful))
+            if found.error is not None and at < end:
+                raise found.error
+            if found.end == position:
+                span = _size_of(data)
+                if not len(data) < span <= limit - position:
+                    return  # a torn batch: nothing more in this segment
+            else:
+                step = min(step * 4, MOST_BYTES)
+                hinted, span, position = False, step, found.end
+
+    def _check_order(self, table: Table, at: int, path: str) -> None:
+        expected = np.concatenate(([at], table["last_offset"][:-1] + 1))
+        first = table["base_offset"]
+        wrong = first < expected if self.gaps else first != expected
+        wrong[0] = not self.gaps and int(first[0]) > at
+        if wrong.any():
+            row = int(wrong.nonzero()[0][0])
+            raise StaleReadError(
+                f"{path} at byte {table['position'][row]}: offset {expected[row]} is expected, "
+                f"the batch begins with {first[row]}"
+            )
+
+
+def _is_true(found: Batches, data: bytes, position: int, limit: int, at: int) -> bool:
+    """Tell whether an index led to a batch that lies at or before offset `at`."""
+    if len(found):
+        return int(found.table["base_offset"][0]) <= at
+    return found.error is None and len(data) < _size_of(data) <= limit - position
+
+
+def _size_of(data: bytes) -> int:
+    return int.from_bytes(data[8:LOG_OVERHEAD], "big", signed=True) + LOG_OVERHEAD
+
+
+def _replaced(found: Batches, table: Table) -> Batches:
+    return Batches(table, found.end, found.error)
+
+
+def _up_to(table: Table, end: int) -> Table:
+    """Without what lies behind the batch that reaches `end`: a crash may have left anything."""
+    reached = np.flatnonzero(table["last_offset"] >= end - 1)
+    return table[: int(reached[0]) + 1] if len(reached) else table
+
+
+def _within(table: Table, left: int, *, first: bool) -> Table:
+    fitting = int(table["size"].cumsum().searchsorted(left, side="right"))
+    return table[: max(fitting, 1 if first else 0)]
+
+
+def _damage(error: DataCorruptionError, first: int, end: int) -> DataCorruptionError:
+    """Return damage with the offsets that it takes away."""
+    return DataCorruptionError(
+        error.reason, path=error.path, position=error.position, first=first, end=end
+    )
+
+
+def _decode(
+    decoder: Decoder,
+    pieces: Iterable[Window],
+    dropped: AbortedFilter | None,
+    first: int,
+    end: int,
+    path: str,
+) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Yield (records, offset behind them) whenever GATHERED_BYTES of log were taken in.
+
+    So small segments come together, and what lies before a damage comes before the error. A pair
+    may hold no record: its batches were markers, or aborted.
+    """
+    taken, reached = 0, first
+    try:
+        for window in pieces:
+            table = _wanted(window, dropped, path)
+            while len(table):
+                done = decoder.add_many(
+                    window.data, table, first=first, end=end, path=path, position=window.position
+                )
+                table = table[done:]
+                if len(table):  # the decoder is full
+                    rows = decoder.finish()
+                    yield rows, _behind(rows)
+            reached = min(int(window.batches.table["last_offset"][-1]) + 1, end)
+            taken += len(window.data)
+            if taken >= GATHERED_BYTES:
+                yield decoder.finish(), reached
+                taken = 0
+    except (SparklogError, FileNotFoundError):
+        if decoder.rows:
+            rows = decoder.finish()
+            yield rows, _behind(rows)
+        raise
+    if taken:
+        yield decoder.finish(), reached
+
+
+def _wanted(window: Window, dropped: AbortedFilter | None, path: str) -> Table:
+    """The batches of a window that hold records to give out."""
+    table = window.batches.table
+    if dropped is not None:
+        read = marker_reader(window, path)
+
+        def is_abort(row: Any) -> bool:
+            marker = read(row)
+            return marker is not None and marker.type is ControlType.ABORT
+
+        table = dropped.keep(table, is_abort)
+    kept: Table = table[(table["attributes"] & CONTROL) == 0]
+    return kept
+
+
+def _behind(rows: pa.RecordBatch) -> int:
+    return int(rows.column("offset")[-1].as_py()) + 1
+
+
+__all__ = ["COLUMNS", "PartitionReader", "SegmentInfo", "StaleReadError"]

@@ -1,0 +1,291 @@
+"""What a partition knows of its idempotent and transactional producers. Memory only, no files.
+
+Per producer id: epoch, the last five batches (so that a repeated batch is recognised), the open
+transaction. Replay takes what is in the log as it is; only `check` judges, before an append.
+Source: ProducerStateManager, ProducerAppendInfo, ProducerStateEntry (Kafka 4.1).
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from numpy.typing import NDArray
+
+from sparklog.errors import FencedError, InvalidRequestError, OutOfOrderSequenceError
+from sparklog.format.batch import CONTROL, SEQUENCE_MAX, TRANSACTIONAL
+from sparklog.format.control import ControlType, Marker
+from sparklog.format.producer_snapshot import ProducerEntry
+
+BATCHES_KEPT: Final = 5
+EXPIRATION_MS: Final = 86_400_000
+_INT32: Final = 0xFFFF_FFFF
+
+Table = NDArray[Any]
+ReadMarker = Callable[[Any], Marker | None]
+"""Gives the marker in the control batch of a table's row; None for a batch without one."""
+
+
+class Written(NamedTuple):
+    """A batch that a producer wrote."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        """The sequence of its first record; they wrap after 2^31-1."""
+        return (self.last_sequence - self.offset_delta) & SEQUENCE_MAX
+
+
+class CompletedTxn(NamedTuple):
+    """A transaction that a marker at `last_offset` ended."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    aborted: bool
+
+
+@dataclass(slots=True)
+class Producer:
+    """One producer id. `timestamp`: of its newest batch or marker (ms); -1 means none."""
+
+    id: int
+    epoch: int = -1
+    coordinator_epoch: int = -1
+    timestamp: int = -1
+    txn_first_offset: int = -1
+    batches: deque[Written] = field(default_factory=lambda: deque(maxlen=BATCHES_KEPT))
+
+    def move_to(self, epoch: int) -> None:
+        """Take over an epoch; another one forgets the batches."""
+        if epoch != self.epoch:
+            self.batches.clear()
+            self.epoch = epoch
+
+
+class ProducerState:
+    """All producers of a partition, for the log up to (excluding) offset `end`."""
+
+    def __init__(
+        self,
+        end: int,
+        entries: Iterable[ProducerEntry] = (),
+        *,
+        now: int = 0,
+        expiration_ms: int = EXPIRATION_MS,
+    ) -> None:
+        self.end = end
+        self._expiration_ms = expiration_ms
+        self._producers: dict[int, Producer] = {}
+        self.open_txns: dict[int, int] = {}  # first offset -> producer id
+        for entry in entries:
+            self._restore(entry, now)
+
+    def _restore(self, entry: ProducerEntry, now: int) -> None:
+        txn = entry.current_txn_first_offset
+        if txn < 0 and now - entry.timestamp >= self._expiration_ms:
+            return
+        producer = Producer(
+            entry.producer_id, entry.producer_epoch, entry.coordinator_epoch, entry.timestamp, txn
+        )
+        if entry.last_offset >= 0:
+            producer.batches.append(
+                Written(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp)
+            )
+        self._producers[producer.id] = producer
+        if txn >= 0:
+            self.open_txns[txn] = producer.id
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def get(self, producer_id: int) -> Producer | None:
+        """Return what is known of a producer."""
+        return self._producers.get(producer_id)
+
+    def expire(self, now: int) -> int:
+        """Forget producers whose newest batch's time is `expiration_ms` ago, without open txn.
+
+        Returns how many. Source: ProducerStateManager.removeExpiredProducers.
+        """
+        gone = [
+            p.id
+            for p in self._producers.values()
+            if p.txn_first_offset < 0 and now - p.timestamp >= self._expiration_ms
+        ]
+        for producer_id in gone:
+            del self._producers[producer_id]
+        return len(gone)
+
+    def last_stable_offset(self) -> int:
+        """The first offset of the oldest open transaction, else `end`."""
+        return min(self.open_txns, default=self.end)
+
+    def entries(self) -> list[ProducerEntry]:
+        """What a snapshot holds, in the order in which Kafka's hash map gives it."""
+        return [_entry(p) for p in _java_order(self._producers)]
+
+    def apply(self, table: Table, read_marker: ReadMarker) -> list[tuple[CompletedTxn, int]]:
+        """Take in the next batches of the log.
+
+        Returns the transactions they ended, each with the last stable offset right after.
+        """
+        completed = []
+        if len(table):
+            self.end = int(table["last_offset"][-1]) + 1
+        for row in table[table["producer_id"] >= 0]:
+            if row["attributes"] & CONTROL:
+                marker = read_marker(row)
+                txn = self._end_txn(marker) if marker is not None else None
+                if txn is not None:
+                    others = [f for f, pid in self.open_txns.items() if pid != txn.producer_id]
+                    self.open_txns.pop(txn.first_offset, None)
+                    completed.append((txn, min(others, default=txn.last_offset + 1)))
+            else:
+                self._data(row)
+        return completed
+
+    def _data(self, row: Any) -> None:
+        producer = self._producers.setdefault(
+            int(row["producer_id"]), Producer(int(row["producer_id"]))
+        )
+        base, last = int(row["base_offset"]), int(row["last_offset"])
+        producer.move_to(int(row["producer_epoch"]))
+        producer.timestamp = int(row["max_timestamp"])
+        sequence = last_sequence(int(row["base_sequence"]), last - base)
+        producer.batches.append(Written(sequence, last, last - base, producer.timestamp))
+        if row["attributes"] & TRANSACTIONAL and producer.txn_first_offset < 0:
+            producer.txn_first_offset = base
+            self.open_txns[base] = producer.id
+
+    def _end_txn(self, marker: Marker) -> CompletedTxn | None:
+        producer = self._producers.setdefault(marker.producer_id, Producer(marker.producer_id))
+        first = producer.txn_first_offset
+        producer.move_to(marker.producer_epoch)
+        producer.coordinator_epoch = marker.coordinator_epoch
+        producer.timestamp = marker.timestamp
+        producer.txn_first_offset = -1
+        if first < 0:
+            return None  # an empty transaction
+        return CompletedTxn(producer.id, first, marker.offset, marker.type is ControlType.ABORT)
+
+    def check(self, table: Table, *, where: str) -> tuple[int, int] | None:
+        """Judge an append whose batches are `table`, before anything is written.
+
+        Returns None if it may be written, or the old (first offset, end offset) if it is there
+        already: one append is atomic, so its last batch tells for all.
+        Raises: FencedError: a newer epoch is known. OutOfOrderSequenceError: a sequence number
+        leaves a gap. InvalidRequestError: a plain batch inside an open transaction.
+        """
+        own = table[table["producer_id"] >= 0]
+        if not len(own):
+            return None
+        duplicate = self._duplicate(own[-1])
+        if duplicate is not None:
+            end = duplicate.last_offset + 1
+            return end - (int(table["last_offset"][-1]) + 1 - int(table["base_offset"][0])), end
+        seen: dict[int, tuple[int, int]] = {}
+        for row in own:
+            producer_id = int(row["producer_id"])
+            producer = self._producers.get(producer_id)
+            if producer_id not in seen and producer is not None:
+                last = producer.batches[-1].last_sequence if producer.batches else -1
+                seen[producer_id] = producer.epoch, last
+            _check_next(row, seen.get(producer_id), where)
+            if (
+                producer is not None
+                and producer.txn_first_offset >= 0
+                and not row["attributes"] & TRANSACTIONAL
+            ):
+                raise InvalidRequestError(
+                    f"{where}: producer {producer_id} has an open transaction; end it first"
+                )
+            delta = int(row["last_offset"]) - int(row["base_offset"])
+            seen[producer_id] = (
+                int(row["producer_epoch"]),
+                last_sequence(int(row["base_sequence"]), delta),
+            )
+        return None
+
+    def _duplicate(self, row: Any) -> Written | None:
+        producer = self._producers.get(int(row["producer_id"]))
+        if producer is None or producer.epoch != int(row["producer_epoch"]):
+            return None
+        first = int(row["base_sequence"])
+        last = last_sequence(first, int(row["last_offset"]) - int(row["base_offset"]))
+        for batch in producer.batches:
+            if (batch.first_sequence, batch.last_sequence) == (first, last):
+                return batch
+        return None
+
+
+def last_sequence(first: int, delta: int) -> int:
+    """The sequence `delta` records after `first` (they wrap after 2^31-1); -1 for none."""
+    return -1 if first < 0 else (first + delta) & SEQUENCE_MAX
+
+
+def _check_next(row: Any, known: tuple[int, int] | None, where: str) -> None:
+    """Source: ProducerAppendInfo.checkProducerEpoch, checkSequence."""
+    if known is None:
+        return  # an unknown producer takes any sequence: its batches may have expired
+    producer_id, epoch = int(row["producer_id"]), int(row["producer_epoch"])
+    first = int(row["base_sequence"])
+    known_epoch, last = known
+    if epoch < known_epoch:
+        raise FencedError(
+            f"{where}: producer {producer_id} of epoch {epoch} was replaced by epoch "
+            f"{known_epoch}; stop this one"
+        )
+    if epoch > known_epoch:
+        if first != 0 and known_epoch >= 0:
+            raise OutOfOrderSequenceError(
+                f"{where}: producer {producer_id} begins epoch {epoch} with sequence {first}, "
+                "not 0; start it anew under a new id"
+            )
+        return
+    if first != last + 1 and not (first == 0 and last == SEQUENCE_MAX):
+        raise OutOfOrderSequenceError(
+            f"{where}: producer {producer_id} sent sequence {first} after {last}; batches are "
+            "missing or too old to be told from a repetition; start it anew under a new id"
+        )
+
+
+def _entry(producer: Producer) -> ProducerEntry:
+    newest = producer.batches[-1] if producer.batches else Written(-1, -1, 0, -1)
+    return ProducerEntry(
+        producer_id=producer.id,
+        producer_epoch=producer.epoch,
+        last_sequence=newest.last_sequence,
+        last_offset=newest.last_offset,
+        offset_delta=newest.offset_delta,
+        timestamp=producer.timestamp,
+        coordinator_epoch=producer.coordinator_epoch,
+        current_txn_first_offset=producer.txn_first_offset,
+    )
+
+
+def _java_order(producers: dict[int, Producer]) -> Iterator[Producer]:
+    """Iterate as a java.util.HashMap<Long, ...> of that size, so that snapshots match Kafka's."""
+    buckets = 16
+    while buckets * 3 // 4 < len(producers):
+        buckets *= 2
+
+    def bucket(producer_id: int) -> int:
+        mixed = (producer_id ^ (producer_id >> 32)) & _INT32
+        return (mixed ^ (mixed >> 16)) & (buckets - 1)
+
+    return (producers[p] for p in sorted(producers, key=bucket))
+
+
+def no_markers(row: Any) -> Marker | None:
+    """A `ReadMarker` for logs without transactions."""
+    raise AssertionError(f"control batch at offset {row['base_offset']}")
+
+
+def has_producers(table: Table) -> bool:
+    """Tell whether any batch of the table carries a producer id."""
+    return bool((table["producer_id"] >= 0).any())

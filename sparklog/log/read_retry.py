@@ -1,0 +1,104 @@
+"""Questions to a partition's files that are asked again while files move, and what it comes to."""
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Final, TypeVar
+
+from sparklog.clock import attempts
+from sparklog.errors import (
+    DataCorruptionError,
+    LogReplacedError,
+    SparklogError,
+    StorageUnavailableError,
+    TopicReplacedError,
+    UnknownTopicError,
+)
+from sparklog.fs import ElsewhereError
+from sparklog.log.partition_reader import PartitionReader, StaleReadError
+from sparklog.logdir.view import View
+
+RETRY_MS: Final = 1000
+_LOGGER: Final = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+def patience() -> Iterator[int]:
+    """Tries for as long as files may be moving: a roll, a clean-up, an undo."""
+    return attempts(RETRY_MS, pause_ms=5)
+
+
+def steadily(
+    view: View,
+    topic: str,
+    partition: int,
+    start: int,
+    end: int,
+    ask: Callable[[PartitionReader], T],
+) -> T:
+    """Ask a partition's reader about [start, end); again, for a second, while files move.
+
+    Raises: as `read_partition`, but for an offset that is gone meanwhile.
+    """
+    topic_id, tries = view.topic_id(topic, partition), patience()
+    while True:
+        try:
+            return ask(view.reader(topic, partition, topic_id))
+        except (StaleReadError, FileNotFoundError, DataCorruptionError) as error:
+            view.refresh()
+            check_topic_id(view, topic, partition, topic_id)
+            if next(tries, None) is None:
+                raise final(view, topic, partition, start, end, error) from error
+            _LOGGER.debug("%s-%d: %s; asking again", topic, partition, error)
+            view.reader(topic, partition).refresh()
+
+
+def stable_end(view: View, topic: str, partition: int, end: int) -> int:
+    """The first offset of the oldest transaction open at `end`, else `end`; see `steadily`."""
+    return steadily(view, topic, partition, 0, end, lambda it: it.last_stable_offset(end))
+
+
+def check_topic_id(view: View, topic: str, partition: int, topic_id: str | None) -> None:
+    """Raise UnknownTopicError or TopicReplacedError unless the topic is the one of the plan."""
+    now = view.topic_id(topic, partition)
+    if topic_id is None:  # an old broker's topic had none; a newer one gives it one
+        return
+    if now is None:
+        raise UnknownTopicError(f"{topic}-{partition} was deleted while it was read")
+    if now != topic_id:
+        raise TopicReplacedError(
+            f"{topic}-{partition} was deleted and made again while it was read (topic id "
+            f"{topic_id}, now {now}): the offsets that were planned are gone; start over"
+        )
+
+
+def check_standing(view: View, incarnation: int) -> None:
+    """Raise LogReplacedError if a log dir was replaced since `view.renew` gave `incarnation`."""
+    if view.renew() != incarnation:
+        raise LogReplacedError(
+            f"{view.home} was replaced while it was read: what was read before and what is there "
+            "now may be two histories; start over"
+        )
+
+
+def final(
+    view: View, topic: str, partition: int, at: int, end: int, error: Exception
+) -> SparklogError:
+    """Return what it comes to that [at, end) could not be read, again and again."""
+    if isinstance(error, DataCorruptionError | LogReplacedError):
+        return error
+    if any(isinstance(link, ElsewhereError) for link in (error, error.__cause__)):
+        return StorageUnavailableError(
+            f"{topic}-{partition}: offsets [{at}, {end}) can't be read: {error}"
+        )
+    mark = view.spans([(topic, partition)])[topic, partition][1]
+    if end > mark:  # it was at or below the watermark once, which never goes back by itself
+        return LogReplacedError(
+            f"{topic}-{partition}: offsets [{at}, {end}) can't be read, it ends at {mark} now: "
+            f"{view.home} was replaced by an earlier state since they were planned; start over"
+        )
+    return DataCorruptionError(
+        f"{error}; run recovery, or restore the file from a copy",
+        path=view.reader(topic, partition).path,
+        first=at,
+        end=end,
+    )

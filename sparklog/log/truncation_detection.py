@@ -1,0 +1,159 @@
+"""Whether what a reader has read is what the log holds: leader epochs of positions (KIP-320).
+
+A log that is restored to an earlier state and written to has other records under numbers that were
+read before. So whoever writes first to one that was copied begins a new leader epoch, the number
+of which no other history has (`begin_history`); a position remembers the epoch of the record
+before it (`Origin`), and leader-epoch-checkpoint tells up to where both are the same.
+
+What can't be noticed: a copy that was put over the files in place or an image of the whole disk
+(the directory is the same by device and inode, and no epoch begins), and positions that know no
+epoch, which are taken to be of any epoch below HISTORY_EPOCH.
+Source: OffsetsForLeaderEpoch, SubscriptionState.maybeCompleteValidation (Kafka 4.1).
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from sparklog.errors import (
+    DataCorruptionError,
+    OffsetOutOfRangeError,
+    SparklogError,
+    UnknownTopicError,
+)
+from sparklog.format.checkpoint_files import Epochs
+from sparklog.log.segment_lookup import StaleReadError
+from sparklog.logdir.view import View
+from sparklog.storage.leader_epochs import end_offset_for
+
+if TYPE_CHECKING:
+    from sparklog.logdir.session import Session
+
+HISTORY_EPOCH: Final = 1 << 16
+"""Leader epochs from here on begin a history; those below count brokers and forks."""
+_BEGINNING_MS: Final = 1_577_836_800_000  # 2020: seconds since then fit into Kafka's int32
+_LOGGER: Final = logging.getLogger(__name__)
+Key = tuple[str, int]
+
+
+class Origin(NamedTuple):
+    """`epoch` of the record before a position, and the offset `since` which that epoch held."""
+
+    epoch: int
+    since: int
+
+
+Origins = Mapping[Key, Origin]
+
+
+def begin_history(session: "Session") -> None:
+    """Write from now on under a leader epoch that no other copy of this log has. Under the lock."""
+    epoch = new_epoch(session.state.epoch, session.clock())
+    with session.step() as step:  # no start is raised: a record that any sparklog can read
+        step.record = {"kind": "start", "starts": {}, "epoch": epoch}
+    _LOGGER.warning(
+        "%s: the directory is a copy or was restored, or a power cut took its lock file's page: "
+        "what is written now has leader epoch %d, by which readers tell it from what was there",
+        session.home, epoch,
+    )  # fmt: skip
+
+
+def new_epoch(latest: int, now_ms: int) -> int:
+    """Return a leader epoch above `latest`: the seconds since 2020, so a later one is greater."""
+    return max(latest + 1, HISTORY_EPOCH, (now_ms - _BEGINNING_MS) // 1000)
+
+
+def origin_of(entries: Epochs, offset: int) -> Origin | None:
+    """Return where the record before `offset` comes from; None if nobody knows."""
+    before = [entry for entry in entries if entry[1] < offset]
+    return Origin(*before[-1]) if before else None
+
+
+def parted_at(
+    entries: Epochs,
+    offset: int,
+    origin: Origin | None,
+    end: int,
+    epoch_at: Callable[[int], int | None],
+) -> int | None:
+    """Return where a log's history parts from that of a position, None if the position is in it.
+
+    Args: entries: the log's epochs; origin: of the position, None if it remembers none;
+        epoch_at: leader epoch of the batch with an offset, by the log itself. It has the last
+        word: a broker under a lower epoch takes entries out of the file.
+    """
+    if not entries or offset <= entries[0][1]:  # what lies before the log start can't be judged
+        return None
+    epoch, since = origin or Origin(HISTORY_EPOCH - 1, offset)
+    if any(known == epoch for known, _ in entries):
+        common = end_offset_for(entries, epoch, end)[1]
+    else:
+        common = min(since, next((start for known, start in entries if known > epoch), end))
+    if offset <= min(common, end):
+        return None
+    if offset <= end:
+        found = epoch_at(offset - 1)
+        if found == epoch or (origin is None and found is not None and found < HISTORY_EPOCH):
+            return None
+    return max(min(common, end), entries[0][1])
+
+
+def restored(key: Key, parted: int, offset: int, span: tuple[int, int]) -> OffsetOutOfRangeError:
+    """Return the error for one who has read up to `offset` what parts from the log at `parted`."""
+    topic, partition = key
+    return OffsetOutOfRangeError(
+        f"offsets [{parted}, {offset}) of {topic}-{partition} were read in another history: the "
+        f"log was restored to {parted} since, and holds, or will hold, other records there. To "
+        f"read those give start={{{partition}: {parted}}}, to go on without them "
+        f"start={{{partition}: {offset}}}",
+        offset=offset,
+        start=span[0],
+        end=span[1],
+    )
+
+
+class Histories:
+    """The histories of the partitions that a view shows. Every call looks anew.
+
+    A leader-epoch-checkpoint that can't be read tells nothing: a warning.
+    """
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def origin(self, key: Key, offset: int) -> Origin | None:
+        """Return what a position at `offset` should remember. Cost: one small file."""
+        return origin_of(self._epochs(key), offset)
+
+    def origins(self, offsets: Mapping[Key, int]) -> dict[Key, Origin]:
+        """Return the origins of positions, where they are known."""
+        found = {key: self.origin(key, offset) for key, offset in offsets.items()}
+        return {key: origin for key, origin in found.items() if origin is not None}
+
+    def parted(
+        self, key: Key, offset: int, origin: Origin | None, span: tuple[int, int]
+    ) -> int | None:
+        """See `parted_at`; `span`: the log start and end. Cost: one small file."""
+        start, end = span
+        if offset <= start:
+            return None
+        at = parted_at(self._epochs(key), offset, origin, end, lambda o: self._epoch_at(key, o))
+        return None if at is None else max(at, start)
+
+    def _epochs(self, key: Key) -> Epochs:
+        try:
+            return self._view.epochs(*key)
+        except UnknownTopicError:  # it was just deleted: who reads it is told
+            return []
+        except DataCorruptionError as error:
+            _LOGGER.warning("%s; that no other history is read can't be checked", error)
+            return []
+
+    def _epoch_at(self, key: Key, offset: int) -> int | None:
+        try:
+            reader = self._view.reader(*key)
+            reader.refresh()  # what it keeps open may be of the log that was there before
+            return reader.leader_epoch_of(offset)
+        except (SparklogError, StaleReadError, FileNotFoundError) as error:
+            _LOGGER.debug("%s-%d at %d: %s", *key, offset, error)
+            return None

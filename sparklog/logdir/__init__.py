@@ -1,0 +1,13 @@
+"""The home of a log in directories of one host: what PROTOCOL.md says, step by step.
+
+- `session`, `lock`, `guard`, `ledger`: who may write, and the commit point
+- `opening`, `adoption`, `closing`: from a path to a session and back
+- `partition/`: a partition's log as its one writer sees it
+- `recovery/`: after a crash: redo, truncation, rebuild
+- `retention/`, `cleaning/`, `housekeeping`: what goes
+- `forking/`: a new log as an old one stood at a commit
+- `log_dirs`, `identity`, `offline_partitions`, `unclean_election`, `free_space`: disks that vanish,
+  return, are replaced, fill up
+- `high_watermarks`, `offset_checkpoints`, `topics`, `group_offsets`: small files
+- `staging`: chunks that a commit takes in
+"""

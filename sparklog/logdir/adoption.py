@@ -1,0 +1,229 @@
+"""A directory that no session of ours has open: as we left it, or as a broker did since.
+
+A broker's own rules say where its logs end; the ledger takes that over in one `adopt` record.
+"""
+
+import logging
+import os
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.format.checkpoint_files import format_partition_metadata
+from sparklog.format.names import PARTITION_METADATA, partition_dir
+from sparklog.fs import write_durably
+from sparklog.logdir.offline_partitions import go_offline, missing, stored_topic_id
+from sparklog.logdir.offset_checkpoints import (
+    CLEANED,
+    HIGH_WATERMARK,
+    LOG_START,
+    RECOVERY_POINT,
+    Offsets,
+    raise_offsets,
+    read_offsets,
+)
+from sparklog.logdir.partition.partition_log import PartitionLog
+from sparklog.logdir.recovery.log_loader import LoadReport, load
+from sparklog.logdir.segment_files import segment_bases
+from sparklog.logdir.session import Session
+from sparklog.logdir.topics import new_topic_id
+from sparklog.storage.log_state import LogState, Record, TopicState
+
+Key = tuple[str, int]
+_LOGGER: Final = logging.getLogger(__name__)
+_KEEP: Final = {"retention.ms": "-1"}  # nobody's records expire because we took a log over
+
+
+def is_as_we_left_it(session: Session, found: dict[tuple[str, int], int]) -> bool:
+    """Tell whether partitions, watermarks and ledger agree, as after our own clean close."""
+    fs, state = session.fs, session.state
+    known = {(t, p): d for t, topic in state.topics.items() for p, d in topic.dirs.items()}
+    if _but(known, session.offline) != _but(found, session.offline):
+        return False
+    for topic, partition in _but(known, session.offline):
+        path = session.partition_path(topic, partition)
+        if stored_topic_id(fs, path) != state.topics[topic].id:
+            return False
+        first = segment_bases(fs, path)[:1]
+        if not first or first[0] > state.local_start(topic, partition):
+            return False
+        # Kafka's clean mark may come back after a power cut: the log itself must end there too.
+        try:
+            log = session.writer(topic, partition)
+            if log.size_on_disk() != log.state.size:
+                return False
+        except DataCorruptionError:
+            return False
+    marks: Offsets = {}
+    for directory in session.present:
+        marks |= read_offsets(session.fs, directory, HIGH_WATERMARK)
+    ends = _but(session.state.ends, session.offline)
+    return all(marks.get(key) == end for key, end in ends.items())
+
+
+def _but(places: Mapping[Key, int], offline: Collection[Key]) -> dict[Key, int]:
+    return {key: value for key, value in places.items() if key not in offline}
+
+
+def leave_missing(session: Session, found: dict[Key, int], *, ours: bool) -> None:
+    """Take offline what is missing; a broker deletes, but nobody else takes partitions away.
+
+    Args: ours: our own clean marks stand, so no broker was here since our close. Else what is
+        missing in a log dir that is there was deleted by the broker, with its topic.
+    """
+    state = session.state
+    for key in state.ends:
+        number = state.topics[key[0]].dirs[key[1]]
+        is_there = session.dirs.why_absent(session.directories, number) is None
+        error = None
+        if ours and key in found:  # it may have been moved to another log dir
+            error = missing(session, key, number=found[key])
+        elif key not in found and (ours or not is_there):
+            error = missing(session, key)
+        if error is not None:
+            go_offline(session, key, error)
+
+
+def adopt(session: Session, found: dict[tuple[str, int], int], *, clean: bool, news: bool) -> None:
+    """Load every partition as Kafka would and write what that gives into the ledger."""
+    fs, state = session.fs, session.state
+    points: Offsets = {}
+    starts: Offsets = {}
+    for directory in session.present:
+        points |= read_offsets(fs, directory, RECOVERY_POINT)
+        starts |= read_offsets(fs, directory, LOG_START)
+    topics: dict[str, TopicState] = {}
+    loaded: dict[tuple[str, int], LoadReport] = {}
+    ids = _topic_ids(session, found)
+    for key in session.offline:
+        before = state.topics[key[0]]
+        topics.setdefault(key[0], _as_of(before, before.id)).dirs[key[1]] = before.dirs[key[1]]
+    for (topic, partition), number in sorted(found.items()):
+        key = topic, partition
+        if key in session.offline:
+            continue
+        path = os.path.join(session.directories[number], f"{topic}-{partition}")
+        topic_id = ids[topic]
+        known = state.topics.get(topic)
+        same = known if known is not None and known.id == topic_id else None
+        fresh = _as_of(same, topic_id)
+        topics.setdefault(topic, fresh).dirs[partition] = number
+        if same is not None and _is_short(session, key, path):
+            continue
+        loaded[key] = load(
+            fs,
+            path,
+            fresh.parsed(),
+            session.clock,
+            clean=clean,
+            recovery_point=points.get(key, 0),
+            # A log's start never goes back, but Kafka's file of them may be lost or damaged.
+            log_start=max(starts.get(key, 0), 0 if same is None else state.starts.get(key, 0)),
+            local_start=0 if same is None else state.local_start(*key),
+        )
+        _refuse_open_transactions(key, loaded[key])
+        if not clean and fresh.parsed().compact:  # its cleaner may have died before its checkpoint
+            raise_offsets(fs, os.path.dirname(path), CLEANED, {key: loaded[key].end})
+    adopted = LogState(
+        topics=topics,
+        ends={key: report.end for key, report in loaded.items()},
+        starts={key: report.start for key, report in loaded.items() if report.start},
+        local_starts={
+            key: report.local_start
+            for key, report in loaded.items()
+            if report.local_start > report.start
+        },
+    )
+    for key in session.offline:
+        adopted.ends[key] = state.ends[key]
+        if key in state.starts:
+            adopted.starts[key] = state.starts[key]
+        if key in state.local_starts:
+            adopted.local_starts[key] = state.local_starts[key]
+    unmoved = (adopted.ends, adopted.starts) == (state.ends, state.starts)
+    if (
+        unmoved
+        and adopted.local_starts == state.local_starts
+        and {n: (t.id, t.dirs) for n, t in topics.items()}
+        == {n: (t.id, t.dirs) for n, t in state.topics.items()}
+    ):
+        return  # a broker was here, or our mark was lost, but nothing that shows has changed
+    _record(session, adopted, [report.epoch for report in loaded.values()], news=news)
+
+
+def _record(session: Session, adopted: LogState, epochs: Sequence[int], *, news: bool) -> None:
+    """Write the one record that takes over what was found, under a higher leader epoch."""
+    state = session.state
+    epoch = max([state.epoch, *epochs]) + 1
+    record: Record = {"kind": "adopt", **adopted.layout()}
+    whole = session.ledger.append(
+        record, epoch=epoch, time_ms=max(session.clock(), state.time_ms), sync=True
+    )
+    state.apply(whole)
+    _LOGGER.log(
+        logging.WARNING if news else logging.DEBUG,
+        "%s: adopted %d partitions as a broker left them, leader epoch %d",
+        session.home, len(adopted.ends), epoch,
+    )  # fmt: skip
+
+
+def _as_of(same: TopicState | None, topic_id: str) -> TopicState:
+    """A topic as it is taken over, without its partitions; `same`: as the ledger knew it."""
+    config, bases = (_KEEP, {}) if same is None else (same.config, same.bases)
+    return TopicState(topic_id, dict(config), {}, adopted=True, bases=dict(bases))
+
+
+def _is_short(session: Session, key: tuple[str, int], path: str) -> bool:
+    """Take a partition offline whose log ends before what was committed: no broker does that."""
+    end = session.state.ends.get(key, 0)
+    config = session.state.topics[key[0]].parsed()
+    log = PartitionLog(session.fs, path, config, session.clock, end_offset=end)
+    try:
+        held = log.state.end
+    except DataCorruptionError as error:
+        session.offline[key] = error
+        return True
+    if held < end:
+        session.offline[key] = DataCorruptionError(
+            "committed records are missing at the end; restore this partition from a copy",
+            path=path,
+            first=held,
+            end=end,
+        )
+        _LOGGER.critical("%s-%d is offline: %s", *key, session.offline[key])
+    return held < end
+
+
+def _topic_ids(session: Session, found: Mapping[Key, int]) -> dict[str, str]:
+    """Return each topic's id, and write it where a broker before 2.8 left no partition.metadata.
+
+    That of a partition that has one; else the ledger's; else a new one. As Kafka does, it is
+    written down at once: else the topic were another one at each open. Source:
+    UnifiedLog.assignTopicId, PartitionMetadataFile.
+    """
+    fs, without = session.fs, []
+    ids: dict[str, str] = {}
+    for key, number in sorted(found.items()):
+        path = os.path.join(session.directories[number], partition_dir(*key))
+        topic_id = None if key in session.offline else stored_topic_id(fs, path)
+        if topic_id is not None:
+            ids.setdefault(key[0], topic_id)
+        elif key not in session.offline:
+            without.append((key[0], path))
+    for topic in {topic for topic, _ in found} - ids.keys():
+        known = session.state.topics.get(topic)
+        ids[topic] = new_topic_id() if known is None else known.id
+    for topic, path in without:
+        raw = format_partition_metadata(ids[topic])
+        write_durably(fs, os.path.join(path, PARTITION_METADATA), raw)
+    return ids
+
+
+def _refuse_open_transactions(key: tuple[str, int], report: LoadReport) -> None:
+    if report.open_transactions:
+        raise InvalidRequestError(
+            f"{key[0]}-{key[1]} has open transactions of producers "
+            f"{sorted(report.open_transactions)}: nobody here could end them, and read_committed "
+            "readers would never pass them. Let a broker end them, then open the log again; "
+            "for reading it is opened as it is"
+        )

@@ -1,0 +1,320 @@
+"""One partition from plan to checkpoint, and which partitions want it. Needs an open session.
+
+The write lock is held three times, shortly each: to choose closed segments, to swap a group, to
+note the checkpoint. Several threads may clean several partitions of one session; of one partition
+only one may at a time (a second one finds its files gone, and gives up without harm).
+"""
+
+import logging
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from sparklog.clock import monotonic_ms
+from sparklog.config import TopicConfig
+from sparklog.errors import InvalidRequestError
+from sparklog.logdir.cleaning.options import CleanerOptions, Throttle
+from sparklog.logdir.cleaning.plan import CleanJob, Dirt, Segment, find_dirt, list_segments
+from sparklog.logdir.cleaning.rewrite import Rewritten, rewrite
+from sparklog.logdir.cleaning.swap import discard, intent_of, is_possible, perform, retired_paths
+from sparklog.logdir.offset_checkpoints import (
+    CLEANED,
+    CLEANER,
+    Offsets,
+    raise_offsets,
+    read_offsets,
+    write_offsets,
+)
+from sparklog.logdir.partition.producer_snapshots import load_producers
+
+if TYPE_CHECKING:
+    from sparklog.logdir.session import Session
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleanable:
+    """A partition of a compacted topic, and how dirty it is."""
+
+    topic: str
+    partition: int
+    dirt: Dirt
+    wanted: bool  # by min.cleanable.dirty.ratio or max.compaction.lag.ms
+
+
+@dataclass(slots=True, kw_only=True)
+class CleanReport:
+    """What a cleaning did, or would do (`dry_run`: only `dirt` is known then).
+
+    `next_dirty`: the new checkpoint, None if there was nothing to do or it was `interrupted`:
+    somebody else changed the files meanwhile. Bytes are those of the segments that were
+    rewritten. `retired`: files that wait as `.deleted` for file.delete.delay.ms.
+    """
+
+    topic: str
+    partition: int
+    dirt: Dirt
+    dry_run: bool = False
+    next_dirty: int | None = None
+    interrupted: bool = False
+    groups: int = 0
+    segments: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    records_read: int = 0
+    records_kept: int = 0
+    keys: int = 0
+    utilization: float = 0.0
+    retired: list[str] = field(default_factory=list)
+    took_ms: float = 0.0
+    locked_ms_max: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Partition:
+    """What must be known under the lock; the rest is in files that no longer change."""
+
+    topic: str
+    number: int
+    topic_id: str
+    directory: str
+    config: TopicConfig
+    segments: list[Segment]
+    log_start: int
+    end: int
+    plain: bool
+
+
+def cleanable(
+    session: "Session", *, now_ms: int | None = None, every: bool = False
+) -> list[Cleanable]:
+    """Return the partitions that want cleaning, the dirtiest first; with `every`, all compacted.
+
+    Cost: a stat a segment of the compacted topics, under the lock by partition.
+    """
+    now = session.clock() if now_ms is None else now_ms
+    with session.locked():
+        keys = [
+            (name, p)
+            for name, topic in session.state.topics.items()
+            if topic.parsed().compact
+            for p in topic.dirs
+            if (name, p) not in session.offline
+        ]
+    checkpoints = {d: _checkpoints(session, d) for d in session.present}
+    found = []
+    for name, number in sorted(keys):
+        with session.locked():
+            known = session.state.topics.get(name)
+            if known is None or number not in known.dirs or (name, number) in session.offline:
+                continue
+            part = _look(session, name, number)
+        dirt, _ = _dirt(session, part, checkpoints[os.path.dirname(part.directory)], now)
+        wanted = dirt.wants_cleaning(part.config)
+        if wanted or every:
+            found.append(Cleanable(topic=name, partition=number, dirt=dirt, wanted=wanted))
+    return sorted(found, key=lambda c: -c.dirt.ratio)
+
+
+def plan_job(
+    session: "Session",
+    topic: str,
+    partition: int,
+    *,
+    options: CleanerOptions | None = None,
+    now_ms: int | None = None,
+) -> CleanJob:
+    """Choose what to clean; the job pickles, and `rewrite` does its long part wherever it likes.
+
+    Raises: UnknownTopicError; DataCorruptionError: the partition is offline;
+    InvalidRequestError: the topic isn't compacted.
+    """
+    now = session.clock() if now_ms is None else now_ms
+    with session.locked():
+        part = _look(session, topic, partition)
+    if not part.config.compact:
+        raise InvalidRequestError(
+            f"topic {topic} has cleanup.policy={','.join(part.config.cleanup_policy)}; only "
+            "compacted topics are cleaned"
+        )
+    checkpoints = _checkpoints(session, os.path.dirname(part.directory))
+    dirt, producers = _dirt(session, part, checkpoints, now)
+    return CleanJob(
+        topic=topic,
+        partition=partition,
+        topic_id=part.topic_id,
+        directory=part.directory,
+        config=part.config,
+        options=options or CleanerOptions(),
+        segments=tuple(part.segments[:-1]),
+        bases=tuple(s.base for s in part.segments),
+        log_start=part.log_start,
+        end=part.end,
+        dirt=dirt,
+        now_ms=now,
+        producers=producers,
+    )
+
+
+def clean_partition(
+    session: "Session",
+    topic: str,
+    partition: int,
+    *,
+    options: CleanerOptions | None = None,
+    throttle: Throttle | None = None,
+    now_ms: int | None = None,
+    dry_run: bool = False,
+) -> CleanReport:
+    """Clean what can be cleaned of one partition, however dirty it is (see `cleanable`).
+
+    Args: throttle: shared among the threads of a service; by default one of `options`.
+    Raises: as `plan_job` and `rewrite`; the log is as it was, or cleaned in part.
+    """
+    job = plan_job(session, topic, partition, options=options, now_ms=now_ms)
+    report = CleanReport(topic=topic, partition=partition, dirt=job.dirt, dry_run=dry_run)
+    if dry_run or not job.dirt.cleanable_bytes:
+        return report
+    made = rewrite(session.fs, job, throttle or job.options.throttle())
+    return finish(session, job, made, report)
+
+
+def finish(
+    session: "Session",
+    job: CleanJob,
+    rewritten: Iterable[Rewritten],
+    report: CleanReport | None = None,
+) -> CleanReport:
+    """Swap in what `rewrite` makes or made, group by group, and note the checkpoint."""
+    began = monotonic_ms()
+    report = report or CleanReport(topic=job.topic, partition=job.partition, dirt=job.dirt)
+    for made in rewritten:
+        _swap(session, job, made, report)
+        report.next_dirty = made.next_dirty
+        if report.interrupted:
+            report.next_dirty = None
+            break
+    if report.interrupted and isinstance(rewritten, Sequence):
+        for made in rewritten:
+            discard(session.fs, job.directory, made)
+    if report.next_dirty is not None:
+        _note(session, job, report)
+    report.took_ms = monotonic_ms() - began
+    _LOGGER.info(
+        "%s: cleaned up to %s in %d ms: %d segments of %d bytes became %d of %d, %d keys",
+        job.directory, report.next_dirty, report.took_ms, report.segments, report.bytes_before,
+        report.groups, report.bytes_after, report.keys,
+    )  # fmt: skip
+    return report
+
+
+def _look(session: "Session", topic: str, partition: int) -> _Partition:
+    """Take down a partition's state; under the lock."""
+    key = topic, partition
+    directory = session.partition_path(topic, partition)
+    if key in session.offline:
+        raise session.offline[key]
+    state = session.state
+    known = state.topics[topic]
+    return _Partition(
+        topic=topic,
+        number=partition,
+        topic_id=known.id,
+        directory=directory,
+        config=known.parsed(),
+        segments=list_segments(session.fs, directory),
+        log_start=state.starts.get(key, 0),
+        end=state.ends[key],
+        plain=not (known.adopted or key in state.idempotent),
+    )
+
+
+def _dirt(
+    session: "Session", part: _Partition, checkpoints: Offsets, now: int
+) -> tuple[Dirt, dict[int, tuple[int, int]]]:
+    stable, producers = part.end, {}
+    start = max(part.log_start, part.segments[0].base)
+    if not part.plain:
+        state = load_producers(
+            session.fs,
+            part.directory,
+            part.end,
+            log_start=start,
+            now=now,
+            expiration_ms=session.options.producer_id_expiration_ms,
+        )
+        stable = state.last_stable_offset()
+        producers = {
+            entry.producer_id: (entry.last_offset, entry.producer_epoch)
+            for entry in state.entries()
+        }
+    dirt = find_dirt(
+        session.fs,
+        part.directory,
+        part.config,
+        part.segments,
+        checkpoint=checkpoints.get((part.topic, part.number)),
+        log_start=start,
+        end=part.end,
+        stable=stable,
+        now_ms=now,
+    )
+    return dirt, producers
+
+
+def _checkpoints(session: "Session", directory: str) -> Offsets:
+    return read_offsets(session.fs, directory, CLEANER)
+
+
+def _swap(session: "Session", job: CleanJob, made: Rewritten, report: CleanReport) -> None:
+    swap = intent_of(made)
+    report.groups += 1
+    report.segments += len(made.sources)
+    report.bytes_before += sum(s.size for s in made.sources)
+    report.bytes_after += made.size
+    report.records_read += made.records_read
+    report.records_kept += made.records_kept
+    report.keys, report.utilization = made.keys, made.utilization
+    if made.is_same:
+        discard(session.fs, job.directory, made)
+        return
+    with session.locked():
+        began = monotonic_ms()
+        topic = session.state.topics.get(job.topic)
+        if (
+            topic is None
+            or topic.id != job.topic_id
+            or job.partition not in topic.dirs
+            or session.partition_path(job.topic, job.partition) != job.directory
+            or not is_possible(session.fs, job.directory, made)
+        ):
+            report.interrupted = True
+            _LOGGER.warning(
+                "%s: its segments changed while they were cleaned; left alone", job.directory
+            )
+        else:
+            looked = {(job.topic, job.partition): made.next_dirty}
+            raise_offsets(session.fs, os.path.dirname(job.directory), CLEANED, looked)
+            with session.acting(swap=[job.topic, job.partition, swap]):
+                perform(session.fs, job.directory, swap)
+            report.retired += retired_paths(session.fs, job.directory, swap)
+        report.locked_ms_max = max(report.locked_ms_max, monotonic_ms() - began)
+    if report.interrupted:
+        discard(session.fs, job.directory, made)
+
+
+def _note(session: "Session", job: CleanJob, report: CleanReport) -> None:
+    """Write the checkpoint file of the log dir. Source: LogCleanerManager.updateCheckpoints."""
+    directory = os.path.dirname(job.directory)
+    with session.locked():
+        began = monotonic_ms()
+        topic = session.state.topics.get(job.topic)
+        if topic is None or topic.id != job.topic_id or report.next_dirty is None:
+            return
+        known = _checkpoints(session, directory)
+        live = {key: offset for key, offset in known.items() if key in session.state.ends}
+        offsets = {**live, (job.topic, job.partition): report.next_dirty}
+        write_offsets(session.fs, directory, CLEANER, offsets)
+        report.locked_ms_max = max(report.locked_ms_max, monotonic_ms() - began)

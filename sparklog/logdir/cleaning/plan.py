@@ -1,0 +1,200 @@
+"""What of a partition is dirty, what may be cleaned, and into which segments. Reads names only.
+
+The *first dirty* offset is the cleaner's checkpoint. Nothing is cleaned from the *first
+uncleanable* offset on: the last stable offset, the active segment, or the first dirty segment
+that min.compaction.lag.ms protects, whichever comes first, rounded down to a segment.
+Source: LogCleanerManager.cleanableOffsets, LogToClean, Cleaner.groupSegmentsBySize (Kafka 4.1).
+"""
+
+import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from sparklog.config import TopicConfig
+from sparklog.configdef import LONG_MAX
+from sparklog.format.index import TIME_ENTRY
+from sparklog.format.names import index_name, log_name, timeindex_name
+from sparklog.fs import FileSystem
+from sparklog.logdir.cleaning.options import CleanerOptions
+from sparklog.logdir.partition.indexes import read_entries
+from sparklog.logdir.segment_files import joined, segment_bases, walk
+
+SPAN_MAX: Final = 2**31 - 1  # offsets of a segment, as its index counts them
+_HEAD_BYTES: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A segment as listed under the lock; `identity` is its log's (device, inode)."""
+
+    base: int
+    size: int
+    identity: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dirt:
+    """How dirty a partition is: [first_dirty, first_uncleanable) can be cleaned.
+
+    `clean_bytes` are those below first_dirty; `overdue_ms`: by how much max.compaction.lag.ms has
+    passed for the oldest dirty batch, 0 if it has not.
+    """
+
+    first_dirty: int
+    first_uncleanable: int
+    clean_bytes: int
+    cleanable_bytes: int
+    overdue_ms: int = 0
+
+    @property
+    def ratio(self) -> float:
+        """Share of the dirty bytes in all that a cleaning would read; 0 for an empty log."""
+        total = self.clean_bytes + self.cleanable_bytes
+        return self.cleanable_bytes / total if total else 0.0
+
+    def wants_cleaning(self, config: TopicConfig) -> bool:
+        """Tell whether Kafka would clean it now. Source: grabFilthiestCompactedLog."""
+        overdue = self.overdue_ms > 0 and self.cleanable_bytes > 0
+        return overdue or self.ratio > config.min_cleanable_dirty_ratio
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanJob:
+    """All that rewriting a partition needs besides its files; pickles, so a task can do it.
+
+    `segments`: the closed ones. `bases`: of all. `end`: the log's. `producers`: {id: (last data
+    offset or -1, epoch)} of the active ones.
+    """
+
+    topic: str
+    partition: int
+    topic_id: str
+    directory: str
+    config: TopicConfig
+    options: CleanerOptions
+    segments: tuple[Segment, ...]
+    bases: tuple[int, ...]
+    log_start: int
+    end: int
+    dirt: Dirt
+    now_ms: int
+    producers: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+def list_segments(fs: FileSystem, directory: str) -> list[Segment]:
+    """Return the partition's segments. Cost: two stats each."""
+    found = []
+    for base in segment_bases(fs, directory):
+        path = joined(directory, log_name(base))
+        found.append(Segment(base, fs.size(path), fs.identity(path)))
+    return found
+
+
+def within(segments: Sequence[Segment], start: int, stop: int) -> list[Segment]:
+    """Those that may hold offsets of [start, stop). Source: LogSegments.values."""
+    if start >= stop:
+        return []
+    first = bisect.bisect_right([s.base for s in segments], start) - 1
+    return [s for s in segments[max(first, 0) :] if s.base < stop]
+
+
+def find_dirt(
+    fs: FileSystem,
+    directory: str,
+    config: TopicConfig,
+    segments: Sequence[Segment],
+    *,
+    checkpoint: int | None,
+    log_start: int,
+    end: int,
+    stable: int,
+    now_ms: int,
+) -> Dirt:
+    """Return what can be cleaned. `stable`: the last stable offset; `end`: the log's end.
+
+    Cost: nothing but arithmetic, unless a lag is configured: then a small read a dirty segment.
+    """
+    active = segments[-1].base
+    first_dirty = log_start
+    if checkpoint is not None and log_start <= checkpoint <= end:
+        first_dirty = checkpoint
+    dirty = within(segments[:-1], first_dirty, active)
+    bound = min(stable, active)
+    if config.min_compaction_lag_ms > 0:
+        youngest = now_ms - config.min_compaction_lag_ms
+        for segment in dirty:
+            if segment.base >= bound:
+                break
+            if _largest_timestamp(fs, directory, segment.base) > youngest:
+                bound = segment.base
+    bound = max(first_dirty, bound)
+    closed = within(segments[:-1], bound, active)
+    uncleanable = closed[0].base if closed else active
+    cleanable = within(segments, min(first_dirty, uncleanable), uncleanable)
+    return Dirt(
+        first_dirty=first_dirty,
+        first_uncleanable=uncleanable,
+        clean_bytes=sum(s.size for s in segments if s.base < first_dirty),
+        cleanable_bytes=sum(s.size for s in cleanable),
+        overdue_ms=_overdue_ms(fs, directory, config, dirty, now_ms),
+    )
+
+
+def _overdue_ms(
+    fs: FileSystem, directory: str, config: TopicConfig, dirty: list[Segment], now_ms: int
+) -> int:
+    if config.max_compaction_lag_ms == LONG_MAX:
+        return 0
+    firsts = [_first_timestamp(fs, directory, segment.base) for segment in dirty]
+    oldest = min((first for first in firsts if first > 0), default=LONG_MAX)
+    return max(0, now_ms - config.max_compaction_lag_ms - oldest)
+
+
+def _largest_timestamp(fs: FileSystem, directory: str, base: int) -> int:
+    entries = read_entries(fs, joined(directory, timeindex_name(base)), TIME_ENTRY)
+    largest = int(entries["timestamp"].max()) if len(entries) else -1
+    return largest if largest >= 0 else fs.mtime_ms(joined(directory, log_name(base)))
+
+
+def _first_timestamp(fs: FileSystem, directory: str, base: int) -> int:
+    with fs.open(joined(directory, log_name(base))) as file:
+        for window in walk(file, check_crc=False, window_bytes=_HEAD_BYTES):
+            if len(window.batches):
+                return int(window.batches.table["max_timestamp"][0])
+    return -1
+
+
+def grouped(fs: FileSystem, job: CleanJob, end: int) -> list[list[Segment]]:
+    """Put the segments with offsets below `end` into groups, each of which becomes one segment."""
+    bytes_max, index_max = job.config.roll_bytes, job.config.segment_index_bytes
+    segments = within(job.segments, 0, end)
+    groups: list[list[Segment]] = []
+    log_bytes = index_bytes = time_bytes = 0
+    for at, segment in enumerate(segments):
+        offsets, times = _index_sizes(fs, job.directory, segment.base)
+        is_last = at + 1 == len(segments)
+        last = (job.dirt.first_uncleanable if is_last else segments[at + 1].base) - 1
+        if (
+            groups
+            and log_bytes + segment.size <= bytes_max
+            and index_bytes + offsets <= index_max
+            and time_bytes + times <= index_max
+            and (not segment.size or last - groups[-1][0].base <= SPAN_MAX)
+        ):
+            groups[-1].append(segment)
+        else:
+            groups.append([segment])
+            log_bytes = index_bytes = time_bytes = 0
+        log_bytes += segment.size
+        index_bytes += offsets
+        time_bytes += times
+    return groups
+
+
+def _index_sizes(fs: FileSystem, directory: str, base: int) -> tuple[int, int]:
+    sizes = []
+    for name in (index_name(base), timeindex_name(base)):
+        path = joined(directory, name)
+        sizes.append(fs.size(path) if fs.exists(path) else 0)
+    return sizes[0], sizes[1]

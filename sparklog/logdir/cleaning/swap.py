@@ -1,0 +1,150 @@
+"""A swap: a new segment takes the place of its sources, atomically for readers and crashes.
+
+Under the log's write lock, with the swap in the intent:
+
+1. `.cleaned` -> `.swap`, the log last; the directory is synced. From here on the swap happens,
+   whoever completes it: Kafka's own loading would.
+2. A second name of the `.swap` log is renamed over the first source. That is the moment at which
+   readers see the new segment; there is none without a segment at its base (PROTOCOL, H6).
+3. The index files follow. Until then the old ones stand there: hints, which readers check.
+4. Sources whose base the new segment's offsets cover are retired, the lowest first, as
+   `.deleted`: who lists them still reads either the old records or, past the new segment, none.
+   Their snapshots go with them. Only when that is durable does the `.swap` log go.
+5. Sources behind the new segment's last offset, of which nothing is left, are retired one by one.
+
+Readers that have a source open keep its inode. Cut anywhere, `settle` completes or discards by
+the intent, and `finish_swaps` (FULL recovery, loading) by the names alone.
+Source: PROTOCOL, "Background work"; LocalLog.replaceSegments (Kafka 4.1) for the names.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+from sparklog.format.names import (
+    CLEANED,
+    DELETED,
+    SWAP,
+    index_name,
+    log_name,
+    parse_base,
+    snapshot_name,
+    timeindex_name,
+    txnindex_name,
+)
+from sparklog.fs import FileSystem
+from sparklog.logdir.cleaning.rewrite import Rewritten
+from sparklog.logdir.segment_files import joined
+
+Intent = dict[str, Any]
+
+
+def intent_of(made: Rewritten) -> Intent:
+    """Return what whoever completes the swap must know (JSON)."""
+    covered = [s.base for s in made.sources[1:] if s.base < made.end]
+    return {
+        "base": made.base,
+        "parts": list(made.parts),
+        "log": list(made.identity),
+        "covered": covered,
+        "trailing": [s.base for s in made.sources[1:] if s.base >= made.end],
+    }
+
+
+def is_possible(fs: FileSystem, directory: str, made: Rewritten) -> bool:
+    """Tell whether the sources are still those that were read, and the new files still there."""
+    try:
+        for source in made.sources:
+            path = joined(directory, log_name(source.base))
+            if fs.identity(path) != source.identity or fs.size(path) != source.size:
+                return False
+        log = joined(directory, log_name(made.base) + CLEANED)
+        if fs.identity(log) != made.identity or fs.size(log) != made.size:
+            return False
+    except FileNotFoundError:
+        return False
+    return all(fs.exists(joined(directory, name + CLEANED)) for name in made.parts)
+
+
+def perform(fs: FileSystem, directory: str, swap: Intent) -> None:
+    """Do the swap from its beginning."""
+    for name in (*swap["parts"], log_name(swap["base"])):
+        fs.rename(joined(directory, name + CLEANED), joined(directory, name + SWAP))
+    fs.sync_dir(directory)
+    _complete(fs, directory, swap)
+
+
+def settle(fs: FileSystem, directory: str, swap: Intent) -> None:
+    """Complete a swap that was cut, or discard it if it had not happened yet. Idempotent."""
+    log = joined(directory, log_name(swap["base"]))
+    if fs.exists(log + SWAP):
+        fs.sync_dir(directory)  # whoever did the renames may have died before this
+        _complete(fs, directory, swap)
+    elif list(fs.identity(log)) == swap["log"]:
+        _retire_trailing(fs, directory, swap)
+    else:
+        _remove(fs, directory, swap["base"], swap["parts"], SWAP)
+        _remove(fs, directory, swap["base"], swap["parts"], CLEANED)
+
+
+def discard(fs: FileSystem, directory: str, made: Rewritten) -> None:
+    """Remove new files that won't be swapped in, if they are still ours. Needs no lock."""
+    with contextlib.suppress(FileNotFoundError):
+        if fs.identity(joined(directory, log_name(made.base) + CLEANED)) == made.identity:
+            _remove(fs, directory, made.base, made.parts, CLEANED)
+
+
+def _remove(fs: FileSystem, directory: str, base: int, parts: Sequence[str], suffix: str) -> None:
+    for name in (*parts, log_name(base)):
+        with contextlib.suppress(FileNotFoundError):
+            fs.unlink(joined(directory, name + suffix))
+
+
+def _complete(fs: FileSystem, directory: str, swap: Intent) -> None:
+    log = joined(directory, log_name(swap["base"]))
+    if fs.identity(log) != fs.identity(log + SWAP):
+        with contextlib.suppress(FileNotFoundError):
+            fs.unlink(log + DELETED)
+        fs.link(log + SWAP, log + DELETED)  # a name that any loading removes
+        fs.rename(log + DELETED, log)
+    for name in swap["parts"]:
+        with contextlib.suppress(FileNotFoundError):
+            fs.rename(joined(directory, name + SWAP), joined(directory, name))
+    for base in swap["covered"]:
+        retire(fs, directory, base)
+    fs.sync_dir(directory)
+    fs.unlink(log + SWAP)
+    aborted = joined(directory, txnindex_name(swap["base"]))
+    if fs.exists(aborted) and not fs.size(aborted):
+        fs.unlink(aborted)  # Kafka keeps none without entries
+    _retire_trailing(fs, directory, swap)
+
+
+def _retire_trailing(fs: FileSystem, directory: str, swap: Intent) -> None:
+    for base in swap["trailing"]:
+        retire(fs, directory, base)
+        fs.sync_dir(directory)
+
+
+def retire(fs: FileSystem, directory: str, base: int) -> list[str]:
+    """Take a segment away from readers that come; its files wait as `.deleted`. Idempotent.
+
+    Returns: the paths at which they wait.
+    """
+    waiting = []
+    for name in (log_name, index_name, timeindex_name, txnindex_name, snapshot_name):
+        path = joined(directory, name(base))
+        with contextlib.suppress(FileNotFoundError):
+            fs.rename(path, path + DELETED)
+            waiting.append(path + DELETED)
+    return waiting
+
+
+def retired_paths(fs: FileSystem, directory: str, swap: Intent) -> list[str]:
+    """The files that a swap left as `.deleted`."""
+    bases = {*swap["covered"], *swap["trailing"]}
+    return [
+        joined(directory, name)
+        for name in fs.listdir(directory)
+        if name.endswith(DELETED) and parse_base(name) in bases
+    ]

@@ -1,0 +1,112 @@
+"""Closing a log: the last session leaves what a broker's clean stop would leave."""
+
+import logging
+import os
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from sparklog.errors import LogReplacedError, PartitionOfflineError
+from sparklog.format.names import snapshot_name
+from sparklog.fs import FileSystem
+from sparklog.log.commit import write_snapshot
+from sparklog.logdir.guard import lower_guard
+from sparklog.logdir.ledger import LEDGER, ledger_bases
+from sparklog.logdir.offset_checkpoints import (
+    HIGH_WATERMARK,
+    LOG_START,
+    RECOVERY_POINT,
+    write_offsets,
+)
+from sparklog.logdir.partition.producer_snapshots import is_whole
+from sparklog.logdir.recovery.redo import publish_all
+from sparklog.logdir.session import Session
+from sparklog.storage.log_state import LogState
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+def close_session(session: Session) -> None:
+    """Close; the last session of the log leaves it as a broker's clean stop would.
+
+    Raises what the disk raises; the locks are released in any case, and the next open recovers.
+    A log that is gone, or was replaced by another one, is left as it is, with a warning.
+    """
+    if session.lost is not None:
+        return
+    try:
+        with session.locked():
+            if session.lock.is_last() and _is_whole(session):
+                _leave_clean(session)
+    except LogReplacedError as error:
+        _LOGGER.warning("%s: not closed: %s", session.home, error)
+    finally:
+        session.release()
+
+
+def _is_whole(session: Session) -> bool:
+    """Tell whether every partition is as the ledger says; what isn't is left for recovery."""
+    if session.offline:
+        return False
+    for topic, partition in session.state.ends:
+        if _is_closed(session, topic, partition):
+            continue
+        try:
+            log = session.writer(topic, partition)
+            is_whole = log.size_on_disk() == log.state.size
+        except (PartitionOfflineError, FileNotFoundError):
+            is_whole = False
+        if not is_whole:
+            path = session.partition_path(topic, partition)
+            _LOGGER.warning("%s: not as the ledger says, so not closed as clean", path)
+            return False
+    return True
+
+
+def _is_closed(session: Session, topic: str, partition: int) -> bool:
+    """Tell whether nothing came since a clean close, which left the snapshot at the end, whole."""
+    end = session.state.ends[topic, partition]
+    path = os.path.join(session.partition_path(topic, partition), snapshot_name(end))
+    return end > 0 and is_whole(session.fs, path)
+
+
+def _leave_clean(session: Session) -> None:
+    if session.state.unsynced:
+        write_snapshot(session)
+    fs, state = session.fs, session.state
+    for topic, partition in state.ends:
+        if not _is_closed(session, topic, partition):
+            session.writer(topic, partition).close()
+    session.ledger.log.delete_records(ledger_bases(fs, session.home)[0])  # older ones expired
+    session.ledger.log.close()
+    absent = session.dirs.absent
+    mark_clean(fs, session.directories, state, session.ledger.end, absent=absent)
+    publish_all(session)
+    lower_guard(fs, session.present)
+
+
+def mark_clean(
+    fs: FileSystem,
+    directories: Sequence[str],
+    state: LogState,
+    ledger_end: int,
+    *,
+    absent: Collection[int] = (),
+) -> None:
+    """Write Kafka's checkpoint files of all log dirs as a clean stop leaves them.
+
+    Args: absent: numbers of those that aren't there, and hold nothing.
+    """
+    for number, directory in enumerate(directories):
+        if number in absent:
+            continue
+        mine = {key: end for key, end in state.ends.items() if _dir_of(state, key) == number}
+        if not number:
+            mine[LEDGER] = ledger_end
+        starts = {key: state.starts[key] for key in mine.keys() & state.starts.keys()}
+        write_offsets(fs, directory, RECOVERY_POINT, mine)
+        write_offsets(fs, directory, LOG_START, starts)
+        write_offsets(fs, directory, HIGH_WATERMARK, mine)
+
+
+def _dir_of(state: LogState, key: tuple[str, int]) -> int:
+    return state.topics[key[0]].dirs[key[1]]

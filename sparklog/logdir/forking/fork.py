@@ -1,0 +1,302 @@
+"""`fork`: a new log as an old one stood right after one of its commits.
+
+Closed segments get a second name (hard link), so a fork costs little time and no room, whatever
+the log's size; only the segment that holds the end is copied, up to there. The fork has a ledger
+of its own that begins with a snapshot, topic ids of its own (no two logs may claim one copy in
+remote storage) and a higher leader epoch, so that whoever followed the old history notices.
+Nothing of the original changes. All is made in a directory beside the new one, which gets its
+name when all of it is durable: a crash leaves the whole fork or none.
+Source: PROTOCOL, "Leader epoch" and "Fork".
+"""
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from sparklog.clock import Clock, stopwatch, system_clock
+from sparklog.config import LogOptions
+from sparklog.errors import InvalidRequestError
+from sparklog.format.checkpoint_files import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_CONTENT
+from sparklog.fs import LOCAL, FileSystem, write_durably
+from sparklog.log.commit import write_snapshot
+from sparklog.log.timeline import within
+from sparklog.logdir.closing import close_session, mark_clean
+from sparklog.logdir.forking.fork_point import ForkPoint, Wanted, find_point
+from sparklog.logdir.forking.partition_fork import Part, Tally, complete, plan_part, take
+from sparklog.logdir.forking.staged_directory import Place
+from sparklog.logdir.guard import check_sound
+from sparklog.logdir.high_watermarks import publish
+from sparklog.logdir.ledger import LEDGER, LEDGER_TOPIC, Ledger, ledger_config, ledger_path
+from sparklog.logdir.log_dirs import write_new_dirs
+from sparklog.logdir.offset_checkpoints import (
+    CLEANED,
+    CLEANER,
+    Offsets,
+    read_offsets,
+    write_offsets,
+)
+from sparklog.logdir.opening import open_session
+from sparklog.logdir.partition.partition_log import PartitionLog
+from sparklog.logdir.paths import check_writable, split_path
+from sparklog.logdir.session import Session
+from sparklog.logdir.topics import new_topic_id, write_topics
+from sparklog.storage.log_state import Record
+
+_TAILS: Final = "tails"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forked:
+    """A fork that was made.
+
+    `offset`: of the old ledger, behind the last record that counts; `time_ms`: of that record.
+    `epoch`: the fork's leader epoch. `offsets`: {topic: {partition: (log start, end)}}.
+    `writers`: {writer: its last batch}. `locked_ms`: how long the old log's writers waited.
+    """
+
+    path: str
+    offset: int
+    time_ms: int
+    epoch: int
+    offsets: dict[str, dict[int, tuple[int, int]]]
+    writers: dict[str, int]
+    linked_files: int
+    linked_bytes: int
+    copied_bytes: int
+    locked_ms: int
+    took_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What was found under the lock."""
+
+    point: ForkPoint
+    parts: list[Part]
+    epoch: int
+    now_ms: int
+    cleaned: dict[str, Offsets]  # by name of the checkpoint file
+    locked_ms: int
+
+
+def fork(
+    path: str | os.PathLike[str],
+    new_path: str | os.PathLike[str],
+    *,
+    writer: str | None = None,
+    batch: int | None = None,
+    time_ms: int | None = None,
+    offsets: Wanted | None = None,
+    leave_remote: bool = False,
+    waits_for: str | None = None,
+    options: Mapping[str, object] | None = None,
+    threads: int = 8,
+    fs: FileSystem = LOCAL,
+    clock: Clock = system_clock,
+) -> Forked:
+    """Make a new log at `new_path` as the log at `path` stood at one of its commits.
+
+    Args:
+        path, new_path: a log dir, or several joined by ",": then as many new ones, or one for
+            all. The new ones must not exist, their parents must; hard links want them on the old
+            ones' file systems, elsewhere everything is copied.
+        writer, batch: right after this commit; `writer` is one writer, or a query's id for all
+            of its sinks.
+        time_ms: right after the last commit at or before this time.
+        offsets: {topic: {partition: end}}: right after the last commit that goes past none.
+        leave_remote: where offsets are in remote storage only, begin at the local log start.
+        waits_for: what the fork belongs to, if that is made after it: see `Place.waiting`.
+        options: of the old log ("lock.timeout.ms"). threads: partitions that are completed at
+            once; mostly they wait for the disk.
+    Raises: InvalidRequestError, OffsetOutOfRangeError: what is wanted is gone (retention,
+        compaction, deleted topics, the ledger's own retention) or remote; LogLockedError: a
+        broker runs on the old log, or another fork of this name is under way;
+        DataCorruptionError, StorageUnavailableError. Nothing is left of the fork then.
+    Cost: a link for each file of closed segments, under the write lock; then a copy of at most
+        segment.bytes a partition, synced. Compacted partitions may have to be read.
+    """
+    watch = stopwatch()
+    sources, targets = split_path(path), split_path(new_path)
+    check_writable(targets)
+    _check_places(fs, sources, targets)
+    tally = Tally()
+    with Place(fs, targets, "fork", waits_for=waits_for) as place:
+        session = open_session(fs, clock, sources, LogOptions.parse(options or {}))
+        try:
+            with session.locked():
+                if session.state.unsynced:
+                    write_snapshot(session)  # what is linked must be durable
+            given: Any = {"writer": writer, "batch": batch, "time_ms": time_ms, "offsets": offsets}
+            point = find_point(session, **given)
+            plan = _take(session, place, point, tally, leave_remote=leave_remote)
+        finally:
+            close_session(session)
+        ids = _complete(fs, clock, place, plan, tally, threads)
+        _write(fs, clock, place, plan, ids, origin=os.fspath(path))
+        write_new_dirs(fs, place.directories, targets)
+        place.publish()
+    return Forked(
+        path=os.fspath(new_path),
+        offset=plan.point.offset,
+        time_ms=plan.point.time_ms,
+        epoch=plan.epoch,
+        offsets=_spans(plan.parts),
+        writers={name: last.batch for name, last in sorted(plan.point.state.writers.items())},
+        linked_files=tally.linked_files,
+        linked_bytes=tally.linked_bytes,
+        copied_bytes=tally.copied_bytes,
+        locked_ms=plan.locked_ms,
+        took_ms=watch(),
+    )
+
+
+def _check_places(fs: FileSystem, sources: list[str], targets: list[str]) -> None:
+    """Raise InvalidRequestError where there is no log, or a fork can't be."""
+    if len(targets) not in (1, len(sources)):
+        raise InvalidRequestError(
+            f"{', '.join(targets)} are {len(targets)} directories: give one, or as many as the old "
+            f"log has ({len(sources)})"
+        )
+    if not fs.is_dir(ledger_path(sources[0])):
+        raise InvalidRequestError(f"{sources[0]} holds no log of sparklog's: there is no ledger")
+    for target in targets:
+        for source in sources:
+            if os.path.commonpath([source, target]) in (source, target):
+                raise InvalidRequestError(
+                    f"{target} and the old log's {source} lie in one another: choose a place "
+                    "beside it"
+                )
+        check_sound(fs, os.path.dirname(target))
+
+
+def _take(
+    session: Session, place: Place, point: ForkPoint, tally: Tally, *, leave_remote: bool
+) -> _Plan:
+    """Choose the files and give them names in the new place; they can't vanish meanwhile."""
+    with session.locked():
+        watch = stopwatch()
+        fs, state = session.fs, point.state
+        known = {name: _checkpoint(session, name) for name in (CLEANER, CLEANED)}
+        parts = [
+            plan_part(
+                session,
+                state.topics[key[0]],
+                key,
+                end,
+                cleaned=max(offsets.get(key, 0) for offsets in known.values()),
+                leave_remote=leave_remote,
+            )
+            for key, end in sorted(state.ends.items())
+        ]
+        for number, directory in enumerate(place.directories):
+            fs.mkdir(directory)
+            fs.mkdir(place.beside(number, _TAILS))
+        for part in parts:
+            take(fs, part, *_paths(place, part), tally)
+        return _Plan(
+            point=point,
+            parts=parts,
+            epoch=session.state.epoch + 1,
+            now_ms=max(session.clock(), session.state.time_ms),
+            cleaned=known,
+            locked_ms=watch(),
+        )
+
+
+def _checkpoint(session: Session, name: str) -> Offsets:
+    found: Offsets = {}
+    for directory in session.present:
+        found |= read_offsets(session.fs, directory, name)
+    return found
+
+
+def _paths(place: Place, part: Part) -> tuple[str, str]:
+    """Where a partition is made, and where the files of its tail wait."""
+    number = _number(place, part)
+    tails = os.path.join(place.beside(number, _TAILS), part.name)
+    return os.path.join(place.directories[number], part.name), tails
+
+
+def _number(place: Place, part: Part) -> int:
+    """The number of the new log dir that takes a partition: that of the old one, or the only."""
+    return part.number if len(place.directories) > 1 else 0
+
+
+def _complete(
+    fs: FileSystem, clock: Clock, place: Place, plan: _Plan, tally: Tally, threads: int
+) -> dict[str, str]:
+    """Make all partitions whole and durable; return the topics' ids."""
+    ids = {name: new_topic_id() for name in plan.point.state.topics}
+
+    def one(part: Part) -> None:
+        complete(fs, clock, part, *_paths(place, part), ids[part.topic], tally)
+
+    if threads <= 1:
+        for part in plan.parts:
+            one(part)
+        return ids
+    with ThreadPoolExecutor(threads, "sparklog-fork") as pool:
+        futures = [pool.submit(one, part) for part in plan.parts]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return ids
+
+
+def _write(
+    fs: FileSystem, clock: Clock, place: Place, plan: _Plan, ids: dict[str, str], *, origin: str
+) -> None:
+    """Write what is of the whole log, as after a clean close."""
+    state = plan.point.state
+    for name in state.topics:
+        mine = [part for part in plan.parts if part.topic == name]
+        dirs = {part.partition: _number(place, part) for part in mine}
+        state.topics[name] = replace(mine[0].state, id=ids[name], dirs=dirs)
+    state.ends = {part.key: part.end for part in plan.parts}
+    state.starts = {part.key: part.start for part in plan.parts if part.start}
+    state.local_starts = {}
+    state.idempotent &= state.ends.keys()
+    if state.abandoned is not None:
+        state.abandoned = within(state.abandoned, state)
+    state.epoch, state.unsynced = plan.epoch, set()
+    about = {"path": origin, "offset": plan.point.offset, "time": plan.point.time_ms}
+    record = {**state.snapshot(), "fork": about}
+    home = place.directories[0]
+    _write_ledger(fs, clock, home, record, epoch=plan.epoch, now_ms=plan.now_ms)
+    write_topics(fs, home, state)
+    for name, offsets in plan.cleaned.items():
+        for number, directory in enumerate(place.directories):
+            kept = {
+                part.key: offsets[part.key]
+                for part in plan.parts
+                if _number(place, part) == number and 0 < offsets.get(part.key, 0) <= part.end
+            }
+            if kept:
+                write_offsets(fs, directory, name, kept)
+    mark_clean(fs, place.directories, state, 1)
+    publish(fs, home, {**state.ends, LEDGER: 1}, state.starts, durable=1)
+    for directory in place.directories:
+        write_durably(fs, os.path.join(directory, CLEAN_SHUTDOWN), CLEAN_SHUTDOWN_CONTENT)
+
+
+def _write_ledger(
+    fs: FileSystem, clock: Clock, home: str, record: Record, *, epoch: int, now_ms: int
+) -> None:
+    log = PartitionLog.create(
+        fs, ledger_path(home), topic=LEDGER_TOPIC, partition=0, topic_id=new_topic_id(),
+        config=ledger_config(), clock=clock,
+    )  # fmt: skip
+    Ledger(log).append(record, epoch=epoch, time_ms=now_ms, sync=True)
+    log.close()
+
+
+def _spans(parts: list[Part]) -> dict[str, dict[int, tuple[int, int]]]:
+    spans: dict[str, dict[int, tuple[int, int]]] = {}
+    for part in parts:
+        spans.setdefault(part.topic, {})[part.partition] = (part.start, part.end)
+    return spans

@@ -1,0 +1,329 @@
+"""One partition of a fork: links to what is closed, a cut copy of the segment that holds the end.
+
+Linked files are never changed in place by anybody: the segment that will be written to is always
+the fork's own, an empty one if the end falls between two segments.
+"""
+
+import errno
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from sparklog.clock import Clock
+from sparklog.errors import (
+    DataCorruptionError,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    StorageUnavailableError,
+)
+from sparklog.format.checkpoint_files import Epochs, format_epochs, format_partition_metadata
+from sparklog.format.names import (
+    EPOCH_CHECKPOINT,
+    PARTITION_METADATA,
+    index_name,
+    log_name,
+    snapshot_name,
+    timeindex_name,
+    txnindex_name,
+)
+from sparklog.fs import File, FileSystem
+from sparklog.logdir.partition.indexes import hint, offset_entries, regular_times, txn_entries
+from sparklog.logdir.partition.leader_epochs import read_epochs
+from sparklog.logdir.partition.partition_log import PartitionLog
+from sparklog.logdir.partition.segment import Segment
+from sparklog.logdir.segment_files import joined, segment_bases, walk
+from sparklog.logdir.session import Session
+from sparklog.storage.leader_epochs import clipped
+from sparklog.storage.log_state import TopicState
+
+COPY_BYTES: Final = 8 << 20
+_NO_LINKS: Final = frozenset({errno.EXDEV, errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP})
+_SEGMENT: Final = (index_name, timeindex_name, txnindex_name, log_name)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a fork linked, and what it had to copy. Threads may share it."""
+
+    linked_files: int = 0
+    linked_bytes: int = 0
+    copied_bytes: int = 0
+    _mutex: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def linked(self, size: int) -> None:
+        """Count a link to a file of `size` bytes."""
+        with self._mutex:
+            self.linked_files += 1
+            self.linked_bytes += size
+
+    def copied(self, size: int) -> None:
+        """Count `size` bytes."""
+        with self._mutex:
+            self.copied_bytes += size
+
+
+@dataclass(slots=True, kw_only=True)
+class Part:
+    """A partition [start, end) of `source`; `linked`: bases of closed segments below the end.
+
+    `tail`: base of the segment that holds the end, None if none does. `dense`: no offset may be
+    missing, for a cleaning has looked at records past the end. `epochs`: as they were under the
+    lock, for a log start that is raised later clips them.
+    """
+
+    topic: str
+    partition: int
+    number: int  # of the log dir it lies in
+    source: str
+    state: TopicState
+    start: int
+    end: int
+    plain: bool
+    epochs: Epochs
+    dense: bool = False
+    linked: list[int] = field(default_factory=list)
+    tail: int | None = None
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Topic and partition."""
+        return self.topic, self.partition
+
+    @property
+    def name(self) -> str:
+        """The partition's directory."""
+        return f"{self.topic}-{self.partition}"
+
+
+def plan_part(
+    session: Session,
+    topic: TopicState,
+    key: tuple[str, int],
+    end: int,
+    *,
+    cleaned: int,
+    leave_remote: bool,
+) -> Part:
+    """Say what a fork takes of a partition that ended at `end` when it was `topic`; under the lock.
+
+    Args: cleaned: how far a cleaning of it may have looked.
+    Raises: OffsetOutOfRangeError, InvalidRequestError for what is gone or remote;
+        DataCorruptionError: the partition is offline, or segments are missing.
+    """
+    name = f"{key[0]}-{key[1]}"
+    now = session.state.topics.get(key[0])
+    if now is None or now.id != topic.id:
+        raise InvalidRequestError(
+            f"topic {key[0]} was deleted since; its records are gone. Fork to a point before it "
+            "was made, or after it was deleted"
+        )
+    if key in session.offline:
+        raise session.offline[key]
+    path = session.partition_path(*key)
+    start, limit = session.state.starts.get(key, 0), session.state.ends[key]
+    if start > end:
+        raise OffsetOutOfRangeError(
+            f"{name}: the records below offset {start} are gone, by retention or delete_records, "
+            f"and the fork was to end at {end}; fork to a later point",
+            offset=end, start=start, end=limit,
+        )  # fmt: skip
+    local = min(session.state.local_start(*key), end)
+    if local > start and not leave_remote:
+        raise InvalidRequestError(
+            f"{name}: offsets [{start}, {local}) are in remote storage only, which two logs can't "
+            "share; leave them out (leave_remote: the fork then begins at the local log start), "
+            "or restore the topic from remote storage and fork that"
+        )
+    start = max(start, local)
+    part = Part(
+        topic=key[0], partition=key[1], number=now.dirs[key[1]], source=path,
+        state=replace(topic, adopted=_may_have_gaps(topic, now)), start=start, end=end,
+        plain=not (topic.adopted or now.adopted or key in session.state.idempotent),
+        dense=end < cleaned, epochs=read_epochs(session.fs, path),
+    )  # fmt: skip
+    if start < end:
+        _choose(part, segment_bases(session.fs, path), limit)
+    return part
+
+
+def _may_have_gaps(topic: TopicState, now: TopicState) -> bool:
+    """Tell whether offsets may be missing though the topic wasn't compacted at the time."""
+    cleaned_since = now.parsed().compact and not topic.parsed().compact
+    return topic.adopted or now.adopted or cleaned_since
+
+
+def _choose(part: Part, bases: list[int], limit: int) -> None:
+    for base, following in zip(bases, [*bases[1:], None], strict=True):
+        if base >= part.end or (limit if following is None else following) <= part.start:
+            continue
+        if following is not None and following <= part.end:
+            part.linked.append(base)
+        else:
+            part.tail = base
+    first = min([*part.linked, *([] if part.tail is None else [part.tail])], default=part.end)
+    if first > part.start:
+        raise DataCorruptionError(
+            "the segments that hold these offsets are missing; restore them from a copy",
+            path=part.source, first=part.start, end=first,
+        )  # fmt: skip
+
+
+def take(fs: FileSystem, part: Part, target: str, tails: str, tally: Tally) -> None:
+    """Make the new directory and give every file that is needed a name; under the lock.
+
+    The tail's go to the directory `tails`, for they are still written to. Producers' snapshots
+    are shared: whoever writes one anew writes the same, and a torn one is passed over.
+    """
+    fs.mkdir(target)
+    for base in part.linked:
+        _bring(fs, part.source, target, base, (*_SEGMENT, snapshot_name), tally)
+    if part.tail is not None:
+        fs.mkdir(tails)
+        _bring(fs, part.source, tails, part.tail, _SEGMENT, tally)
+        _bring(fs, part.source, target, part.tail, (snapshot_name,), tally)
+
+
+def _bring(
+    fs: FileSystem,
+    source: str,
+    target: str,
+    base: int,
+    names: Sequence[Callable[[int], str]],
+    tally: Tally,
+) -> None:
+    for name_of in names:
+        path, new = joined(source, name_of(base)), joined(target, name_of(base))
+        if name_of is not log_name and not fs.exists(path):
+            continue
+        try:
+            fs.link(path, new)
+            tally.linked(fs.size(new))
+        except StorageUnavailableError as error:
+            if getattr(error.__cause__, "errno", None) not in _NO_LINKS:
+                raise
+            with fs.open(path) as file:
+                _copy(fs, file, new, file.size(), tally, sync=True)
+
+
+def _copy(fs: FileSystem, file: File, target: str, size: int, tally: Tally, *, sync: bool) -> None:
+    with fs.open(target, create=True) as copy:
+        for at in range(0, size, COPY_BYTES):
+            copy.pwrite(file.pread(min(COPY_BYTES, size - at), at), at)
+        if sync:
+            copy.sync()
+    tally.copied(size)
+
+
+def _write(fs: FileSystem, path: str, data: bytes, *, sync: bool = True) -> None:
+    with fs.open(path, create=True) as file:
+        file.pwrite(data, 0)
+        if sync:
+            file.sync()
+
+
+def complete(
+    fs: FileSystem, clock: Clock, part: Part, target: str, tails: str, topic_id: str, tally: Tally
+) -> None:
+    """Cut the tail, write what belongs to the partition and close it; all durable. Needs no lock.
+
+    Raises: InvalidRequestError: records below the end were compacted away since.
+    """
+    epochs = [entry for entry in part.epochs if entry[1] < part.end]
+    epochs = clipped(epochs, part.start) if part.start else epochs
+    _write(fs, joined(target, PARTITION_METADATA), format_partition_metadata(topic_id))
+    _write(fs, joined(target, EPOCH_CHECKPOINT), format_epochs(epochs))
+    config = part.state.parsed()
+    interval = config.index_interval_bytes
+    reached = -1
+    if part.tail is not None:
+        reached = _cut(fs, part, target, tails, tally)
+        if reached < part.end:  # what came behind it was compacted away
+            tail = Segment.load(
+                fs, target, part.tail, part.end, interval_bytes=interval, now=clock()
+            )
+            tail.finish()
+            tail.sync(indexes=True)
+            tail.close()
+    if part.dense:
+        _check_dense(fs, part, target)
+    if reached < part.end:
+        Segment.create(fs, target, part.end, interval_bytes=interval, now=clock()).close()
+    PartitionLog(
+        fs, target, config, clock, end_offset=part.end, start_offset=part.start, plain=part.plain
+    ).close()
+
+
+def _cut(fs: FileSystem, part: Part, target: str, tails: str, tally: Tally) -> int:
+    """Copy the tail's batches below the end, with their index entries; return where they end.
+
+    What closes the segment syncs them.
+    """
+    base, end = part.tail, part.end
+    assert base is not None
+    with fs.open(joined(tails, log_name(base))) as file:
+        size, reached = _place_of(fs, tails, base, file, end)
+        if reached < end and not (part.state.adopted or part.state.parsed().compact):
+            raise DataCorruptionError(
+                "the file ends too early; restore it from a copy, nothing was forked",
+                path=joined(part.source, log_name(base)), position=size, first=reached, end=end,
+            )  # fmt: skip
+        _copy(fs, file, joined(target, log_name(base)), size, tally, sync=False)
+    offsets = offset_entries(fs, tails, base, size=size, end=end)
+    times = regular_times(fs, tails, base, offsets)
+    _write(fs, joined(target, index_name(base)), offsets.tobytes(), sync=False)
+    _write(fs, joined(target, timeindex_name(base)), times.tobytes(), sync=False)
+    if fs.exists(joined(tails, txnindex_name(base))):
+        aborted = txn_entries(fs, tails, base, end=end)
+        if len(aborted):
+            _write(fs, joined(target, txnindex_name(base)), aborted.tobytes())
+    return reached
+
+
+def _place_of(fs: FileSystem, directory: str, base: int, file: File, end: int) -> tuple[int, int]:
+    """Return (bytes, end offset) of the batches below offset `end`."""
+    size = hint(fs, directory, base, file, end - 1)
+    reached = base
+    for window in walk(file, start=size, check_crc=False):
+        table = window.batches.table
+        below = table[table["last_offset"] < end]
+        if len(below):
+            size = int(below["position"][-1] + below["size"][-1])
+            reached = int(below["last_offset"][-1]) + 1
+        if len(below) < len(table):
+            first = int(table["base_offset"][len(below)])
+            if first < end:
+                raise InvalidRequestError(
+                    f"{file.path}: a record batch holds offsets {first}..."
+                    f"{int(table['last_offset'][len(below)])}, the end {end} would cut it"
+                )
+            break
+        if window.batches.error is not None:
+            raise window.batches.error
+    return size, reached
+
+
+def _check_dense(fs: FileSystem, part: Part, target: str) -> None:
+    """Raise InvalidRequestError if a record of [start, end) is missing. Cost: reads it all."""
+    at = part.start
+    for base in segment_bases(fs, target):
+        with fs.open(joined(target, log_name(base))) as file:
+            for window in walk(file, check_crc=False):
+                table = window.batches.table
+                table = table[table["last_offset"] >= part.start]
+                if not len(table):
+                    continue
+                first, last = table["base_offset"], table["last_offset"]
+                whole = (last - first + 1 == table["count"]).all()
+                if not whole or first[0] > at or (first[1:] != last[:-1] + 1).any():
+                    raise _compacted(part)
+                at = int(last[-1]) + 1
+    if at < part.end:
+        raise _compacted(part)
+
+
+def _compacted(part: Part) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{part.name} was to end at {part.end}, but has been compacted up to a later offset since: "
+        "records that were the newest of their key there are gone; fork to a later point"
+    )

@@ -1,0 +1,400 @@
+"""`sparklog.readers-<hash>`: how far each registered reader is. One small file a group.
+
+A group is a streaming query or any name that plain readers chose. Its file is a sealed document
+(see `sealed`) in the first log dir:
+
+    reader: {group, kind: query | group, host, app, batch,
+             offsets: {topic: {partition: [offset to go on from, time of the commit (ms)]}},
+             epochs: {topic: {partition: [leader epoch of the record before it, its first offset]}},
+             run, planners: {planner: [topics]}}
+
+`epochs`, where they are known, tell whether the log was restored since (see `histories`). `run` and
+`planners` are a query's: the processes that plan for the sources of its last run (see
+sparklog.source.group_registration). Older sparklogs know neither.
+
+Readers write it by themselves, who may have opened the log for reading only: no write lock is
+taken, but one on the file itself, for members of a group commit other partitions at the same
+time. It is replaced by rename, its contents synced before, a new name's directory after: a power
+cut may bring back an older commit, which only holds retention back, never a torn or an empty file.
+One that is damaged nonetheless holds everything back until its reader commits again or it expires.
+
+Kafka keeps the same in __consumer_offsets; a commit expires as a simple consumer's does there.
+Source: GroupMetadataManager, OffsetExpirationConditionImpl (Kafka 4.1).
+"""
+
+import contextlib
+import hashlib
+import logging
+import os
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from sparklog.clock import attempts
+from sparklog.errors import (
+    DataCorruptionError,
+    InvalidRequestError,
+    LogLockedError,
+    StorageUnavailableError,
+    UnsupportedVersionError,
+)
+from sparklog.fs import FileSystem, read_bytes, write_durably
+from sparklog.log.truncation_detection import Origin, Origins
+from sparklog.storage.checksummed_json import seal, unseal
+
+READERS_PREFIX: Final = "sparklog.readers-"
+GROUP_CHARS_MAX: Final = 249
+_LOCK_TIMEOUT_MS: Final = 2000  # it is held for an fsync
+_CURE: Final = "it is written anew when its reader commits; delete it to forget that reader"
+_LOGGER: Final = logging.getLogger(__name__)
+
+Key = tuple[str, int]
+NO_ORIGINS: Final[Origins] = MappingProxyType({})
+
+
+class Committed(NamedTuple):
+    """`offset` is the next one to read; `time_ms` when that was said; `origin` of what is read."""
+
+    offset: int
+    time_ms: int
+    origin: Origin | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A group, as its file has it. `batch` is the micro-batch of a query's last commit.
+
+    `planners`: {who plans for a source of the query in its `run`: the topics of that source}.
+    """
+
+    group: str
+    kind: str
+    host: str = ""
+    app: str = ""
+    batch: int | None = None
+    offsets: Mapping[Key, Committed] = field(default_factory=dict)
+    run: str = ""
+    planners: Mapping[str, list[str]] = field(default_factory=dict)
+
+    def is_alone(self, planner: str, topics: Collection[str]) -> bool:
+        """Tell whether no other source of the query reads one of `topics`."""
+        others = (held for each, held in self.planners.items() if each != planner)
+        return all(set(topics).isdisjoint(held) for held in others)
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """All registered readers. `damaged`: {path: time (ms)} of files that can't be read."""
+
+    groups: list[Reader]
+    damaged: Mapping[str, int]
+
+    def slowest(self, *, now_ms: int, retention_ms: int) -> dict[Key, int]:
+        """Return {(topic, partition): lowest offset} of all commits that haven't expired."""
+        found: dict[Key, int] = {}
+        for reader in self.groups:
+            for key, at in reader.offsets.items():
+                if not is_expired(at.time_ms, now_ms, retention_ms):
+                    found[key] = min(at.offset, found.get(key, at.offset))
+        return found
+
+
+class Expired(NamedTuple):
+    """A commit that was, or would be, forgotten."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    time_ms: int
+
+
+def is_expired(time_ms: int, now_ms: int, retention_ms: int) -> bool:
+    """Tell whether a commit of that time no longer counts."""
+    return now_ms - time_ms >= retention_ms
+
+
+def check_group(group: str) -> None:
+    """Raise InvalidRequestError unless `group` can name a group."""
+    if not (0 < len(group) <= GROUP_CHARS_MAX and group.isprintable() and group == group.strip()):
+        raise InvalidRequestError(
+            f"group {group!r}: want 1 to {GROUP_CHARS_MAX} printable characters, without spaces "
+            "at the ends"
+        )
+
+
+def commit_offsets(
+    fs: FileSystem,
+    home: str,
+    group: str,
+    offsets: Mapping[Key, int],
+    *,
+    now_ms: int,
+    kind: str = "group",
+    host: str = "",
+    app: str = "",
+    batch: int | None = None,
+    origins: Origins = NO_ORIGINS,
+    run: str = "",
+    planner: str | None = None,
+) -> None:
+    """Register a group's offsets: for each partition the next one to read. Durable.
+
+    Other partitions of the group stay as they are. Two commits in the same micro-batch of a query
+    are two sources of it: where both name a partition, the lower offset stands. A task writes
+    nothing where its planner has said the same.
+    Args: origins: of those offsets, where known; run, planner: see `Reader`, of a query's task.
+    Raises: InvalidRequestError for a bad name; LogLockedError, StorageUnavailableError;
+    UnsupportedVersionError if a newer sparklog wrote the group's file.
+    Cost: one small file, one fdatasync; two more syncs when the group is new.
+    """
+    check_group(group)
+    if not offsets:
+        return
+    path = _path(home, group)
+    with _kept(group, home), _locked(fs, path):
+        try:
+            known = _read(fs, path) or Reader(group, kind)
+        except DataCorruptionError as error:
+            _LOGGER.warning("%s; group %s commits anew", error, group)
+            known = Reader(group, kind)
+        planners = known.planners if known.run == run else {}
+        topics = sorted({topic for topic, _ in offsets})
+        again: Mapping[Key, Committed] = {}
+        if batch is not None and known.batch == batch:
+            again = known.offsets
+        elif planner is not None and planner not in planners and planners:
+            again = (
+                known.offsets
+            )  # a second source begins: what the first one's planner said stands
+        after = {key: Committed(o, now_ms, origins.get(key)) for key, o in offsets.items()}
+        for key in after.keys() & again.keys():
+            if again[key].offset < after[key].offset:
+                after[key] = again[key]._replace(time_ms=now_ms)
+        if planner is not None:
+            planners = {**planners, planner: topics}
+        whole = {**known.offsets, **after}
+        reader = Reader(group, kind, host, app, batch, whole, run, planners)
+        if planner is not None and _says(known, reader) and known.is_alone(planner, topics):
+            return  # the planner was quicker
+        _write(fs, path, reader, is_new=known.offsets.keys() < whole.keys())
+
+
+def _says(known: Reader, reader: Reader) -> bool:
+    """Tell whether a file says of a query's positions what is to be written."""
+    same = {key: at.offset for key, at in known.offsets.items()}
+    mine = {key: at.offset for key, at in reader.offsets.items()}
+    return (same, known.run, known.planners) == (mine, reader.run, reader.planners)
+
+
+def commit_planned(
+    fs: FileSystem,
+    home: str,
+    group: str,
+    offsets: Mapping[Key, int],
+    *,
+    planner: str,
+    origins: Origins = NO_ORIGINS,
+    now_ms: int,
+) -> bool:
+    """Register what a query's `planner` knows to be committed; False if that is for its tasks.
+
+    So where the group isn't known (any more), or another source of the query reads the same topic,
+    and may be further behind. Raises and costs as `commit_offsets`.
+    """
+    path = _path(home, group)
+    with _kept(group, home), _locked(fs, path):
+        try:
+            known = _read(fs, path)
+        except DataCorruptionError:  # its next task tells of it, and commits anew
+            return False
+        if known is None:
+            fs.unlink(path)
+            return False
+        if not known.is_alone(planner, {topic for topic, _ in offsets}):
+            return False
+        after = {key: Committed(o, now_ms, origins.get(key)) for key, o in offsets.items()}
+        is_new = not after.keys() <= known.offsets.keys()
+        reader = replace(known, offsets={**known.offsets, **after})
+        _write(fs, path, reader, is_new=is_new)
+        return True
+
+
+def group_of_planner(fs: FileSystem, home: str, planner: str) -> str | None:
+    """Return the group that a task registered for `planner`; None if none has yet."""
+    found = (r.group for r in read_readers(fs, home).groups if planner in r.planners)
+    return next(found, None)
+
+
+def committed_offsets(fs: FileSystem, home: str, group: str) -> dict[Key, int]:
+    """Return what a group has committed: {(topic, partition): the next offset to read}.
+
+    Raises: DataCorruptionError for a damaged file, for to begin elsewhere would lose its place.
+    """
+    return {key: at.offset for key, at in positions(fs, home, group).items()}
+
+
+def positions(fs: FileSystem, home: str, group: str) -> Mapping[Key, Committed]:
+    """As `committed_offsets`, with all that is known of each."""
+    check_group(group)
+    try:
+        reader = _read(fs, _path(home, group))
+    except FileNotFoundError:
+        return {}
+    return {} if reader is None else reader.offsets
+
+
+def delete_reader(fs: FileSystem, home: str, group: str) -> bool:
+    """Forget a group; tells whether it was known. One that still reads registers again."""
+    check_group(group)
+    path = _path(home, group)
+    if not fs.exists(path):
+        return False
+    with _kept(group, home), _locked(fs, path):
+        fs.unlink(path)
+        fs.sync_dir(home)
+    return True
+
+
+def read_readers(fs: FileSystem, home: str) -> Readers:
+    """Return all groups, by name. Lock-free. Cost: a listing and a small file a group."""
+    groups, damaged = [], {}
+    for name in fs.listdir(home):
+        if not name.startswith(READERS_PREFIX) or name.endswith(".tmp"):
+            continue
+        path = os.path.join(home, name)
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                reader = _read(fs, path)
+            except (DataCorruptionError, UnsupportedVersionError) as error:
+                _LOGGER.warning("%s", error)
+                damaged[path] = fs.mtime_ms(path)
+                continue
+            if reader is not None:
+                groups.append(reader)
+    return Readers(sorted(groups, key=lambda reader: reader.group), damaged)
+
+
+def expire_readers(
+    fs: FileSystem, home: str, *, now_ms: int, retention_ms: int, dry_run: bool = False
+) -> list[Expired]:
+    """Forget commits older than `retention_ms`, and groups that have no other; return them.
+
+    A damaged file goes when it is as old; it shows under its path, with partition -1.
+    """
+    gone: list[Expired] = []
+    readers = read_readers(fs, home)
+    for reader in readers.groups:
+        old = _old(reader, now_ms, retention_ms)
+        if old and not dry_run:
+            old = _forget(fs, home, reader.group, now_ms, retention_ms)
+        gone += old
+    for path, time_ms in readers.damaged.items():
+        if is_expired(time_ms, now_ms, retention_ms):
+            gone.append(Expired(path, "", -1, -1, time_ms))
+            if not dry_run:
+                with _locked(fs, path):
+                    fs.unlink(path)
+    return gone
+
+
+def _path(home: str, group: str) -> str:
+    digest = hashlib.sha256(group.encode()).hexdigest()[:32]
+    return os.path.join(home, READERS_PREFIX + digest)
+
+
+@contextlib.contextmanager
+def _kept(group: str, home: str) -> Iterator[None]:
+    try:
+        yield
+    except StorageUnavailableError as error:
+        raise StorageUnavailableError(
+            f"the offsets of group {group} can't be kept in {home}: {error}"
+        ) from error
+
+
+@contextlib.contextmanager
+def _locked(fs: FileSystem, path: str) -> Iterator[None]:
+    """Hold the lock of a group's file; made, empty, where there is none."""
+    for _ in attempts(_LOCK_TIMEOUT_MS):
+        file = fs.open_lock(path)
+        try:
+            # Whoever held it before us has put another file in its place.
+            if file.try_lock(0, 0, exclusive=True) and file.is_current():
+                yield
+                return
+        finally:
+            file.close()
+    raise LogLockedError(
+        f"{path} has been locked for {_LOCK_TIMEOUT_MS} ms by another reader of its group, which "
+        "hangs or was stopped; commit again later, or end that reader"
+    )
+
+
+def _read(fs: FileSystem, path: str) -> Reader | None:
+    """Return what a group's file says, None if it is there and nothing was committed yet."""
+    raw = read_bytes(fs, path)
+    if not raw:
+        return None
+    found = unseal("reader", raw, path=path, cure=_CURE)
+    origins = {
+        (topic, int(p)): Origin(*origin)
+        for topic, by_partition in found.get("epochs", {}).items()
+        for p, origin in by_partition.items()
+    }
+    return Reader(
+        found["group"],
+        found["kind"],
+        found["host"],
+        found["app"],
+        found["batch"],
+        {
+            (topic, int(p)): Committed(at[0], at[1], origins.get((topic, int(p))))
+            for topic, by_partition in found["offsets"].items()
+            for p, at in by_partition.items()
+        },
+        found.get("run", ""),
+        found.get("planners", {}),
+    )
+
+
+def _write(fs: FileSystem, path: str, reader: Reader, *, is_new: bool) -> None:
+    offsets: dict[str, dict[str, Any]] = {}
+    epochs: dict[str, dict[str, Any]] = {}
+    for (topic, partition), at in sorted(reader.offsets.items()):
+        offsets.setdefault(topic, {})[str(partition)] = [at.offset, at.time_ms]
+        if at.origin is not None:
+            epochs.setdefault(topic, {})[str(partition)] = list(at.origin)
+    fields = ("group", "kind", "host", "app", "batch")
+    content: dict[str, Any] = {name: getattr(reader, name) for name in fields}
+    content |= {"offsets": offsets, "epochs": epochs}
+    if reader.planners:
+        content |= {"run": reader.run, "planners": dict(reader.planners)}
+    write_durably(fs, path, seal("reader", content), sync_dir=is_new)
+
+
+def _old(reader: Reader, now_ms: int, retention_ms: int) -> list[Expired]:
+    return [
+        Expired(reader.group, *key, at.offset, at.time_ms)
+        for key, at in sorted(reader.offsets.items())
+        if is_expired(at.time_ms, now_ms, retention_ms)
+    ]
+
+
+def _forget(fs: FileSystem, home: str, group: str, now_ms: int, retention_ms: int) -> list[Expired]:
+    """Take the old commits out of a group's file, which may have new ones by now."""
+    path = _path(home, group)
+    with _locked(fs, path):
+        reader = _read(fs, path)
+        if reader is None:  # deleted meanwhile: we made it again to lock it
+            fs.unlink(path)
+            return []
+        old = _old(reader, now_ms, retention_ms)
+        gone = {(topic, partition) for _, topic, partition, _, _ in old}
+        kept = {key: at for key, at in reader.offsets.items() if key not in gone}
+        if not kept:
+            fs.unlink(path)
+        elif old:
+            _write(fs, path, replace(reader, offsets=kept), is_new=False)
+        return old

@@ -1,0 +1,198 @@
+"""What an open log gathers and must shed: producers, snapshots, ledger segments, staged files.
+
+The service calls these once a round. Each looks first, without the lock; takes it only for what
+it found, a moment at a time; looks again under it; and may be cut anywhere. With `dry_run` nothing
+changes and the same is returned.
+"""
+
+import contextlib
+import logging
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from sparklog.errors import StorageUnavailableError
+from sparklog.format.names import log_name, snapshot_name
+from sparklog.logdir.ledger import LEDGER, ledger_bases, ledger_path
+from sparklog.logdir.partition.producer_snapshots import floor_of, snapshot_offsets, stray_offsets
+from sparklog.logdir.recovery.leftover_files import segment_names
+from sparklog.logdir.segment_files import bases_of, joined, walk
+from sparklog.logdir.staging import dead_chunks
+from sparklog.logdir.topics import partition_path
+
+if TYPE_CHECKING:
+    from sparklog.logdir.session import Session
+
+LEDGER_SEGMENTS_KEPT: Final = 2
+"""The active one, and one that a roll which a power cut takes back makes the active one again."""
+
+_GRACE_MS: Final = 600_000  # a task that was given up may still be at work on its file
+_WINDOW_BYTES: Final = 64 << 10
+_LOGGER: Final = logging.getLogger(__name__)
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerSegment:
+    """A ledger segment with records [base, end), all of them as old as `newest_ms` or older."""
+
+    base: int
+    end: int
+    size_bytes: int
+    newest_ms: int
+
+
+def expire_ledger(
+    session: "Session", *, retention_ms: int, now_ms: int, dry_run: bool = False
+) -> list[LedgerSegment]:
+    """Remove ledger segments whose records are all older than `retention_ms`; return them.
+
+    The newest two stay. Nothing that commits need is lost: each segment begins with a snapshot of
+    the whole state, each writer's last micro-batch included, so that a replay of it is still
+    recognised; an older one is a BatchConflictError then. `Log.commits` begins later.
+    Cost: one lock a segment, three unlinks and an fsync of the directory under it.
+    """
+    old = _old_segments(session, now_ms - retention_ms)
+    if dry_run:
+        return old
+    gone = []
+    path = ledger_path(session.home)
+    for segment in old:
+        with session.locked():
+            bases = ledger_bases(session.fs, session.home)
+            if len(bases) <= LEDGER_SEGMENTS_KEPT or bases[0] != segment.base:
+                break  # somebody else removes them
+            for name in segment_names(segment.base):
+                with contextlib.suppress(FileNotFoundError):
+                    session.fs.unlink(joined(path, name))
+            session.fs.sync_dir(path)  # so that a power cut never leaves a hole
+        gone.append(segment)
+        _LOGGER.info("%s: offsets [%d, %d) expired", path, segment.base, segment.end)
+    return gone
+
+
+def _old_segments(session: "Session", before_ms: int) -> list[LedgerSegment]:
+    """The oldest segments whose records are older than `before_ms`, but for the newest two."""
+    fs, path = session.fs, ledger_path(session.home)
+    found = []
+    for base, following in pairwise(ledger_bases(fs, session.home)[: 1 - LEDGER_SEGMENTS_KEPT]):
+        try:
+            newest_ms = _first_time(session, following)
+            size = fs.size(joined(path, log_name(base)))
+        except FileNotFoundError:
+            break
+        if newest_ms is None or newest_ms >= before_ms:
+            break
+        found.append(LedgerSegment(base, following, size, newest_ms))
+    return found
+
+
+def _first_time(session: "Session", base: int) -> int | None:
+    """The time of a ledger segment's snapshot, which no record before it is younger than.
+
+    None if it is damaged. The ledger's time never goes back (PROTOCOL, H14).
+    """
+    with session.fs.open(joined(ledger_path(session.home), log_name(base))) as file:
+        for window in walk(file, window_bytes=_WINDOW_BYTES):
+            if len(window.batches):
+                return int(window.batches.table["max_timestamp"][0])
+    return None
+
+
+def expire_producers(session: "Session", *, now_ms: int) -> int:
+    """Forget producers that were idle for producer.id.expiration.ms; returns how many.
+
+    Those of the partitions that this session has in memory: others do so when they load them.
+    Kafka's rule: by the time of the newest batch, none with an open transaction; every 600000 ms
+    (producer.id.expiration.check.interval.ms). Source: ProducerStateManager.
+    """
+    with session.locked():
+        return sum(log.expire_producers(now_ms) for log in session.open_writers())
+
+
+def prune_snapshots(session: "Session", *, dry_run: bool = False) -> list[str]:
+    """Remove producer snapshots that belong to no segment, as Kafka does on loading; their paths.
+
+    Closing leaves one at the log's end each time, which is of no use once the log has grown past a
+    segment's end. Those of segments go with them. The newest past the last segment's base stays.
+    Cost: a listing a partition without the lock; the lock for each that has any.
+    """
+    with session.locked():
+        state = session.state
+        topics, starts, ends = dict(state.topics), dict(state.starts), dict(state.ends)
+        ledger_end = session.ledger.end
+    found = _strays(session, ledger_path(session.home), 0, ledger_end)
+    gone = _prune(session, LEDGER, found, dry_run=dry_run)
+    for key, end in ends.items():
+        path = partition_path(session.directories, key[0], topics[key[0]], key[1])
+        found = _strays(session, path, starts.get(key, 0), end)
+        gone += _prune(session, key, found, dry_run=dry_run)
+    return gone
+
+
+def _prune(session: "Session", key: Key, found: list[str], *, dry_run: bool) -> list[str]:
+    """Look again at a partition in which strays were found, and remove them."""
+    if not found or dry_run:
+        return found
+    with session.locked():
+        state = session.state
+        if key == LEDGER:
+            path, start, end = ledger_path(session.home), 0, session.ledger.end
+        elif key in state.ends:
+            path = session.partition_path(*key)
+            start, end = state.starts.get(key, 0), state.ends[key]
+        else:
+            return []  # deleted meanwhile
+        found = _strays(session, path, start, end)
+        for stray in found:
+            session.fs.unlink(stray)
+    return found
+
+
+def _strays(session: "Session", path: str, start: int, end: int) -> list[str]:
+    """The paths of the snapshots of a partition [start, end) that belong to no segment."""
+    try:
+        names = session.fs.listdir(path)
+    except FileNotFoundError:
+        return []
+    bases = bases_of(names)
+    known = snapshot_offsets(names)
+    if not bases or not known:
+        return []
+    newest = max((offset for offset in known if offset <= end), default=end)
+    kept = [*bases, newest] if newest > bases[-1] else bases
+    strays = stray_offsets(names, kept, end=end, start=floor_of(start, bases))
+    # One past the end is a roll's that is under way; recovery knows what to do about it.
+    return [joined(path, snapshot_name(offset)) for offset in strays if offset <= end]
+
+
+class Swept(NamedTuple):
+    """A staged file that went, or would go."""
+
+    path: str
+    size_bytes: int
+
+
+def sweep(session: "Session", *, now_ms: int, dry_run: bool = False) -> list[Swept]:
+    """Delete staged files that nobody will commit, and return them.
+
+    Those of micro-batches that their writer has committed (attempts that failed, or were slower)
+    and that nobody has touched for ten minutes, and whatever is older than a week.
+    Cost: a listing of each log dir; the lock for a moment, to see who has committed what.
+    """
+    with session.locked():
+        writers = {name: last.batch for name, last in session.state.writers.items()}
+    swept = []
+    for path in dead_chunks(session.fs, session.present, writers, now_ms=now_ms):
+        with contextlib.suppress(FileNotFoundError):
+            if now_ms - session.fs.mtime_ms(path) < _GRACE_MS:
+                continue
+            found = Swept(path, session.fs.size(path))
+            if not dry_run:
+                try:
+                    session.fs.unlink(path)
+                except StorageUnavailableError as error:
+                    _LOGGER.warning("%s stays for now: %s", path, error)
+                    continue
+            swept.append(found)
+    return swept

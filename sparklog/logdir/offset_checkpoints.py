@@ -1,0 +1,52 @@
+"""Kafka's checkpoint files of a log dir: recovery points, log starts, high watermarks.
+
+A reader goes by log-start-offset-checkpoint at any time; the other two are Kafka's and are
+brought up at a clean close (recovery points also when a segment rolls). The cleaner's says where
+the dirty part begins; ours beside it, how far any cleaning may have looked, is written before a
+cleaned segment is swapped in. Sources: LogManager (checkpointRecoveryOffsetsInDir,
+checkpointLogStartOffsetsInDir), ReplicaManager.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Final
+
+from sparklog.format.checkpoint_files import format_offsets, parse_offsets
+from sparklog.fs import FileSystem, read_bytes, write_durably
+
+RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"
+LOG_START: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARK: Final = "replication-offset-checkpoint"
+CLEANER: Final = "cleaner-offset-checkpoint"
+CLEANED: Final = "sparklog.cleaned"
+Offsets = dict[tuple[str, int], int]
+
+
+def read_offsets(fs: FileSystem, directory: str, name: str) -> Offsets:
+    """Return {(topic, partition): offset}; empty if there is no such file.
+
+    Raises DataCorruptionError for a damaged one, as Kafka takes the log dir offline then.
+    """
+    path = os.path.join(directory, name)
+    try:
+        raw = read_bytes(fs, path)
+    except FileNotFoundError:
+        return {}
+    return parse_offsets(raw, path=path) if raw else {}
+
+
+def write_offsets(
+    fs: FileSystem, directory: str, name: str, offsets: Mapping[tuple[str, int], int]
+) -> None:
+    """Replace a checkpoint file, durably."""
+    write_durably(fs, os.path.join(directory, name), format_offsets(offsets))
+
+
+def raise_offsets(
+    fs: FileSystem, directory: str, name: str, offsets: Mapping[tuple[str, int], int]
+) -> None:
+    """Bring entries of a checkpoint file up to `offsets`, durably; higher ones stay."""
+    known = read_offsets(fs, directory, name)
+    higher = {key: offset for key, offset in offsets.items() if offset > known.get(key, 0)}
+    if higher:
+        write_offsets(fs, directory, name, known | higher)

@@ -1,0 +1,361 @@
+"""From a path to a session: a new log, one closed cleanly, one left open, or a broker's.
+
+Without the guard nobody of us had the log open, so what lies there is either just as our last
+clean close left it, or a broker's work since. Then its own rules say where the logs end, and the
+ledger takes that over in one `adopt` record. Source: PROTOCOL, "Open for writing" and "Close".
+"""
+
+import contextlib
+import logging
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from sparklog.clock import Clock
+from sparklog.config import LogOptions
+from sparklog.errors import DataCorruptionError, InvalidRequestError, LogLockedError
+from sparklog.format.names import parse_partition_dir, partition_dir
+from sparklog.fs import FileSystem, LockFile
+from sparklog.log.truncation_detection import begin_history
+from sparklog.logdir.adoption import adopt, is_as_we_left_it, leave_missing
+from sparklog.logdir.free_space import below_floor
+from sparklog.logdir.guard import (
+    GUARD_NAME,
+    check_sound,
+    is_guarded,
+    lock_out_brokers,
+    raise_guard,
+    was_clean,
+    was_left_by_us,
+)
+from sparklog.logdir.high_watermarks import published
+from sparklog.logdir.identity import check_same
+from sparklog.logdir.ledger import (
+    LEDGER_TOPIC,
+    Ledger,
+    fold,
+    ledger_bases,
+    ledger_config,
+    ledger_path,
+    whole_end,
+)
+from sparklog.logdir.lock import LOCK_NAME
+from sparklog.logdir.log_dirs import claim_dirs, find_dirs
+from sparklog.logdir.offline_partitions import leave_brokers, look_at_dirs, missing, note_missing
+from sparklog.logdir.partition.partition_log import PartitionLog
+from sparklog.logdir.paths import check_distinct, check_writable
+from sparklog.logdir.recovery import log_recovery
+from sparklog.logdir.recovery.log_recovery import make_durable, recover_one, recovery_points
+from sparklog.logdir.recovery.redo import carry_out_all, publish_all, remove_tree
+from sparklog.logdir.retention.deleted_files import make_room, unlink_due
+from sparklog.logdir.segment_files import is_partition
+from sparklog.logdir.session import Session
+from sparklog.logdir.staging import sweep_chunks
+from sparklog.logdir.topics import INTERNAL, REMOTE_METADATA, new_topic_id, partition_path
+from sparklog.storage.log_state import LogState
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+def open_session(
+    fs: FileSystem,
+    clock: Clock,
+    directories: Sequence[str],
+    options: LogOptions,
+    *,
+    news: bool = True,
+) -> Session:
+    """Open a log for writing; make it where the first directory is missing or empty.
+
+    Args: news: whether it is to be told that a broker's directory was taken over.
+    Raises: LogLockedError where a broker runs or another process is busy for too long;
+    InvalidRequestError on a file system without sound locks; DataCorruptionError if the ledger
+    itself is damaged (a damaged partition only goes offline).
+    """
+    check_writable(directories)
+    dirs = find_dirs(fs, directories)
+    for directory in dirs.present(directories):
+        if not fs.is_dir(directory):
+            _make_dir(fs, directory)
+            fs.sync_dir(os.path.dirname(directory))
+        check_sound(fs, directory)
+    check_distinct(fs, dirs.present(directories))
+    _check_first(fs, directories)
+    brokers_out: list[LockFile] = lock_out_brokers(fs, dirs.present(directories))
+    session: Session | None = None
+    try:
+        session = Session(fs, clock, list(directories), options, brokers_out)
+        session.dirs = dirs
+        session.lock.join()
+        with session.exclusive():
+            session.dirs = look_at_dirs(session)  # somebody else may have opened it meanwhile
+            if short := below_floor(session):  # before anything is written
+                make_room(fs, [one.directory for one in short])
+            _enter(session, news=news)
+        session.moving = _move
+        return session
+    except BaseException:
+        for file in brokers_out:
+            file.close()
+        if session is not None:
+            session.release()
+        raise
+
+
+def clear_up(session: Session) -> None:
+    """Remove what nobody needs: stale staged files, and deleted ones whose delay is over.
+
+    Whoever opens a log for writing does so; a service does it in its rounds, and reports it.
+    """
+    now_ms = session.clock()
+    sweep_chunks(session.fs, session.present, now_ms=now_ms)
+    with session.locked():
+        unlink_due(session, now_ms=now_ms)
+
+
+def _enter(session: Session, *, news: bool) -> None:
+    """Take over what lies there, under the lock."""
+    if is_guarded(session.fs, session.home):
+        _check_ledger(session)
+        leave_brokers(session, session.dirs)
+        raise_guard(session.fs, session.present)  # the others' too, if we died in between
+        session.refresh()
+        _look_for_partitions(session)
+    else:
+        restored = _has_ledger(session) and session.lock.is_foreign()
+        _take_over(session, news=news)
+        if restored and session.ledger.end > 1:  # a fork has begun one, by its only record
+            begin_history(session)
+    session.dirs = claim_dirs(session.fs, session.directories, session.dirs)
+    _check_brokers_out(session.brokers_out)
+
+
+def _move(session: Session) -> None:
+    """Go on in a log dir that was replaced under an open log, as if it were opened anew.
+
+    Raises LogReplacedError unless it is the same log, and holds all that this session knows of.
+    """
+    check_same(session)
+    is_first, session.lock.replaced = session.lock.replaced, True  # till all is done
+    for file in session.brokers_out:
+        file.close()
+    session.brokers_out[:] = []
+    session.dirs = look_at_dirs(session)
+    session.brokers_out[:] = lock_out_brokers(session.fs, session.present)
+    session.forget()
+    _enter(session, news=True)
+    if not is_first:  # the page, which is in the first log dir, knows nothing of it
+        log_recovery.full(session)
+    session.lock.replaced = False
+    _LOGGER.warning(
+        "%s was replaced while it was open; all that was committed is there, going on in it",
+        ", ".join(session.directories),
+    )
+
+
+def _make_dir(fs: FileSystem, directory: str) -> None:
+    with contextlib.suppress(FileExistsError):
+        try:
+            fs.mkdir(directory)
+        except FileNotFoundError:
+            raise InvalidRequestError(
+                f"{directory} can't be made, for {os.path.dirname(directory)} does not exist: "
+                "correct the path, or make that directory first"
+            ) from None
+    if not fs.is_dir(directory):
+        raise InvalidRequestError(f"{directory} is a file: give a directory for the log")
+
+
+def _has_ledger(session: Session) -> bool:
+    return session.fs.is_dir(ledger_path(session.home))
+
+
+def _take_over(session: Session, *, news: bool) -> None:
+    """Start from a directory that no session of ours has open."""
+    fs, home = session.fs, session.home
+    page = session.lock.read()
+    generation = max(0 if page is None else page.generation, session.clock() * 1000)
+    own = session.dirs.own(session.directories)
+    clean = was_clean(fs, own)
+    end = _ledger_end(session)
+    session.state = LogState()
+    if end:
+        # Who made the ledger, or adopted, may have died before its fsync: see make_durable.
+        make_durable(fs, home, end - 1)
+        fs.sync_dir(home)
+        fold(fs, home, end, state=session.state, first=None)
+        session.reload(end, generation=generation, fresh=True)
+        _check_dirs(session)
+        found = _partitions(session)
+        _leave_others(session, found)
+        ours = was_left_by_us(fs, own)
+        leave_missing(session, found, ours=ours)
+        if not (ours and is_as_we_left_it(session, found)):
+            adopt(session, found, clean=clean, news=news)
+    else:
+        found = _partitions(session)
+        _leave_others(session, found)
+        _refuse_foreign(session)
+        _make_ledger(session, generation)
+        if found:
+            adopt(session, found, clean=clean, news=news)
+    carry_out_all(session, None)
+    publish_all(session)
+    session.idle()  # before the guard: without it nobody believes the page
+    raise_guard(fs, session.present)
+
+
+def _look_for_partitions(session: Session) -> None:
+    """Look whether all that the ledger knows is there; what is damaged may be whole again."""
+    _check_dirs(session)
+    first = session.lock.is_last()
+    damaged = [key for key in session.offline if key in session.state.ends] if first else []
+    for key in damaged:
+        if missing(session, key) is None:
+            del session.offline[key]
+            recover_one(session, key, recovery_points(session))
+    if note_missing(session, segments=first) or damaged:
+        session.idle()
+
+
+def _check_ledger(session: Session) -> None:
+    if not _has_ledger(session):
+        raise DataCorruptionError(
+            "the commit ledger is gone though the log was not closed; restore it from a copy, or "
+            f"remove {GUARD_NAME} to take the partitions as they are, half commits included",
+            path=ledger_path(session.home),
+        )
+
+
+def _check_first(fs: FileSystem, directories: Sequence[str]) -> None:
+    """Refuse a list whose first log dir isn't the one with the ledger, before a second is made."""
+    for directory in directories[1:]:
+        if fs.is_dir(ledger_path(directory)) or fs.exists(os.path.join(directory, LOCK_NAME)):
+            raise InvalidRequestError(
+                f"{directory} holds a log of its own: it must be the first of the log dirs "
+                f"({', '.join(directories)})"
+            )
+
+
+def _check_dirs(session: Session) -> None:
+    """Refuse log dirs in another order while the guard stands, and not all of them ever."""
+    fs, directories = session.fs, session.directories
+    guarded = is_guarded(fs, session.home)
+    for name, topic in session.state.topics.items():
+        for partition, number in topic.dirs.items():
+            known = number < len(directories)
+            if known and fs.is_dir(partition_path(directories, name, topic, partition)):
+                continue
+            elsewhere = (os.path.join(there, f"{name}-{partition}") for there in session.present)
+            if not known or (guarded and any(map(fs.is_dir, elsewhere))):
+                raise InvalidRequestError(
+                    f"{name}-{partition} should lie in log dir number {number + 1} "
+                    f"({session.dirs.place(directories, number)}): give all log dirs of this log, "
+                    "in the order in which it was made"
+                )
+
+
+def _check_brokers_out(held: Sequence[LockFile]) -> None:
+    for file in held:
+        if not file.is_current():  # a stopping broker unlinked it, and another may start on it
+            raise LogLockedError(f"{file.path} was removed by a stopping broker; open again")
+
+
+def _partitions(session: Session) -> dict[tuple[str, int], int]:
+    """Return {(topic, partition): number of its log dir} of everything that lies there."""
+    found: dict[tuple[str, int], int] = {}
+    for number, directory in session.dirs.numbered(session.directories):
+        for name in session.fs.listdir(directory):
+            key = parse_partition_dir(name)
+            if key is None or key[0] in INTERNAL - {REMOTE_METADATA}:
+                continue
+            if not session.fs.is_dir(os.path.join(directory, name)):
+                continue
+            if key in found:
+                at = _place_known(session, key)
+                if at is None or at not in (found[key], number):
+                    raise InvalidRequestError(
+                        f"{name} lies in two log dirs, {session.directories[found[key]]} and "
+                        f"{directory}: move one of them away"
+                    )
+                found[key] = at  # the other is a stray: it was away when its range was given up
+                continue
+            found[key] = number
+    return found
+
+
+def _place_known(session: Session, key: tuple[str, int]) -> int | None:
+    """The number of the log dir where the ledger has a partition; None if it doesn't know it."""
+    topic = session.state.topics.get(key[0])
+    return None if topic is None else topic.dirs.get(key[1])
+
+
+def _leave_others(session: Session, found: dict[tuple[str, int], int]) -> None:
+    """Take what is not ours to take over out of `found`.
+
+    A broker's metadata of remote storage, and what only has a partition's name: a checkpoint-1.
+    """
+    for key in found.keys() - session.state.ends.keys():
+        place = os.path.join(session.directories[found[key]], partition_dir(*key))
+        if key[0] == REMOTE_METADATA or not is_partition(session.fs, place):
+            del found[key]
+
+
+def _refuse_foreign(session: Session) -> None:
+    """A broker stops at a subdirectory that is no partition, so a new log doesn't begin in one."""
+    fs = session.fs
+    for directory in session.present:
+        for name in fs.listdir(directory):
+            if name.endswith(("-delete", "-stray", "-future")) or parse_partition_dir(name):
+                continue
+            if name not in (GUARD_NAME, "lost+found") and fs.is_dir(os.path.join(directory, name)):
+                raise InvalidRequestError(
+                    f"{directory} is no log dir: it holds the directory {name}, which Kafka would "
+                    "not accept beside partitions; choose an empty directory"
+                )
+
+
+def _ledger_end(session: Session) -> int:
+    """Return the ledger's end; 0 if there is none (or one that was never finished)."""
+    fs, home = session.fs, session.home
+    if not _has_ledger(session):
+        if published(fs, home) is not None and was_left_by_us(fs, [home]):
+            raise DataCorruptionError(
+                "the commit ledger is gone, and no broker was here since the log was closed; "
+                "restore it from a copy, or remove sparklog.watermarks to take the partitions "
+                "over as a broker's",
+                path=ledger_path(home),
+            )
+        return 0
+    end = whole_end(fs, home) if ledger_bases(fs, home) else 0
+    marks = published(fs, home)
+    floor = 0 if marks is None else marks.durable
+    if end < floor:
+        raise DataCorruptionError(
+            "the commit ledger is empty or damaged; restore it from a copy, or remove it and "
+            "sparklog.watermarks to take the partitions over as a broker's",
+            path=ledger_path(home),
+            first=end,
+            end=floor,
+        )
+    if not end:
+        remove_tree(fs, ledger_path(home))
+    return end
+
+
+def _make_ledger(session: Session, generation: int) -> None:
+    log = PartitionLog.create(
+        session.fs,
+        ledger_path(session.home),
+        topic=LEDGER_TOPIC,
+        partition=0,
+        topic_id=new_topic_id(),
+        config=ledger_config(),
+        clock=session.clock,
+    )
+    log.sync()
+    session.fs.sync_dir(session.home)
+    session.ledger = Ledger(log)
+    record = {**session.state.snapshot()}
+    session.ledger.append(record, epoch=0, time_ms=session.clock(), sync=True)
+    session.reload(session.ledger.end, generation=generation, fresh=True)

@@ -1,0 +1,398 @@
+"""A partition's log as its one writer sees it. Used only under the log's write lock.
+
+Every change goes to the files in small steps, in an order that `undo` can take back from any
+point: epochs first, then data, then indexes; a roll makes the snapshot before the new segment.
+Nothing is durable before `sync`. Source: UnifiedLog, LocalLog, LogSegment (Kafka 4.1).
+"""
+
+import random
+from collections.abc import Callable
+from typing import Any, Self
+
+from numpy.typing import NDArray
+
+from sparklog.clock import Clock
+from sparklog.config import TopicConfig
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.format.batch import LOG_APPEND_TIME, Buffer
+from sparklog.format.checkpoint_files import format_epochs, format_partition_metadata
+from sparklog.format.names import EPOCH_CHECKPOINT, PARTITION_METADATA
+from sparklog.format.scan import rebase, rebase_headers, scan, stamp
+from sparklog.fs import FileSystem
+from sparklog.log.producer_state import EXPIRATION_MS, ProducerState, has_producers
+from sparklog.logdir.partition.leader_epochs import EpochCache
+from sparklog.logdir.partition.producer_state_manager import ProducerKeeper
+from sparklog.logdir.partition.rolling import entry_limits, fit
+from sparklog.logdir.partition.segment import Segment
+from sparklog.logdir.partition.unflushed import Pending
+from sparklog.logdir.partition.validation import checked, scan_file, stamp_file
+from sparklog.logdir.recovery import truncation as _undo
+from sparklog.logdir.recovery.truncation import SegmentState
+from sparklog.logdir.segment_files import joined, segment_bases
+
+Table = NDArray[Any]
+
+
+class PartitionLog:
+    """The log of one partition directory. Opening is lazy: files are looked at on first use.
+
+    `end_offset` is the committed end. `plain`: no batch carries a producer id, so the first roll
+    needn't look for them. A directory that isn't there yet is made by `create`.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        path: str,
+        config: TopicConfig,
+        clock: Clock,
+        *,
+        end_offset: int,
+        start_offset: int = 0,
+        producer_id_expiration_ms: int = EXPIRATION_MS,
+        plain: bool = False,
+        jitter: Callable[[int], int] = random.randrange,
+    ) -> None:
+        self.path, self.config = path, config
+        self.start_offset = start_offset
+        self._fs, self._clock = fs, clock
+        self._end = end_offset
+        self._keeper = ProducerKeeper(
+            fs, path, clock, expiration_ms=producer_id_expiration_ms, plain=plain
+        )
+        self._jitter = jitter
+        self._reset()
+
+    def _reset(self) -> None:
+        self._segment: Segment | None = None
+        self._first_base = 0
+        self._fault: str | None = None
+        self._epoch_cache: EpochCache | None = None
+        self._keeper.forget()
+        self._jitter_ms, self._stamped_ms = 0, -1
+        self._pending = Pending(self._fs, self.path)
+
+    @classmethod
+    def create(
+        cls,
+        fs: FileSystem,
+        path: str,
+        *,
+        topic_id: str,
+        config: TopicConfig,
+        clock: Clock,
+        start_offset: int = 0,
+        topic: str = "",
+        partition: int = 0,
+        producer_id_expiration_ms: int = EXPIRATION_MS,
+    ) -> Self:
+        """Make the directory with its metadata and an empty segment.
+
+        Durable after `sync` and a sync of the parent directory. FileExistsError passes through.
+        """
+        assert not topic or path.endswith(f"{topic}-{partition}")
+        fs.mkdir(path)
+        metadata = fs.open(joined(path, PARTITION_METADATA), create=True)
+        metadata.pwrite(format_partition_metadata(topic_id), 0)
+        epochs = fs.open(joined(path, EPOCH_CHECKPOINT), create=True)  # `sync` makes it durable
+        epochs.pwrite(format_epochs([]), 0)
+        log = cls(
+            fs,
+            path,
+            config,
+            clock,
+            end_offset=start_offset,
+            start_offset=start_offset,
+            producer_id_expiration_ms=producer_id_expiration_ms,
+        )
+        log._pending.files += [metadata, epochs]
+        log._segment = log._new_segment()
+        log._jitter_ms = log._draw_jitter()
+        return log
+
+    # -- what is there
+
+    @property
+    def end_offset(self) -> int:
+        """The offset of the next record."""
+        return self._end if self._segment is None or self._fault else self._segment.end
+
+    @property
+    def state(self) -> SegmentState:
+        """Where the log stands; `undo` comes back to it."""
+        segment = self._load()
+        return SegmentState(segment.base, segment.size, segment.end)
+
+    @property
+    def stamped_ms(self) -> int:
+        """The append time of the newest batch; -1 where it has none, or is in no open segment."""
+        return max(self._stamped_ms, self._active.stamped_ms)
+
+    @property
+    def latest_epoch(self) -> int:
+        """The newest leader epoch, -1 if there is none."""
+        return self._epochs.latest
+
+    @property
+    def producers(self) -> ProducerState:
+        """The producers' state at the end; loaded on first use: snapshot and header replay."""
+        return self._keeper.at(self._active.end, self.start_offset)
+
+    def expire_producers(self, now: int) -> int:
+        """Forget idle producers, if any were loaded; returns how many."""
+        return self._keeper.expire(now)
+
+    @property
+    def first_base(self) -> int:
+        """The first segment's base offset, as of when the log was loaded."""
+        self._load()
+        return self._first_base
+
+    def size_on_disk(self) -> int:
+        """As `Segment.size_on_disk`, of the active one; -1 if the files don't fit the end, too."""
+        segment = self._load()
+        return -1 if self._fault else segment.size_on_disk()
+
+    def _load(self) -> Segment:
+        if self._segment is not None:
+            return self._segment
+        bases = segment_bases(self._fs, self.path)
+        self._first_base = bases[0] if bases else self._end
+        known = [base for base in bases if base <= self._end]
+        if not known:
+            raise DataCorruptionError(
+                "no segment holds the end of the log", path=self.path, first=self._end
+            )
+        self._segment = Segment.load(
+            self._fs,
+            self.path,
+            known[-1],
+            self._end,
+            interval_bytes=self.config.index_interval_bytes,
+            now=self._clock(),
+        )
+        self._jitter_ms = self._draw_jitter()
+        if self._segment.end != self._end:
+            self._fault = f"the log ends at offset {self._segment.end}, not {self._end}"
+        elif len(known) < len(bases):
+            self._fault = f"segment {bases[-1]} lies past the end {self._end}"
+        return self._segment
+
+    @property
+    def _active(self) -> Segment:
+        segment = self._load()
+        if self._fault:
+            raise DataCorruptionError(
+                self._fault, path=segment.log.path, first=segment.end, end=self._end
+            )
+        return segment
+
+    @property
+    def _epochs(self) -> EpochCache:
+        if self._epoch_cache is None:
+            self._epoch_cache = EpochCache(self._fs, self.path)
+        return self._epoch_cache
+
+    def _draw_jitter(self) -> int:
+        bound = self.config.jitter_bound_ms
+        return self._jitter(bound) if bound > 0 else 0
+
+    # -- appending
+
+    def append(
+        self, data: Buffer, leader_epoch: int, *, append_time_ms: int | None = None
+    ) -> tuple[int, int]:
+        """Append whole v2 batches with consecutive offsets; returns (first, end) offset.
+
+        The offsets in `data` may count from anywhere (0, or on from the piece before); a writable
+        buffer is patched in place, which a second try doesn't mind, others are copied. Rolls
+        between batches where Kafka would. Producers are not judged here: that is `check_producer`.
+        `append_time_ms` becomes the time of all records (message.timestamp.type=LogAppendTime).
+        Raises: InvalidRequestError: `data` is something else. RecordTooLargeError: a batch
+        exceeds segment.bytes. Nothing is written in either case.
+        """
+        table = self._scanned(data, "data to append")
+        active = self._active
+        if not len(table):
+            return active.end, active.end
+        first = active.end
+        if has_producers(table):
+            self._keeper.at(first, self.start_offset)  # the state before these batches
+        own = memoryview(data)
+        if own.readonly:
+            own = memoryview(bytearray(data))
+        shift = first - int(table["base_offset"][0])
+        rebase(own, shift, leader_epoch)
+        table["base_offset"] += shift
+        table["last_offset"] += shift
+        if append_time_ms is not None:
+            ends = (table["position"] + table["size"]).tolist()
+            stamp(own, table["position"].tolist(), ends, append_time_ms)
+            table["max_timestamp"] = append_time_ms
+            table["attributes"] |= LOG_APPEND_TIME
+        self._epochs.assign(leader_epoch, first)
+        view, at = own, 0
+        while at < len(table):
+            count = self._fit(table[at:])
+            if count == 0:
+                self.roll()
+                continue
+            self._write(view, table[at : at + count])
+            at += count
+        return first, self._active.end
+
+    def _scanned(self, data: Buffer, what: str) -> Table:
+        found = scan(data, path=what, check_crc=False)
+        return checked(found, len(data), what=what, batch_bytes_max=self.config.roll_bytes)
+
+    def _fit(self, table: Table) -> int:
+        active = self._active
+        count = fit(
+            table, active.filling, self.config, now=self._clock(), jitter_ms=self._jitter_ms
+        )
+        room = active.room(table[:count], entry_limits(self.config)) if count else 0
+        return max(room, 0 if active.size else 1)  # an empty segment takes one batch at least
+
+    def _write(self, view: memoryview, table: Table) -> None:
+        active = self._active
+        active.append(view, table)
+        aborted = self._keeper.follow(table, view)
+        if aborted:
+            active.add_aborted(aborted)
+            self._pending.names = True
+
+    def check_producer(self, data: Buffer) -> tuple[int, int] | None:
+        """Judge an idempotent producer's append before it is written.
+
+        Returns the old (first, end) if it was written before, None if it may be written.
+        Raises: FencedError, OutOfOrderSequenceError, InvalidRequestError (open transaction).
+        """
+        table = self._scanned(data, "data to append")
+        return self.producers.check(table, where=self.path) if has_producers(table) else None
+
+    def adopt(
+        self,
+        chunk_path: str,
+        *,
+        leader_epoch: int,
+        size_bytes: int | None = None,
+        append_time_ms: int | None = None,
+    ) -> tuple[int, int]:
+        """Take a staged file of whole batches (offsets from 0) as a segment, by rename.
+
+        Returns (first, end). The file must be on the same file system and already synced; its
+        headers are patched in place. Size and batches are checked first, CRCs are not.
+        `append_time_ms`: as in `append`; costs a pass over the file.
+        Raises: InvalidRequestError: it doesn't fit a segment, or is not what was announced.
+        """
+        with self._fs.open(chunk_path, write=append_time_ms is not None) as file:
+            size = file.size()
+            if append_time_ms is not None:
+                stamp_file(file, size, append_time_ms)
+            found = scan_file(file)
+        table = checked(found, size, what=chunk_path, batch_bytes_max=self.config.roll_bytes)
+        if size_bytes not in (None, size) or size > self.config.roll_bytes or not size:
+            raise InvalidRequestError(
+                f"{chunk_path} has {size} bytes; announced: {size_bytes}, at most "
+                f"{self.config.roll_bytes} (segment.bytes) fit"
+            )
+        if has_producers(table):
+            raise InvalidRequestError(f"{chunk_path}: only batches without producer id are adopted")
+        prefixes = rebase_headers(table, self._active.end, leader_epoch).tobytes()
+        self.roll()
+        first = self._active.end
+        self._epochs.assign(leader_epoch, first)
+        table["base_offset"] += first
+        table["last_offset"] += first
+        self._pending.names = True
+        self._segment = self._active.replace_by(chunk_path, table, prefixes, size, self._clock())
+        self._keeper.skip_to(self._segment.end)
+        return first, self._segment.end
+
+    def roll(self) -> None:
+        """Close the active segment and begin a new one at the end; an empty one stays."""
+        active = self._active
+        if not active.size:
+            return
+        active.finish()
+        self._snapshot()
+        self._pending.segments.append(active)
+        self._end, self._stamped_ms = active.end, self.stamped_ms
+        self._segment = self._new_segment()
+        self._jitter_ms = self._draw_jitter()
+
+    def _new_segment(self) -> Segment:
+        self._pending.names = True
+        return Segment.create(
+            self._fs,
+            self.path,
+            self._end,
+            interval_bytes=self.config.index_interval_bytes,
+            now=self._clock(),
+        )
+
+    def _snapshot(self) -> None:
+        file = self._keeper.snapshot(self._active.end, self.start_offset)
+        if file is not None:
+            self._pending.files.append(file)
+            self._pending.names = True
+
+    def delete_records(self, start: int) -> None:
+        """Raise the log start offset; files go later, by retention.
+
+        Raises InvalidRequestError if `start` lies past the end.
+        """
+        if start > self.end_offset:
+            raise InvalidRequestError(f"{self.path}: offset {start} is past {self.end_offset}")
+        if start > self.start_offset:
+            self.start_offset = start
+            self._epochs.truncate_from_start(start)
+
+    # -- durability
+
+    def sync(self) -> None:
+        """Make everything appended so far durable; of the active segment the log only.
+
+        After an error never repeat it: undo, and write again.
+        """
+        self._pending.sync(self._segment)
+        self._pending = Pending(self._fs, self.path)
+
+    def undo(self, state: SegmentState) -> None:
+        """Come back to an earlier `state`; see `undo_at`."""
+        self._close_files()
+        self._reset()
+        _undo.undo_at(self._fs, self.path, state)
+        self._end = state.end
+
+    @staticmethod
+    def undo_at(fs: FileSystem, path: str, state: SegmentState) -> None:
+        """Undo on the files of a directory, whoever wrote them. Idempotent.
+
+        Raises: DataCorruptionError: the log is shorter than it was: recover it fully.
+        """
+        _undo.undo_at(fs, path, state)
+
+    def close(self) -> None:
+        """Close cleanly: final time entry, snapshot at the end, nothing stray, all durable."""
+        active = self._active
+        if self.start_offset:  # a crash may have come between the log start and this
+            self._epochs.truncate_from_start(self.start_offset)
+        active.finish()
+        self._snapshot()
+        self._keeper.remove_strays(active.end, self.start_offset)
+        active.sync(indexes=True)
+        self._pending.names = True
+        self.sync()
+        self._close_files()
+        end = active.end
+        self._reset()
+        self._end = end
+
+    def _close_files(self) -> None:
+        self._pending.close()
+        if self._segment is not None:
+            self._segment.close()
+
+
+__all__ = ["PartitionLog", "SegmentState"]

@@ -1,0 +1,120 @@
+"""Keeps the producers' state of one partition beside its writer, and its snapshot files.
+
+The state is loaded when first needed (newest snapshot, then replay of the batch headers behind
+it), for most appends carry no producer id. Source: ProducerStateManager, UnifiedLog (Kafka 4.1).
+"""
+
+import contextlib
+from typing import Any, Final
+
+from numpy.typing import NDArray
+
+from sparklog.clock import Clock
+from sparklog.format.batch import CONTROL
+from sparklog.format.index import txn_entry
+from sparklog.format.names import snapshot_name
+from sparklog.format.scan import Batches
+from sparklog.fs import File, FileSystem
+from sparklog.log.producer_state import ProducerState, ReadMarker, has_producers, no_markers
+from sparklog.logdir.partition.producer_snapshots import (
+    floor_of,
+    is_whole,
+    load_producers,
+    marker_reader,
+    snapshot_offsets,
+    stray_offsets,
+    write_snapshot,
+)
+from sparklog.logdir.segment_files import Window, bases_of, joined, segment_bases
+
+EXPIRY_CHECK_MS: Final = 600_000
+Table = NDArray[Any]
+
+
+class ProducerKeeper:
+    """`start` is the log start offset that was set; the first segment may begin later.
+
+    `plain`: no batch of the log carries a producer id, so there is nothing to load.
+    """
+
+    def __init__(
+        self, fs: FileSystem, path: str, clock: Clock, *, expiration_ms: int, plain: bool = False
+    ) -> None:
+        self._fs, self._path, self._clock = fs, path, clock
+        self._expiration_ms, self._plain = expiration_ms, plain
+        self._state: ProducerState | None = None
+        self._expired_at = 0
+
+    def forget(self) -> None:
+        """Load anew at the next use."""
+        self._state = None
+
+    def at(self, end: int, start: int) -> ProducerState:
+        """Return the state at the log's end. Producers idle for too long go every ten minutes."""
+        now = self._clock()
+        if self._state is None and self._plain:
+            self._state = ProducerState(end, now=now, expiration_ms=self._expiration_ms)
+            self._expired_at = now
+        elif self._state is None:
+            self._state = load_producers(
+                self._fs,
+                self._path,
+                end,
+                log_start=floor_of(start, segment_bases(self._fs, self._path)),
+                now=now,
+                expiration_ms=self._expiration_ms,
+            )
+            self._expired_at = now
+        elif now - self._expired_at >= EXPIRY_CHECK_MS:
+            self._state.expire(now)
+            self._expired_at = now
+        return self._state
+
+    def expire(self, now: int) -> int:
+        """Forget producers that are idle for too long, if any are loaded; returns how many."""
+        self._expired_at = now
+        return 0 if self._state is None else self._state.expire(now)
+
+    def follow(self, table: Table, data: memoryview) -> bytes:
+        """Keep up with batches that were just written; positions in `table` are those in `data`.
+
+        Returns: entries for the index of aborted transactions.
+        """
+        if self._state is None:
+            return b""
+        if not has_producers(table):
+            self._state.end = int(table["last_offset"][-1]) + 1
+            return b""
+        self._plain = False
+        reader: ReadMarker = no_markers
+        if (table["attributes"] & CONTROL).any():
+            batches = Batches(table, len(data), None)
+            reader = marker_reader(Window(bytes(data), 0, batches), self._path)
+        return b"".join(
+            txn_entry(txn.producer_id, txn.first_offset, txn.last_offset, stable)
+            for txn, stable in self._state.apply(table, reader)
+            if txn.aborted
+        )
+
+    def skip_to(self, end: int) -> None:
+        """Note that the batches up to `end` carry no producer id."""
+        if self._state is not None:
+            self._state.end = end
+
+    def snapshot(self, end: int, start: int) -> File | None:
+        """Write the state at the log's end, unless it is on disk already; the caller syncs."""
+        names = self._fs.listdir(self._path)
+        known = [offset for offset in snapshot_offsets(names) if offset <= end]
+        if end in known and not is_whole(self._fs, joined(self._path, snapshot_name(end))):
+            known.remove(end)  # who wrote it was killed
+        if end <= max([start, bases_of(names)[0], *known]):
+            return None
+        return write_snapshot(self._fs, self._path, self.at(end, start))
+
+    def remove_strays(self, end: int, start: int) -> None:
+        """Remove the snapshots that Kafka would remove on loading."""
+        names = self._fs.listdir(self._path)
+        bases = bases_of(names)
+        for offset in stray_offsets(names, bases, end=end, start=floor_of(start, bases)):
+            with contextlib.suppress(FileNotFoundError):
+                self._fs.unlink(joined(self._path, snapshot_name(offset)))

@@ -1,0 +1,269 @@
+"""The active segment of a partition as its only writer sees it: log, offset index, time index.
+
+Indexes grow with the log and are never preallocated. Their contents are a function of the batch
+positions alone, so they equal what Kafka's recovery would rebuild, whatever was closed, undone
+or opened again in between. Source: LogSegment.java (Kafka 4.1).
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparklog.format.batch import LOG_APPEND_TIME
+from sparklog.format.index import IndexState, final_time_entry, index_entries
+from sparklog.format.names import (
+    index_name,
+    log_name,
+    timeindex_name,
+    txnindex_name,
+)
+from sparklog.fs import File, FileSystem
+from sparklog.logdir.partition.indexes import offset_entries, regular_times
+from sparklog.logdir.partition.rolling import Filling
+from sparklog.logdir.segment_files import joined, walk
+
+Table = NDArray[Any]
+
+
+class Segment:
+    """`size` and `end` are what is in the log; the index files are as long as `*_bytes` say."""
+
+    def __init__(
+        self, fs: FileSystem, directory: str, base: int, *, interval_bytes: int, created_ms: int
+    ) -> None:
+        self.base, self.size, self.end = base, 0, base
+        self.created_ms = created_ms
+        self.index_bytes = self.timeindex_bytes = 0
+        self.txnindex: File | None = None
+        self.stamped_ms = -1  # the append time of its newest batch
+        self._identity: tuple[int, int] | None = None
+        self._fs, self._directory = fs, directory
+        self._interval_bytes = interval_bytes
+        self._state = IndexState()
+        self._first_timestamp: int | None = None
+        self.log = fs.open(joined(directory, log_name(base)), write=True)
+        self.index = fs.open(joined(directory, index_name(base)), create=True)
+        self.timeindex = fs.open(joined(directory, timeindex_name(base)), create=True)
+
+    def size_on_disk(self) -> int:
+        """Bytes of the log's file; -1 if another file has got its name since the last call.
+
+        Raises FileNotFoundError if none has it any more: what is written to a file that was
+        removed is read by nobody.
+        """
+        identity = self._fs.identity(self.log.path)
+        self._identity = self._identity or identity
+        return self.log.size() if self._identity == identity else -1
+
+    @classmethod
+    def create(
+        cls, fs: FileSystem, directory: str, base: int, *, interval_bytes: int, now: int
+    ) -> Self:
+        """Make an empty segment; same-named leftovers are emptied first."""
+        with contextlib.suppress(FileNotFoundError):
+            fs.unlink(joined(directory, txnindex_name(base)))
+        for name in (index_name(base), timeindex_name(base), log_name(base)):
+            # The log comes last: a reader that sees it finds its indexes.
+            with fs.open(joined(directory, name), create=True) as file:
+                if file.size():
+                    file.truncate(0)
+        return cls(fs, directory, base, interval_bytes=interval_bytes, created_ms=now)
+
+    @classmethod
+    def load(
+        cls, fs: FileSystem, directory: str, base: int, end: int, *, interval_bytes: int, now: int
+    ) -> Self:
+        """Open an existing segment up to offset `end`. Cost: the indexes, and the log behind them.
+
+        `end` of the result is less than asked for if the log doesn't go so far. Indexes that
+        don't fit the log are written anew.
+        """
+        segment = cls(fs, directory, base, interval_bytes=interval_bytes, created_ms=now)
+        if not segment._load_tail(end):
+            segment._rebuild(end)
+        return segment
+
+    def _load_tail(self, end: int) -> bool:
+        offsets = offset_entries(
+            self._fs, self._directory, self.base, size=self.log.size(), end=end
+        )
+        if not len(offsets):
+            return False
+        times = regular_times(self._fs, self._directory, self.base, offsets)
+        tables = list(self._batches(int(offsets["position"][-1]), end))
+        if not tables:
+            return False
+        first = tables[0][0]
+        if int(first["last_offset"]) - self.base != int(offsets["relative_offset"][-1]):
+            return False
+        self._note_stamp(tables[0])
+        newest = int(times["timestamp"][-1]) if len(times) else -1
+        holder = self.base + int(times["relative_offset"][-1]) if len(times) else -1
+        self._state = IndexState(
+            bytes_since_entry=int(first["size"]),
+            max_timestamp=newest,
+            max_offset=holder,
+            last_timestamp=newest,
+        )
+        self.index_bytes, self.timeindex_bytes = offsets.nbytes, times.nbytes
+        if int(first["max_timestamp"]) > newest:
+            return False  # the entry would have had it: the time index is behind
+        self._take(np.concatenate([tables[0][1:], *tables[1:]]))
+        self.size = int(tables[-1]["position"][-1] + tables[-1]["size"][-1])
+        self.end = int(tables[-1]["last_offset"][-1]) + 1
+        return True
+
+    def _rebuild(self, end: int) -> None:
+        self._state, self.index_bytes, self.timeindex_bytes = IndexState(), 0, 0
+        self.size, self.end = 0, self.base
+        for table in self._batches(0, end):
+            self._take(table)
+            self.size = int(table["position"][-1] + table["size"][-1])
+            self.end = int(table["last_offset"][-1]) + 1
+
+    def _batches(self, start: int, end: int) -> Iterator[Table]:
+        for window in walk(self.log, start=start, check_crc=False):
+            table = window.batches.table
+            known = table[table["last_offset"] < end]
+            if len(known):
+                yield known
+            if len(known) < len(table):
+                return
+
+    @property
+    def filling(self) -> Filling:
+        """What the rules for rolling need to know."""
+        if self._first_timestamp is None and self.size:
+            windows = walk(self.log, limit=self.size, check_crc=False, window_bytes=4096)
+            head = next(window for window in windows if len(window.batches))
+            self._first_timestamp = int(head.batches.table["max_timestamp"][0])
+        return Filling(self.base, self.size, self._first_timestamp, self.created_ms)
+
+    @property
+    def largest_timestamp(self) -> int:
+        """The largest timestamp in the segment (ms); -1 if none has one."""
+        return self._state.max_timestamp
+
+    def room(self, table: Table, limits: tuple[int, int]) -> int:
+        """How many batches of `table` go in before an index is full: the segment must then roll."""
+        if self._full(0, 0, limits):
+            return 0
+        if not self._full(len(table), len(table), limits):  # one entry a batch at most
+            return len(table)
+        if not self._full(*self._entries_of(table), limits):
+            return len(table)
+        low, high = 1, len(table)  # the least count that fills an index is in [low, high]
+        while low < high:
+            middle = (low + high) // 2
+            if self._full(*self._entries_of(table[:middle]), limits):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _entries_of(self, table: Table) -> tuple[int, int]:
+        moved = table.copy()
+        moved["position"] += self.size - int(table["position"][0])
+        index, timeindex, _ = index_entries(moved, self.base, self._interval_bytes, self._state)
+        return len(index) // 8, len(timeindex) // 12
+
+    def _full(self, offsets: int, times: int, limits: tuple[int, int]) -> bool:
+        return (
+            self.index_bytes // 8 + offsets >= limits[0]
+            or self.timeindex_bytes // 12 + times >= limits[1]
+        )
+
+    def append(self, data: memoryview, table: Table) -> None:
+        """Write the batches of `table` at the end; it gives their positions in `data`."""
+        start = int(table["position"][0])
+        stop = int(table["position"][-1] + table["size"][-1])
+        if not self.size:
+            self._first_timestamp = int(table["max_timestamp"][0])
+        self.log.pwrite(data[start:stop], self.size)
+        moved = table.copy()
+        moved["position"] += self.size - start
+        self._take(moved)
+        self.size += stop - start
+        self.end = int(table["last_offset"][-1]) + 1
+
+    def replace_by(
+        self, chunk_path: str, table: Table, prefixes: bytes, size: int, now: int
+    ) -> "Segment":
+        """Let a staged file take the place of this empty segment, by rename; returns the new one.
+
+        `prefixes` are the first 16 bytes of each batch of `table` as they must become.
+        """
+        assert self.size == 0
+        self.close()
+        path = joined(self._directory, log_name(self.base))
+        self._fs.rename(chunk_path, path)
+        segment = Segment(
+            self._fs,
+            self._directory,
+            self.base,
+            interval_bytes=self._interval_bytes,
+            created_ms=now,
+        )
+        for row, position in enumerate(table["position"].tolist()):
+            segment.log.pwrite(prefixes[row * 16 : row * 16 + 16], position)
+        segment._take(table)
+        segment.size, segment.end = size, int(table["last_offset"][-1]) + 1
+        return segment
+
+    def _note_stamp(self, table: Table) -> None:
+        if int(table["attributes"][-1]) & LOG_APPEND_TIME:
+            self.stamped_ms = int(table["max_timestamp"][-1])
+
+    def _take(self, table: Table) -> None:
+        if len(table):
+            self._note_stamp(table)
+        index, timeindex, self._state = index_entries(
+            table, self.base, self._interval_bytes, self._state
+        )
+        if index:
+            self.index.pwrite(index, self.index_bytes)
+            self.index_bytes += len(index)
+        if timeindex:
+            self.timeindex.pwrite(timeindex, self.timeindex_bytes)
+            self.timeindex_bytes += len(timeindex)
+
+    def add_aborted(self, entries: bytes) -> None:
+        """Append entries to the index of aborted transactions; it is made at the first."""
+        if self.txnindex is None:
+            path = joined(self._directory, txnindex_name(self.base))
+            self.txnindex = self._fs.open(path, create=True)
+        self.txnindex.pwrite(entries, self.txnindex.size())
+
+    def finish(self) -> None:
+        """Write the final time entry and cut what lies behind; the segment may still grow on.
+
+        Source: LogSegment.onBecomeInactiveSegment.
+        """
+        entry, _ = final_time_entry(self.base, self._state)
+        if entry:
+            self.timeindex.pwrite(entry, self.timeindex_bytes)
+        for file, size in (
+            (self.log, self.size),
+            (self.index, self.index_bytes),
+            (self.timeindex, self.timeindex_bytes + len(entry)),
+        ):
+            if file.size() > size:
+                file.truncate(size)
+
+    def sync(self, *, indexes: bool) -> None:
+        """Make the log durable, and the indexes (hints that can be rebuilt) if asked."""
+        self.log.sync()
+        if indexes:
+            self.index.sync()
+            self.timeindex.sync()
+            if self.txnindex is not None:
+                self.txnindex.sync()
+
+    def close(self) -> None:
+        """Give the descriptors back; nothing is written."""
+        for file in (self.log, self.index, self.timeindex, self.txnindex):
+            if file is not None:
+                file.close()

@@ -1,0 +1,64 @@
+"""Checks of batches that are to be appended."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparklog.errors import InvalidRequestError, RecordTooLargeError
+from sparklog.format.batch import HEADER_SIZE
+from sparklog.format.scan import Batches, scan, stamp
+from sparklog.fs import File
+from sparklog.logdir.segment_files import walk
+
+Table = NDArray[Any]
+
+
+def scan_file(file: File) -> Batches:
+    """Find the whole batches of a file, without a look at CRCs, in bounded memory.
+
+    A map would be quicker, but each page that it touches counts as memory of this process.
+    """
+    windows = [window.batches for window in walk(file, check_crc=False)]
+    if not windows:
+        return scan(b"", path=file.path)
+    tables = np.concatenate([found.table for found in windows])
+    return Batches(tables, windows[-1].end, windows[-1].error)
+
+
+def stamp_file(file: File, size: int, when_ms: int) -> None:
+    """Give the batches in the first `size` bytes of a staged file an append time; see `stamp`.
+
+    Again after a failure: the same. Cost: one pass over the file, a CRC and a write a batch.
+    """
+    for window in walk(file, limit=size, check_crc=False):
+        data, table = bytearray(window.data), window.batches.table
+        starts = (table["position"] - window.position).tolist()
+        ends = (table["position"] - window.position + table["size"]).tolist()
+        stamp(data, starts, ends, when_ms)
+        for start in starts:
+            file.pwrite(bytes(data[start : start + HEADER_SIZE]), window.position + start)
+
+
+def checked(found: Batches, size: int, *, what: str, batch_bytes_max: int) -> Table:
+    """Return the table of `size` bytes of whole v2 batches with consecutive offsets.
+
+    Raises: InvalidRequestError: they are something else. RecordTooLargeError: a batch is larger
+    than a segment may be. CRCs are the scan's business.
+    """
+    table = found.table
+    if found.error is not None or found.end != size:
+        reason = found.error.reason if found.error else "the last batch is not whole"
+        raise InvalidRequestError(f"{what} is damaged at byte {found.end}: {reason}")
+    if not len(table):
+        return table
+    gaps = table["base_offset"][1:] != table["last_offset"][:-1] + 1
+    if gaps.any() or (table["magic"] != 2).any():
+        raise InvalidRequestError(f"{what}: want v2 batches without offset gaps")
+    largest = int(table["size"].max())
+    if largest > batch_bytes_max:
+        raise RecordTooLargeError(
+            f"{what}: a record batch of {largest} bytes exceeds segment.bytes={batch_bytes_max}; "
+            "raise that, or make the batches smaller"
+        )
+    return table

@@ -1,0 +1,114 @@
+"""What may lie in a partition directory beside whole segments, and how loading clears it up.
+
+The cleaner writes `.cleaned`, renames that to `.swap` (its commit: `.log` first) and then over
+the old names; what is to go is renamed to `.deleted`. Source: LogLoader (Kafka 4.1).
+"""
+
+import logging
+from typing import Final
+
+from sparklog.format.names import (
+    CLEANED,
+    DELETED,
+    LOG,
+    SWAP,
+    index_name,
+    log_name,
+    parse_base,
+    snapshot_name,
+    timeindex_name,
+    txnindex_name,
+)
+from sparklog.fs import FileSystem
+from sparklog.logdir.recovery.repairs import remove
+from sparklog.logdir.segment_files import joined, walk
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+def finish_swaps(fs: FileSystem, directory: str) -> list[str]:
+    """Remove temporary files and complete an interrupted swap. Returns what was done. Idempotent.
+
+    Removes `*.deleted`, `.swap` files from the smallest `.cleaned` base on and all `.cleaned`;
+    then the segments that the remaining swaps replace; then renames these, the logs last, so
+    that a cut in between still knows which segments to remove.
+    """
+    done: list[str] = []
+    names = fs.listdir(directory)
+    cleaned = [name for name in names if name.endswith(CLEANED)]
+    first_cleaned = min((_base(name) for name in cleaned), default=2**63)
+    swaps = []
+    for name in names:
+        if name.endswith(DELETED) or (name.endswith(SWAP) and _base(name) >= first_cleaned):
+            _remove(fs, directory, name, done)
+        elif name.endswith(SWAP):
+            swaps.append(name)
+    for name in cleaned:
+        _remove(fs, directory, name, done)
+    low, high = _span(fs, directory, swaps)
+    for name in fs.listdir(directory):
+        base = parse_base(name)
+        if not name.endswith(SWAP) and base is not None and low <= base < high:
+            _remove(fs, directory, name, done)
+    for name in sorted(swaps, key=lambda name: name.endswith(LOG + SWAP)):
+        path = joined(directory, name)
+        target = path.removesuffix(SWAP)
+        if fs.exists(target) and fs.identity(target) == fs.identity(path):
+            fs.unlink(path)  # it is there under both names; a rename would leave them both
+        else:
+            fs.rename(path, target)
+        done.append(f"renamed {name}")
+    if done:
+        fs.sync_dir(directory)
+        _LOGGER.info("%s: %s", directory, ", ".join(done))
+    return done
+
+
+def remove_orphans(fs: FileSystem, directory: str) -> None:
+    """Remove index files without a log."""
+    names = set(fs.listdir(directory))
+    for name in sorted(names):
+        base = parse_base(name)
+        if base is None or log_name(base) in names:
+            continue
+        if name in (index_name(base), timeindex_name(base), txnindex_name(base)):
+            remove(fs, joined(directory, name), "there is no log beside it")
+
+
+def segment_names(base: int) -> tuple[str, ...]:
+    """Return a segment's files in the order to remove them.
+
+    The log and then the snapshot come last: a cut leaves the segment listed.
+    """
+    helpers = (txnindex_name(base), timeindex_name(base), index_name(base))
+    return (*helpers, log_name(base), snapshot_name(base))
+
+
+def remove_segment(fs: FileSystem, directory: str, base: int, why: str) -> None:
+    """Remove a segment's files, as a repair."""
+    for name in segment_names(base):
+        remove(fs, joined(directory, name), why)
+
+
+def _span(fs: FileSystem, directory: str, swaps: list[str]) -> tuple[int, int]:
+    """The offsets that the swapped-in logs cover: [first base, end of the last)."""
+    low, high = 2**63, -1
+    for name in swaps:
+        if name.endswith(LOG + SWAP):
+            end = base = _base(name)
+            with fs.open(joined(directory, name)) as file:
+                for window in walk(file, check_crc=False):
+                    if len(window.batches):
+                        end = int(window.batches.table["last_offset"][-1]) + 1
+            low, high = min(low, base), max(high, end)
+    return low, high
+
+
+def _base(name: str) -> int:
+    base = parse_base(name)
+    return -1 if base is None else base
+
+
+def _remove(fs: FileSystem, directory: str, name: str, done: list[str]) -> None:
+    if remove(fs, joined(directory, name), "a cleaning was interrupted"):
+        done.append(f"removed {name}")

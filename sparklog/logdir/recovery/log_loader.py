@@ -1,0 +1,269 @@
+"""Load a partition directory by Kafka's own rules: for directories that a broker wrote.
+
+After a clean stop nothing is checked. After an unclean one every batch from the recovery point on
+is; at the first bad one the log is cut and all later segments go, for that is what the broker
+would do and its acknowledged data end there. Logs that sparklog wrote never come here.
+Differences from Kafka: segments whose offsets overflow are refused, not split; without any
+snapshot the producers' state is replayed from the log, also after a clean stop (a broker then
+starts with an empty one and forgets open transactions). Source: LogLoader, UnifiedLog (4.1).
+"""
+
+import logging
+from dataclasses import dataclass, field
+from typing import Final
+
+from sparklog.clock import Clock
+from sparklog.config import TopicConfig
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.format.names import (
+    SNAPSHOT,
+    index_name,
+    log_name,
+    parse_base,
+    snapshot_name,
+    timeindex_name,
+)
+from sparklog.format.producer_snapshot import ProducerEntry
+from sparklog.fs import FileSystem, write_durably
+from sparklog.log.producer_state import EXPIRATION_MS, ProducerState
+from sparklog.logdir.partition.indexes import txn_entries
+from sparklog.logdir.partition.leader_epochs import EpochCache
+from sparklog.logdir.partition.producer_snapshots import (
+    load_producers,
+    snapshot_offsets,
+    stray_offsets,
+    write_snapshot,
+)
+from sparklog.logdir.partition.segment import Segment
+from sparklog.logdir.recovery.leftover_files import finish_swaps, remove_orphans, remove_segment
+from sparklog.logdir.recovery.repairs import remove
+from sparklog.logdir.recovery.segment_rebuild import (
+    NO_LIMIT,
+    Scanned,
+    cut_log,
+    scan_segment,
+    write_indexes,
+)
+from sparklog.logdir.segment_files import bases_of, joined, segment_bases
+
+_LOGGER: Final = logging.getLogger(__name__)
+_TXN_ITEM: Final = 34
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadReport:
+    """What a loaded partition holds: offsets [start, end), records up to `lso` are decided.
+
+    `local_start`: where the local segments begin; copies of what is before are remote.
+    `epoch`: the newest leader epoch, -1 if none. `open_transactions`: {producer id: first offset}.
+    `removed`: what was cut or deleted.
+    """
+
+    start: int
+    local_start: int
+    end: int
+    epoch: int
+    lso: int
+    producers: list[ProducerEntry]
+    open_transactions: dict[int, int]
+    removed: list[str] = field(default_factory=list)
+
+
+class _Loader:
+    """One loading; methods in the order of LogLoader.load."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        path: str,
+        config: TopicConfig,
+        clock: Clock,
+        log_start: int,
+        local_start: int,
+        expiration_ms: int,
+    ) -> None:
+        self.local_start = local_start
+        self.fs, self.path, self.config, self.clock = fs, path, config, clock
+        self.log_start, self.expiration_ms = log_start, expiration_ms
+        self.removed: list[str] = []
+        try:
+            self.epochs = EpochCache(fs, path)
+        except DataCorruptionError as error:
+            raise DataCorruptionError(
+                f"{error.reason}; remove the file to have it rebuilt from the log", path=error.path
+            ) from error
+
+    def producers_at(self, offset: int) -> ProducerState:
+        return load_producers(
+            self.fs,
+            self.path,
+            offset,
+            log_start=self.log_start,
+            now=self.clock(),
+            expiration_ms=self.expiration_ms,
+        )
+
+    def load_files(self) -> None:
+        """Source: loadSegmentFiles."""
+        remove_orphans(self.fs, self.path)
+        for base in segment_bases(self.fs, self.path):
+            if not self.fs.exists(joined(self.path, index_name(base))) or self._bad_txns(base):
+                self.recover_segment(base)
+            elif not self.fs.exists(joined(self.path, timeindex_name(base))):
+                write_durably(self.fs, joined(self.path, timeindex_name(base)), b"", sync_dir=False)
+
+    def _bad_txns(self, base: int) -> bool:
+        path = joined(self.path, f"{base:020d}.txnindex")
+        if not self.fs.exists(path):
+            return False
+        entries = txn_entries(self.fs, self.path, base, end=NO_LIMIT)
+        return len(entries) * _TXN_ITEM != self.fs.size(path)
+
+    def recover_segment(self, base: int) -> bool:
+        """Rebuild one segment, cut at the first bad batch; tell whether it was cut."""
+        before = self.producers_at(base)
+        for offset in snapshot_offsets(self.fs.listdir(self.path)):
+            if offset > base:  # what they say may be of batches that go now
+                remove(self.fs, joined(self.path, snapshot_name(offset)), "to be made anew")
+        if base > self.log_start and base != segment_bases(self.fs, self.path)[0]:
+            self._snapshot(before)
+        try:
+            found = scan_segment(
+                self.fs,
+                self.path,
+                base,
+                producers=before,
+                interval_bytes=self.config.index_interval_bytes,
+            )
+        except InvalidRequestError as error:
+            raise DataCorruptionError(
+                f"{error}; let a broker split this segment first",
+                path=joined(self.path, log_name(base)),
+            ) from error
+        self._check_span(found)
+        for epoch, start in found.epochs:
+            if epoch > self.epochs.latest:
+                self.epochs.assign(epoch, start)
+        lost = cut_log(self.fs, self.path, found, found.error.reason if found.error else "torn")
+        write_indexes(self.fs, self.path, found)
+        self._snapshot(before)
+        if lost:
+            self.removed.append(lost)
+        return bool(lost)
+
+    def _check_span(self, found: Scanned) -> None:
+        if found.end - found.base > 2**31:
+            raise DataCorruptionError(
+                "offsets overflow the index; let a broker split this segment first",
+                path=joined(self.path, log_name(found.base)),
+                first=found.base,
+                end=found.end,
+            )
+
+    def _snapshot(self, state: ProducerState) -> None:
+        known = snapshot_offsets(self.fs.listdir(self.path))
+        if state.end > max(self.log_start, *(o for o in known if o <= state.end), 0):
+            with write_snapshot(self.fs, self.path, state) as file:
+                file.sync()
+
+    def recover_log(self, recovery_point: int) -> None:
+        """Source: recoverLog."""
+        bases = segment_bases(self.fs, self.path)
+        first = max((base for base in bases if base <= recovery_point), default=0)
+        unflushed = [base for base in bases if base >= first]
+        for at, base in enumerate(unflushed):
+            if self.recover_segment(base):
+                self._delete(unflushed[at + 1 :])
+                return
+
+    def _delete(self, bases: list[int]) -> None:
+        for base in reversed(bases):
+            remove_segment(self.fs, self.path, base, "it follows what was cut")
+            self.removed.append(log_name(base))
+
+    def find_end(self) -> int:
+        """Return the log's end; the directory holds at least one segment afterwards."""
+        bases = segment_bases(self.fs, self.path)
+        if bases:
+            end = self._open(bases[-1])
+            if end >= self.log_start:
+                return end
+            _LOGGER.warning(
+                "%s: ends at %d, below its start %d: starting anew", self.path, end, self.log_start
+            )
+            self._delete(bases)
+            self.epochs.truncate_from_end(0)
+            for name in self.fs.listdir(self.path):
+                if name.endswith(SNAPSHOT) and parse_base(name) is not None:
+                    remove(self.fs, joined(self.path, name), "the log starts anew")
+        interval = self.config.index_interval_bytes
+        Segment.create(
+            self.fs, self.path, self.log_start, interval_bytes=interval, now=self.clock()
+        ).close()
+        return self.log_start
+
+    def _open(self, base: int) -> int:
+        """Open the active segment as a writer would, and trim what it preallocated."""
+        segment = Segment.load(
+            self.fs,
+            self.path,
+            base,
+            NO_LIMIT,
+            interval_bytes=self.config.index_interval_bytes,
+            now=self.clock(),
+        )
+        segment.finish()
+        segment.sync(indexes=True)
+        segment.close()
+        return segment.end
+
+    def finish(self, end: int) -> LoadReport:
+        self.epochs.truncate_from_end(end)
+        if self.log_start:
+            self.epochs.truncate_from_start(self.log_start)
+        names = self.fs.listdir(self.path)
+        bases = bases_of(names)
+        if bases[0] > max(self.log_start, self.local_start):
+            self.log_start = bases[0]  # a broker's retention took what nobody has copied
+        newest = max((o for o in snapshot_offsets(names) if o <= end), default=end)
+        for offset in stray_offsets(names, [*bases, newest], end=end, start=self.log_start):
+            remove(self.fs, joined(self.path, snapshot_name(offset)), "no segment begins there")
+        producers = self.producers_at(end)
+        self._snapshot(producers)
+        self.fs.sync_dir(self.path)
+        return LoadReport(
+            start=self.log_start,
+            local_start=bases[0],
+            end=end,
+            epoch=self.epochs.latest,
+            lso=producers.last_stable_offset(),
+            producers=producers.entries(),
+            open_transactions={pid: first for first, pid in sorted(producers.open_txns.items())},
+            removed=self.removed,
+        )
+
+
+def load(
+    fs: FileSystem,
+    path: str,
+    config: TopicConfig,
+    clock: Clock,
+    *,
+    clean: bool,
+    recovery_point: int,
+    log_start: int,
+    local_start: int = 0,
+    producer_id_expiration_ms: int = EXPIRATION_MS,
+) -> LoadReport:
+    """Load a broker's partition directory, changing it as the broker's own start would.
+
+    Args: clean: the broker stopped cleanly. recovery_point, log_start: its checkpoints (0: none).
+        local_start: up to here segments may be missing, as they are in remote storage.
+    Raises: DataCorruptionError: an unreadable epoch checkpoint, or overflowing offsets.
+    """
+    loader = _Loader(fs, path, config, clock, log_start, local_start, producer_id_expiration_ms)
+    loader.removed += finish_swaps(fs, path)
+    loader.load_files()
+    if not clean:
+        loader.recover_log(recovery_point)
+    return loader.finish(loader.find_end())

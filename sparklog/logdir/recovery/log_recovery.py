@@ -1,0 +1,300 @@
+"""What whoever takes the lock does when the last holder died: QUICK and FULL recovery.
+
+QUICK: the holder died in this boot, so the page cache holds all it wrote and its intent says
+where. Its ledger record is there, whole: complete the step. It is not: undo the step. Milliseconds
+at any size. FULL: the machine may have lost what wasn't synced, or the page can't be trusted: the
+ledger says what is committed; below its ends everything must hold, from them on all is removed.
+Source: PROTOCOL, section 1.
+"""
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.format.names import log_name, parse_base
+from sparklog.format.scan import scan
+from sparklog.fs import FileSystem, read_bytes
+from sparklog.log.segment_lookup import StaleReadError
+from sparklog.logdir import offline_partitions
+from sparklog.logdir.cleaning.swap import settle
+from sparklog.logdir.high_watermarks import published
+from sparklog.logdir.ledger import (
+    fold,
+    last_base,
+    ledger_bases,
+    ledger_config,
+    ledger_path,
+    replay,
+    whole_end,
+)
+from sparklog.logdir.lock import Page, offline_from
+from sparklog.logdir.offset_checkpoints import RECOVERY_POINT, Offsets, read_offsets
+from sparklog.logdir.partition.partition_log import PartitionLog, SegmentState
+from sparklog.logdir.recovery.partition_recovery import recover, valid_end
+from sparklog.logdir.recovery.redo import carry_out_all, publish_all, remove_tree
+from sparklog.logdir.recovery.repairs import remove
+from sparklog.storage.log_state import LogState, Record
+
+if TYPE_CHECKING:
+    from sparklog.logdir.session import Session
+
+_LOGGER: Final = logging.getLogger(__name__)
+_THREADS: Final = "sparklog-recovery"
+
+
+def quick(session: "Session", page: Page) -> None:
+    """Complete or undo the one step that a dead holder of this boot left. Idempotent.
+
+    Files that don't fit the intent (restored from a copy, cut by hand) lead to `full`.
+    """
+    try:
+        _quick(session, page)
+    except (DataCorruptionError, StaleReadError, FileNotFoundError) as error:
+        _LOGGER.warning("%s: the last step can't be undone (%s)", session.home, error)
+        full(session)
+
+
+def _quick(session: "Session", page: Page) -> None:
+    intent = page.body
+    fs, home = session.fs, session.home
+    session.era, session.offline = page.era, offline_from(intent)
+    generation = max(page.generation, session.generation)
+    if make_durable(fs, home, page.ledger_end):
+        session.reload(page.ledger_end + 1, generation=generation, fresh=True)
+        _LOGGER.warning("%s: completing the step of process %d, which died", home, page.pid)
+        ((_, record),) = replay(fs, home, page.ledger_end, page.ledger_end + 1)
+        carry_out_all(session, record)
+        publish_all(session)
+    else:
+        session.state = LogState()
+        fold(fs, home, page.ledger_end, state=session.state, first=None)
+        _LOGGER.warning("%s: undoing the step of process %d, which died", home, page.pid)
+        undo(session, intent)
+        session.reload(page.ledger_end, generation=generation, fresh=True)
+    session.idle()
+
+
+def undo(session: "Session", intent: Record) -> None:
+    """Bring every log that the intent names back to where it was; the ledger first.
+
+    Its record may be whole though its fsync failed: gone before any data go, it can't be found
+    by anybody who would then miss them. Needs `session.state` as of the intent. Idempotent.
+    """
+    fs = session.fs
+    PartitionLog.undo_at(fs, ledger_path(session.home), SegmentState.from_json(intent["ledger"]))
+    for topic, partition, state in intent["logs"]:
+        path = session.partition_path(topic, partition)
+        PartitionLog.undo_at(fs, path, SegmentState.from_json(state))
+    for path in intent["making"]:
+        remove_tree(fs, path)
+    if "swap" in intent:
+        topic, partition, swap = intent["swap"]
+        settle(fs, session.partition_path(topic, partition), swap)
+
+
+def full(session: "Session") -> bool:
+    """Recover every partition from the files alone; tells whether commits were given up.
+
+    That may be with flush=none only. Cost: a CRC scan from the recovery points.
+    """
+    fs, home = session.fs, session.home
+    session.offline.clear()
+    session.dirs = offline_partitions.look_at_dirs(session)
+    end = _checked_end(session)
+    _LOGGER.warning("%s: recovering after an unclean stop; ledger end %d", home, end)
+    state = LogState()
+    fold(fs, home, end, state=state, first=None)
+    held = end
+    end = _durable_prefix(session, state, end)
+    recover(
+        fs,
+        ledger_path(home),
+        ledger_config(),
+        session.clock,
+        end=end,
+        recovery_point=last_base(fs, home, end),
+        log_start=ledger_bases(fs, home)[0],  # older segments are history and may expire
+    )
+    _remove_empty_segments(fs, ledger_path(home), end)
+    make_durable(fs, home, end - 1)
+    generation = session.era = max(session.generation + 1, session.clock() * 1000)
+    session.reload(end, generation=generation, fresh=True)
+    _recover_partitions(session)
+    carry_out_all(session, None)
+    publish_all(session)
+    session.idle()
+    return end < held
+
+
+def _checked_end(session: "Session") -> int:
+    """Return the ledger's end, and refuse one that lies below what was published as durable."""
+    end = whole_end(session.fs, session.home)
+    marks = published(session.fs, session.home)
+    floor = 0 if marks is None else marks.durable
+    if end < max(floor, 1):
+        raise DataCorruptionError(
+            f"the commit ledger ends at offset {end}, but {floor} records were durable: its tail "
+            "is damaged or gone; restore it from a copy",
+            path=ledger_path(session.home),
+            first=end,
+            end=floor,
+        )
+    return end
+
+
+def _remove_empty_segments(fs: FileSystem, path: str, end: int) -> None:
+    """Remove what a half-done roll of the ledger left: a segment begins with its snapshot."""
+    names = [n for n in fs.listdir(path) if (parse_base(n) or 0) >= end]
+    for name in sorted(names, key=lambda n: n.endswith(".log")):  # the log goes last
+        if not name.endswith(".snapshot"):
+            remove(fs, os.path.join(path, name), "a roll of the ledger was cut")
+    if names:
+        fs.sync_dir(path)
+
+
+def recovery_points(session: "Session") -> Offsets:
+    """Return Kafka's recovery points of all log dirs; none of a file that can't be read."""
+    points: Offsets = {}
+    for directory in session.present:
+        with contextlib.suppress(DataCorruptionError):  # then from the beginning: slower, as safe
+            points |= read_offsets(session.fs, directory, RECOVERY_POINT)
+    return points
+
+
+def recover_one(
+    session: "Session",
+    key: tuple[str, int],
+    points: Offsets,
+    remaining: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Recover a partition; one that is damaged, or isn't whole, goes offline."""
+    known = session.state.topics[key[0]]
+    config = known.parsed()
+    if known.adopted:  # as in a compacted log, offsets may be missing
+        config = replace(config, cleanup_policy=("compact",))
+    path = session.partition_path(*key)
+    try:
+        recover(
+            session.fs,
+            path,
+            config,
+            session.clock,
+            end=session.state.ends[key],
+            recovery_point=points.get(key, 0),
+            log_start=session.state.starts.get(key, 0),
+            local_start=session.state.local_start(*key),
+            remaining=remaining,
+        )
+    except (FileNotFoundError, InvalidRequestError) as error:
+        offline_partitions.go_offline(session, key, DataCorruptionError(str(error), path=path))
+    except DataCorruptionError as error:
+        offline_partitions.go_offline(session, key, error)
+
+
+def _recover_partitions(session: "Session") -> None:
+    points = recovery_points(session)
+    offline_partitions.note_missing(session, segments=False)
+
+    def one(key: tuple[str, int]) -> None:
+        remaining = partial(session.meters.segments_remain, homes[key], _thread_number())
+        recover_one(session, key, points, remaining)
+        if key in session.offline:  # what the swaps of a cleaner left unfinished is in place now
+            error = offline_partitions.missing(session, key)
+            if error is not None:
+                session.offline[key] = error
+
+    keys = sorted(key for key in session.state.ends if key not in session.offline)
+    homes = {key: os.path.dirname(session.partition_path(*key)) for key in keys}
+    threads = session.options.recovery_threads * len(session.directories)
+    with session.meters.recovering(homes.values()) as done:
+
+        def counted(key: tuple[str, int]) -> None:
+            one(key)
+            done(homes[key])
+
+        if threads == 1:
+            for key in keys:
+                counted(key)
+            return
+        with ThreadPoolExecutor(threads, thread_name_prefix=_THREADS) as pool:
+            list(pool.map(counted, keys))
+
+
+def _thread_number() -> str:
+    """The number of this thread among those that recover."""
+    name = threading.current_thread().name
+    return name.rpartition("_")[2] if name.startswith(f"{_THREADS}_") else "0"
+
+
+def _durable_prefix(session: "Session", state: LogState, end: int) -> int:
+    """Under flush=none, return the longest ledger prefix whose data are whole; else `end`.
+
+    `state` is set to the fold of that prefix.
+    """
+    fs, home = session.fs, session.home
+    first = last_base(fs, home, end)
+    records = list(replay(fs, home, first, end))
+    unsynced = [offset for offset, record in records if record.get("flush") == "none"]
+    if not unsynced:
+        return end
+    prefix = LogState()
+    for offset, record in records:
+        if offset >= unsynced[0] and not _whole(session, prefix, record):
+            _LOGGER.warning(
+                "%s: flush=none lost the commits from ledger offset %d on", home, offset
+            )
+            state.topics, state.ends, state.starts = prefix.topics, prefix.ends, prefix.starts
+            state.writers, state.dropped = prefix.writers, prefix.dropped
+            state.origins = prefix.origins
+            state.local_starts, state.abandoned = prefix.local_starts, prefix.abandoned
+            return offset
+        prefix.apply(record)
+    return end
+
+
+def _whole(session: "Session", prefix: LogState, record: Record) -> bool:
+    """Tell whether all bytes that a record commits are on disk."""
+    after = LogState()
+    after.apply({**prefix.snapshot(), "epoch": prefix.epoch})
+    after.apply(record)
+    session.state = after
+    for topic, ends in record.get("ends", {}).items():
+        for partition, (first, end) in ends.items():
+            path = session.partition_path(topic, int(partition))
+            if os.path.dirname(path) not in session.present:
+                continue  # its disk is away: nobody can tell, and nothing is given up for that
+            if not session.fs.is_dir(path):
+                return False
+            if valid_end(session.fs, path, first) < end:
+                return False
+    return True
+
+
+def make_durable(fs: FileSystem, home: str, offset: int) -> bool:
+    """Rewrite the ledger record at `offset` in place and sync it; False if it isn't there, whole.
+
+    The successor of a holder that died between write and fsync sees the record in the page cache
+    only: without this a power cut could lose what it goes on to rely on (PROTOCOL, C8).
+    """
+    bases = [base for base in ledger_bases(fs, home) if base <= offset]
+    if not bases:
+        return False
+    path = os.path.join(ledger_path(home), log_name(bases[-1]))
+    raw = read_bytes(fs, path)
+    table = scan(raw, path=path).table
+    found = table[table["base_offset"] == offset]
+    if not found.size:
+        return False
+    at, size = int(found["position"][0]), int(found["size"][0])
+    with fs.open(path, write=True) as file:
+        file.pwrite(raw[at : at + size], at)
+        file.sync()
+    fs.sync_dir(ledger_path(home))
+    return True

@@ -1,0 +1,325 @@
+"""FULL recovery of a partition: after a power cut, or when nobody can tell what happened.
+
+The ledger says up to where the log is committed. Below that end every CRC and every offset must
+hold; if not, the partition is damaged: an error names the file and the range, and nothing is
+changed (Kafka's own recovery would cut there and drop all that follows). From the end on, all is
+removed. Then indexes, epochs and snapshots are made anew. Idempotent: it may be cut anywhere.
+Source: PROTOCOL, "FULL recovery".
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from sparklog.clock import Clock, stopwatch
+from sparklog.config import TopicConfig
+from sparklog.errors import DataCorruptionError
+from sparklog.format.checkpoint_files import Epochs, format_epochs
+from sparklog.format.index import OFFSET_ENTRY
+from sparklog.format.names import (
+    EPOCH_CHECKPOINT,
+    SNAPSHOT,
+    index_name,
+    log_name,
+    parse_base,
+    snapshot_name,
+)
+from sparklog.format.producer_snapshot import format_snapshot
+from sparklog.fs import FileSystem
+from sparklog.log.producer_state import EXPIRATION_MS, ProducerState
+from sparklog.logdir.partition.indexes import hint, plausible_offsets, read_entries
+from sparklog.logdir.partition.leader_epochs import read_epochs
+from sparklog.logdir.partition.producer_snapshots import (
+    floor_of,
+    load_producers,
+    snapshot_offsets,
+    stray_offsets,
+)
+from sparklog.logdir.partition.segment import Segment
+from sparklog.logdir.recovery.leftover_files import finish_swaps, remove_orphans, remove_segment
+from sparklog.logdir.recovery.repairs import remove, replace
+from sparklog.logdir.recovery.segment_rebuild import Scanned, cut_log, scan_segment, write_indexes
+from sparklog.logdir.segment_files import bases_of, joined, segment_bases, walk
+from sparklog.storage.leader_epochs import assigned, clipped
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What a recovery did. `removed`: what was cut or deleted; `rebuilt`: bases of segments."""
+
+    start: int
+    end: int
+    scanned_bytes: int = 0
+    removed: list[str] = field(default_factory=list)
+    rebuilt: list[int] = field(default_factory=list)
+    took_ms: int = 0
+
+    def note(self, what: str) -> None:
+        """Add to `removed`, unless it was nothing."""
+        if what:
+            self.removed.append(what)
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What is to be written once all has been checked."""
+
+    scanned: list[Scanned] = field(default_factory=list)
+    snapshots: dict[int, bytes] = field(default_factory=dict)
+
+
+def recover(
+    fs: FileSystem,
+    path: str,
+    config: TopicConfig,
+    clock: Clock,
+    *,
+    end: int,
+    recovery_point: int,
+    log_start: int,
+    local_start: int = 0,
+    producer_id_expiration_ms: int = EXPIRATION_MS,
+    remaining: Callable[[int], None] = lambda _: None,
+) -> RecoveryReport:
+    """Check [log_start, end) from the recovery point's segment on, remove the rest, rebuild.
+
+    Args:
+        local_start: from where on segments must be here, if that is above the log start.
+        remaining: is told how many segments are still to be read, whenever that changes.
+    Raises: DataCorruptionError: something below `end` is damaged or missing; nothing was cut.
+    Cost: one CRC pass from the recovery point, and over segments that lost their index.
+    """
+    watch = stopwatch()
+    report = RecoveryReport(log_start, end)
+    finish_swaps(fs, path)
+    needed = max(log_start, local_start)
+    live = _wanted(segment_bases(fs, path), needed, end)
+    _check_listing(path, live, needed, end)
+    first = max(log_start, live[0]) if live else log_start
+    epochs = _known_epochs(fs, path)
+    lowest = live[0] if live else end
+    from_base = max((b for b in live if b <= recovery_point and epochs is not None), default=lowest)
+    plan = _Plan()
+    producers: ProducerState | None = None
+    loaded = partial(
+        load_producers, fs, path, now=clock(), expiration_ms=producer_id_expiration_ms
+    )
+    unsure = {b for b in live if b >= from_base or not _has_index(fs, path, b, config)}
+    for at, base in enumerate(live):
+        if base not in unsure:
+            producers = None
+            continue
+        remaining(len(unsure) - len(plan.scanned))
+        limit = live[at + 1] if at + 1 < len(live) else end
+        if producers is None:
+            producers = loaded(base, log_start=floor_of(log_start, live))
+        if base > first:
+            plan.snapshots[base] = format_snapshot(producers.entries())
+        plan.scanned.append(
+            _checked(fs, path, base, limit, producers, config, last=at + 1 == len(live))
+        )
+    remaining(0)
+    if not live and needed > log_start:  # all of it is remote; what came before counts all the same
+        producers = loaded(end, log_start=log_start)
+    if producers is not None and (not live or end > first):
+        plan.snapshots[end] = format_snapshot(producers.entries())
+    report.start = end if producers is None and not live else log_start
+    _remove_retired(fs, path, live[0] if live else end)
+    _remove_past(fs, path, end, report)
+    _write(fs, path, plan, report)
+    _write_epochs(fs, path, epochs or [], plan, end=end, log_start=log_start, from_base=from_base)
+    _ensure_active(fs, path, config, clock, end=end)
+    _write_snapshots(fs, path, plan, report)
+    fs.sync_dir(path)
+    report.took_ms = watch()
+    _LOGGER.info(
+        "%s: recovered [%d, %d) in %d ms, %d bytes read, segments %s rebuilt",
+        path, report.start, end, report.took_ms, report.scanned_bytes, report.rebuilt,
+    )  # fmt: skip
+    return report
+
+
+def _wanted(bases: list[int], needed: int, end: int) -> list[int]:
+    """The segments that hold offsets of [needed, end).
+
+    Of those below, retention may have taken some away when the power failed, in any order.
+    """
+    live = [base for base in bases if base < end]
+    limits = [*live[1:], end]
+    return [base for base, limit in zip(live, limits, strict=False) if limit > needed]
+
+
+def _check_listing(path: str, live: list[int], needed: int, end: int) -> None:
+    first = live[0] if live else end
+    if first > needed:
+        raise DataCorruptionError(
+            "the segments that hold these offsets are missing; restore them from a copy",
+            path=path,
+            first=needed,
+            end=first,
+        )
+
+
+def _known_epochs(fs: FileSystem, path: str) -> Epochs | None:
+    try:
+        return read_epochs(fs, path)
+    except DataCorruptionError as error:
+        _LOGGER.warning("%s; rebuilding it from the log", error)
+        return None
+
+
+def _has_index(fs: FileSystem, path: str, base: int, config: TopicConfig) -> bool:
+    """Tell whether a segment below the recovery point has an index that can be true."""
+    name = joined(path, index_name(base))
+    if not fs.exists(name) or fs.size(name) % OFFSET_ENTRY.itemsize:
+        return False
+    size = fs.size(joined(path, log_name(base)))
+    entries = read_entries(fs, name, OFFSET_ENTRY)
+    if not len(entries):
+        return size <= 2 * (config.index_interval_bytes + config.max_message_bytes)
+    return plausible_offsets(entries, size=size, span=2**31) == len(entries)
+
+
+def _checked(
+    fs: FileSystem,
+    path: str,
+    base: int,
+    limit: int,
+    producers: ProducerState,
+    config: TopicConfig,
+    *,
+    last: bool,
+) -> Scanned:
+    """Scan one segment, which must be whole up to `limit` (the next base or the end)."""
+    found = scan_segment(
+        fs,
+        path,
+        base,
+        producers=producers,
+        interval_bytes=config.index_interval_bytes,
+        limit=limit,
+        gaps=config.compact,
+    )
+    short = found.end < limit and (found.error is not None or not config.compact or last)
+    if config.compact and last and found.error is None and found.size == found.disk_bytes:
+        # The cleaner may have removed the last batches of a log whose active segment is empty.
+        short = short and not fs.exists(joined(path, log_name(limit)))
+    if short:
+        file = joined(path, log_name(base))
+        reason = found.error.reason if found.error else "the file ends too early"
+        at = found.error.position if found.error else found.size
+        raise DataCorruptionError(
+            f"{reason}; committed records are damaged. Restore the file from a copy; nothing was "
+            "changed",
+            path=file,
+            position=at,
+            first=found.end,
+            end=limit,
+        )
+    producers.end = limit
+    return found
+
+
+def _remove_retired(fs: FileSystem, path: str, first: int) -> None:
+    """Remove the segments below the first one that is wanted, as the next retention would.
+
+    A power cut may have kept some of its renames to `.deleted` only: logs without their indexes
+    are left then, and holes between them.
+    """
+    for base in segment_bases(fs, path):
+        if base < first:
+            remove_segment(fs, path, base, "all below the log start")
+
+
+def _remove_past(fs: FileSystem, path: str, end: int, report: RecoveryReport) -> None:
+    """Remove the segments past `end`, the highest first; one at `end` becomes empty."""
+    doomed = []
+    for name in fs.listdir(path):
+        base = parse_base(name)
+        if base is not None and not name.endswith(SNAPSHOT) and base > end:
+            doomed.append((base, name))
+    why = f"past the committed end {end}"
+    for _, name in sorted(doomed, reverse=True):
+        report.note(remove(fs, joined(path, name), why))
+    if end in segment_bases(fs, path):
+        report.note(cut_log(fs, path, Scanned(end, end), why))
+        write_indexes(fs, path, Scanned(end, end))
+    remove_orphans(fs, path)
+
+
+def _write(fs: FileSystem, path: str, plan: _Plan, report: RecoveryReport) -> None:
+    for found in plan.scanned:
+        report.note(cut_log(fs, path, found, "past the committed end"))
+        write_indexes(fs, path, found)
+        report.scanned_bytes += found.size
+        report.rebuilt.append(found.base)
+
+
+def _write_epochs(
+    fs: FileSystem,
+    path: str,
+    known: Epochs,
+    plan: _Plan,
+    *,
+    end: int,
+    log_start: int,
+    from_base: int,
+) -> None:
+    entries = [entry for entry in known if entry[1] < from_base]
+    for found in plan.scanned:
+        for epoch, start in found.epochs:
+            if found.base >= from_base and (not entries or epoch > entries[-1][0]):
+                entries = assigned(entries, epoch, start)
+    entries = [entry for entry in entries if entry[1] < end]
+    entries = clipped(entries, log_start) if log_start else entries
+    replace(fs, joined(path, EPOCH_CHECKPOINT), format_epochs(entries), sync_dir=True)
+
+
+def _ensure_active(
+    fs: FileSystem, path: str, config: TopicConfig, clock: Clock, *, end: int
+) -> None:
+    """Make sure that a segment carries the log's end."""
+    bases = segment_bases(fs, path)
+    if not bases:
+        Segment.create(
+            fs, path, end, interval_bytes=config.index_interval_bytes, now=clock()
+        ).close()
+
+
+def _write_snapshots(fs: FileSystem, path: str, plan: _Plan, report: RecoveryReport) -> None:
+    names = fs.listdir(path)
+    stray = stray_offsets(names, bases_of(names), end=report.end, start=report.start)
+    known = snapshot_offsets(names)
+    for offset in reversed(known):
+        if offset in stray:
+            remove(fs, joined(path, snapshot_name(offset)), "no segment begins there")
+    for offset, data in sorted(plan.snapshots.items()):
+        replace(fs, joined(path, snapshot_name(offset)), data)
+
+
+def valid_end(fs: FileSystem, path: str, first: int) -> int:
+    """Return the offset up to which whole, valid, gapless batches follow `first`.
+
+    `first` itself if there is no such batch. Cost: a CRC pass from `first` on.
+    """
+    at = first
+    for base in segment_bases(fs, path):
+        if base > at:
+            break
+        with fs.open(joined(path, log_name(base))) as file:
+            start = hint(fs, path, base, file, at) if at > base else 0
+            for window in walk(file, start=start):
+                table = window.batches.table
+                table = table[table["last_offset"] >= at]
+                follows = table["base_offset"][1:] == table["last_offset"][:-1] + 1
+                if not len(table) or int(table["base_offset"][0]) > at:
+                    continue
+                whole = len(table) if follows.all() else int(np.argmin(follows)) + 1
+                at = int(table["last_offset"][whole - 1]) + 1
+    return at

@@ -1,0 +1,163 @@
+"""One pass over a segment, CRCs included, and all that can be derived from it.
+
+Recovery and loading differ in what they do about damage; what they rebuild is the same: indexes,
+aborted transactions, leader epochs, producers' state. Source: LogSegment.recover (Kafka 4.1).
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparklog.clock import stopwatch
+from sparklog.errors import DataCorruptionError
+from sparklog.format.index import IndexState, final_time_entry, index_entries, txn_entry
+from sparklog.format.names import index_name, log_name, timeindex_name, txnindex_name
+from sparklog.fs import FileSystem
+from sparklog.log.producer_state import ProducerState, has_producers
+from sparklog.logdir.partition.producer_snapshots import marker_reader
+from sparklog.logdir.recovery.repairs import cut, remove, replace
+from sparklog.logdir.segment_files import Window, joined, walk
+
+NO_LIMIT: Final = 2**63 - 1
+Table = NDArray[Any]
+
+
+@dataclass(slots=True)
+class Scanned:
+    """What a segment holds up to `end` (byte `size`); `error` is why it goes no further.
+
+    `epochs`: (epoch, offset) wherever the leader epoch rises. `disk_bytes`: the file's size.
+    `read_ms`: how long the pass took.
+    """
+
+    base: int
+    end: int
+    size: int = 0
+    disk_bytes: int = 0
+    error: DataCorruptionError | None = None
+    index: bytearray = field(default_factory=bytearray)
+    timeindex: bytearray = field(default_factory=bytearray)
+    txnindex: bytearray = field(default_factory=bytearray)
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+    read_ms: int = 0
+
+
+class _Scan:
+    """The state of one pass."""
+
+    def __init__(self, base: int, producers: ProducerState, interval_bytes: int) -> None:
+        self.found = Scanned(base, base)
+        self._producers, self._interval_bytes = producers, interval_bytes
+        self._state = IndexState()
+        self._epoch = -1
+
+    def take(self, window: Window, table: Table, path: str) -> None:
+        found = self.found
+        index, timeindex, self._state = index_entries(
+            table, found.base, self._interval_bytes, self._state
+        )
+        found.index += index
+        found.timeindex += timeindex
+        if has_producers(table):
+            for txn, stable in self._producers.apply(table, marker_reader(window, path)):
+                if txn.aborted:
+                    found.txnindex += txn_entry(
+                        txn.producer_id, txn.first_offset, txn.last_offset, stable
+                    )
+        self._producers.end = found.end = int(table["last_offset"][-1]) + 1
+        found.size = int(table["position"][-1] + table["size"][-1])
+        self._take_epochs(table[table["magic"] >= 2])
+
+    def _take_epochs(self, table: Table) -> None:
+        epochs = np.concatenate(([self._epoch], table["leader_epoch"]))
+        rises = np.flatnonzero(np.diff(np.maximum.accumulate(epochs)) > 0)
+        for row in table[rises]:
+            self.found.epochs.append((int(row["leader_epoch"]), int(row["base_offset"])))
+        self._epoch = int(epochs.max())
+
+    def finish(self) -> Scanned:
+        entry, self._state = final_time_entry(self.found.base, self._state)
+        self.found.timeindex += entry
+        return self.found
+
+
+def scan_segment(
+    fs: FileSystem,
+    directory: str,
+    base: int,
+    *,
+    producers: ProducerState,
+    interval_bytes: int,
+    limit: int = NO_LIMIT,
+    gaps: bool | None = None,
+) -> Scanned:
+    """Read a segment's batches below offset `limit`; changes nothing on disk.
+
+    Args:
+        producers: their state at the segment's base; is moved on to the result's end.
+        gaps: False: each offset must follow the one before; True: it may leave offsets out;
+            None: as Kafka's recovery, which doesn't look.
+    """
+    path = joined(directory, log_name(base))
+    scan, watch = _Scan(base, producers, interval_bytes), stopwatch()
+    with fs.open(path) as file:
+        scan.found.disk_bytes = file.size()
+        for window in walk(file):
+            table = window.batches.table
+            fault = -1 if gaps is None else out_of_order(table, scan.found.end, limit, gaps=gaps)
+            below = table[: fault if fault >= 0 else len(table)]
+            below = below[below["base_offset"] < limit]
+            if len(below):
+                scan.take(window, below, path)
+            scan.found.error = window.batches.error
+            if fault >= 0 and int(table["base_offset"][fault]) < limit:
+                scan.found.error = misplaced(path, table[fault], scan.found.end)
+            if len(below) < len(table):
+                break
+    scan.found.read_ms = watch()
+    return scan.finish()
+
+
+def out_of_order(table: Table, expected: int, limit: int, *, gaps: bool) -> int:
+    """The first row that doesn't continue the log or crosses `limit`; -1 if all do."""
+    wanted = np.concatenate(([expected], table["last_offset"][:-1] + 1))[: len(table)]
+    first = table["base_offset"]
+    wrong = first < wanted if gaps else first != wanted
+    wrong |= (first < limit) & (table["last_offset"] >= limit)
+    hits = np.flatnonzero(wrong)
+    return int(hits[0]) if len(hits) else -1
+
+
+def misplaced(path: str, row: Any, expected: int) -> DataCorruptionError:
+    """The error for a batch that lies where it can't belong."""
+    return DataCorruptionError(
+        f"a batch of offsets {row['base_offset']}..{row['last_offset']} lies where offset "
+        f"{expected} is expected",
+        path=path,
+        position=int(row["position"]),
+        first=expected,
+    )
+
+
+def write_indexes(fs: FileSystem, directory: str, found: Scanned) -> None:
+    """Replace a segment's index files by rename, durably: a reader may have the old ones mapped."""
+    base = found.base
+    replace(fs, joined(directory, index_name(base)), found.index)
+    replace(fs, joined(directory, timeindex_name(base)), found.timeindex)
+    path = joined(directory, txnindex_name(base))
+    if found.txnindex:
+        replace(fs, path, found.txnindex)
+    else:
+        remove(fs, path, "no transaction was aborted")
+
+
+def cut_log(fs: FileSystem, directory: str, found: Scanned, why: str) -> str:
+    """Cut a segment's file behind the last good batch, and make the file durable.
+
+    Returns what was cut, "" for nothing.
+    """
+    path = joined(directory, log_name(found.base))
+    why = f"offsets from {found.end} on, {why}"
+    return cut(fs, path, found.size, why, sync=True, read_ms=found.read_ms)

@@ -1,0 +1,134 @@
+"""Take a partition directory back to where it was when a step began.
+
+Works on the files alone, so that whoever takes the lock can do it for a dead process. It only
+removes what lies at or past the old end. Idempotent: it may be cut anywhere and run again.
+The page cache must be intact (a process died, not the machine); else recovery is the way.
+Source: PROTOCOL, "QUICK recovery".
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from sparklog.errors import DataCorruptionError
+from sparklog.format.checkpoint_files import format_epochs
+from sparklog.format.index import TXN_ENTRY
+from sparklog.format.names import (
+    EPOCH_CHECKPOINT,
+    SNAPSHOT,
+    index_name,
+    log_name,
+    parse_base,
+    snapshot_name,
+    timeindex_name,
+    txnindex_name,
+)
+from sparklog.fs import FileSystem
+from sparklog.logdir.partition.indexes import offset_entries, regular_times, txn_entries
+from sparklog.logdir.partition.leader_epochs import read_epochs
+from sparklog.logdir.partition.producer_snapshots import is_whole, snapshot_offsets
+from sparklog.logdir.recovery.repairs import cut, remove, replace
+from sparklog.logdir.segment_files import joined
+
+_WHY: Final = "of a commit that was undone"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentState:
+    """Where a partition's log stands: the active segment's base, its bytes, the log's end."""
+
+    base: int
+    size: int
+    end: int
+
+    def to_json(self) -> list[int]:
+        """Return what `from_json` takes."""
+        return [self.base, self.size, self.end]
+
+    @classmethod
+    def from_json(cls, values: list[Any]) -> Self:
+        """Rebuild a state from an intent."""
+        base, size, end = values
+        return cls(int(base), int(size), int(end))
+
+
+def undo_at(fs: FileSystem, directory: str, state: SegmentState) -> None:
+    """Remove all that came after `state`, and make that durable.
+
+    Raises: DataCorruptionError: the log is shorter than it was; only full recovery can tell why.
+    """
+    size = _check(fs, directory, state)
+    _remove_above(fs, directory, state)
+    if size > state.size:
+        why = f"offsets from {state.end} on, {_WHY}"
+        cut(fs, joined(directory, log_name(state.base)), state.size, why, sync=True)
+    _cut_indexes(fs, directory, state)
+    _cut_epochs(fs, directory, state.end)
+    fs.sync_dir(directory)
+
+
+def _check(fs: FileSystem, directory: str, state: SegmentState) -> int:
+    path = joined(directory, log_name(state.base))
+    size = fs.size(path) if fs.exists(path) else -1
+    if size < state.size:
+        raise DataCorruptionError(
+            f"the log has {size} bytes and had {state.size}",
+            path=path,
+            position=max(size, 0),
+            first=state.base,
+            end=state.end,
+        )
+    return size
+
+
+def _remove_above(fs: FileSystem, directory: str, state: SegmentState) -> None:
+    """Remove later segments and snapshots, the highest first, so that a cut leaves no hole."""
+    names = fs.listdir(directory)
+    doomed = []
+    for name in names:
+        base = parse_base(name)
+        if name.endswith(SNAPSHOT) or base is None or base <= state.base:
+            continue
+        doomed.append((base, name))
+    doomed += [
+        (offset, snapshot_name(offset))
+        for offset in snapshot_offsets(names)
+        if offset > state.end or (offset == state.end and _is_ours(fs, directory, state))
+    ]
+    if f"{EPOCH_CHECKPOINT}.tmp" in names:
+        doomed.append((-1, f"{EPOCH_CHECKPOINT}.tmp"))
+    for _, name in sorted(doomed, reverse=True):
+        remove(fs, joined(directory, name), _WHY)
+
+
+def _is_ours(fs: FileSystem, directory: str, state: SegmentState) -> bool:
+    """Tell whether the snapshot at the end must go: it says "closed" of a segment that isn't.
+
+    It may have been there before, but to lose it costs a replay only. At the base of an empty
+    segment it belongs to the roll before; a torn one goes in any case.
+    """
+    path = joined(directory, snapshot_name(state.end))
+    return state.base != state.end or not is_whole(fs, path)
+
+
+def _cut_indexes(fs: FileSystem, directory: str, state: SegmentState) -> None:
+    base = state.base
+    offsets = offset_entries(fs, directory, base, size=state.size, end=state.end)
+    cut(fs, joined(directory, index_name(base)), offsets.nbytes, _WHY, sync=False)
+    times = regular_times(fs, directory, base, offsets)
+    cut(fs, joined(directory, timeindex_name(base)), times.nbytes, _WHY, sync=False)
+    aborted = txn_entries(fs, directory, base, end=state.end)
+    path = joined(directory, txnindex_name(base))
+    if len(aborted):
+        cut(fs, path, len(aborted) * TXN_ENTRY.itemsize, _WHY, sync=False)
+    else:
+        remove(fs, path, _WHY)
+
+
+def _cut_epochs(fs: FileSystem, directory: str, end: int) -> None:
+    entries = read_epochs(fs, directory)
+    kept = [entry for entry in entries if entry[1] < end]
+    if kept != entries:
+        replace(fs, joined(directory, EPOCH_CHECKPOINT), format_epochs(kept), sync_dir=True)
+
+
+__all__ = ["SegmentState", "undo_at"]

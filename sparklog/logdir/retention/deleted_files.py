@@ -1,0 +1,87 @@
+"""Files that wait as `.deleted`: since when, until when, and their unlinks.
+
+A file's time of change is when it was renamed, so whoever comes later, a service that runs once
+or a writer that opens the log, counts file.delete.delay.ms from there. A copy or a restore begins
+it anew, and so does a time of change that is still to come. Where a disk has less free than
+commits leave, nothing waits: no reader looks for these names, and who has a file open keeps it.
+"""
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from sparklog.errors import StorageUnavailableError
+from sparklog.format.names import DELETED, parse_partition_dir
+from sparklog.fs import FileSystem
+from sparklog.logdir.segment_files import joined
+from sparklog.logdir.topics import partition_path
+
+if TYPE_CHECKING:
+    from sparklog.logdir.session import Session
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+def waiting(session: "Session", *, now_ms: int) -> dict[str, int]:
+    """Return {path: time (ms) from which it may be unlinked} of what waits in the partitions.
+
+    Cost: a listing a partition, and a stat a file. Under the lock, or with a state that stays.
+    """
+    fs, found = session.fs, {}
+    for name, topic in session.state.topics.items():
+        delay_ms = topic.parsed().file_delete_delay_ms
+        for partition in topic.dirs:
+            if (name, partition) in session.offline:
+                continue
+            directory = partition_path(session.directories, name, topic, partition)
+            for path in _retired(fs, directory):
+                with contextlib.suppress(FileNotFoundError, StorageUnavailableError):
+                    found[path] = min(fs.changed_ms(path), now_ms) + delay_ms
+    return found
+
+
+def unlink_due(session: "Session", *, now_ms: int) -> None:
+    """Unlink what has waited for its delay. Under the lock, for a swap uses such a name, too."""
+    due = [path for path, when in waiting(session, now_ms=now_ms).items() if when <= now_ms]
+    _unlink(session.fs, sorted(due))
+
+
+def make_room(fs: FileSystem, directories: Sequence[str]) -> int:
+    """Unlink all that waits in these log dirs, whatever its delay; returns bytes. Under the lock.
+
+    By the names alone: a disk that is full may keep the log from being recovered, too.
+    """
+    due: list[str] = []
+    for directory in directories:
+        for name in fs.listdir(directory):
+            if parse_partition_dir(name) is not None:
+                due += _retired(fs, joined(directory, name))
+    size = _unlink(fs, sorted(due))
+    if due:
+        _LOGGER.warning(
+            "%s: nearly full; %d deleted files that waited for file.delete.delay.ms are unlinked "
+            "now (%d bytes)", ", ".join(directories), len(due), size,
+        )  # fmt: skip
+    return size
+
+
+def _retired(fs: FileSystem, directory: str) -> Iterator[str]:
+    with contextlib.suppress(FileNotFoundError, StorageUnavailableError):
+        for name in fs.listdir(directory):
+            if name.endswith(DELETED):
+                yield joined(directory, name)
+
+
+def _unlink(fs: FileSystem, paths: Sequence[str]) -> int:
+    size = 0
+    for path in paths:
+        try:
+            found = fs.size(path)
+            fs.unlink(path)
+            size += found
+        except FileNotFoundError:
+            continue
+        except StorageUnavailableError as error:
+            _LOGGER.warning("%s stays for now: %s", path, error)
+    return size

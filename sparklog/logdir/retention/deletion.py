@@ -1,0 +1,212 @@
+"""Taking segments out of a log: the short steps under the write lock, and the unlinks after them.
+
+A deletion raises the log start by a ledger record, as `delete_records` does; only then are the
+segments below it renamed to `.deleted`, oldest first. Cut anywhere, the rest lies below the log
+start and goes the next time. Readers that have a file open keep its inode; who opens a name that
+is gone lists anew, and finds the log start raised. Source: LocalLog.removeAndDeleteSegments (4.1).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sparklog.clock import monotonic_ms
+from sparklog.config import TopicConfig
+from sparklog.errors import SparklogError, StorageUnavailableError
+from sparklog.format.names import partition_dir
+from sparklog.fs import FileSystem
+from sparklog.log.commit import snapshot_if_due
+from sparklog.logdir.cleaning.swap import retire
+from sparklog.logdir.retention.due_segments import Due, Held, Terms, due, largest_of, segments_of
+from sparklog.logdir.segment_files import joined
+from sparklog.storage.log_state import LogState, TopicState, local_to_json, nested
+
+if TYPE_CHECKING:
+    from sparklog.logdir.session import Session
+
+Key = tuple[str, int]
+
+
+@dataclass(slots=True, kw_only=True)
+class Deletion:
+    """What a step took away: per partition what was due, and the files that wait as `.deleted`."""
+
+    taken: dict[Key, Due] = field(default_factory=dict)
+    failed: dict[Key, Exception] = field(default_factory=dict)  # damaged; left alone
+    waiting: list[str] = field(default_factory=list)
+    delay_ms: dict[str, int] = field(default_factory=dict)  # by path: file.delete.delay.ms
+    locked_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A partition as the session's state had it at some moment."""
+
+    directory: str
+    config: TopicConfig
+    log_start: int
+    end: int
+    local_start: int = 0  # where local segments begin, if that is above the log start
+    gaps: bool = False  # whether offsets may be missing: compacted, or a broker's
+
+
+def places(
+    session: "Session", *, only: Callable[[TopicState], bool] | None = None
+) -> dict[Key, Place]:
+    """Return all partitions that aren't offline. Under the lock; cost: a few us a partition.
+
+    Args: only: tells which topics are wanted.
+    """
+    state, found = session.state, {}
+    for name, topic in state.topics.items():
+        if only is not None and not only(topic):
+            continue
+        config = topic.parsed()
+        for partition, number in topic.dirs.items():
+            key = name, partition
+            if key not in session.offline:
+                directory = joined(session.directories[number], partition_dir(name, partition))
+                found[key] = place_of(state, key, directory, config)
+    return found
+
+
+def place_of(state: LogState, key: Key, directory: str, config: TopicConfig) -> Place:
+    """Return how a partition stands."""
+    start, local_start = state.starts.get(key, 0), state.local_start(*key)
+    gaps = state.topics[key[0]].adopted or config.compact
+    return Place(directory, config, start, state.ends[key], local_start, gaps)
+
+
+def look(
+    fs: FileSystem,
+    place: Place,
+    segments: Sequence[Held],
+    *,
+    now_ms: int,
+    terms: Terms,
+) -> Due:
+    """Return what is due of these segments. Without the lock it is a guess, made again under it."""
+    first = segments[0].base if segments and terms.tier is None else 0
+    return due(
+        segments,
+        place.config,
+        log_start=max(place.log_start, first),
+        local_start=place.local_start,
+        end=place.end,
+        now_ms=now_ms,
+        largest=largest_of(fs, place.directory, place.end),
+        terms=terms,
+    )
+
+
+def delete_due(
+    session: "Session", keys: Mapping[Key, Terms], *, now_ms: int, budget_ms: float
+) -> Deletion:
+    """Delete what is due of some partitions, as many as fit into `budget_ms` under the lock.
+
+    Args: keys: {(topic, partition): what retention must heed there}.
+    Returns: what was taken, and what is damaged; other keys were not looked at, for want of time.
+    Raises: StorageUnavailableError: the log is then as it was, or the rest goes next time.
+    Cost: one ledger record (an fdatasync) a call, and a directory sync a partition.
+    """
+    done = Deletion()
+    with session.locked():
+        began = monotonic_ms()
+        for key, terms in keys.items():
+            if done.taken and monotonic_ms() - began > budget_ms:
+                break
+            try:
+                done.taken[key] = _look_again(session, key, now_ms=now_ms, terms=terms)
+            except (SparklogError, OSError) as error:
+                done.failed[key] = error
+        _delete(session, done)
+        done.locked_ms = monotonic_ms() - began
+    return done
+
+
+def _look_again(session: "Session", key: Key, *, now_ms: int, terms: Terms) -> Due:
+    """Under the lock. Raises UnknownTopicError, or DataCorruptionError if it is offline."""
+    directory = session.partition_path(*key)
+    if key in session.offline:
+        raise session.offline[key]
+    state = session.state
+    place = place_of(state, key, directory, state.topics[key[0]].parsed())
+    held = segments_of(session.fs, directory)
+    return look(session.fs, place, held, now_ms=now_ms, terms=terms)
+
+
+def _delete(session: "Session", done: Deletion) -> None:
+    rolling = [key for key, found in done.taken.items() if found.rolls]
+    if rolling:
+        roll(session, rolling)
+    state = session.state
+    starts: dict[Key, int] = {}
+    local_starts: dict[Key, int] = {}
+    for key, found in done.taken.items():
+        if not found.expired:
+            continue
+        if found.local and found.log_start > state.local_start(*key):
+            local_starts[key] = found.log_start
+        elif not found.local and found.log_start > state.starts.get(key, 0):
+            starts[key] = found.log_start
+    if (starts or local_starts) and not _record_starts(session, starts, local_starts):
+        done.taken.clear()  # readers don't know yet; the next round finds it below the start
+        return
+    if any(found.expired for found in done.taken.values()):
+        # A power cut must not take the published starts back and leave the renames.
+        session.fs.sync_dir(session.home)
+    for key, found in done.taken.items():
+        if found.expired:
+            delay_ms = session.state.topics[key[0]].parsed().file_delete_delay_ms
+            for path in _retire(session, key, [e.base for e in found.expired]):
+                done.waiting.append(path)
+                done.delay_ms[path] = delay_ms
+
+
+def _record_starts(
+    session: "Session", starts: Mapping[Key, int], local_starts: Mapping[Key, int]
+) -> bool:
+    """Raise starts by one ledger record; tells whether readers know. Under the lock."""
+    snapshot_if_due(session, destructive=True)
+    with session.step() as step:
+        step.record = {"kind": "start", "starts": nested(starts), **local_to_json(local_starts)}
+    session.forget_writers()
+    return session.is_current
+
+
+def raise_starts(session: "Session", wanted: Mapping[Key, int]) -> dict[Key, int]:
+    """Raise log starts, and return those that now hold; no segment is touched.
+
+    For what is remote: it may only be deleted once nobody looks for it any more. Partitions that
+    are gone, and offsets below the log start or past the end, are left out. Durable on return.
+    Raises: StorageUnavailableError: nothing may be deleted then.
+    """
+    with session.locked():
+        state = session.state
+        known = {key: at for key, at in wanted.items() if at <= state.ends.get(key, -1)}
+        known = {key: at for key, at in known.items() if key not in session.offline}
+        raised = {key: at for key, at in known.items() if at > state.starts.get(key, 0)}
+        if raised and not _record_starts(session, raised, {}):
+            raise StorageUnavailableError(f"{session.home}: the new log starts are not published")
+        if known:
+            session.fs.sync_dir(session.home)
+        return {key: state.starts.get(key, 0) for key in known}
+
+
+def _retire(session: "Session", key: Key, bases: list[int]) -> list[str]:
+    directory = session.partition_path(*key)
+    waiting = [path for base in bases for path in retire(session.fs, directory, base)]
+    session.fs.sync_dir(directory)
+    return waiting
+
+
+def roll(session: "Session", keys: list[Key]) -> None:
+    """Begin a new segment in each of these partitions, as one step. Under the lock.
+
+    No offset moves and no record tells of it; an empty active segment stays as it is.
+    """
+    with session.acting(keys):
+        for key in keys:
+            log = session.writer(*key)
+            log.roll()
+            log.sync()

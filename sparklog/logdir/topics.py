@@ -1,0 +1,113 @@
+"""`sparklog.topics`: topics and their configs in one JSON file that a person can read.
+
+The ledger is the truth; this file is written after it, durably, and rendered anew by recovery.
+Readers, who take no lock and replay no ledger, go by this file. A broker's directory has none:
+its topics are then what its partition directories say, with Kafka's default configs.
+"""
+
+import base64
+import os
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from sparklog.config import TopicConfig
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.format.names import KAFKA_INTERNAL, RESERVED, check_topic, collides
+from sparklog.fs import FileSystem, read_bytes, write_durably
+from sparklog.storage.checksummed_json import seal, unseal
+from sparklog.storage.log_state import LogState, TopicState
+
+TOPICS_NAME: Final = "sparklog.topics"
+_CURE: Final = "open the log once for writing, it is then written anew from the ledger"
+REMOTE_METADATA: Final = "__remote_log_metadata"
+"""What is known of copies in remote storage; see sparklog.tiered.remote_log_metadata.topic."""
+
+INTERNAL: Final = frozenset({"__sparklog_commits", "__cluster_metadata", REMOTE_METADATA})
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic as users see it; `dirs` names the directory of each partition of the log.
+
+    `offline`: {partition: what using it raises}, of those that can't be used.
+    """
+
+    name: str
+    id: str  # 22 characters, URL-safe base64 of the UUID, as in partition.metadata
+    partitions: int
+    config: TopicConfig
+    dirs: dict[int, str]
+    offline: Mapping[int, DataCorruptionError] = field(default_factory=dict)
+
+
+def new_topic_id() -> str:
+    """Return a random topic id in Kafka's text form; never one that begins with a dash."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):  # as Uuid.randomUuid: it would look like an option
+            return text
+
+
+def check_new(name: str, existing: Mapping[str, object]) -> None:
+    """Raise InvalidRequestError unless a topic may be made under this name."""
+    check_topic(name)
+    if name in RESERVED or name.startswith("__sparklog_"):
+        raise InvalidRequestError(f"topic {name} is reserved for internal use; choose another name")
+    if name in existing:
+        raise InvalidRequestError(f"topic {name} exists already; alter or delete it, or use it")
+    for other in existing:
+        if collides(name, other):
+            raise InvalidRequestError(
+                f"topic {name} collides with {other}: '.' and '_' are the same in metric names"
+            )
+
+
+def refuse_brokers_own(name: str) -> None:
+    """Raise InvalidRequestError for a topic that only a broker writes, taken over with its others.
+
+    Source: ReplicaManager.appendToLocalLog, "Cannot append to internal topic".
+    """
+    if name in KAFKA_INTERNAL:
+        raise InvalidRequestError(
+            f"topic {name} is a broker's own: records of others would break it; choose another one"
+        )
+
+
+def partition_path(directories: list[str], name: str, topic: TopicState, partition: int) -> str:
+    """Return the directory of a partition."""
+    return os.path.join(directories[topic.dirs[partition]], f"{name}-{partition}")
+
+
+def describe(
+    directories: list[str],
+    name: str,
+    topic: TopicState,
+    offline: Mapping[tuple[str, int], DataCorruptionError] = MappingProxyType({}),
+) -> TopicInfo:
+    """Return the user's view of a topic; `offline`: the log's partitions that are."""
+    dirs = {p: partition_path(directories, name, topic, p) for p in sorted(topic.dirs)}
+    why = {p: offline[name, p] for p in dirs if (name, p) in offline}
+    return TopicInfo(name, topic.id, max(dirs) + 1, topic.parsed(), dirs, why)
+
+
+def write_topics(fs: FileSystem, directory: str, state: LogState) -> None:
+    """Render the topics of `state` into the file."""
+    topics = {name: topic.to_json() for name, topic in sorted(state.topics.items())}
+    write_durably(fs, os.path.join(directory, TOPICS_NAME), seal("topics", topics, indent=2))
+
+
+def read_topics(fs: FileSystem, directory: str) -> dict[str, TopicState] | None:
+    """Return the topics, or None if there is no such file (a broker's directory).
+
+    Raises DataCorruptionError if it can't be read, UnsupportedVersionError if it is newer.
+    """
+    path = os.path.join(directory, TOPICS_NAME)
+    try:
+        raw = read_bytes(fs, path)
+    except FileNotFoundError:
+        return None
+    topics = unseal("topics", raw, path=path, cure=_CURE)
+    return {name: TopicState.from_json(t) for name, t in topics.items()}

@@ -1,0 +1,151 @@
+"""Giving up what is missing, knowingly: an offline partition goes on without the lost range.
+
+What Kafka calls an unclean leader election: it makes a partition available at the price of records.
+No offset that was ever given out is given again, so what is appended next begins at the old end;
+the ledger says what was given up. What is left of a partition is kept beside it, as a stray.
+"""
+
+import logging
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from sparklog.errors import InvalidRequestError
+from sparklog.format.names import partition_dir
+from sparklog.log.admin import make, spread
+from sparklog.log.commit import snapshot_if_due
+from sparklog.logdir.log_dirs import retire_dirs
+from sparklog.logdir.offline_partitions import stored_topic_id
+from sparklog.logdir.recovery import log_recovery
+from sparklog.logdir.recovery.redo import stray_name
+from sparklog.logdir.segment_files import segment_bases
+from sparklog.storage.log_state import nested
+
+if TYPE_CHECKING:
+    from sparklog.logdir.session import Session
+
+_LOGGER: Final = logging.getLogger(__name__)
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenUp:
+    """An offline partition: offsets [first, end) are lost if it is given up.
+
+    `directory`: where it should lie; `why`: what is missing. `kept`: the records behind `end` stay.
+    """
+
+    topic: str
+    partition: int
+    directory: str
+    first: int
+    end: int
+    kept: bool
+    why: str
+
+
+def give_up(
+    session: "Session", topic: str | None, partitions: Iterable[int] | None, *, dry_run: bool
+) -> list[GivenUp]:
+    """Give up what offline partitions miss, and go on; see `Log.give_up`."""
+    with session.locked():
+        keys = _chosen(session, topic, partitions)
+        found = [_loss(session, key) for key in keys]
+        if dry_run:
+            return found
+        for one in found:
+            _LOGGER.warning(
+                "%s-%d: offsets [%d, %d) are given up: %s",
+                one.topic, one.partition, one.first, one.end, one.why,
+            )  # fmt: skip
+            (_raise_start if one.kept else _begin_anew)(session, one)
+        _retire_dirs(session)
+        session.idle()
+        return found
+
+
+def _chosen(
+    session: "Session", topic: str | None, partitions: Iterable[int] | None
+) -> list[Key]:
+    offline = sorted(session.offline)
+    if topic is None:
+        return offline
+    wanted = [key for key in offline if key[0] == topic]
+    if partitions is not None:
+        wanted = [(topic, partition) for partition in sorted(set(partitions))]
+    whole = [partition_dir(*key) for key in wanted if key not in offline]
+    if whole:
+        raise InvalidRequestError(
+            f"{', '.join(whole)} isn't offline: only what is missing or damaged is given up"
+        )
+    return wanted
+
+
+def _loss(session: "Session", key: Key) -> GivenUp:
+    """Tell what giving a partition up loses: its first segments, or all that it held."""
+    state, error = session.state, session.offline[key]
+    start, end = state.starts.get(key, 0), state.ends[key]
+    kept, last = False, end
+    if session.dirs.why_absent(session.directories, state.topics[key[0]].dirs[key[1]]) is None:
+        path = session.partition_path(*key)
+        there = session.fs.is_dir(path)
+        bases = segment_bases(session.fs, path) if there else []
+        same = there and stored_topic_id(session.fs, path) in (None, state.topics[key[0]].id)
+        # Only the first ones are gone: what follows is whole, as far as anybody knows.
+        kept = bool(bases) and same and state.local_start(*key) < bases[0] < end
+        last = bases[0] if kept else end
+    return GivenUp(
+        topic=key[0], partition=key[1], directory=error.path, first=start, end=last, kept=kept,
+        why=error.reason,
+    )  # fmt: skip
+
+
+def _raise_start(session: "Session", one: GivenUp) -> None:
+    """Let the log begin at the first segment that is there."""
+    key = one.topic, one.partition
+    snapshot_if_due(session, destructive=True)
+    with session.step() as step:
+        step.record = {"kind": "start", "starts": nested({key: one.end})}
+        step.record["given_up"] = _told(session, one)
+    session.forget_writers()
+    session.offline.pop(key, None)
+    log_recovery.recover_one(session, key, log_recovery.recovery_points(session))
+
+
+def _begin_anew(session: "Session", one: GivenUp) -> None:
+    """Make the partition anew, empty, at its old end."""
+    topic, fs = session.state.topics[one.topic], session.fs
+    number = topic.dirs[one.partition]
+    if session.dirs.why_absent(session.directories, number) is None:
+        path = session.partition_path(one.topic, one.partition)
+        if fs.is_dir(path):
+            fs.rename(path, stray_name(path))
+            fs.sync_dir(os.path.dirname(path))
+    else:
+        number = spread(session, range(one.partition, one.partition + 1))[one.partition]
+    snapshot_if_due(session, destructive=True)
+    moved = replace(topic, dirs={**topic.dirs, one.partition: number})
+    about = {"given_up": _told(session, one)}
+    make(session, one.topic, moved, {one.partition: one.end}, about=about)
+    session.forget_writers()
+    session.offline.pop((one.topic, one.partition), None)
+
+
+def _told(session: "Session", one: GivenUp) -> dict[str, object]:
+    """What the ledger keeps of it."""
+    return {
+        "topic": one.topic, "partition": one.partition, "first": one.first, "end": one.end,
+        "directory": one.directory, "why": one.why,
+    }  # fmt: skip
+
+
+def _retire_dirs(session: "Session") -> None:
+    """A log dir that is absent, and holds nothing that counts any more, has its place given away.
+
+    Its id is taken from it, so that it is known for what it is if it comes back.
+    """
+    used = {number for topic in session.state.topics.values() for number in topic.dirs.values()}
+    gone = [number for number in session.dirs.absent if number not in used]
+    if gone:
+        session.dirs = retire_dirs(session.fs, session.directories, session.dirs, gone)

@@ -1,0 +1,399 @@
+"""What a reader sees: partitions, log starts and high watermarks, from files alone, no lock.
+
+Log starts and watermarks come from one file (a broker's: starts first), so start <= watermark
+whatever happens in between. Where the watermark file can't be read, the ledger's valid prefix
+tells the ends; a directory without a ledger is a broker's, and its own high watermarks count (or,
+on request, all bytes that are valid).
+Source: PROTOCOL, "Read".
+"""
+
+import logging
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from sparklog.clock import attempts
+from sparklog.config import TopicConfig
+from sparklog.errors import (
+    DataCorruptionError,
+    InvalidRequestError,
+    PartitionOfflineError,
+    UnknownTopicError,
+)
+from sparklog.format.checkpoint_files import Epochs, parse_partition_metadata
+from sparklog.format.names import PARTITION_METADATA, parse_partition_dir
+from sparklog.fs import FileSystem, read_bytes
+from sparklog.log.partition_reader import PartitionReader
+from sparklog.log.segment_lookup import StaleReadError
+from sparklog.logdir.guard import is_guarded, was_left_by_us
+from sparklog.logdir.high_watermarks import Published, published
+from sparklog.logdir.identity import Standing
+from sparklog.logdir.ledger import LEDGER, LEDGER_TOPIC, fold, whole_end
+from sparklog.logdir.log_dirs import find_dirs, not_found, offline_error
+from sparklog.logdir.offset_checkpoints import HIGH_WATERMARK, LOG_START, Offsets, read_offsets
+from sparklog.logdir.partition.leader_epochs import read_epochs
+from sparklog.logdir.segment_files import is_partition
+from sparklog.logdir.topics import INTERNAL, TopicInfo, read_topics
+from sparklog.storage.log_state import LogState
+
+_LOGGER: Final = logging.getLogger(__name__)
+_PATIENCE_MS: Final = 20  # before a ledger in use is folded for want of watermarks
+UNTIL: Final = ("high-watermark", "log-end")
+Key = tuple[str, int]
+
+
+class View:
+    """The log dirs as they lie on disk. Listing is cached until `refresh`; offsets never are.
+
+    Nothing that is cached outlives the log dirs: a look at which they are begins each use.
+    """
+
+    def __init__(
+        self, fs: FileSystem, directories: Sequence[str], *, until: str = "high-watermark"
+    ) -> None:
+        if until not in UNTIL:
+            raise InvalidRequestError(f"until={until}: want one of {', '.join(UNTIL)}")
+        self._fs, self._directories, self._until = fs, list(directories), until
+        self._paths: dict[Key, str] = {}
+        self._missing: dict[Key, tuple[str, str]] = {}
+        self._readers: dict[Key, PartitionReader] = {}
+        self._standing = Standing(fs, self._directories)
+        self.incarnation = 0
+        """Rises whenever the log dirs were replaced; as of the last use."""
+        self.refresh()
+
+    @property
+    def home(self) -> str:
+        """The first log dir."""
+        return self._directories[0]
+
+    @property
+    def directories(self) -> list[str]:
+        """The log dirs."""
+        return list(self._directories)
+
+    def renew(self) -> int:
+        """Drop all that is cached if a log dir was replaced; returns the `incarnation`.
+
+        Cost: one stat a log dir.
+        """
+        if self._forget_replaced():
+            self._list()
+        return self.incarnation
+
+    def _forget_replaced(self) -> bool:
+        if self._standing.is_current():
+            return False
+        self._standing.renew()  # first: what is read from here on is as young, or younger
+        self._paths, self._readers = {}, {}
+        self.incarnation += 1
+        _LOGGER.info("%s was replaced; looking at what is there now", self.home)
+        return True
+
+    def refresh(self) -> None:
+        """List the log dirs anew. Cost: one listing, and a small file or two, of each."""
+        self._forget_replaced()
+        self._list()
+
+    def _list(self) -> None:
+        self._dirs = find_dirs(self._fs, self._directories)
+        for _ in attempts(_PATIENCE_MS):
+            self._guarded = is_guarded(self._fs, self.home)
+            self._written = read_topics(self._fs, self.home)
+            self._paths = self._listed()
+            known = self._written or {}, self._paths, self._dirs, self._directories
+            self._missing = not_found(*known, is_ours=self._is_ours)
+            # A topic that is dropped goes from the file first, then from the disk.
+            if not self._missing or self._written == read_topics(self._fs, self.home):
+                break
+        paths = self._paths
+        self._readers = {k: r for k, r in self._readers.items() if paths.get(k) == r.path}
+        for (topic, _), reader in self._readers.items():
+            reader.gaps = self._has_gaps(topic)
+
+    def _listed(self) -> dict[Key, str]:
+        """Return where each partition lies; of two places the ledger's."""
+        paths: dict[Key, str] = {}
+        for number, directory in enumerate(self._directories):
+            if number in self._dirs.absent:
+                continue
+            try:
+                names = self._fs.listdir(directory)
+            except FileNotFoundError:
+                if 0 < number < len(self._dirs.known):
+                    continue  # one that held no partition yet
+                raise InvalidRequestError(
+                    f"{directory} does not exist: give the log's directory, or open it for "
+                    "writing, which makes a log there"
+                ) from None
+            for name in names:
+                key = parse_partition_dir(name)
+                if key is None or not self._fs.is_dir(os.path.join(directory, name)):
+                    continue
+                if key not in paths or self._number(key) == number:
+                    paths[key] = os.path.join(directory, name)
+        return paths
+
+    def _number(self, key: Key) -> int | None:
+        known = (self._written or {}).get(key[0])
+        return None if known is None else known.dirs.get(key[1])
+
+    def _is_ours(self) -> bool:
+        """Tell whether no broker was here since a session of ours."""
+        own = self._dirs.own(self._directories)
+        return is_guarded(self._fs, self.home) or was_left_by_us(self._fs, own)
+
+    def offline(self) -> dict[Key, PartitionOfflineError]:
+        """Return what readers get of the partitions whose directories are missing, as of now."""
+        self.refresh()
+        return {key: self._offline_error(key) for key in self._missing}
+
+    def _offline_error(self, key: Key, why: str = "") -> PartitionOfflineError:
+        marks = published(self._fs, self.home) or Published({}, {}, 0)
+        start, end = marks.starts.get(key, 0), marks.ends.get(key, 0)
+        path, said = self._missing[key] if key in self._missing else (self._paths[key], why)
+        return offline_error(path, said, start, end)
+
+    def be_patient(self) -> None:
+        """Wait for remote storage as a reader does that goes on for ever (remote.patience.ms)."""
+        self._fs.be_patient()
+
+    def forget(self) -> None:
+        """Make the next question list the log dirs anew: partitions came or went."""
+        self._paths = {}
+
+    def topics(self) -> dict[str, TopicInfo]:
+        """Return the topics, without internal ones. Lists the log dirs anew."""
+        self.refresh()
+        found: dict[str, dict[int, str]] = {}
+        missing = {key: path for key, (path, _) in self._missing.items()}
+        for (topic, partition), path in sorted({**self._paths, **missing}.items()):
+            if topic not in INTERNAL:
+                found.setdefault(topic, {})[partition] = path
+        topics = {}
+        for name, dirs in found.items():
+            state = (self._written or {}).get(name)
+            if state is None and self._written is not None and self._guarded:
+                continue  # made, but not committed yet; or dropped, and not yet removed
+            if state is not None:
+                dirs = {p: path for p, path in dirs.items() if p in state.dirs}
+            else:  # a broker's, or something else
+                dirs = {p: path for p, path in dirs.items() if is_partition(self._fs, path)}
+                if not dirs:
+                    continue
+            config = TopicConfig() if state is None else state.parsed()
+            topic_id = self.topic_id(name, min(dirs)) if state is None else state.id
+            why = {p: self._offline_error((name, p)) for p in dirs if (name, p) in missing}
+            topics[name] = TopicInfo(name, topic_id or "", max(dirs) + 1, config, dirs, why)
+            self._drop_readers(name, topic_id)
+        return topics
+
+    def _drop_readers(self, topic: str, topic_id: str | None) -> None:
+        """Forget what was read of a former topic of that name: its files had the same paths."""
+        for key, reader in list(self._readers.items()):
+            if key[0] == topic and reader.topic_id not in (None, topic_id):
+                del self._readers[key]
+
+    def bases(self, topic: str) -> dict[int, int]:
+        """Return where partitions begin that a former topic of this name had: at its old end.
+
+        {partition: offset}, without those that begin at 0. As of the last `refresh`.
+        """
+        known = (self._written or {}).get(topic)
+        return {} if known is None else known.bases
+
+    def partitions(self, topic: str) -> list[int]:
+        """Return a topic's partitions, offline ones too, ascending. Raises UnknownTopicError."""
+        for again in (False, True):
+            if again:
+                self.refresh()
+            found = sorted({p for t, p in (*self._paths, *self._missing) if t == topic})
+            if found:
+                return found
+        held = ", ".join(sorted({t for t, _ in self._paths} - INTERNAL)) or "none"
+        raise UnknownTopicError(f"topic {topic} is not in {self.home}; its topics: {held}")
+
+    def reader(self, topic: str, partition: int, topic_id: str | None = None) -> PartitionReader:
+        """Return the (cached) reader of a partition; a fresh one if that is not of `topic_id`.
+
+        Raises UnknownTopicError, PartitionOfflineError.
+        """
+        key = topic, partition
+        self.renew()
+        if key not in self._paths:
+            self.refresh()
+        if key in self._missing:
+            raise self._offline_error(key)
+        if key not in self._paths:
+            raise UnknownTopicError(
+                f"{topic}-{partition} is not in {self.home}; the topic's partitions here: "
+                f"{self.partitions(topic)}"
+            )
+        known = self._readers.get(key)
+        if known is None or topic_id not in (None, known.topic_id):
+            self._check_owner(key)
+            self._readers[key] = PartitionReader(
+                self._fs,
+                self._paths[key],
+                topic,
+                partition,
+                gaps=self._has_gaps(topic),
+                topic_id=self.topic_id(topic, partition),
+            )
+        return self._readers[key]
+
+    def epochs(self, topic: str, partition: int) -> Epochs:
+        """Return a partition's leader epochs, [(epoch, first offset)]; none for an archive's.
+
+        Raises UnknownTopicError; DataCorruptionError.
+        """
+        return read_epochs(self._fs, self.reader(topic, partition).path)
+
+    def _check_owner(self, key: Key) -> None:
+        """Raise PartitionOfflineError where another topic's directory has a partition's place."""
+        for again in (False, True):
+            if again:
+                self.refresh()
+            known = (self._written or {}).get(key[0])
+            if known is None or self.topic_id(*key) in (None, known.id):
+                return
+        if self._is_ours():
+            raise self._offline_error(key, "its directory is of another topic, by its id")
+
+    def _has_gaps(self, topic: str) -> bool:
+        """Tell whether offsets may be missing: a cleaner (ours or a broker's) was at work."""
+        if topic == LEDGER_TOPIC:
+            return False
+        known = (self._written or {}).get(topic)
+        return known is None or known.adopted or known.parsed().compact
+
+    def topic_id(self, topic: str, partition: int) -> str | None:
+        """Return the topic id that a partition's directory carries now; None if it's gone."""
+        if (topic, partition) not in self._paths:
+            self.refresh()  # it may have been made since the listing
+        path = self._paths.get((topic, partition))
+        if path is None:
+            known = (self._written or {}).get(topic)
+            return known.id if known and (topic, partition) in self._missing else None
+        name = os.path.join(path, PARTITION_METADATA)
+        try:
+            raw = read_bytes(self._fs, name)
+            if not raw and self._is_being_made(topic):
+                return None
+            return parse_partition_metadata(raw, path=name)
+        except FileNotFoundError:
+            return None
+
+    def _is_being_made(self, topic: str) -> bool:
+        """Tell whether the topic isn't committed yet: its files have names before contents."""
+        self.refresh()
+        return self._guarded and self._written is not None and topic not in self._written
+
+    def spans(self, keys: Sequence[Key]) -> dict[Key, tuple[int, int]]:
+        """Return {(topic, partition): (log start offset, high watermark)} as of now.
+
+        Cost: a small file or two, and a listing of each partition that isn't cached.
+        """
+        self.renew()
+        guarded = is_guarded(self._fs, self.home)
+        starts, ends = self._marks(keys) if guarded else self._brokers_marks(keys)
+        # One that is not published yet begins where it was made, which may be an old end.
+        first = {key: starts.get(key, self.bases(key[0]).get(key[1], 0)) for key in keys}
+        ours = guarded or was_left_by_us(self._fs, self._dirs.own(self._directories))
+        for key in first:
+            # A broker has deleted segments since; of ours none goes before the log start is
+            # raised. Those of a tiered topic are remote: where they can't be seen, that's an
+            # error and no later start.
+            brokers = not (ours or self._is_tiered(key[0]) or key in self._missing)
+            if key == LEDGER or brokers:
+                first[key] = max(first[key], self._first_base(key))
+        # A partition that is not published yet was made just now: nothing of it is committed.
+        return {key: (first[key], max(first[key], ends.get(key, 0))) for key in keys}
+
+    def _is_tiered(self, topic: str) -> bool:
+        known = (self._written or {}).get(topic)
+        return known is not None and known.parsed().remote_storage_enable
+
+    def _first_base(self, key: Key) -> int:
+        try:
+            return self.reader(*key).first_base()
+        except StaleReadError:
+            self.refresh()  # made again elsewhere, or gone
+            try:
+                return self.reader(*key).first_base()
+            except StaleReadError as error:
+                topic, partition = key
+                raise UnknownTopicError(f"{topic}-{partition} was deleted") from error
+
+    def _marks(self, keys: Sequence[Key]) -> tuple[Offsets, Offsets]:
+        """Return log starts and high watermarks of a log that is open, or was left open."""
+        for _ in attempts(_PATIENCE_MS):
+            marks = published(self._fs, self.home)
+            if marks is not None:
+                return marks.starts, marks.ends
+        state = LogState()
+        end = whole_end(self._fs, self.home)
+        fold(self._fs, self.home, end, state=state, first=None)
+        starts = self._brokers_starts()  # the record that raised one may be the damaged one
+        starts |= {key: max(at, starts.get(key, 0)) for key, at in state.starts.items()}
+        return starts, {**state.ends, LEDGER: end}
+
+    def _brokers_starts(self) -> Offsets:
+        starts: Offsets = {}
+        for directory in self._dirs.present(self._directories):
+            starts |= read_offsets(self._fs, directory, LOG_START)
+        return starts
+
+    def _checked_starts(self, keys: Sequence[Key]) -> tuple[Offsets, Published | None]:
+        """Return the log starts in Kafka's file, which has no checksum, checked by our own file.
+
+        Those that we published at our close are sealed, and a log's start never goes back: a
+        lower or a missing one is damaged. A higher one may be a broker's, if a broker was here.
+        """
+        for _ in attempts(_PATIENCE_MS):  # a session of ours may open and close meanwhile
+            starts, marks = self._brokers_starts(), published(self._fs, self.home)
+            if marks is None:
+                return starts, None
+            above = [key for key in keys if starts.get(key, 0) > marks.starts.get(key, 0)]
+            own = self._dirs.own(self._directories)
+            if not (above and was_left_by_us(self._fs, own)):
+                sealed = {key: at for key, at in marks.starts.items() if self._is_same(key)}
+                return {k: max(starts.get(k, 0), sealed.get(k, 0)) for k in keys}, marks
+            key = above[0]
+            damage = DataCorruptionError(
+                f"it gives {key[0]}-{key[1]} the log start {starts[key]}, which was "
+                f"{marks.starts.get(key, 0)} when the log was closed; open the log once for "
+                "writing",
+                path=os.path.join(os.path.dirname(self._paths[key]), LOG_START),
+            )
+        raise damage
+
+    def _is_same(self, key: Key) -> bool:
+        """Tell whether a partition is the one that we closed: a broker may have made it again."""
+        known = (self._written or {}).get(key[0])
+        return known is not None and self.topic_id(*key) == known.id
+
+    def _brokers_marks(self, keys: Sequence[Key]) -> tuple[Offsets, Offsets]:
+        """Return them as Kafka's files have them: a broker may have written since our close."""
+        starts, marks = self._checked_starts(keys)
+        ends: Offsets = {}
+        for directory in self._dirs.present(self._directories):
+            try:
+                ends |= read_offsets(self._fs, directory, HIGH_WATERMARK)
+            except DataCorruptionError:
+                if self._until == "high-watermark":
+                    raise
+        sealed = {} if marks is None else marks.ends
+        missing = {key: sealed.get(key, 0) for key in keys if key in self._missing}
+        if self._until == "log-end" or not ends:
+            there = [key for key in keys if key not in missing]
+            return starts, missing | {key: self.reader(*key).valid_end() for key in there}
+        ends |= missing
+        for key, mark in sealed.items():
+            if key in keys and ends.get(key, -1) < mark and self._is_same(key):
+                raise DataCorruptionError(
+                    f"it gives {key[0]}-{key[1]} the high watermark {ends.get(key)}, which was "
+                    f"{mark} when the log was closed; open the log once for writing",
+                    path=os.path.join(os.path.dirname(self._paths[key]), HIGH_WATERMARK),
+                )
+        return starts, ends

@@ -1,0 +1,100 @@
+"""Before a local segment goes: are the copies that take its place in this store, now?
+
+The log's metadata tells what was copied. Since then a bucket may have been emptied, restored from
+an older state, or taken the place of another one of its name. So before the round in which local
+segments go, the partition is listed, and only copies whose two objects are there, large enough, are
+relied on. Local segments stay where nobody can tell.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from sparklog.errors import StorageUnavailableError
+from sparklog.logdir.retention.deletion import Key, Place
+from sparklog.logdir.retention.due_segments import Due, Terms
+from sparklog.service.remote_log import Remote
+from sparklog.service.report import Report
+from sparklog.tiered.copying.plan import spans
+from sparklog.tiered.manifest import directory_of, log_object, manifest_object
+from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.owners import is_known
+from sparklog.tiered.remote_log_metadata.metadata_cache import Catalog
+from sparklog.tiered.remote_segment import RemoteSegment
+from sparklog.words import counted
+
+
+def confirm(
+    remote: Remote,
+    catalog: Catalog,
+    store: Store | None,
+    log_id: str,
+    known: Mapping[Key, Place],
+    due: Mapping[Key, Due | None],
+    terms: Mapping[Key, Terms],
+    report: Report,
+) -> dict[Key, Terms]:
+    """Return the terms, where local segments are due with nothing but copies that are there.
+
+    What isn't there, and a store that doesn't answer, goes into the report. In a store that doesn't
+    have the log's own object (`log_id`), nothing counts: what is there was copied to a wrong place.
+    Cost: a get, and a listing of each partition where something is due.
+    """
+    checked, answers = dict(terms), store is not None
+    looked = not log_id  # an earlier version's log has none
+    for key, found in due.items():
+        one = terms.get(key)
+        if one is None or one.tier is None or not (one.local and one.tier.copied):
+            continue
+        if found is not None and not found.expired:
+            continue
+        copies = remote.standing(catalog, key, known[key])
+        there: list[RemoteSegment] = []
+        if answers and copies:
+            try:
+                assert store is not None
+                if not looked and not is_known(store, log_id):
+                    raise StorageUnavailableError(
+                        f"{store.url} knows nothing of this log any more: is it another store, or "
+                        "a disk that isn't mounted?"
+                    )
+                looked = True
+                there = _there(remote, store, key, copies)
+            except StorageUnavailableError as error:
+                answers = False  # the others wait with it: each would take as long
+                report.errors.append(f"local segments stay: {error}")
+            else:
+                _tell(store, key, copies, there, report)
+        checked[key] = replace(one, tier=replace(one.tier, copied=spans(there)))
+    return checked
+
+
+def _there(
+    remote: Remote, store: Store, key: Key, copies: Sequence[RemoteSegment]
+) -> list[RemoteSegment]:
+    listed = {o.name: o.size for o in store.list(directory_of(copies[0]).prefix)}
+    return [
+        copy
+        for copy in copies
+        if remote.is_imagined(copy)
+        or (
+            manifest_object(copy) in listed
+            and listed.get(log_object(copy), -1) >= copy.size  # encrypted ones are larger
+        )
+    ]
+
+
+def _tell(
+    store: Store,
+    key: Key,
+    copies: Sequence[RemoteSegment],
+    there: Sequence[RemoteSegment],
+    report: Report,
+) -> None:
+    missing = len(copies) - len(there)
+    if missing:
+        report.errors.append(
+            f"{key[0]}-{key[1]}: {counted(missing, 'copy', 'copies')} of {len(copies)} not in "
+            f"{store.url}, or cut off there, so local segments that rely on them stay: is it the "
+            "right store? `sparklog tier verify` tells which; the next sweep copies anew what is "
+            "still here"
+        )

@@ -1,0 +1,119 @@
+"""The warning before retention's first deletion in a topic: what goes, why, and how to keep it.
+
+Retention counts record time, so that a backfill of old events may be due at once. So nothing goes
+in the round that finds it due: that one warns, and notes it with the log (`sparklog.announced`);
+the next one deletes, whichever process runs it. From then on the topic's retention goes by itself.
+"""
+
+import contextlib
+import json
+import logging
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from sparklog.errors import StorageUnavailableError
+from sparklog.fs import FileSystem, read_bytes, write_durably
+from sparklog.logdir.retention.deletion import Key
+from sparklog.logdir.retention.due_segments import LOG_START
+from sparklog.logdir.segment_files import joined
+from sparklog.words import counted
+
+NAME: Final = "sparklog.announced"
+_MUTEX: Final = threading.Lock()  # segments and copies are in one file
+_LOGGER: Final = logging.getLogger("sparklog.service")
+
+
+class Gone(Protocol):
+    """A segment, or its copy, that is due: offsets [base, end)."""
+
+    @property
+    def base(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def rule(self) -> str: ...
+    @property
+    def why(self) -> str: ...
+
+
+class Announcer:
+    """Knows the topics whose first deletion was announced, of `what` (segments, copies)."""
+
+    def __init__(
+        self, fs: FileSystem, home: str, what: str = "segment", plural: str = "segments"
+    ) -> None:
+        self._fs, self._path = fs, joined(home, NAME)
+        self._what, self._plural = what, plural
+        self._known: dict[str, bool] = {}  # topic id: whether something went since
+
+    def unannounced(
+        self,
+        due: Mapping[Key, Sequence[Gone]],
+        ids: Mapping[str, str],
+        *,
+        unsure: Collection[str] = (),
+        now: bool = False,
+        dry_run: bool = False,
+    ) -> set[str]:
+        """Return the topics where nothing may go yet; warns of what is due there.
+
+        What lies below the log start is gone for readers already, and no config keeps it.
+        Args:
+            due: what goes for good. ids: {topic: its id} of all topics.
+            unsure: topics of which it can't be told whether anything is due.
+            now: somebody asked for the deletion, so it isn't put off. dry_run: nothing is noted.
+        """
+        wanted: dict[str, dict[Key, list[Gone]]] = {}
+        for key, gone in due.items():
+            kept = [one for one in gone if one.rule != LOG_START]
+            if kept and key[0] in ids:
+                wanted.setdefault(key[0], {})[key] = kept
+        with _MUTEX:
+            file = self._read()
+            before = file.get(self._what, {}) | self._known
+            # What was announced and is no longer due was kept: another time it is told again.
+            looked = {ids[name] for name in [*wanted, *unsure] if name in ids}
+            live = set(ids.values())
+            known = {i: g for i, g in before.items() if i in live and (g or i in looked)}
+            fresh = {name for name in wanted if ids[name] not in known}
+            for name in sorted(fresh):
+                self._warn(wanted[name], now=now, dry_run=dry_run)
+            if not dry_run:
+                for name in wanted:
+                    known[ids[name]] = now or name not in fresh
+                self._known = known
+                if known != file.get(self._what, {}):
+                    self._write(file | {self._what: known})
+            if now:
+                return set()
+            return fresh | {name for name in unsure if name in ids and ids[name] not in known}
+
+    def _warn(self, due: Mapping[Key, Sequence[Gone]], *, now: bool, dry_run: bool) -> None:
+        when = "would be deleted" if dry_run else "are deleted now" if now else "are due"
+        next_round = "" if dry_run or now else " The next round deletes them."
+        for key, gone in due.items():
+            first, last = gone[0], gone[-1]
+            _LOGGER.warning(
+                "%s-%d: offsets [%d, %d) %s, %s of %d bytes; the first by %s: %s.%s "
+                "To keep them, set %s=-1 on the topic",
+                *key, first.base, last.end, when,
+                counted(len(gone), self._what, self._plural),
+                sum(one.bytes for one in gone), first.rule, first.why, next_round, first.rule,
+            )  # fmt: skip
+
+    def _read(self) -> dict[str, dict[str, bool]]:
+        """What is noted; nothing if it can't be read, so that all is announced once more."""
+        with contextlib.suppress(FileNotFoundError, ValueError, StorageUnavailableError):
+            found: Any = json.loads(read_bytes(self._fs, self._path))
+            if isinstance(found, dict) and all(isinstance(v, dict) for v in found.values()):
+                return found
+        return {}
+
+    def _write(self, found: Mapping[str, Mapping[str, bool]]) -> None:
+        try:
+            write_durably(self._fs, self._path, json.dumps(found).encode() + b"\n")
+        except StorageUnavailableError as error:
+            _LOGGER.warning("not noted what was announced, so only this service knows: %s", error)

@@ -1,0 +1,55 @@
+"""The small housekeeping of a round: what would pile up otherwise. One line of report each."""
+
+from collections.abc import Iterator
+
+from sparklog.log.group_lag import retention_floors
+from sparklog.logdir.group_offsets import expire_readers, read_readers
+from sparklog.logdir.housekeeping import expire_ledger, expire_producers, prune_snapshots, sweep
+from sparklog.logdir.retention.deletion import Key
+from sparklog.logdir.session import Session
+from sparklog.words import counted
+
+
+def upkeep(
+    session: Session, *, now_ms: int, ledger_retention_ms: int, dry_run: bool
+) -> Iterator[str]:
+    """Expire old ledger segments, idle producers and silent readers, sweep what nobody commits.
+
+    Yields: what went, or would go, in words.
+    """
+    would = "would be " if dry_run else ""
+    if ledger_retention_ms >= 0:
+        old = expire_ledger(
+            session, retention_ms=ledger_retention_ms, now_ms=now_ms, dry_run=dry_run
+        )
+        if old:
+            yield f"{counted(len(old), 'segment')} of the commit ledger {would}removed"
+    if not dry_run:
+        idle = expire_producers(session, now_ms=now_ms)
+        if idle:
+            yield f"{counted(idle, 'idle producer')} forgotten"
+    stray = prune_snapshots(session, dry_run=dry_run)
+    if stray:
+        yield f"{counted(len(stray), 'producer snapshot')} without a segment {would}removed"
+    staged = sweep(session, now_ms=now_ms, dry_run=dry_run)
+    if staged:
+        yield f"{counted(len(staged), 'staged file')} that nobody will commit {would}removed"
+    silent = expire_readers(
+        session.fs,
+        session.home,
+        now_ms=now_ms,
+        retention_ms=session.options.offsets_retention_ms,
+        dry_run=dry_run,
+    )
+    for group in sorted({reader.group for reader in silent}):
+        yield f"reader {group} {would}forgotten: silent for offsets.retention.minutes"
+
+
+def floors(session: Session, *, now_ms: int) -> dict[Key, int]:
+    """Where registered readers hold retention back."""
+    return retention_floors(
+        session.state,
+        read_readers(session.fs, session.home),
+        now_ms=now_ms,
+        retention_ms=session.options.offsets_retention_ms,
+    )

@@ -1,0 +1,243 @@
+"""What the service knows of a log's remote side, shared by its threads.
+
+The catalog is that of the log's own metadata topic, so all of this works with the store down.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from sparklog.clock import Clock, system_clock
+from sparklog.errors import SparklogError
+from sparklog.fs import FileSystem
+from sparklog.log.log import Log
+from sparklog.logdir.partition.leader_epochs import read_epochs
+from sparklog.logdir.retention.deletion import Key, Place, places
+from sparklog.logdir.retention.due_segments import Held, Terms, Tier, segments_of
+from sparklog.logdir.view import View
+from sparklog.service.lease import Lease
+from sparklog.storage.log_state import TopicState
+from sparklog.tiered.copying import plan
+from sparklog.tiered.copying.orphans import prefixes
+from sparklog.tiered.remote_log_metadata.metadata_cache import Catalog
+from sparklog.tiered.remote_log_metadata.topic import MetadataFollower, publish
+from sparklog.tiered.remote_segment import RemoteSegment
+
+_SETTLED_MS: Final = 2000  # a change so long ago can't be followed by one of the same time
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition with something remote, or to become so, as it stood under the lock.
+
+    `standing`: its finished copies that count, ascending.
+    """
+
+    topic_id: str
+    place: Place
+    standing: tuple[RemoteSegment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stood:
+    """Which of a partition's copies stood, for the catalog's list of them at that time."""
+
+    readable: list[RemoteSegment]
+    place: Place
+    epoch: int
+    standing: list[RemoteSegment]
+
+    def is_still_true(self, readable: list[RemoteSegment], place: Place, epoch: int) -> bool:
+        before = self.place
+        return (
+            readable is self.readable  # the catalog makes another list when anything changes
+            and epoch == self.epoch
+            and place.directory == before.directory
+            and place.log_start == before.log_start
+            and place.end >= before.end
+        )
+
+
+def is_tiered(topic: TopicState) -> bool:
+    """Tell whether a topic's closed segments get copies, without reading all of its config."""
+    return topic.config.get("remote.storage.enable") == "true"  # as TopicConfig.to_dict writes it
+
+
+@dataclass(slots=True)
+class Preview:
+    """What a dry round would have done: {(topic id, partition): copies}, {partition: log start}."""
+
+    copies: dict[tuple[str, int], list[RemoteSegment]] = field(default_factory=dict)
+    starts: dict[Key, int] = field(default_factory=dict)
+
+    def standing(self, key: tuple[str, int], found: list[RemoteSegment]) -> list[RemoteSegment]:
+        """Return the copies that would stand; a new one takes the place of those it overlaps."""
+        fresh = self.copies.get(key)
+        if not fresh:
+            return found
+        stay = [c for c in found if not any(c.base < f.end and c.end > f.base for f in fresh)]
+        return sorted([*stay, *fresh], key=lambda c: c.base)
+
+
+class Remote:
+    """Catalog, places and listings of a log. `catalog` is only used under `steady`.
+
+    `foreign`: {topic id: why not} of what another log owns in the bucket, None before anybody
+    looked. Nothing is done there, and local segments don't rely on what is there. `preview`: what
+    a dry round would have done by now; its later steps see the log as if it had.
+    """
+
+    def __init__(self, log: Log, lease: Lease, clock: Clock) -> None:
+        self.session, self.clock, self.lease = log.session, clock, lease
+        view = View(self.fs, self.session.directories)
+        self._follower = MetadataFollower(view, clock)
+        self._mutex = threading.RLock()
+        self.foreign: dict[str, str] | None = None
+        self.preview: Preview | None = None
+        self._listed: dict[Key, tuple[str, int, list[Held]]] = {}
+        self._stood: dict[tuple[str, int], _Stood] = {}
+
+    @property
+    def fs(self) -> FileSystem:
+        """The log's file system."""
+        return self.session.fs
+
+    def foreseen(self, known: dict[Key, Place], *, dry_run: bool) -> dict[Key, Place]:
+        """Return partitions with the log starts that would hold by now in a dry round."""
+        if not dry_run:
+            self.preview = None  # of an earlier one
+        risen = {} if self.preview is None else self.preview.starts
+        return {
+            key: replace(place, log_start=risen[key]) if key in risen else place
+            for key, place in known.items()
+        }
+
+    @contextlib.contextmanager
+    def steady(self) -> Iterator[Catalog]:
+        """Give the copies as of now; while this lasts no thread gives one up.
+
+        Retention deletes local segments within it, for it relies on their copies.
+        Raises: DataCorruptionError if the metadata topic can't be read.
+        """
+        with self._mutex:
+            yield self._follower.catch_up()
+
+    def tell(self, segments: list[RemoteSegment], *, found: bool = False) -> None:
+        """Commit new states, if the lease is still ours."""
+        if segments:
+            with self._mutex:
+                self.lease.check()
+                publish(self.session, self.clock, segments, found=found)
+
+    def topics(self, *, now_ms: int) -> dict[str, str]:
+        """Return {topic id: topic} of all below whose prefixes this log may do something."""
+        with self.steady() as catalog:
+            found = {key[0]: d.topic for key, d in prefixes(catalog, {}, now_ms=now_ms).items()}
+            with self.session.locked():
+                topics = self.session.state.topics
+                return found | {t.id: name for name, t in topics.items() if is_tiered(t)}
+
+    def is_ours(self, topic_id: str) -> bool:
+        """Tell whether no other log was found to own a topic's copies."""
+        return topic_id not in (self.foreign or {})
+
+    def partitions(self) -> dict[Key, Partition]:
+        """Return the partitions of tiered topics, and of those that still have copies.
+
+        Those that are another log's in the bucket are left out.
+        """
+        with self.steady() as catalog:
+            with_copies = {topic_id for topic_id, _ in catalog.keys()}  # noqa: SIM118
+            with self.session.locked():
+                known = places(
+                    self.session,
+                    only=lambda topic: (
+                        (is_tiered(topic) or topic.id in with_copies) and self.is_ours(topic.id)
+                    ),
+                )
+                ids = {name: self.session.state.topics[name].id for name, _ in known}
+            self._forget(set(known), {(ids[topic], p) for topic, p in known})
+            return {
+                (topic, p): Partition(
+                    ids[topic], place, tuple(self._standing(catalog, (ids[topic], p), place))
+                )
+                for (topic, p), place in known.items()
+            }
+
+    def _forget(self, keys: set[Key], ids: set[tuple[str, int]]) -> None:
+        """Drop what was seen of partitions that are gone."""
+        for key in self._listed.keys() - keys:
+            self._listed.pop(key, None)
+        for key in self._stood.keys() - ids:
+            self._stood.pop(key, None)
+
+    def terms(
+        self, catalog: Catalog | None, known: Mapping[Key, Place], floors: Mapping[Key, int]
+    ) -> dict[Key, Terms]:
+        """Return what retention must heed; without a catalog no copy is relied on.
+
+        Nor on those that another log owns, which may delete them when it likes.
+        """
+        ids = {name: topic.id for name, topic in self.session.state.topics.items()}
+        found = {key: Terms(floor) for key, floor in floors.items()}
+        for key, place in known.items():
+            # A compacted topic's segments stay here: its cleaner would not find the older values
+            # of a key elsewhere, and take away the tombstone that hides them.
+            tiered = place.config.remote_storage_enable and not place.config.compact
+            if tiered and key[0] in ids:
+                copied: tuple[tuple[int, int], ...] = ()
+                looked = self.foreign is not None or self.preview is not None
+                relied = looked and self.is_ours(ids[key[0]])
+                if catalog is not None and relied:
+                    copied = plan.spans(self._standing(catalog, (ids[key[0]], key[1]), place))
+                tier = Tier(copied, copying=not place.config.remote_log_copy_disable)
+                found[key] = Terms(floors.get(key), tier)
+        return found
+
+    def standing(self, catalog: Catalog, key: Key, place: Place) -> list[RemoteSegment]:
+        """Return a partition's copies that count, ascending; in a dry round with its own."""
+        topic = self.session.state.topics.get(key[0])  # it may have been deleted meanwhile
+        return [] if topic is None else self._standing(catalog, (topic.id, key[1]), place)
+
+    def is_imagined(self, copy: RemoteSegment) -> bool:
+        """Tell whether a dry round would have made it by now."""
+        return self.preview is not None and copy in self.preview.copies.get(copy.key, [])
+
+    def _standing(
+        self, catalog: Catalog, key: tuple[str, int], place: Place
+    ) -> list[RemoteSegment]:
+        found = self._standing_now(catalog, key, place)
+        return found if self.preview is None else self.preview.standing(key, found)
+
+    def _standing_now(
+        self, catalog: Catalog, key: tuple[str, int], place: Place
+    ) -> list[RemoteSegment]:
+        readable = catalog.readable(key)
+        if not readable:
+            return []
+        epoch = self.session.state.epoch
+        seen = self._stood.get(key)
+        if seen is not None and seen.is_still_true(readable, place, epoch):
+            return seen.standing
+        try:
+            lineage = read_epochs(self.fs, place.directory)
+        except SparklogError:  # damaged; the next open makes it anew
+            lineage = []
+        found = plan.standing(readable, lineage, end=place.end)
+        self._stood[key] = _Stood(readable, place, epoch, found)
+        return found
+
+    def segments(self, key: Key, place: Place) -> list[Held]:
+        """List a partition's segments; the last one's size may be that of an earlier look.
+
+        FileNotFoundError: the partition is being deleted.
+        """
+        changed = self.fs.mtime_ms(place.directory)
+        seen = self._listed.get(key)
+        if seen is None or seen[:2] != (place.directory, changed):
+            held = segments_of(self.fs, place.directory)
+            settled = 0 < changed < system_clock() - _SETTLED_MS
+            seen = self._listed[key] = place.directory, changed if settled else -1, held
+        return seen[2]

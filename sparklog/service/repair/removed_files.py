@@ -1,0 +1,65 @@
+"""Where a repair puts what it takes out of a log: plain files in the same log dir.
+
+A broker takes every directory of a log dir for a partition, stops at a name that it can't parse,
+loads one that ends in -stray and deletes one that ends in -delete; plain files it leaves alone.
+So `t-0/notes.txt` becomes `sparklog-quarantine-<time>-t-0-notes.txt`. Nothing is ever deleted.
+"""
+
+import datetime
+import os
+from typing import Final
+
+from sparklog.fs import FileSystem
+from sparklog.service.verification.leftover_files import QUARANTINE_PREFIX
+
+_NAME_MAX: Final = 255
+_COPY_BYTES: Final = 4 << 20
+
+
+class Quarantine:
+    """One repair's; `now_ms` names its files."""
+
+    def __init__(self, fs: FileSystem, now_ms: int, done: list[str]) -> None:
+        self._fs, self._done = fs, done
+        now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC)
+        self._prefix = f"{QUARANTINE_PREFIX}{now:%Y%m%dT%H%M%SZ}-"
+
+    def move(self, path: str, log_dir: str) -> bool:
+        """Move a file there, durably; False if it is gone already."""
+        target = self._target(path, log_dir)
+        try:
+            self._fs.rename(path, target)
+        except FileNotFoundError:
+            return False
+        self._fs.sync_dir(log_dir)
+        self._fs.sync_dir(os.path.dirname(path))
+        self._done.append(f"moved {path} to {target}")
+        return True
+
+    def move_tail(self, path: str, log_dir: str, position: int) -> None:
+        """Move the bytes of a file from `position` on; they are safe before they are cut."""
+        target = self._target(path, log_dir)
+        with self._fs.open(path, write=True) as file:
+            size = file.size()
+            if size <= position:
+                return
+            with self._fs.open(target, create=True) as copy:
+                for at in range(position, size, _COPY_BYTES):
+                    piece = file.pread(min(_COPY_BYTES, size - at), at)
+                    copy.pwrite(piece, at - position)
+                copy.sync()
+            self._fs.sync_dir(log_dir)
+            file.truncate(position)
+            file.sync()
+        self._done.append(f"moved bytes [{position}, {size}) of {path} to {target}")
+
+    def _target(self, path: str, log_dir: str) -> str:
+        name = os.path.relpath(path, log_dir).replace(os.sep, "-")
+        room = _NAME_MAX - len(self._prefix) - 4
+        name = name[-room:]
+        for number in range(1000):
+            suffix = f"-{number}" if number else ""
+            target = os.path.join(log_dir, f"{self._prefix}{name}{suffix}")
+            if not self._fs.exists(target):
+                break
+        return target

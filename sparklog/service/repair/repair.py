@@ -1,0 +1,256 @@
+"""Carries out the fixes of a report, under the locks that keep everybody else away.
+
+A log that is open elsewhere or was left by a crash is opened as any writer opens it, which also
+recovers it. One that is closed, or a stopped broker's, is not opened: its locks are held, and it
+stays what it was, closed or a broker's.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from sparklog.clock import Clock
+from sparklog.config import LogOptions
+from sparklog.errors import DataCorruptionError, LogLockedError, SparklogError
+from sparklog.format.checkpoint_files import parse_offsets
+from sparklog.fs import FileSystem, read_bytes
+from sparklog.logdir.closing import close_session
+from sparklog.logdir.guard import KAFKA_LOCK_NAME, is_guarded, lock_out_brokers
+from sparklog.logdir.high_watermarks import publish
+from sparklog.logdir.ledger import LEDGER
+from sparklog.logdir.lock import LOCK_NAME, LogLock
+from sparklog.logdir.offset_checkpoints import (
+    CLEANER,
+    HIGH_WATERMARK,
+    LOG_START,
+    RECOVERY_POINT,
+    write_offsets,
+)
+from sparklog.logdir.opening import open_session
+from sparklog.logdir.recovery.redo import publish_all, write_starts
+from sparklog.logdir.session import Session
+from sparklog.logdir.topics import write_topics
+from sparklog.service.repair.derived_files import Rebuilder
+from sparklog.service.repair.removed_files import Quarantine
+from sparklog.service.verification.findings import Finding, FixKind
+from sparklog.service.verification.log_dir_state import Key, Offsets, Part, Situation, Truth
+
+_GENERAL: Final = (FixKind.CHECKPOINT, FixKind.WATERMARKS, FixKind.TOPICS, FixKind.OPEN)
+# What is foreign goes first; a snapshot is rebuilt from older ones, an index from snapshots.
+_ORDER: Final = (
+    FixKind.ASIDE, FixKind.TAIL, FixKind.SEGMENT_ASIDE, FixKind.METADATA, FixKind.SNAPSHOT,
+    FixKind.INDEXES, FixKind.EPOCHS,
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Repair:
+    """What is to be done: fixes by partition (None: of the log as a whole), and what is known."""
+
+    fs: FileSystem
+    clock: Clock
+    options: LogOptions
+    truth: Truth
+    parts: Mapping[Key, Part]
+    findings: Sequence[Finding]
+    done: list[str] = field(default_factory=list)
+
+    def run(self) -> str | None:
+        """Carry everything out; returns why it could not, None if it could."""
+        situation = self.truth.situation
+        try:
+            if situation is Situation.RUNNING:
+                return "a Kafka broker runs on this directory; stop it first"
+            if situation in (Situation.OPEN, Situation.CRASHED):
+                self._in_session()
+            else:
+                self._closed()
+        except SparklogError as error:
+            return str(error)
+        return None
+
+    def _by_partition(self) -> dict[Key, list[Finding]]:
+        grouped: dict[Key, list[Finding]] = {}
+        for finding in self.findings:
+            if finding.fix is None or finding.fix.kind in _GENERAL:
+                continue
+            if finding.topic is not None and finding.partition is not None:
+                grouped.setdefault((finding.topic, finding.partition), []).append(finding)
+        return grouped
+
+    def _of_the_log(self, kind: FixKind) -> list[str]:
+        """The files of the log dirs that want this fix."""
+        return [f.file for f in self.findings if f.fix is not None and f.fix.kind is kind]
+
+    def _rebuild(self, key: Key, part: Part, findings: list[Finding]) -> None:
+        state = self.truth.state
+        topic = None if state is None else state.topics.get(key[0])
+        rebuilder = Rebuilder(
+            self.fs,
+            part,
+            os.path.dirname(part.path),
+            self._quarantine,
+            self.done,
+            clock=self.clock,
+            expiration_ms=self.options.producer_id_expiration_ms,
+        )
+        fixes = [finding.fix for finding in findings if finding.fix is not None]
+        for fix in sorted(fixes, key=lambda fix: (_ORDER.index(fix.kind), fix.offset)):
+            rebuilder.carry_out(fix, None if topic is None else topic.id)
+
+    @property
+    def _quarantine(self) -> Quarantine:
+        return Quarantine(self.fs, self.clock(), self.done)
+
+    def _set_aside(self) -> None:
+        """Move what lies in the log dirs themselves."""
+        for finding in self.findings:
+            if finding.topic is None and finding.fix and finding.fix.kind is FixKind.ASIDE:
+                self._quarantine.move(finding.file, os.path.dirname(finding.file))
+
+    # -- opened as a writer opens it
+
+    def _in_session(self) -> None:
+        session = open_session(self.fs, self.clock, self.truth.directories, self.options)
+        try:
+            if self.truth.situation is Situation.CRASHED:
+                self.done.append(f"recovered {session.home} by opening it")
+            for key, findings in self._by_partition().items():
+                with self._quiet(session):
+                    part = self._part_now(session, key)
+                    if part is not None:
+                        self._rebuild(key, part, findings)
+            with self._quiet(session):
+                self._render(session)
+            self._set_aside()
+        finally:
+            close_session(session)
+
+    @contextlib.contextmanager
+    def _quiet(self, session: Session) -> Iterator[None]:
+        """Hold the lock; whoever holds it next opens every file anew, even if we die meanwhile."""
+        with session.locked():
+            session.idle()
+            try:
+                yield
+            finally:
+                session.forget()
+
+    def _part_now(self, session: Session, key: Key) -> Part | None:
+        """Return a partition as it is under the lock; None if its topic is gone."""
+        part, state = self.parts.get(key), session.state
+        if part is None:
+            return None
+        if key == LEDGER:
+            return replace(part, end=session.ledger.end)
+        if key not in state.ends or session.partition_path(*key) != part.path:
+            return None
+        return replace(
+            part,
+            end=state.ends[key],
+            start=state.starts.get(key, 0),
+            local_start=state.local_start(*key),
+        )
+
+    def _render(self, session: Session) -> None:
+        """Write what follows from the ledger; under the lock."""
+        write_topics(self.fs, session.home, session.state)
+        write_starts(session)
+        publish_all(session)
+        ends = {**session.state.ends, LEDGER: session.ledger.end}
+        points = {key: part.recovery_point for key, part in self.parts.items()}
+        for path in self._of_the_log(FixKind.CHECKPOINT):
+            directory, name = os.path.split(path)
+            mine = {k: e for k, e in ends.items() if self._dir_of(k) == directory}
+            if name == HIGH_WATERMARK:
+                self._checkpoint(directory, name, mine)
+            elif name == RECOVERY_POINT:
+                known = {k: min(points.get(k, 0), end) for k, end in mine.items()}
+                self._checkpoint(directory, name, known)
+            elif name == CLEANER:
+                self._checkpoint(directory, name, self._credible(path, mine))
+            else:
+                self.done.append(f"rebuilt {path}")
+        for kind in (FixKind.WATERMARKS, FixKind.TOPICS):
+            self.done += [f"rebuilt {path}" for path in self._of_the_log(kind)]
+
+    def _dir_of(self, key: Key) -> str:
+        return os.path.dirname(self.truth.path(key))
+
+    # -- closed, and kept closed
+
+    def _closed(self) -> None:
+        with self._locked():
+            for key, findings in self._by_partition().items():
+                if key in self.parts:
+                    self._rebuild(key, self.parts[key], findings)
+            truth, state = self.truth, self.truth.state
+            if state is not None and self._of_the_log(FixKind.TOPICS):
+                write_topics(self.fs, truth.home, state)
+                self.done += [f"rebuilt {path}" for path in self._of_the_log(FixKind.TOPICS)]
+            if state is not None and self._of_the_log(FixKind.WATERMARKS):
+                ends = {**state.ends, LEDGER: truth.ledger_end}
+                publish(self.fs, truth.home, ends, state.starts, durable=truth.ledger_end)
+                self.done += [f"rebuilt {path}" for path in self._of_the_log(FixKind.WATERMARKS)]
+            for path in self._of_the_log(FixKind.CHECKPOINT):
+                self._closed_checkpoint(*os.path.split(path))
+            self._set_aside()
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep brokers and writers away without opening the log; leaves no lock file of ours."""
+        fs, home = self.fs, self.truth.home
+        there = self.truth.dirs.present(self.truth.directories)
+        paths = [os.path.join(d, KAFKA_LOCK_NAME) for d in there]
+        paths.append(os.path.join(home, LOCK_NAME))
+        made = [path for path in paths if not fs.exists(path)]
+        with contextlib.ExitStack() as stack:
+            for file in lock_out_brokers(fs, there):
+                stack.callback(file.close)
+            lock = LogLock(fs, home, timeout_ms=self.options.lock_timeout_ms)
+            stack.callback(lock.close)
+            lock.join()
+            lock.acquire()
+            if is_guarded(fs, home) or not lock.is_last():
+                raise LogLockedError(f"{home} was opened meanwhile; verify it again")
+            try:
+                yield
+            finally:
+                for path in made:
+                    with contextlib.suppress(FileNotFoundError):
+                        fs.unlink(path)
+
+    def _closed_checkpoint(self, directory: str, name: str) -> None:
+        truth, state = self.truth, self.truth.state
+        ends = {k: p.end for k, p in self.parts.items() if self._dir_of(k) == directory}
+        path = os.path.join(directory, name)
+        if truth.situation is Situation.CLOSED and state is not None and name != CLEANER:
+            if name == LOG_START:
+                ends = {k: state.starts[k] for k in ends if k in state.starts}
+            self._checkpoint(directory, name, ends)
+            return
+        known = self._credible(path, ends)
+        if name == HIGH_WATERMARK:
+            known = ends | known
+        self._checkpoint(directory, name, known)
+
+    def _credible(self, path: str, ends: Offsets) -> Offsets:
+        """The entries of a checkpoint that can be true; none if it can't be read."""
+        try:
+            raw = read_bytes(self.fs, path)
+            known = parse_offsets(raw, path=path)
+        except (DataCorruptionError, FileNotFoundError):
+            return {}
+        return {k: at for k, at in known.items() if 0 <= at <= ends.get(k, at)}
+
+    def _checkpoint(self, directory: str, name: str, offsets: Offsets) -> None:
+        path = os.path.join(directory, name)
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                parse_offsets(read_bytes(self.fs, path), path=path)
+            except DataCorruptionError:
+                self._quarantine.move(path, directory)
+        write_offsets(self.fs, directory, name, offsets)
+        self.done.append(f"rebuilt {path}")

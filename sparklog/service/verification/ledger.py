@@ -1,0 +1,272 @@
+"""The commit ledger as a story that must make sense, and the files that are rendered from it."""
+
+import json
+from typing import Any, Final
+
+from sparklog.config import TopicConfig
+from sparklog.errors import DataCorruptionError, SparklogError
+from sparklog.fs import FileSystem
+from sparklog.log.segment_lookup import StaleReadError
+from sparklog.logdir.high_watermarks import WATERMARKS_NAME, Published, published
+from sparklog.logdir.ledger import LEDGER, fold, ledger_bases, ledger_path, replay, whole_end
+from sparklog.logdir.segment_files import joined
+from sparklog.logdir.topics import TOPICS_NAME, read_topics
+from sparklog.service.verification.findings import Findings, FixKind, Severity
+from sparklog.service.verification.log_dir_state import Situation, Truth
+from sparklog.storage.log_state import LogState, Record, TopicState
+
+EPOCH_UNKNOWN: Final = 2**31 - 1
+_STORED: Final = (
+    "topics", "ends", "starts", "local", "dropped", "writers", "origins", "idempotent",
+)  # fmt: skip
+
+
+def read_ledger(fs: FileSystem, truth: Truth, out: Findings) -> None:
+    """Fill `truth` with what the ledger says, and check the ledger and what follows it.
+
+    Where it can't be read, the files that were rendered from it stand in.
+    """
+    if not fs.is_dir(ledger_path(truth.home)):
+        if truth.situation.is_ours:
+            out.add(
+                Severity.DAMAGE, ledger_path(truth.home),
+                "the commit ledger is gone; restore it from a copy",
+            )  # fmt: skip
+            _stand_in(fs, truth, published(fs, truth.home))
+        return
+    marks = published(fs, truth.home)
+    end = _ledger_end(fs, truth, marks, out)
+    if end is not None and _tell(fs, truth, end, out):
+        _check_watermarks(truth, marks, out)
+        _check_topics(fs, truth, out)
+    else:
+        _stand_in(fs, truth, marks)
+
+
+def _ledger_end(fs: FileSystem, truth: Truth, marks: Published | None, out: Findings) -> int | None:
+    path = ledger_path(truth.home)
+    if truth.situation is Situation.OPEN and marks is not None:
+        return marks.ends.get(LEDGER, 0)
+    try:
+        end = whole_end(fs, truth.home)
+    except DataCorruptionError as error:
+        out.add(
+            Severity.DAMAGE, error.path, error.reason, position=error.position, first=error.first
+        )
+        return None
+    floor = 0 if marks is None else max(marks.durable, marks.ends.get(LEDGER, 0))
+    if marks is not None and end < floor and not _may_lose(truth, marks):
+        out.add(
+            Severity.DAMAGE, path, "committed records are missing at its end; restore it from a "
+            "copy", first=end, end=floor,
+        )  # fmt: skip
+        return None
+    return end
+
+
+def _may_lose(truth: Truth, marks: Published) -> bool:
+    """Under flush=none a power cut may take the last commits."""
+    return truth.situation is Situation.CRASHED and not marks.durable
+
+
+def _stand_in(fs: FileSystem, truth: Truth, marks: Published | None) -> None:
+    """Go by watermarks and topics file."""
+    state = LogState()
+    try:
+        topics = read_topics(fs, truth.home)
+    except SparklogError:
+        topics = None
+    if topics is None or marks is None:
+        return
+    truth.ledger_end = marks.ends.get(LEDGER, 0)
+    state.topics = topics
+    keys = {(name, p) for name, topic in topics.items() for p in topic.dirs}
+    state.ends = {key: marks.ends.get(key, 0) for key in keys}
+    state.starts = {key: at for key, at in marks.starts.items() if key in keys}
+    state.epoch = EPOCH_UNKNOWN
+    truth.state = state
+
+
+# -- the story
+
+
+def _tell(fs: FileSystem, truth: Truth, end: int, out: Findings) -> bool:
+    """Fold the whole ledger, checking each record; False if its last segment can't be read."""
+    story = _Story(truth, out)
+    bases = [base for base in ledger_bases(fs, truth.home) if base < end]
+    truth.ledger_end = end
+    try:
+        for at, base in enumerate(bases):
+            stop = bases[at + 1] if at + 1 < len(bases) else end
+            try:
+                for offset, record in replay(fs, truth.home, base, stop):
+                    story.take(offset, record, begins=offset == base)
+            except (DataCorruptionError, StaleReadError):
+                story.interrupt()  # the partition check says where; the next segment begins anew
+                if at + 1 == len(bases):
+                    return False
+        if not story.rooted:
+            return False
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        out.add(Severity.DAMAGE, ledger_path(truth.home), f"not a ledger record: {error!r}")
+        state = LogState()
+        try:
+            fold(fs, truth.home, end, state=state, first=None)
+        except (SparklogError, KeyError, TypeError, ValueError, AttributeError):
+            return False
+        story.state = state
+    truth.state = story.state
+    return True
+
+
+class _Story:
+    """Folds records and says which contradicts what came before."""
+
+    def __init__(self, truth: Truth, out: Findings) -> None:
+        self.state = LogState()
+        self.rooted = False
+        self._truth, self._out = truth, out
+        self._path = ledger_path(truth.home)
+
+    def interrupt(self) -> None:
+        """Records are missing: the next segment's snapshot begins anew."""
+        self.state, self.rooted = LogState(), False
+
+    def take(self, offset: int, record: Record, *, begins: bool) -> None:
+        """Check and fold one record."""
+        kind = record["kind"]
+        if begins and kind != "snapshot":
+            self._fault(offset, f"the segment begins with a {kind} record, not a snapshot")
+        if self.rooted:
+            if record["time"] < self.state.time_ms:
+                self._fault(offset, f"its time {record['time']} is before that of the one before")
+            if record["epoch"] < self.state.epoch:
+                self._fault(offset, f"its leader epoch {record['epoch']} is below the last one")
+            check = getattr(self, f"_check_{kind}", None)
+            if check is not None:
+                check(offset, record)
+        self.state.apply(record)
+        self.rooted = self.rooted or kind == "snapshot"
+        if kind in ("topic", "adopt", "snapshot"):
+            self._note_intervals()
+
+    def _note_intervals(self) -> None:
+        known = self._truth.intervals
+        for name, topic in self.state.topics.items():
+            known[name] = max(known.get(name, 0), topic.parsed().index_interval_bytes)
+
+    def _fault(self, offset: int, what: str) -> None:
+        self._out.add(
+            Severity.DAMAGE, self._path, f"{what}; the ledger contradicts itself",
+            first=offset, end=offset + 1,
+        )  # fmt: skip
+
+    def _check_snapshot(self, offset: int, record: Record) -> None:
+        wanted = json.loads(json.dumps(self.state.snapshot()))
+        for name in _STORED:
+            if name in record and _plain(record[name]) != _plain(wanted.get(name)):
+                self._fault(offset, f"the snapshot's {name} are not those of the records before")
+
+    def _check_append(self, offset: int, record: Record) -> None:
+        for topic, spans in record["ends"].items():
+            for partition, (first, end) in spans.items():
+                known = self.state.ends.get((topic, int(partition)))
+                if known is None:
+                    self._fault(offset, f"{topic}-{partition} does not exist")
+                elif first != known or end <= first:
+                    self._fault(
+                        offset,
+                        f"{topic}-{partition} gets offsets [{first}, {end}) where it ended at "
+                        f"{known}",
+                    )
+
+    def _check_commit(self, offset: int, record: Record) -> None:
+        self._check_append(offset, record)
+        last = self.state.writers.get(record["writer"])
+        if last is not None and record["batch"] <= last.batch:
+            self._fault(
+                offset, f"writer {record['writer']} commits {record['batch']} after {last.batch}"
+            )
+
+    def _check_reset(self, offset: int, record: Record) -> None:
+        for writer, last in record.get("writers", {}).items():
+            known = self.state.writers.get(writer)
+            if known is None or (last is not None and last[0] > known.batch):
+                at = "nothing" if known is None else f"batch {known.batch}"
+                self._fault(
+                    offset, f"writer {writer}, at {at}, goes back to {last[0] if last else 'none'}"
+                )
+
+    def _check_start(self, offset: int, record: Record) -> None:
+        local_starts = self.state.starts | self.state.local_starts
+        for what, given, known in (
+            ("start", record["starts"], self.state.starts),
+            ("local start", record.get("local", {}), local_starts),
+        ):
+            for topic, starts in given.items():
+                for partition, start in starts.items():
+                    key = topic, int(partition)
+                    low, high = known.get(key, 0), self.state.ends.get(key, -1)
+                    if not low <= start <= high:
+                        self._fault(
+                            offset,
+                            f"{topic}-{partition} gets the {what} {start}, not in [{low}, {high}]",
+                        )
+
+
+def _plain(value: Any) -> Any:
+    """Bring what means the same to one form."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items() if item not in ({}, [])}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value
+
+
+# -- what is rendered from it
+
+
+def _check_watermarks(truth: Truth, marks: Published | None, out: Findings) -> None:
+    path, state = joined(truth.home, WATERMARKS_NAME), truth.state
+    assert state is not None
+    behind = Severity.DIFFERENCE
+    if truth.situation is Situation.CRASHED:
+        behind = Severity.LEFTOVER
+    if marks is None:
+        out.add(Severity.DIFFERENCE, path, "missing or damaged", fix=FixKind.WATERMARKS)
+        return
+    if not truth.situation.is_ours:
+        return  # a broker came since; the next open publishes anew
+    ends = {**state.ends, LEDGER: truth.ledger_end}
+    if marks.ends.get(LEDGER) != truth.ledger_end:
+        out.add(
+            behind, path, f"of ledger end {marks.ends.get(LEDGER)}, it is {truth.ledger_end}",
+            fix=FixKind.WATERMARKS,
+        )  # fmt: skip
+    elif marks.ends != ends or marks.starts != state.starts:
+        out.add(Severity.DIFFERENCE, path, "not what the ledger says", fix=FixKind.WATERMARKS)
+
+
+def _check_topics(fs: FileSystem, truth: Truth, out: Findings) -> None:
+    path = joined(truth.home, TOPICS_NAME)
+    assert truth.state is not None
+    severity = Severity.LEFTOVER if truth.situation is Situation.CRASHED else Severity.DIFFERENCE
+    try:
+        topics = read_topics(fs, truth.home)
+    except SparklogError as error:
+        reason = error.reason if isinstance(error, DataCorruptionError) else str(error)
+        out.add(Severity.DIFFERENCE, path, reason, fix=FixKind.TOPICS)
+        return
+    if topics is None:
+        out.add(severity, path, "it is missing", fix=FixKind.TOPICS)
+    elif _rendered(topics) != _rendered(truth.state.topics):
+        out.add(severity, path, "not what the ledger says", fix=FixKind.TOPICS)
+
+
+def _rendered(topics: dict[str, TopicState]) -> dict[str, Record]:
+    return {name: topic.to_json() for name, topic in topics.items()}
+
+
+def interval_of(truth: Truth, topic: str, config: TopicConfig) -> int:
+    """Return the largest index.interval.bytes that the topic ever had."""
+    return max(truth.intervals.get(topic, 0), config.index_interval_bytes)

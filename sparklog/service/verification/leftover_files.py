@@ -1,0 +1,140 @@
+"""Files that are no part of a log: whose they are, and what loading would make of them."""
+
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from sparklog.format.names import (
+    CLEANED,
+    DELETED,
+    EPOCH_CHECKPOINT,
+    INDEX,
+    LOG,
+    PARTITION_METADATA,
+    SNAPSHOT,
+    SWAP,
+    TIMEINDEX,
+    TXNINDEX,
+    log_name,
+    parse_base,
+    parse_partition_dir,
+)
+from sparklog.fs import FileSystem
+from sparklog.log.commit import CHUNK_PREFIX
+from sparklog.logdir.guard import GUARD_NAME
+from sparklog.logdir.partition.producer_snapshots import is_whole, stray_offsets
+from sparklog.logdir.segment_files import bases_of, joined
+from sparklog.service.verification.findings import Findings, FixKind, Severity
+from sparklog.service.verification.log_dir_state import Part, Situation
+from sparklog.words import counted
+
+QUARANTINE_PREFIX: Final = "sparklog-quarantine-"
+"""Plain files in a log dir: a broker ignores those, but refuses to start on a directory whose
+name is no partition's, and deletes or loads one that ends in -delete or -stray."""
+
+_PARTS: Final = (LOG, INDEX, TIMEINDEX, TXNINDEX, SNAPSHOT)
+_WAITING: Final = (CLEANED, SWAP)
+_KEPT_BY_BROKERS: Final = frozenset({"remote-log-index-cache"})
+_RETIRED: Final = ("-delete", "-stray", "-future")
+
+
+def check_partition_files(
+    fs: FileSystem, part: Part, names: Sequence[str], end: int, out: Findings
+) -> None:
+    """Report what lies in a partition directory beside its segments."""
+    bases = bases_of(list(names))
+    start = max(part.start, bases[0] if bases else 0)
+    stray = set(stray_offsets(list(names), bases, end=end, start=start))
+    live = part.situation.is_live
+    if retired := sum(name.endswith(DELETED) for name in names):
+        what = f"{counted(retired, 'retired file')}; whoever loads the partition next removes them"
+        _note(out, part.path, what, None)
+    for name in names:
+        path, base = joined(part.path, name), parse_base(name)
+        if name in (PARTITION_METADATA, EPOCH_CHECKPOINT) or name.endswith(DELETED):
+            continue
+        if name.endswith(_WAITING):
+            if not live:
+                _note_waiting(out, part, path)
+        elif base is None and name.endswith(_PARTS):
+            out.add(
+                Severity.DIFFERENCE, path, "no offset in its name: a broker fails to load the log",
+                fix=FixKind.ASIDE,
+            )  # fmt: skip
+        elif base is None or not name.endswith(_PARTS) or name != f"{base:020d}{_suffix(name)}":
+            if not (live and name.endswith(".tmp")):
+                _note_foreign(fs, out, path)
+        elif name.endswith(SNAPSHOT):
+            if base in stray and base > start and not live:
+                _note_stray(fs, out, part, path)
+        elif not name.endswith(LOG) and log_name(base) not in names and not live:
+            _note(out, path, "an index without a log", FixKind.ASIDE)
+
+
+def _suffix(name: str) -> str:
+    return os.path.splitext(name)[1]
+
+
+def _note(out: Findings, path: str, what: str, fix: FixKind | None) -> None:
+    out.add(Severity.LEFTOVER, path, what, fix=fix)
+
+
+def _note_stray(fs: FileSystem, out: Findings, part: Part, path: str) -> None:
+    """A broker's own of an earlier stop are pruned by its next start; ours by our close."""
+    if not is_whole(fs, path):
+        _note(out, path, "a snapshot of no segment, and damaged", FixKind.ASIDE)
+    elif part.situation is Situation.CLOSED:
+        _note(out, path, "a snapshot of no segment", FixKind.ASIDE)
+
+
+def _note_waiting(out: Findings, part: Part, path: str) -> None:
+    """A cleaner's files: unfinished, or waiting for the loading that completes the swap."""
+    if part.situation is Situation.CRASHED:
+        _note(out, path, "of a cleaner that died", FixKind.OPEN)
+    elif path.endswith(CLEANED) and part.situation.is_clean:
+        _note(out, path, "of a cleaner that never finished", FixKind.ASIDE)
+    elif part.situation.is_clean:
+        out.add(
+            Severity.DIFFERENCE, path, "loading would put it in a segment's place",
+            fix=FixKind.ASIDE,
+        )  # fmt: skip
+    else:
+        _note(out, path, "of a cleaner; the broker's next start settles it", None)
+
+
+def _note_foreign(fs: FileSystem, out: Findings, path: str) -> None:
+    if fs.is_dir(path):
+        _note(out, path, "a directory, which no log has", None)
+    else:
+        _note(out, path, "no file of a log", FixKind.ASIDE)
+
+
+def check_log_dir(fs: FileSystem, directory: str, situation: Situation, out: Findings) -> None:
+    """Report what lies in a log dir beside partitions and their checkpoints."""
+    for name in fs.listdir(directory):
+        path = joined(directory, name)
+        if name.startswith(QUARANTINE_PREFIX):
+            _note(out, path, "set aside by a repair; delete it once nobody misses it", None)
+        elif name.startswith(CHUNK_PREFIX):
+            if situation is not Situation.OPEN:
+                _note(out, path, "a chunk that was never committed; swept after a week", None)
+        elif fs.is_dir(path):
+            _check_directory(out, path, name, situation)
+        elif name.endswith(".tmp") and not situation.is_live:
+            _note(out, path, "a write that was cut", FixKind.ASIDE)
+
+
+def _check_directory(out: Findings, path: str, name: str, situation: Situation) -> None:
+    if parse_partition_dir(name) is not None or name in _KEPT_BY_BROKERS:
+        return
+    if name == GUARD_NAME:
+        if situation is Situation.CRASHED:
+            _note(out, path, "the log was not closed; brokers refuse it", FixKind.OPEN)
+        elif situation is not Situation.OPEN:
+            _note(out, path, "a guard in this log dir only", None)
+    elif name.endswith(_RETIRED) and "." in name:
+        _note(out, path, "a partition that was retired or set aside", None)
+    else:
+        out.add(
+            Severity.WARNING, path, "not a partition's name: a broker refuses to start on this dir"
+        )

@@ -1,0 +1,307 @@
+"""`verify`: every invariant of a log dir, however it was left; and what can be repaired, is."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Final
+
+from sparklog.clock import Clock, monotonic_ms, pause, system_clock
+from sparklog.config import LogOptions
+from sparklog.errors import SparklogError
+from sparklog.format.names import partition_dir
+from sparklog.fs import LOCAL, FileSystem
+from sparklog.logdir.ledger import LEDGER
+from sparklog.logdir.log_dirs import find_dirs, offline_error
+from sparklog.logdir.paths import split_path
+from sparklog.logdir.segment_files import is_partition
+from sparklog.logdir.topics import INTERNAL, REMOTE_METADATA
+from sparklog.logdir.view import View
+from sparklog.service.repair.repair import Repair
+from sparklog.service.verification.expectations import part_of
+from sparklog.service.verification.findings import (
+    BAD,
+    Finding,
+    Findings,
+    Severity,
+    Verification,
+    ordered,
+)
+from sparklog.service.verification.ledger import read_ledger
+from sparklog.service.verification.leftover_files import check_log_dir
+from sparklog.service.verification.log_dir_state import (
+    Key,
+    Situation,
+    Truth,
+    listing,
+    situation_of,
+)
+from sparklog.service.verification.offset_checkpoints import (
+    Checkpoints,
+    check_checkpoints,
+    read_checkpoints,
+)
+from sparklog.service.verification.partition import Checked, PartitionCheck
+from sparklog.service.verification.segment_sizes import small_segments
+from sparklog.tiered.remote_log_metadata.topic import MetadataFollower
+from sparklog.tiered.settings import read_settings
+from sparklog.words import counted
+
+LOOKS_MAX: Final = 5  # at a log that is being written, before what was seen is believed
+_PAUSE_MS: Final = 100
+Progress = Callable[[int, int], None]
+"""Called with (partitions done, partitions in all), from any thread."""
+
+
+def verify(
+    path: str | os.PathLike[str],
+    repair: bool = False,
+    *,
+    options: Mapping[str, object] | None = None,
+    threads: int = 4,
+    progress: Progress | None = None,
+    fs: FileSystem = LOCAL,
+    clock: Clock = system_clock,
+) -> Verification:
+    """Check every invariant of a log dir, or several joined by ",".
+
+    Batches (CRC, offsets, leader epochs), indexes, aborted transactions, producer snapshots,
+    names, the ledger, what is rendered from it, Kafka's checkpoints, leftovers; all without a lock
+    and without a change, whether the log is open elsewhere, closed, left by a crash, or a broker's.
+    What a writer may just be changing is looked at several times.
+
+    With `repair`, what is derived from the log is made anew, durably and by rename: indexes,
+    snapshots, leader epochs, watermarks, topics, checkpoints. What does not belong to the log is
+    moved to plain files `sparklog-quarantine-*` of its log dir. No record is ever removed: damaged
+    ones are reported with their exact range and stay where they are. Needs the log's write lock; a
+    log that was left by a crash is recovered first, by opening it.
+
+    Args:
+        options: log-wide options, as `sparklog.open` takes them (lock.timeout.ms, ...).
+        threads: that many partitions are read at once, some 5 MiB each.
+    Returns: the report; `report.ok` tells whether no damage and no difference is left.
+    Raises: InvalidRequestError for a path that is no directory; StorageUnavailableError.
+    Cost: one pass over all segments, at about the disk's speed.
+    """
+    settings = LogOptions.parse(options or {})
+    verifier = _Verifier(fs, split_path(path), settings, threads, progress)
+    began = monotonic_ms()
+    report = verifier.run()
+    if repair and any(finding.fix is not None for finding in report.findings):
+        done, refused = _repair(fs, clock, settings, report, verifier)
+        after = _Verifier(fs, split_path(path), settings, threads, progress).run()
+        after.findings = _merged(report.findings, after.findings)
+        after.done, after.refused = done, refused
+        report = after
+    report.unseen = _unseen(fs, split_path(path), clock)
+    report.took_ms = monotonic_ms() - began
+    return report
+
+
+def _unseen(fs: FileSystem, directories: list[str], clock: Clock) -> str | None:
+    """Tell of the copies in remote storage: this looks at no store."""
+    metadata = partition_dir(REMOTE_METADATA, 0)
+    if not any(fs.is_dir(os.path.join(directory, metadata)) for directory in directories):
+        return None
+    try:
+        settings = read_settings(fs, directories[0])
+        catalog = MetadataFollower(View(fs, directories), clock).catch_up()
+    except (SparklogError, FileNotFoundError) as error:
+        return f"what is in remote storage, for its metadata can't be read: {error}"
+    copies = [copy for key in catalog.keys() for copy in catalog.readable(key)]  # noqa: SIM118
+    if not copies:
+        return None
+    size = sum(copy.size for copy in copies)
+    return (
+        f"{counted(len(copies), 'copy', 'copies')}, {counted(size, 'byte')} in "
+        f"{'remote storage' if settings is None else settings.url}: `sparklog tier verify` does"
+    )
+
+
+def _repair(
+    fs: FileSystem, clock: Clock, options: LogOptions, report: Verification, verifier: "_Verifier"
+) -> tuple[list[str], str | None]:
+    parts = {
+        key: replace(checked.part, end=checked.end) for key, checked in verifier.checked.items()
+    }
+    repair = Repair(fs, clock, options, verifier.truth, parts, report.findings)
+    refused = repair.run()
+    return repair.done, refused
+
+
+def _merged(before: Iterable[Finding], after: list[Finding]) -> list[Finding]:
+    """Return what is left, with what was found before and is gone now marked as repaired."""
+    left = {finding.place for finding in after}
+    gone = [
+        _repaired(finding)
+        for finding in before
+        if finding.place not in left and finding.fix is not None
+    ]
+    return ordered([*after, *gone])
+
+
+def _repaired(finding: Finding) -> Finding:
+    return replace(finding, repaired=True)
+
+
+class _Verifier:
+    """One look at a log, or several where it moves."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directories: list[str],
+        options: LogOptions,
+        threads: int,
+        progress: Progress | None,
+    ) -> None:
+        self._fs, self._directories, self._options = fs, directories, options
+        self._threads, self._progress = threads, progress
+        self._checkpoints: Checkpoints = {}
+        self.checked: dict[Key, Checked] = {}
+        self.truth = Truth(directories, Situation.CLOSED)
+
+    def run(self) -> Verification:
+        """Verify; partitions with findings in a live log are looked at again."""
+        suspects: set[Key] | None = None
+        for look in range(LOOKS_MAX):
+            if look:
+                pause(_PAUSE_MS)
+            before = {f.place for c in self.checked.values() for f in c.out.found}
+            general, keys = self._settled()
+            self._check_all(keys, suspects)
+            if look:  # what is really there is there every time
+                for key in suspects or ():
+                    self._keep_only(key, before)
+            suspects = {key for key, c in self.checked.items() if _is_suspect(c.out)}
+            if not (self.truth.situation.is_live and suspects):
+                break
+        truth = self.truth
+        if not truth.situation.is_ours:
+            ends = {key: checked.end for key, checked in self.checked.items()}
+            check_checkpoints(truth, self._checkpoints, ends, general)
+        for _, directory in truth.numbered:
+            if self._fs.is_dir(directory):
+                check_log_dir(self._fs, directory, truth.situation, general)
+        return self._report(general)
+
+    def _settled(self) -> tuple[Findings, list[Key]]:
+        """Read what is said of the log as a whole, again while it changes under the eyes."""
+        for look in range(LOOKS_MAX):
+            if look:
+                pause(_PAUSE_MS)
+            general = Findings()
+            keys = self._read(general)
+            if not (self.truth.situation.is_live and _is_suspect(general)):
+                break
+        return general, keys
+
+    def _read(self, general: Findings) -> list[Key]:
+        """Read listing, checkpoints, ledger in this order, so that each reaches further."""
+        fs = self._fs
+        dirs = find_dirs(fs, self._directories)
+        self.truth = truth = Truth(self._directories, situation_of(fs, self._directories, dirs))
+        truth.dirs = dirs
+        truth.found = listing(fs, self._directories, dirs)
+        self._checkpoints = read_checkpoints(fs, truth, general)
+        read_ledger(fs, truth, general)
+        keys = self._keys(general)
+        if truth.situation.is_ours and truth.state is not None:
+            ends = {**truth.state.ends, LEDGER: truth.ledger_end}
+            check_checkpoints(truth, self._checkpoints, ends, general)
+        return keys
+
+    def _check_all(self, keys: list[Key], suspects: set[Key] | None) -> None:
+        """Check partitions: all, or `suspects` and those that are new."""
+        before = self.checked
+        wanted = [key for key in keys if suspects is None or key in suspects or key not in before]
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="sparklog-verify") as pool:
+            for number, checked in enumerate(pool.map(self._check, wanted), 1):
+                before[checked.part.key] = checked
+                if self._progress is not None:
+                    self._progress(number, len(wanted))
+        self.checked = {key: before[key] for key in keys}
+
+    def _keep_only(self, key: Key, places: set[tuple[object, ...]]) -> None:
+        """Drop a partition's bad findings that the look before didn't have."""
+        checked = self.checked.get(key)
+        if checked is not None:
+            found = checked.out.found
+            checked.out.found = [f for f in found if f.severity not in BAD or f.place in places]
+
+    def _keys(self, general: Findings) -> list[Key]:
+        """Return the partitions to check; those that are missing are reported."""
+        truth, keys = self.truth, []
+        known = set() if truth.state is None else set(truth.state.ends)
+        for key in sorted(truth.found):
+            if key in known or key == LEDGER or not truth.situation.is_ours or truth.state is None:
+                keys.append(key)
+            elif truth.situation is Situation.CLOSED:
+                what = (
+                    "the ledger does not know this partition; the next open takes it over"
+                    if is_partition(self._fs, truth.path(key))
+                    else "not a partition, but a broker would take it for one by its name"
+                )
+                general.add(Severity.WARNING, truth.path(key), what)
+            elif truth.situation is Situation.CRASHED:
+                general.add(
+                    Severity.LEFTOVER, truth.path(key), "made or dropped by a step that was cut"
+                )
+        missing = known - truth.found.keys()
+        if not truth.situation.is_ours:  # what is in none of the dirs that are there, it deleted
+            missing = {key for key in missing if truth.why_absent(key)}
+        self._note_missing(missing, general)
+        return keys
+
+    def _note_missing(self, missing: set[Key], general: Findings) -> None:
+        state = self.truth.state
+        assert state is not None or not missing
+        for key in sorted(missing):
+            assert state is not None
+            start, end = state.starts.get(key, 0), state.ends[key]
+            why = self.truth.why_absent(key) or "its directory is gone"
+            general.add(
+                Severity.DAMAGE if end > start else Severity.DIFFERENCE,
+                self.truth.path(key),
+                offline_error("", why, start, end).reason,
+                first=start,
+                end=end,
+            )
+
+    def _check(self, key: Key) -> Checked:
+        truth = self.truth
+        part = part_of(self._fs, truth, self._checkpoints, key)
+        topic = None if truth.state is None else truth.state.topics.get(key[0])
+        topic_id = topic.id if topic is not None and truth.situation.is_ours else None
+        check = PartitionCheck(
+            self._fs,
+            part,
+            topic_id=topic_id,
+            expiration_ms=self._options.producer_id_expiration_ms,
+        )
+        try:
+            checked = check.run()
+        except FileNotFoundError as error:
+            checked = check.result
+            checked.out.add(
+                Severity.DIFFERENCE, error.filename or part.path, "it went away while it was read"
+            )
+        return checked
+
+    def _report(self, general: Findings) -> Verification:
+        found = [*general.found, *small_segments(self.checked.values())]
+        for checked in self.checked.values():
+            found += checked.out.found
+        counted = [c for key, c in self.checked.items() if key[0] not in INTERNAL]
+        return Verification(
+            directories=self._directories,
+            situation=str(self.truth.situation),
+            findings=ordered(found),
+            partitions=len(counted),
+            segments=sum(c.segments for c in counted),
+            bytes=sum(c.bytes for c in counted),
+        )
+
+
+def _is_suspect(out: Findings) -> bool:
+    return any(f.severity in BAD for f in out.found)

@@ -1,0 +1,180 @@
+"""How a log dir was left, and so what its files must agree with.
+
+| situation | who says where the logs end | what lies past it |
+|--|--|--|
+| open: a session holds it | watermarks, then the ledger up to them | being written: not looked at |
+| crashed: the guard stands, nobody holds it | the ledger | a step that the next open undoes |
+| closed: by us, and nobody came since | the ledger | nothing may |
+| a broker's: another clean mark, or none | its checkpoints and its logs | what it wrote |
+"""
+
+import contextlib
+import enum
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from sparklog.config import TopicConfig
+from sparklog.errors import InvalidRequestError, StorageUnavailableError
+from sparklog.format.names import parse_partition_dir
+from sparklog.fs import FileSystem
+from sparklog.logdir.guard import KAFKA_LOCK_NAME, is_guarded, was_clean, was_left_by_us
+from sparklog.logdir.ledger import ledger_path
+from sparklog.logdir.lock import LOCK_NAME
+from sparklog.logdir.log_dirs import LogDirs
+from sparklog.storage.log_state import LogState
+
+Key = tuple[str, int]
+Offsets = dict[Key, int]
+NO_LIMIT: Final = 2**63 - 1
+_SESSION: Final = 1  # the byte of sparklog.lock that every session holds, shared
+
+
+class Situation(enum.StrEnum):
+    """See the module's table. BROKER: stopped cleanly; ABANDONED: not; RUNNING: it runs."""
+
+    OPEN = "open"
+    CRASHED = "left by a crash"
+    CLOSED = "closed"
+    BROKER = "a broker's, stopped"
+    ABANDONED = "a broker's, not stopped cleanly"
+    RUNNING = "a running broker's"
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the ledger tells where the logs end."""
+        return self in (Situation.OPEN, Situation.CRASHED, Situation.CLOSED)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether files may change while they are read."""
+        return self in (Situation.OPEN, Situation.RUNNING)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether whoever wrote last also finished."""
+        return self in (Situation.CLOSED, Situation.BROKER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One partition and what must hold for it.
+
+    `end`: where its log must end; for a broker's, how far it must go at least. `gaps_below`:
+    offsets may be missing below it (compaction). `config` is None where only a broker knows it;
+    `interval_bytes` is then, too. `epoch`: the log's leader epoch, None if not known.
+    """
+
+    topic: str
+    partition: int
+    path: str
+    situation: Situation
+    start: int
+    end: int
+    local_start: int = 0  # from where on segments must be here, if that is above `start`
+    claims: tuple[int, ...] = ()  # a broker's checkpoints, of which some may be wrong
+    gaps_below: int = 0
+    config: TopicConfig | None = None
+    interval_bytes: int | None = None
+    epoch: int | None = None
+    recovery_point: int = 0
+    exact: bool = True  # sparklog wrote all of it: indexes are just what a rebuild gives
+
+    @property
+    def key(self) -> Key:
+        """(topic, partition)."""
+        return self.topic, self.partition
+
+
+@dataclass(slots=True)
+class Truth:
+    """A log dir as its ledger and its listing have it. `state` is None without a ledger."""
+
+    directories: list[str]
+    situation: Situation
+    found: dict[Key, int] = field(default_factory=dict)  # number of the log dir
+    state: LogState | None = None
+    ledger_end: int = 0
+    intervals: dict[str, int] = field(default_factory=dict)  # largest index.interval.bytes so far
+    dirs: LogDirs = field(default_factory=LogDirs)
+
+    @property
+    def home(self) -> str:
+        """The first log dir."""
+        return self.directories[0]
+
+    def path(self, key: Key) -> str:
+        """Return a partition's directory."""
+        number = self.found.get(key)
+        if number is None:
+            number = 0 if self.state is None else self.state.topics[key[0]].dirs[key[1]]
+        return os.path.join(self.dirs.place(self.directories, number), f"{key[0]}-{key[1]}")
+
+    def why_absent(self, key: Key) -> str | None:
+        """Return why the log dir of a partition that isn't here can't be used; None if it can."""
+        if self.state is None or key[0] not in self.state.topics:
+            return None
+        number = self.state.topics[key[0]].dirs[key[1]]
+        return self.dirs.why_absent(self.directories, number)
+
+    @property
+    def numbered(self) -> list[tuple[int, str]]:
+        """The log dirs that are there, and not new to the log, with their numbers."""
+        own = self.dirs.own(self.directories)
+        return [pair for pair in self.dirs.numbered(self.directories) if pair[1] in own]
+
+
+def situation_of(
+    fs: FileSystem, directories: Sequence[str], dirs: LogDirs | None = None
+) -> Situation:
+    """Tell how the log was left. Takes a lock for a moment where a lock file is; writes nothing.
+
+    Args: dirs: what `find_dirs` says of the directories; those that are absent say nothing.
+    """
+    home = directories[0]
+    if dirs is not None:
+        directories = dirs.own(directories)
+    if is_guarded(fs, home):
+        held = _is_held(fs, os.path.join(home, LOCK_NAME), first=_SESSION, length=1)
+        return Situation.OPEN if held else Situation.CRASHED
+    if fs.is_dir(ledger_path(home)) and was_left_by_us(fs, directories):
+        return Situation.CLOSED
+    if any(_is_held(fs, os.path.join(d, KAFKA_LOCK_NAME), first=0, length=0) for d in directories):
+        return Situation.RUNNING
+    return Situation.BROKER if was_clean(fs, directories) else Situation.ABANDONED
+
+
+def _is_held(fs: FileSystem, path: str, *, first: int, length: int) -> bool:
+    try:
+        file = fs.open_lock(path, create=False)
+    except FileNotFoundError:
+        return False
+    except StorageUnavailableError:  # no permission: who may not write may still look
+        return first == _SESSION
+    with contextlib.closing(file):
+        # Sessions hold theirs shared, a broker its own exclusively.
+        return not file.try_lock(first, length, exclusive=first == _SESSION)
+
+
+def listing(
+    fs: FileSystem, directories: Sequence[str], dirs: LogDirs | None = None
+) -> dict[Key, int]:
+    """Return {(topic, partition): number of its log dir}; the first one where it lies in two."""
+    found: dict[Key, int] = {}
+    for number, directory in enumerate(directories):
+        if dirs is not None and number in dirs.absent:
+            continue
+        try:
+            names = fs.listdir(directory)
+        except FileNotFoundError:
+            if dirs is not None and 0 < number < len(dirs.known):
+                continue  # one that held no partition yet
+            raise InvalidRequestError(
+                f"{directory} does not exist: give the directory of a log"
+            ) from None
+        for name in names:
+            key = parse_partition_dir(name)
+            if key is not None and fs.is_dir(os.path.join(directory, name)):
+                found.setdefault(key, number)
+    return found

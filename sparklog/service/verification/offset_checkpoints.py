@@ -1,0 +1,114 @@
+"""Kafka's checkpoint files of each log dir against the ledger, or a broker's own logs."""
+
+from collections.abc import Mapping
+
+from sparklog.errors import DataCorruptionError
+from sparklog.format.checkpoint_files import parse_offsets
+from sparklog.fs import FileSystem, read_bytes
+from sparklog.logdir.offset_checkpoints import CLEANER, HIGH_WATERMARK, LOG_START, RECOVERY_POINT
+from sparklog.logdir.segment_files import joined
+from sparklog.service.verification.findings import Findings, FixKind, Severity
+from sparklog.service.verification.log_dir_state import Key, Offsets, Situation, Truth
+
+NAMES = (RECOVERY_POINT, LOG_START, HIGH_WATERMARK, CLEANER)
+Checkpoints = dict[tuple[int, str], Offsets | None]
+"""{(number of the log dir, file name): its entries, None if it is missing or can't be read}"""
+
+
+def read_checkpoints(fs: FileSystem, truth: Truth, out: Findings) -> Checkpoints:
+    """Read all of them; what can't be read is reported."""
+    found: Checkpoints = {}
+    for number, directory in truth.numbered:
+        for name in NAMES:
+            path = joined(directory, name)
+            found[number, name] = None
+            try:
+                raw = read_bytes(fs, path)
+                found[number, name] = parse_offsets(raw, path=path) if raw else {}
+            except FileNotFoundError:
+                pass
+            except DataCorruptionError as error:
+                out.add(Severity.DIFFERENCE, path, error.reason, fix=FixKind.CHECKPOINT)
+    return found
+
+
+def check_checkpoints(
+    truth: Truth, known: Checkpoints, ends: Mapping[Key, int], out: Findings
+) -> None:
+    """Compare them with where the logs begin and end; `ends` must not be older than `known`."""
+    for number, directory in truth.numbered:
+        mine = {key: end for key, end in ends.items() if truth.found.get(key) == number}
+        for name in NAMES:
+            offsets = known[number, name]
+            if offsets is None:
+                continue
+            path = joined(directory, name)
+            fault = _above(offsets, mine)
+            if fault is None and truth.situation.is_ours:
+                fault = _against_ledger(truth, name, offsets, mine)
+            if fault is not None:
+                out.add(_severity(truth, name), path, fault, fix=FixKind.CHECKPOINT)
+        if truth.situation is Situation.CLOSED:
+            for name in (RECOVERY_POINT, LOG_START, HIGH_WATERMARK):
+                if known[number, name] is None and not _is_told(out, joined(directory, name)):
+                    out.add(
+                        Severity.DIFFERENCE, joined(directory, name), "it is missing",
+                        fix=FixKind.CHECKPOINT,
+                    )  # fmt: skip
+        if truth.situation is Situation.BROKER:
+            _warn_below(known[number, HIGH_WATERMARK], mine, joined(directory, HIGH_WATERMARK), out)
+
+
+def _is_told(out: Findings, path: str) -> bool:
+    return any(f.file == path for f in out.found)
+
+
+def _severity(truth: Truth, name: str) -> Severity:
+    carried_out = name != LOG_START or truth.situation is not Situation.CRASHED
+    return Severity.DIFFERENCE if carried_out else Severity.LEFTOVER
+
+
+def _above(offsets: Offsets, mine: Mapping[Key, int]) -> str | None:
+    for key, offset in sorted(offsets.items()):
+        if offset < 0:
+            return f"it gives {key[0]}-{key[1]} the offset {offset}"
+        if offset > mine.get(key, offset):
+            return f"it gives {key[0]}-{key[1]} the offset {offset}, the log ends at {mine[key]}"
+    return None
+
+
+def _against_ledger(
+    truth: Truth, name: str, offsets: Offsets, mine: Mapping[Key, int]
+) -> str | None:
+    state = truth.state
+    if state is None or name == CLEANER:
+        return None
+    if name == LOG_START:
+        wanted = {key: state.starts[key] for key in mine if key in state.starts}
+    elif truth.situation is Situation.CLOSED:
+        wanted = dict(mine)
+    else:
+        return None
+    for key, offset in sorted(wanted.items()):
+        if offsets.get(key, 0 if name == LOG_START else None) != offset:
+            return f"it gives {key[0]}-{key[1]} {offsets.get(key)}, the ledger says {offset}"
+    if name == LOG_START:
+        for key in sorted(offsets.keys() & mine.keys() - wanted.keys()):
+            if offsets[key]:
+                return f"it gives {key[0]}-{key[1]} {offsets[key]}, the ledger says 0"
+    return None
+
+
+def _warn_below(marks: Offsets | None, mine: Mapping[Key, int], path: str, out: Findings) -> None:
+    if not marks:
+        return  # readers then go as far as the log does
+    for key, end in sorted(mine.items()):
+        mark = marks.get(key, 0)
+        if mark < end:
+            out.add(
+                Severity.WARNING,
+                path,
+                f"{key[0]}-{key[1]} goes on to {end}, readers see it up to {mark}",
+                first=mark,
+                end=end,
+            )

@@ -1,0 +1,190 @@
+"""All checks of one partition, in one pass over its segments."""
+
+from dataclasses import dataclass, field
+
+from sparklog.errors import DataCorruptionError
+from sparklog.format.checkpoint_files import parse_partition_metadata
+from sparklog.format.index import RELATIVE_MAX
+from sparklog.format.names import PARTITION_METADATA, log_name, snapshot_name
+from sparklog.fs import FileSystem, read_bytes
+from sparklog.logdir.partition.producer_snapshots import snapshot_offsets
+from sparklog.logdir.segment_files import bases_of, joined
+from sparklog.service.verification.findings import Findings, FixKind, Severity
+from sparklog.service.verification.indexes import OffsetIndexCheck, TimeIndexCheck
+from sparklog.service.verification.leader_epochs import EpochCheck
+from sparklog.service.verification.leftover_files import check_partition_files
+from sparklog.service.verification.log_dir_state import Part, Situation
+from sparklog.service.verification.producers import ProducerReplay
+from sparklog.service.verification.segment import SegmentWalk, Walked
+
+
+@dataclass(slots=True)
+class Checked:
+    """What was found in a partition. `end`: where its log really ends; `closed_bytes`: the sizes
+    of its closed segments."""
+
+    part: Part
+    start: int = 0
+    end: int = 0
+    segments: int = 0
+    bytes: int = 0
+    closed_bytes: list[int] = field(default_factory=list)
+    out: Findings = field(default_factory=Findings)
+
+
+class PartitionCheck:
+    """One partition; `topic_id` is the ledger's, None if nobody knows it."""
+
+    def __init__(
+        self, fs: FileSystem, part: Part, *, topic_id: str | None, expiration_ms: int
+    ) -> None:
+        self._fs, self._part = fs, part
+        self._topic_id, self._expiration_ms = topic_id, expiration_ms
+        self.result = Checked(part, out=Findings(part.topic, part.partition))
+        self._out = self.result.out
+        self._epochs = EpochCheck(part)
+
+    def run(self) -> Checked:
+        """Check everything. FileNotFoundError: the files moved meanwhile; look again."""
+        part, result = self._part, self.result
+        names = self._fs.listdir(part.path)
+        self._check_metadata()
+        bases = self._live(bases_of(names))
+        result.start = max(part.start, bases[0]) if bases else part.start
+        result.end = result.start
+        if bases:
+            self._check_segments(bases, names)
+        result.end = max(result.end, result.start)
+        check_partition_files(self._fs, part, names, result.end, self._out)
+        return result
+
+    def _check_metadata(self) -> None:
+        path = joined(self._part.path, PARTITION_METADATA)
+        fix = None if self._topic_id is None else FixKind.METADATA
+        try:
+            found = parse_partition_metadata(read_bytes(self._fs, path), path=path)
+        except FileNotFoundError:
+            self._out.add(Severity.DIFFERENCE, path, "it is missing", fix=fix)
+            return
+        except DataCorruptionError as error:
+            self._out.add(Severity.DIFFERENCE, path, error.reason, fix=fix)
+            return
+        if self._topic_id not in (None, found):
+            self._out.add(
+                Severity.DIFFERENCE,
+                path,
+                f"topic id {found} is not the ledger's {self._topic_id}: the directory is of "
+                "another topic, or this file is; put the right one here",
+            )
+
+    def _live(self, bases: list[int]) -> list[int]:
+        """Return the segments that belong to the log; report missing and surplus ones."""
+        part, ours = self._part, self._part.situation.is_ours
+        surplus = [base for base in bases if ours and base > part.end]
+        live = [base for base in bases if not (ours and base > part.end)]
+        for base in surplus:
+            self._note_surplus(base)
+        first = live[0] if live else part.end
+        needed = max(part.start, part.local_start)
+        if ours and (first > needed or not live):
+            self._out.add(
+                Severity.DAMAGE,
+                part.path,
+                "the segments of these offsets are missing; restore them from a copy",
+                first=needed,
+                end=first,
+            )
+        return live
+
+    def _note_surplus(self, base: int) -> None:
+        path, situation = joined(self._part.path, log_name(base)), self._part.situation
+        what = f"the segment begins past the end {self._part.end}"
+        if situation is Situation.CRASHED:
+            self._out.add(Severity.LEFTOVER, path, what, first=base, fix=FixKind.OPEN)
+        elif situation is Situation.CLOSED:
+            self._out.add(Severity.DIFFERENCE, path, what, first=base, fix=FixKind.ASIDE)
+
+    # -- segments
+
+    def _check_segments(self, bases: list[int], names: list[str]) -> None:
+        part, result = self._part, self.result
+        replay = ProducerReplay(
+            self._fs, part, self._out, bases[0], expiration_ms=self._expiration_ms
+        )
+        known = set(snapshot_offsets(names))
+        expected = bases[0]
+        for at, base in enumerate(bases):
+            following = bases[at + 1] if at + 1 < len(bases) else None
+            if at:
+                self._join(base, expected)
+                self._check_snapshot(replay, base, known, newest=False)
+            walked = self._check_segment(base, following, expected, replay)
+            expected = walked.end if following is None else max(walked.end, following)
+            result.bytes += walked.disk_bytes
+            if following is not None and walked.disk_bytes:
+                result.closed_bytes.append(walked.disk_bytes)
+        result.segments, result.end = len(bases), expected
+        replay.state.end = expected
+        if part.situation.is_clean and expected > max(part.start, bases[-1]):
+            self._check_snapshot(replay, expected, known, newest=True)
+        self._epochs.finish(self._fs, self._out, expected)
+
+    def _join(self, base: int, expected: int) -> None:
+        if expected > base:
+            self._out.add(
+                Severity.DAMAGE,
+                joined(self._part.path, log_name(base)),
+                f"the segment before goes on to {expected}",
+                first=base,
+                end=expected,
+            )
+
+    def _check_snapshot(
+        self, replay: ProducerReplay, offset: int, known: set[int], *, newest: bool
+    ) -> None:
+        part = self._part
+        if offset in known:
+            replay.check_snapshot(offset, newest=newest)
+        elif part.exact and offset > max(part.start, self.result.start) and not part.gaps_below:
+            self._out.add(
+                Severity.DIFFERENCE,
+                joined(part.path, snapshot_name(offset)),
+                "it is missing",
+                fix=FixKind.SNAPSHOT,
+                offset=offset,
+            )
+
+    def _check_segment(
+        self, base: int, following: int | None, expected: int, replay: ProducerReplay
+    ) -> Walked:
+        part, last = self._part, following is None
+        path = joined(part.path, log_name(base))
+        final = not last or part.situation.is_clean
+        index = OffsetIndexCheck(self._fs, part, base, last=last)
+        times = TimeIndexCheck(self._fs, part, base, last=last, final=final)
+        replay.begin(path)
+        self._epochs.begin(path)
+        walk = SegmentWalk(self._fs, part, base, self._out, following=following, expected=expected)
+        walked = walk.run([index, times, self._epochs, replay])
+        if walked.damaged:
+            replay.break_off()
+            return walked  # what is derived can't be told right from wrong
+        severity, fix = self._how_bad(base, last=last)
+        index.finish(walked)
+        times.finish(walked)
+        for check in (index, times):
+            check.file.report(self._out, severity, fix)
+        replay.check_aborted(base, severity=severity, fix=fix)
+        if walked.end - base > RELATIVE_MAX + 1:
+            self._out.add(
+                Severity.DIFFERENCE, path, f"its offsets overflow the index: {walked.end - base}",
+                first=base, end=walked.end,
+            )  # fmt: skip
+        return walked
+
+    def _how_bad(self, base: int, *, last: bool) -> tuple[Severity, FixKind]:
+        """After a crash indexes behind the recovery point are made anew by any open."""
+        crashed = self._part.situation is Situation.CRASHED
+        if crashed and (last or base >= self._part.recovery_point):
+            return Severity.LEFTOVER, FixKind.INDEXES
+        return Severity.DIFFERENCE, FixKind.INDEXES

@@ -1,0 +1,281 @@
+"""One pass over a segment's log: every CRC, every offset, and the exact range of what is damaged.
+
+A reader stops at the first bad batch. Here the pass goes on behind it: the next batch that is
+whole, passes its CRC and has an offset that fits is looked for, so the range that is reported is
+just what is lost. Memory: a window of some MiB.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparklog.format.batch import HEADER_SIZE, LOG_OVERHEAD
+from sparklog.format.names import log_name
+from sparklog.format.scan import scan
+from sparklog.fs import File, FileSystem
+from sparklog.logdir.segment_files import WINDOW_BYTES, Window, joined, walk
+from sparklog.service.verification.findings import Findings, FixKind, Severity
+from sparklog.service.verification.log_dir_state import Part, Situation
+
+Table = NDArray[Any]
+_MAGIC_AT: Final = 16
+_TORN: Final = "a batch runs past the end of the file"
+
+
+class Consumer(Protocol):
+    """Looks at the good batches of a segment, in their order."""
+
+    def take(self, window: Window, table: Table) -> None:
+        """Look at some rows; `window` has their bytes."""
+
+
+@dataclass(slots=True)
+class Walked:
+    """What a pass found. `end`: the offset behind the last batch; `size`: the byte behind it.
+
+    `largest`: bytes of the largest batch. `damaged`: records of it are lost, or it has a tail
+    that no reader sees.
+    """
+
+    base: int
+    end: int
+    size: int = 0
+    disk_bytes: int = 0
+    largest: int = 0
+    damaged: bool = False
+
+
+class SegmentWalk:
+    """`following`: the next segment's base, None for the last; `expected`: the first offset."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        part: Part,
+        base: int,
+        out: Findings,
+        *,
+        following: int | None,
+        expected: int,
+    ) -> None:
+        self._fs, self._part, self._out = fs, part, out
+        self._path = joined(part.path, log_name(base))
+        self._following = following
+        self.found = Walked(base, expected)
+        self._limit = part.end if following is None else following
+        self._ours = part.situation.is_ours
+        self._tail_at: int | None = None
+
+    def run(self, consumers: Sequence[Consumer]) -> Walked:
+        """Read the whole file; FileNotFoundError passes through."""
+        found = self.found
+        with self._fs.open(self._path) as file:
+            found.disk_bytes = size = file.size()
+            at = 0
+            while at < size:
+                reason = _TORN
+                for window in walk(file, start=at, limit=size):
+                    at = self._take(file, window, consumers)
+                    error = window.batches.error
+                    reason = _TORN if error is None else error.reason
+                    if at == size:
+                        break
+                if at < size:
+                    at = self._behind(file, at, reason)
+        self._finish()
+        return found
+
+    def _take(self, file: File, window: Window, consumers: Sequence[Consumer]) -> int:
+        """Look at a window; return the byte to go on from: the file's end if the rest is a tail."""
+        good, found = self._good(file, window.batches.table), self.found
+        if len(good):
+            found.size = int(good["position"][-1] + good["size"][-1])
+            found.largest = max(found.largest, int(good["size"].max()))
+            for consumer in consumers:
+                consumer.take(window, good)
+        return window.batches.end if self._tail_at is None else found.disk_bytes
+
+    # -- offsets
+
+    def _good(self, file: File, table: Table) -> Table:
+        """Return the rows that belong where they are; the others are reported."""
+        fits = np.ones(len(table), np.bool_)
+        at = 0
+        while at < len(table):
+            wrong = self._wrong(table[at:])
+            stop = len(table) if wrong < 0 else at + wrong
+            if self._ours:
+                past = np.flatnonzero(table["base_offset"][at:stop] >= self._part.end)
+                if len(past):
+                    return self._cut(table, fits, at + int(past[0]))
+            if stop > at:
+                self.found.end = int(table["last_offset"][stop - 1]) + 1
+            if stop == len(table):
+                break
+            if self._ours and self.found.end >= self._part.end:
+                return self._cut(table, fits, stop)
+            at = self._misplaced(file, table, fits, stop)
+        return table[fits]
+
+    def _wrong(self, table: Table) -> int:
+        """The first row that doesn't follow the one before; -1 if all do."""
+        wanted = np.concatenate(([self.found.end], table["last_offset"][:-1] + 1))
+        first = table["base_offset"]
+        wrong = (first < wanted) | ((first > wanted) & (first > self._part.gaps_below))
+        hits = np.flatnonzero(wrong)
+        return int(hits[0]) if len(hits) else -1
+
+    def _cut(self, table: Table, fits: NDArray[np.bool_], row: int) -> Table:
+        if row:
+            before = table["last_offset"][:row][fits[:row]]
+            self.found.end = max(self.found.end, int(before[-1]) + 1 if len(before) else 0)
+        self._tail_at = int(table["position"][row])
+        return table[:row][fits[:row]]
+
+    def _misplaced(self, file: File, table: Table, fits: NDArray[np.bool_], row: int) -> int:
+        """Report the row that is out of place; return the row to go on with."""
+        expected, first = self.found.end, int(table["base_offset"][row])
+        after = expected + int(table["last_offset"][row]) - first + 1
+        position = int(table["position"][row])
+        if self._next_base(file, table, row) == after:  # the base offset isn't under the CRC
+            self._damage(f"its base offset {first} should be {expected}", position, after)
+            fits[row] = False
+            self.found.end = after
+            return row + 1
+        if first > expected:
+            self._damage(f"offsets are missing before {first}", position, first)
+            self.found.end = first
+            return row
+        behind = np.flatnonzero(table["base_offset"][row:] >= expected)
+        stop = row + int(behind[0]) if len(behind) else len(table)
+        resumed = int(table["base_offset"][stop]) if len(behind) else None
+        self._damage(f"offset {first} lies where {expected} is expected", position, resumed)
+        fits[row:stop] = False
+        if resumed is not None:
+            self.found.end = resumed
+        return stop
+
+    def _next_base(self, file: File, table: Table, row: int) -> int:
+        if row + 1 < len(table):
+            return int(table["base_offset"][row + 1])
+        stop = int(table["position"][row] + table["size"][row])
+        head = file.pread(8, stop)
+        return int.from_bytes(head, "big") if len(head) == 8 else self._limit
+
+    # -- damage
+
+    def _behind(self, file: File, at: int, reason: str) -> int:
+        """Report what stopped the walk at byte `at`; return where it can go on."""
+        expected = self.found.end
+        if self._ours and expected >= self._part.end:
+            self._tail_at = at
+            return self.found.disk_bytes
+        found = resync(file, at + 1, expected, self._limit if self._ours else self._far)
+        if found is not None:
+            position, base = found
+            self._damage(reason, at, base)
+            self.found.end = base
+            return position
+        if self._following is None and expected >= self._part.end:
+            self._tail_at = at
+        else:
+            self._damage(reason, at, self._limit)
+            self.found.end = max(self.found.end, self._limit)
+        return self.found.disk_bytes
+
+    @property
+    def _far(self) -> int:
+        return 2**63 - 1 if self._following is None else self._following
+
+    def _damage(self, what: str, position: int, end: int | None) -> None:
+        self.found.damaged = True
+        part, first = self._part, self.found.end
+        dead = self._following is not None and self._following <= part.start
+        if end is not None and end <= part.start:
+            self._out.add(
+                Severity.DIFFERENCE,
+                self._path,
+                f"{what}; all below the log start {part.start}",
+                position=position,
+                first=first,
+                end=end,
+                fix=FixKind.SEGMENT_ASIDE if dead else None,
+                offset=self.found.base,
+            )
+            return
+        self._out.add(
+            Severity.DAMAGE,
+            self._path,
+            f"{what}; restore the file from a copy",
+            position=position,
+            first=max(first, part.start),
+            end=end,
+        )
+
+    def _finish(self) -> None:
+        found, part = self.found, self._part
+        if self._tail_at is not None and self._tail_at < found.disk_bytes:
+            self._tail(self._tail_at)
+        if found.end >= self._limit:
+            return
+        if self._following is not None and self._limit <= part.gaps_below:
+            return  # compaction left nothing of the segment's end
+        if part.situation is not Situation.RUNNING:
+            self._damage("the file ends too early", found.disk_bytes, self._limit)
+        found.end = self._limit
+
+    def _tail(self, at: int) -> None:
+        """Report bytes behind the end, unless somebody may be writing them just now."""
+        situation = self._part.situation
+        if situation.is_live:
+            return
+        what = f"bytes [{at}, {self.found.disk_bytes}) lie past the end {self.found.end}"
+        if situation.is_clean:
+            self._out.add(
+                Severity.DIFFERENCE, self._path, what, position=at, first=self.found.end,
+                fix=FixKind.TAIL, offset=at,
+            )  # fmt: skip
+            return
+        fix = FixKind.OPEN if situation is Situation.CRASHED else None
+        self._out.add(
+            Severity.LEFTOVER, self._path, what, position=at, first=self.found.end, fix=fix
+        )
+
+
+def resync(file: File, start: int, first: int, limit: int) -> tuple[int, int] | None:
+    """Find the next whole batch at or behind byte `start` with first <= base offset < limit.
+
+    Returns (position, base offset), or None. Cost: a pass over the bytes between, and a CRC for
+    each place that looks like a batch of these offsets.
+    """
+    size = file.size()
+    for at in range(start, size, WINDOW_BYTES):
+        data = file.pread(WINDOW_BYTES + HEADER_SIZE, at)
+        if len(data) < HEADER_SIZE:
+            break
+        for hit in _candidates(data, first, limit):
+            if hit < WINDOW_BYTES and _is_whole(file, at + hit, size):
+                return at + hit, int.from_bytes(data[hit : hit + 8], "big")
+    return None
+
+
+def _candidates(data: bytes, first: int, limit: int) -> list[int]:
+    """Places in `data` where magic 2 stands behind a base offset in [first, limit)."""
+    raw = np.frombuffer(data, np.uint8)
+    hits = np.flatnonzero(raw[_MAGIC_AT : len(raw) - HEADER_SIZE + _MAGIC_AT + 1] == 2)
+    words = raw[hits[:, None] + np.arange(8)].copy() if len(hits) else np.empty((0, 8), np.uint8)
+    bases = words.view(">u8")[:, 0] if len(hits) else np.empty(0, np.uint64)
+    fits = (bases >= np.uint64(first)) & (bases < np.uint64(limit))
+    return [int(hit) for hit in hits[fits]]
+
+
+def _is_whole(file: File, position: int, size: int) -> bool:
+    head = file.pread(LOG_OVERHEAD, position)
+    length = int.from_bytes(head[8:12], "big", signed=True) + LOG_OVERHEAD
+    if not HEADER_SIZE <= length <= size - position:
+        return False
+    data = file.pread(length, position)
+    return len(scan(data, path=file.path, position=position, max_batches=1)) == 1

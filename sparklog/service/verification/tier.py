@@ -1,0 +1,292 @@
+"""`verify_tier`: are the copies that a log relies on, or a bucket has, there and whole?
+
+By listings alone it finds what is missing or cut off; deep, every byte is read, and its checksums
+are compared. Nothing is changed.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import crc32c
+
+from sparklog.clock import Clock, monotonic_ms, system_clock
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.fs import LOCAL, FileSystem
+from sparklog.logdir.paths import split_path
+from sparklog.logdir.retention.due_segments import Tier
+from sparklog.logdir.segment_files import segment_bases
+from sparklog.logdir.view import View
+from sparklog.service.verification.findings import (
+    Finding,
+    Findings,
+    Severity,
+    Verification,
+    ordered,
+)
+from sparklog.tiered.archive.bucket import group, listed_segments, log_start
+from sparklog.tiered.copying.orphans import is_lost
+from sparklog.tiered.copying.plan import spans
+from sparklog.tiered.encryption.envelope import CHUNK_BYTES, TAG_BYTES, open_data_key
+from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.layout import Directory, parse_manifest
+from sparklog.tiered.manifest import (
+    PARTS,
+    Manifest,
+    log_object,
+    manifest_object,
+    parse,
+    part,
+)
+from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.reading.opening import Path, archive_url, no_archive
+from sparklog.tiered.reading.options import RemoteOptions
+from sparklog.tiered.reading.store_retry import Patience
+from sparklog.tiered.remote_log_metadata.metadata_cache import Catalog
+from sparklog.tiered.remote_log_metadata.topic import MetadataFollower
+from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
+from sparklog.tiered.settings import read_settings
+from sparklog.tiered.target import open_store
+
+_PIECE_BYTES: Final = 8 << 20
+_GONE: Final = "restore it from a copy of the bucket"
+_ANEW: Final = "its records are still here: the service's next sweep has them copied anew"
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A copy that somebody relies on. `held`: whether local segments have its records as well."""
+
+    copy: RemoteSegment
+    held: bool
+    first: int  # of its offsets, the first one that readers may ask for
+
+
+def verify_tier(
+    path: Path,
+    *,
+    deep: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    options: RemoteOptions | None = None,
+    threads: int = 4,
+    progress: Progress | None = None,
+    store: Store | None = None,
+    fs: FileSystem = LOCAL,
+    clock: Clock = system_clock,
+) -> Verification:
+    """Check the copies of the log at `path`, or all in the archive whose URL it is.
+
+    That both objects of each copy are there, the log as long as it was, and that copies hold all
+    offsets from the log start to the first local segment. `deep`: that every byte is as it was
+    copied, by the manifests' checksums; with the key ring that the indexes of encrypted ones are.
+
+    Returns: the report; `report.ok` tells whether nothing is missing or damaged.
+    Raises: InvalidRequestError: no remote storage; StorageUnavailableError: nobody can tell.
+    Cost: a listing of each partition; two requests for a copy that isn't listed; deep, all bytes.
+    """
+    options, began = options or RemoteOptions(), monotonic_ms()
+    url = archive_url(path, fs)
+    if url is None:
+        settings = read_settings(fs, split_path(path)[0])
+        if settings is None:
+            raise InvalidRequestError(f"{path} has no remote storage: there is nothing to verify")
+        store = store or open_store(settings.url, storage_options)
+    else:
+        store = store or open_store(url, storage_options)
+    keys = Keyring.load(options.remote_keyring) if options.remote_keyring else None
+    look = _Look(store, keys, Patience(options.patience_ms(following=False)))
+    wanted = look.of_bucket() if url is not None else look.of_log(fs, clock, split_path(path))
+    if url is not None and not look.partitions:
+        raise no_archive(url)
+    if deep:
+        with ThreadPoolExecutor(threads, thread_name_prefix="sparklog-verify") as pool:
+            for number, _ in enumerate(pool.map(look.read, wanted), 1):
+                if progress is not None:
+                    progress(number, len(wanted))
+    return Verification(
+        directories=[store.url],
+        situation="remote storage, every byte" if deep else "remote storage, by its listing",
+        findings=ordered(look.found),
+        partitions=look.partitions,
+        segments=look.segments,
+        bytes=look.bytes,
+        took_ms=monotonic_ms() - began,
+    )
+
+
+class _Look:
+    """One look at a store; `found` is what is wrong."""
+
+    def __init__(self, store: Store, keys: Keyring | None, patience: Patience) -> None:
+        self._store, self._keys, self._patience = store, keys, patience
+        self.found: list[Finding] = []
+        self.partitions = self.segments = self.bytes = 0
+
+    def of_log(self, fs: FileSystem, clock: Clock, directories: list[str]) -> list[_Wanted]:
+        """Compare what a log says of its copies with a listing; return those that are there."""
+        view, whole = View(fs, directories), []
+        catalog = MetadataFollower(View(fs, directories), clock).catch_up()
+        for info in view.topics().values():
+            for p, directory in sorted(info.dirs.items()):
+                where = Directory(info.name, p, info.id)
+                if not catalog.all((info.id, p)) and not info.config.remote_storage_enable:
+                    continue
+                start, end = view.spans([(info.name, p)])[info.name, p]
+                try:
+                    local = next(iter(segment_bases(fs, directory)), end)
+                except FileNotFoundError:  # offline: nobody can tell where local segments begin
+                    local = None
+                whole += self._partition(catalog, where, start, local)
+        return whole
+
+    def _partition(
+        self, catalog: Catalog, where: Directory, start: int, local: int | None
+    ) -> list[_Wanted]:
+        """Compare a partition's copies with a listing. `local`: None if it is offline."""
+        key = where.topic_id, where.partition
+        live = [s for s in catalog.all(key) if s.state is SegmentState.COPY_FINISHED]
+        live = [s for s in live if s.end > start]
+        if not live and (local is None or local <= start):
+            return []
+        self.partitions += 1
+        out = Findings(where.topic, where.partition)
+        names = {s.id for s in catalog.readable(key)}
+        prefix = where.prefix
+        listed = {o.name: o.size for o in self._ask(lambda: self._store.list(prefix))}
+        whole = []
+        for copy in live:
+            first = max(copy.base, start)
+            held = local is not None and first >= local
+            one = _Wanted(copy, held or copy.id not in names, first)
+            if self._is_whole(one, listed, out):
+                whole.append(one)
+        known = Tier(spans(s for s in live if s.id in names))
+        if local is not None and not known.holds(start, local):
+            out.add(
+                Severity.DAMAGE,
+                f"{self._store.url}/{prefix}",
+                "no copy holds all offsets below the first local segment; `sparklog tier rebuild` "
+                f"finds copies that the log has forgotten, else {_GONE}",
+                first=start,
+                end=local,
+            )
+        self.found += out.found
+        return whole
+
+    def _is_whole(self, one: _Wanted, listed: Mapping[str, int], out: Findings) -> bool:
+        copy, name = one.copy, log_object(one.copy)
+        self.segments += 1
+        self.bytes += copy.size
+        missing = [n for n in (manifest_object(copy), name) if n not in listed]
+        if missing and self._ask(lambda: is_lost(self._store, copy)):  # lists may lag behind
+            for gone in missing:
+                self._add(out, one, gone, "it is missing")
+            return False
+        size = listed.get(name, copy.size)
+        if size not in (copy.size, sealed_size(copy.size)):
+            what = f"{size} bytes, {copy.size} were copied"
+            self._add(out, one, name, what, min(size, copy.size))
+            return False
+        return True
+
+    def _add(
+        self, out: Findings, one: _Wanted, name: str, what: str, position: int | None = None
+    ) -> None:
+        severity = Severity.DIFFERENCE if one.held else Severity.DAMAGE
+        cure = _ANEW if one.held else _GONE
+        out.add(
+            severity, f"{self._store.url}/{name}", f"{what}; {cure}",
+            position=position, first=one.first, end=one.copy.end,
+        )  # fmt: skip
+
+    def of_bucket(self) -> list[_Wanted]:
+        """Look for what a bucket lacks by its own listing; return the copies that are there."""
+        whole: list[_Wanted] = []
+        for directory, objects in group(self._ask(self._store.list)).items():
+            out = Findings(directory.topic, directory.partition)
+            copies, start = listed_segments(directory, objects), log_start(objects)
+            self.partitions += 1
+            self.segments += len(copies)
+            self.bytes += sum(copy.size for copy in copies)
+            bases = {(copy.base, copy.id) for copy in copies}
+            for one in objects:
+                listed = parse_manifest(one.name)
+                if listed is not None and (listed.base, listed.id) not in bases:
+                    out.add(
+                        Severity.DAMAGE,
+                        f"{self._store.url}/{directory.prefix}{one.name}",
+                        f"the log that it describes is missing; {_GONE}",
+                        first=listed.base,
+                        end=listed.end,
+                    )
+            self._holes(directory, copies, out)
+            whole += [_Wanted(copy, False, max(copy.base, start)) for copy in copies]
+            self.found += out.found
+        return whole
+
+    def _holes(self, directory: Directory, copies: Sequence[RemoteSegment], out: Findings) -> None:
+        held = spans(copies)
+        for (_, end), (base, _) in itertools.pairwise(held):
+            out.add(
+                Severity.DAMAGE,
+                f"{self._store.url}/{directory.prefix}",
+                f"no copy holds these offsets; {_GONE}",
+                first=end,
+                end=base,
+            )
+
+    def read(self, one: _Wanted) -> None:
+        """Read all bytes of a copy. Several threads may do so."""
+        out = Findings(one.copy.topic, one.copy.partition)
+        for name, what, position in self._faults(one.copy):
+            self._add(out, one, name, what, position)
+        self.found += out.found
+
+    def _faults(self, copy: RemoteSegment) -> Iterator[tuple[str, str, int | None]]:
+        """(object, what is wrong with it, at which byte)"""
+        name = manifest_object(copy)
+        try:
+            manifest, body = parse(self._ask(lambda: self._store.get(name)), path=name)
+            found = manifest.segment
+            if (found.id, found.base, found.end) != (copy.id, copy.base, copy.end):
+                yield name, "it is another segment's manifest", None
+                return
+            if manifest.encryption is not None and self._keys is not None:
+                body = open_data_key(self._keys, copy.id, manifest.encryption).open_body(
+                    body, path=name
+                )
+            if manifest.encryption is None or self._keys is not None:
+                for small in PARTS:
+                    part(manifest, body, small)
+            name = log_object(copy)
+            yield from ((name, what, at) for what, at in self._log_faults(manifest))
+        except FileNotFoundError:
+            yield name, "it is missing", None
+        except DataCorruptionError as error:
+            yield name, error.reason, error.position
+        except InvalidRequestError as error:  # the key ring lacks its key
+            yield name, str(error), None
+
+    def _log_faults(self, manifest: Manifest) -> Iterable[tuple[str, int | None]]:
+        name, size, crc = manifest.log_name, manifest.stored_size, 0
+        for at in range(0, size, _PIECE_BYTES):
+            end = min(at + _PIECE_BYTES, size)
+            data = self._ask(partial(self._store.get, name, at, end))
+            if len(data) < end - at:
+                return [(f"{at + len(data)} bytes, its manifest says {size}", at + len(data))]
+            crc = crc32c.crc32c(data, crc)
+        if crc != manifest.stored_crc32c:
+            return [(f"its CRC-32C is {crc}, its manifest says {manifest.stored_crc32c}", None)]
+        return []
+
+    def _ask(self, ask: Callable[[], Any]) -> Any:
+        return self._patience.ask(ask)
+
+
+def sealed_size(size: int) -> int:
+    """Return the bytes that an encrypted log of `size` bytes takes in the store."""
+    return size + TAG_BYTES * max(1, -(-size // CHUNK_BYTES))

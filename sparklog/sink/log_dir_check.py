@@ -1,0 +1,61 @@
+"""Whether a task sees the log dir that the driver means, and not another one of that name.
+
+The lock file's first page names the boot and the inode of the host that opened the log, so a
+task that reads the same page sees the same file, be it on this host or over a shared disk.
+"""
+
+import os
+import socket
+from dataclasses import dataclass
+
+from sparklog.errors import InvalidRequestError, LogReplacedError
+from sparklog.fs import LOCAL, FileSystem
+from sparklog.logdir.lock import LOCK_NAME
+
+_PAGE_BYTES = 96
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The log dir as the driver sees it."""
+
+    home: str
+    host: str
+    boot: str
+    device: int
+    inode: int
+
+    @classmethod
+    def of(cls, home: str, fs: FileSystem = LOCAL) -> "Place":
+        """Describe a log that has been opened for writing on this host."""
+        device, inode = fs.identity(os.path.join(home, LOCK_NAME))
+        return cls(home, socket.gethostname(), fs.boot_id(), device, inode)
+
+    def check(self, fs: FileSystem = LOCAL) -> None:
+        """Raise InvalidRequestError, with host and path, if this process sees another place.
+
+        On the driver's own host it was replaced meanwhile: LogReplacedError.
+        """
+        lock = os.path.join(self.home, LOCK_NAME)
+        try:
+            if fs.boot_id() == self.boot and fs.identity(lock) == (self.device, self.inode):
+                return
+            with fs.open(lock) as file:
+                page = file.pread(_PAGE_BYTES, 0)
+        except FileNotFoundError:
+            page = b""
+        if self.boot.encode() not in page or self._inode_of(page) != self.inode:
+            if fs.boot_id() == self.boot:
+                raise LogReplacedError(
+                    f"{self.home} was removed or replaced since this micro-batch was planned: "
+                    "nothing was written; start the query again to go on with what is there now"
+                )
+            raise InvalidRequestError(
+                f"the executor on host {socket.gethostname()} can't see the log {self.home} of "
+                f"the driver on host {self.host}: put the log on a disk that all executors "
+                "share, or run them on the driver's host; nothing was written"
+            )
+
+    @staticmethod
+    def _inode_of(page: bytes) -> int:
+        return int.from_bytes(page[68:76], "big")

@@ -1,0 +1,149 @@
+"""Logs opened for writing, one a process and log dir, however its path is spelled; closed at exit.
+
+A log is left open between micro-batches: opening costs an fsync or two, and what a closed log
+gains (a broker may start on it) nobody needs while a query runs. A process that dies instead is
+no harm: whoever locks the log next completes or undoes what it left (PROTOCOL, "LOCK").
+
+The Python workers in which Spark commits for `format("sparklog")` are told nothing of their query's
+end, and end by a signal, so that no exit handler runs. There a log is only lent: it is closed
+when it was not used for LINGER_S, or when Spark sends the signal.
+"""
+
+import atexit
+import contextlib
+import logging
+import os
+import signal
+import threading
+from collections.abc import Collection, Iterator
+from types import FrameType
+from typing import Final
+
+from sparklog.config import LOG_KEYS, LogOptions
+from sparklog.errors import LogReplacedError, SparklogError
+from sparklog.log.log import Log
+from sparklog.logdir.paths import same_place, split_path
+from sparklog.logdir.session import Session
+from sparklog.sink.options import SinkOptions
+
+LINGER_S: Final = 2.0
+_LOGGER: Final = logging.getLogger("sparklog.sink")
+_ENDINGS: Final = (signal.SIGHUP, signal.SIGTERM)  # what ends Spark's Python workers
+
+_open: dict[tuple[int, str, LogOptions], Log] = {}  # by process and path; two may be one log
+_mutex = threading.RLock()  # a signal may come while its own thread holds it
+_lent = 0
+_timer: threading.Timer | None = None
+
+
+def writing(options: SinkOptions, used: Collection[Session] = ()) -> Log:
+    """Return this process's log for the options' path, opening it if need be.
+
+    A log that was removed or replaced since it was opened is opened anew, but for those who have
+    written with its session in `used`: their rows would go on in another log in silence.
+
+    Raises: what opening raises; LogReplacedError where a session in `used` was given up already.
+    """
+    directories = split_path(options.path or "")
+    key = os.getpid(), ",".join(directories), options.log
+    with _mutex:
+        for session in used:
+            if session.lost is not None and session.directories == directories:
+                raise LogReplacedError(session.lost)
+        log = _open.get(key)
+        if log is not None and log.session not in used and not log.session.stands():
+            why = (
+                f"{log.session.home} was removed or replaced, and opened anew by another query; "
+                "nothing was written. Start this query again to go on there"
+            )
+            _LOGGER.warning("%s was removed or replaced since it was opened: opening it", key[1])
+            _forget(log)
+            log.session.give_up(why)
+            log = None
+        if log is None:
+            log = _open[key] = _same(directories, key[2]) or _opened(key[1], options)
+        return log
+
+
+def _same(directories: list[str], wanted: LogOptions) -> Log | None:
+    """Find an open log whose dirs are these, by other names."""
+    for (pid, _, how), log in _open.items():
+        if (pid, how) == (os.getpid(), wanted) and log.session.stands():
+            known = log.session.directories
+            if _are_same(known, directories):
+                return log
+    return None
+
+
+def _are_same(one: list[str], other: list[str]) -> bool:
+    return one == other or (len(one) == len(other) and all(map(same_place, one, other)))
+
+
+def _opened(path: str, options: SinkOptions) -> Log:
+    values = {key.name: getattr(options.log, key.field) for key in LOG_KEYS.values()}
+    return Log(path, mode="rw", options=values)
+
+
+def _forget(log: Log) -> None:
+    for key in [key for key, known in _open.items() if known is log]:
+        del _open[key]
+
+
+def close(path: str | None = None) -> None:
+    """Close the logs that this process has open for sinks (those of `path`, or all)."""
+    wanted = None if path is None else split_path(path)
+    with _mutex, contextlib.ExitStack() as closing:
+        for key, log in list(_open.items()):
+            known = key[1].split(",")
+            if wanted is None or _are_same(known, wanted):
+                _forget(log)
+                if key[0] == os.getpid():
+                    closing.callback(log.close)  # each, though another one fails
+
+
+@contextlib.contextmanager
+def lent(options: SinkOptions) -> Iterator[Log]:
+    """Give the log to a worker of Spark's; see the module's text for when it is closed."""
+    global _lent, _timer
+    with _mutex:
+        _lent += 1
+        if _timer is not None:
+            _timer.cancel()
+    _watch_signals()
+    try:
+        yield writing(options)
+    finally:
+        with _mutex:
+            _lent -= 1
+            _timer = threading.Timer(LINGER_S, _close_idle)
+            _timer.daemon = True
+            _timer.start()
+
+
+def _close_idle() -> None:
+    with _mutex:
+        if not _lent:
+            _at_exit()
+
+
+def _watch_signals() -> None:
+    """Close before a signal ends this process, where nobody else handles it."""
+    if threading.current_thread() is threading.main_thread():
+        for number in _ENDINGS:
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, _end)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    if not _lent:  # else this very thread may hold its locks; the next holder completes or undoes
+        _at_exit()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def _at_exit() -> None:
+    with contextlib.suppress(SparklogError, FileNotFoundError):
+        close()
+
+
+atexit.register(_at_exit)

@@ -1,0 +1,62 @@
+"""Options that can't count, for the topic was there before the sink: they are told, once.
+
+The options that describe a topic are for topics that the sink makes. A sink never changes one
+that exists, which may be somebody else's; who wants that has a command for it.
+"""
+
+import logging
+from typing import Final
+
+from sparklog.config import KEYS
+from sparklog.configdef import format_value
+from sparklog.logdir.topics import TopicInfo
+from sparklog.sink.options import SinkOptions
+
+_LOGGER: Final = logging.getLogger("sparklog.sink")
+_told: set[tuple[str, str]] = set()  # (topic id, what was told)
+
+
+def tell(options: SinkOptions, topic: TopicInfo, path: str) -> None:
+    """Warn of given options that differ from what the topic is like, with the command to run."""
+    text = differences(options, topic, path)
+    if text is not None and (topic.id, text) not in _told:
+        _told.add((topic.id, text))
+        _LOGGER.warning("%s", text)
+
+
+def differences(options: SinkOptions, topic: TopicInfo, path: str) -> str | None:
+    """Say which of the given options have no effect on a topic that exists; None: all agree."""
+    found, commands = [], []
+    configs = []
+    for name in sorted(options.given & KEYS.keys()):
+        wanted, held = (_text(name, config) for config in (options.topic_config, topic.config))
+        if wanted != held:
+            found.append(f"{name}={wanted} (the topic has {held})")
+            configs.append(f"{name}={'[' + wanted + ']' if ',' in wanted else wanted}")
+    codec, own = options.compression_type, topic.config.compression_type
+    if "compression.type" in options.given and own != "producer" and own != codec:
+        found.append(f"compression.type={codec} (the topic has {own})")
+        configs.append("compression.type=producer")
+    if configs:
+        commands.append(
+            f"sparklog configs alter {path} --topic {topic.name} --add-config {','.join(configs)}"
+        )
+    if "partitions" in options.given and options.partitions != topic.partitions:
+        found.append(f"partitions={options.partitions} (it has {topic.partitions})")
+        if options.partitions > topic.partitions:
+            commands.append(
+                f"sparklog topics alter {path} --topic {topic.name} "
+                f"--partitions {options.partitions}"
+            )
+        else:
+            commands.append("nothing: the number of partitions can't fall")
+    if not found:
+        return None
+    return (
+        f"topic {topic.name} of {path} was there before, so these options of the sink have no "
+        f"effect: {', '.join(found)}. To change the topic: {'; '.join(commands)}"
+    )
+
+
+def _text(name: str, config: object) -> str:
+    return format_value(getattr(config, KEYS[name].field))

@@ -1,0 +1,132 @@
+"""A streaming query as a registered reader of its log: see `Log.readers`.
+
+The process that plans a query's micro-batches is told nothing of the query by Spark 4.3: neither
+its id nor its checkpoint, and commit() comes with the next micro-batch, the last one's never. Its
+tasks know the id. So the first task of a micro-batch registers where that begins, and which
+`Planner` planned it; all before it is committed, for Spark runs a micro-batch only when the one
+before is in its commit log, and a restarted query goes on no earlier.
+
+From then on the planner knows the group. It is asked for the next micro-batch with the offsets
+behind the last one, once that is in the commit log: it registers those. So a query that has read
+all shows no lag, unless Spark doesn't ask again (trigger Once, a query that is stopped, or fails,
+before its next trigger), or two sources of the query read the same topic, of which the tasks of
+one micro-batch know the lower offset only.
+"""
+
+import logging
+import socket
+import uuid
+from typing import Final
+
+from pyspark import TaskContext
+
+from sparklog.clock import Clock, system_clock
+from sparklog.errors import SparklogError
+from sparklog.fs import LOCAL
+from sparklog.log.truncation_detection import Origins
+from sparklog.logdir.group_offsets import (
+    NO_ORIGINS,
+    commit_offsets,
+    commit_planned,
+    group_of_planner,
+)
+from sparklog.logdir.ledger import ledger_path
+from sparklog.logdir.paths import split_path
+from sparklog.source.offsets import Offsets, Ranges
+from sparklog.source.options import SourceOptions
+
+RENEW_MS: Final = 300_000
+_LOGGER = logging.getLogger("sparklog.source")
+_FAILED: Final = "%s: the query reads on, but retention may not wait for it"
+
+
+def begins(start: Offsets, end: Offsets, held: Ranges) -> Offsets:
+    """Return where a micro-batch begins in all partitions that it knows and the log holds."""
+    return {p: max(start.get(p, 0), held[p][0]) for p in sorted(end.keys() & held.keys())}
+
+
+def register(
+    options: SourceOptions,
+    start: Offsets,
+    clock: Clock = system_clock,
+    *,
+    origins: Origins = NO_ORIGINS,
+    planner: str | None = None,
+) -> None:
+    """Commit `start` for the query whose task this is; a failure is a warning.
+
+    What was committed before then stands, and holds back more, not less. A broker's directory is
+    left alone, unless option kafka.group.id asks for it: nothing there waits for readers.
+    """
+    context = TaskContext.get()
+    if context is None:
+        return
+    group = options.group(context.getLocalProperty("sql.streaming.queryId"))
+    home = _home(options)
+    if group is None or home is None:
+        return
+    batch = context.getLocalProperty("streaming.sql.batchId")
+    try:
+        commit_offsets(
+            LOCAL,
+            home,
+            group,
+            start,
+            now_ms=clock(),
+            kind="query",
+            host=socket.gethostname(),
+            app=context.getLocalProperty("spark.app.id") or "",
+            batch=None if batch is None else int(batch),
+            origins=origins,
+            run=context.getLocalProperty("spark.jobGroup.id") or "",
+            planner=planner,
+        )
+    except SparklogError as error:
+        _LOGGER.warning(_FAILED, error)
+
+
+def _home(options: SourceOptions) -> str | None:
+    """Where readers of the log are kept; None where nothing waits for this one."""
+    home = split_path(options.path or "")[0]
+    return home if options.group_id is not None or LOCAL.is_dir(ledger_path(home)) else None
+
+
+class Planner:
+    """What the process that plans for one source of a query knows of the query's group."""
+
+    def __init__(self, options: SourceOptions, clock: Clock = system_clock) -> None:
+        self._options, self._clock = options, clock
+        self.id = uuid.uuid4().hex
+        self._has_planned = False
+        self._group: str | None = None
+        self._said: Offsets | None = None
+        self._due_ms = 0
+
+    def planned(self) -> str:
+        """Note that a task will register this planner, by the id that is returned."""
+        self._has_planned = True
+        return self.id
+
+    def committed(self, offsets: Offsets, origins: Origins) -> None:
+        """Register that all before `offsets` is in the query's commit log.
+
+        Again after RENEW_MS, so that a query which waits for something new doesn't expire. Before
+        a task has registered the query nothing happens; a failure is a warning.
+        """
+        now_ms = self._clock()
+        if not self._has_planned or (offsets == self._said and now_ms < self._due_ms):
+            return
+        home = _home(self._options)
+        if home is None:
+            return
+        try:
+            if self._group is None:
+                self._group = group_of_planner(LOCAL, home, self.id)
+            if self._group is not None:
+                commit_planned(
+                    LOCAL, home, self._group, offsets,
+                    planner=self.id, origins=origins, now_ms=now_ms,
+                )  # fmt: skip
+                self._said, self._due_ms = dict(offsets), now_ms + RENEW_MS
+        except SparklogError as error:
+            _LOGGER.warning(_FAILED, error)

@@ -1,0 +1,160 @@
+"""What a log holds of the partitions that a query reads: choice, ranges, times, bytes."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from sparklog.errors import InvalidRequestError, UnknownTopicError
+from sparklog.format.index import OFFSET_ENTRY
+from sparklog.format.names import index_name, log_name
+from sparklog.fs import LOCAL, FileSystem, read_bytes
+from sparklog.log.positions import offsets_for_times
+from sparklog.log.read_retry import stable_end
+from sparklog.log.timeline import Timeline
+from sparklog.log.truncation_detection import Histories
+from sparklog.logdir.ledger import fold, ledger_path, whole_end
+from sparklog.logdir.segment_files import segment_bases
+from sparklog.source.byte_offsets import SizeMap
+from sparklog.source.offsets import Offsets, Partition, name
+from sparklog.source.options import SourceOptions
+from sparklog.source.patterns import compiled
+from sparklog.source.views import view_of
+from sparklog.storage.log_state import LogState
+from sparklog.storage.offset_ranges import SpansByKey
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a log holds of the partitions that are selected, at one instant.
+
+    ranges: {(topic, partition): (log start, end)}; ids: {topic: its id, None if it has none};
+    bases: where partitions begin that a former topic of the same name had, at its old end.
+    """
+
+    ranges: dict[Partition, tuple[int, int]]
+    ids: dict[str, str | None]
+    bases: Offsets
+
+    def begins(self, partition: Partition) -> int:
+        """Return the first offset of this topic; for a broker's, which begin at 0, the log's."""
+        return self.bases.get(partition, self.ranges[partition][0])
+
+
+class Holdings:
+    """A read-only look at a log through a query's options. Every call looks anew."""
+
+    def __init__(self, options: SourceOptions, fs: FileSystem = LOCAL) -> None:
+        self._options = options
+        self._fs, self.view = view_of(options, fs)
+        self.histories = Histories(self.view)
+        wants_current = options.timeline == "current"
+        self._timeline = Timeline(self._fs, self.view) if wants_current else None
+
+    def look(self, *, lenient: bool = False) -> Look:
+        """Return what is selected, and where it lies.
+
+        Ends are high watermarks, or last stable offsets for read_committed. Raises
+        UnknownTopicError where something named is missing, unless `lenient`.
+        """
+        while True:
+            chosen = self._chosen(lenient=lenient)
+            ids = self._ids(chosen)
+            ranges = self._ranges(chosen)
+            if ids == self._ids(chosen):  # else offsets and ids may be of two topics of one name
+                break
+        bases = {(topic, p): base for topic in ids for p, base in self.view.bases(topic).items()}
+        return Look(ranges, ids, bases)
+
+    def _ids(self, chosen: list[Partition]) -> dict[str, str | None]:
+        # One look a topic: all its partitions carry the same id.
+        return {topic: self.view.topic_id(topic, p) for topic, p in dict(chosen).items()}
+
+    def _ranges(self, chosen: list[Partition]) -> dict[Partition, tuple[int, int]]:
+        spans = self.view.spans(chosen)
+        if self._options.isolation_level != "read_committed":
+            return spans
+        return {
+            key: (low, max(low, stable_end(self.view, *key, high)))
+            for key, (low, high) in spans.items()
+        }
+
+    def _chosen(self, *, lenient: bool) -> list[Partition]:
+        topics = self.view.topics()
+        held = [(topic, p) for topic, info in topics.items() for p in sorted(info.dirs)]
+        options = self._options
+        if options.subscribe_pattern is not None:
+            pattern = compiled(options.subscribe_pattern)
+            return [key for key in held if pattern.fullmatch(key[0])]
+        assigned, subscribed = options.assigned, options.subscribed
+        missing: list[str]
+        if assigned is not None:
+            missing = [name(key) for key in assigned if key not in held]
+            chosen = [key for key in assigned if key in held]
+        else:
+            assert subscribed is not None
+            missing = [topic for topic in subscribed if topic not in topics]
+            chosen = [key for key in held if key[0] in subscribed]
+        if missing and not lenient:
+            raise UnknownTopicError(
+                f"{', '.join(missing)} not in {self.view.home}: create it first, or use "
+                f"subscribePattern; its topics: {', '.join(topics) or 'none'}"
+            )
+        return chosen
+
+    def at_times(
+        self, times: Mapping[Partition, int], held: Mapping[Partition, tuple[int, int]]
+    ) -> dict[Partition, int | None]:
+        """Return the first offset whose timestamp is at least the given one (ms), None if none."""
+        found: dict[Partition, int | None] = {}
+        for topic in {topic for topic, _ in times}:
+            when = {p: ms for (t, p), ms in times.items() if t == topic}
+            answer = offsets_for_times(
+                self.view, topic, when, held, isolation=self._options.isolation_level
+            )
+            found |= {(topic, p): offset for p, offset in answer.items()}
+        return found
+
+    def abandoned(self) -> SpansByKey:
+        """Return the offsets that option timeline leaves out."""
+        return {} if self._timeline is None else self._timeline.abandoned()
+
+    def dropped(self) -> Offsets:
+        """Return the ends of deleted topics, from the ledger. Cost: one ledger segment."""
+        if not self._fs.is_dir(ledger_path(self.view.home)):
+            return {}
+        state = LogState()
+        end = whole_end(self._fs, self.view.home)
+        fold(self._fs, self.view.home, end, state=state, first=None)
+        return {(t, p): offset for t, ends in state.dropped.items() for p, offset in ends.items()}
+
+    def sizes(self, partition: Partition, start: int, end: int) -> SizeMap:
+        """Return the bytes of log by offset for [start, end), to within an index entry."""
+        path = self.view.reader(*partition).path
+        bases = segment_bases(self._fs, path)
+        points: list[tuple[int, int]] = []
+        at = 0
+        for base, following in zip(bases, [*bases[1:], max(end, bases[-1])], strict=True):
+            if following < start or base > end:
+                continue
+            points.append((base, at))
+            log = os.path.join(path, log_name(base))
+            if self._fs.max_timestamp(log) is None:  # a remote index would be a request
+                entries = self._entries(os.path.join(path, index_name(base)))
+                points += [(base + offset, at + position) for offset, position in entries]
+            at += self._fs.size(log)
+            points.append((following, at))
+        if not points:
+            raise InvalidRequestError(f"{name(partition)} holds no offsets [{start}, {end})")
+        return SizeMap.of(points)
+
+    def _entries(self, path: str) -> list[tuple[int, int]]:
+        try:
+            raw = read_bytes(self._fs, path)
+        except FileNotFoundError:
+            return []
+        entries = np.frombuffer(raw[: len(raw) // 8 * 8], OFFSET_ENTRY)
+        entries = entries[entries["position"] > 0]  # a broker's preallocated tail is zeros
+        step = max(1, len(entries) // 4096)
+        return [(int(e["relative_offset"]), int(e["position"])) for e in entries[::step]]

@@ -1,0 +1,90 @@
+"""What a task does: records [start, end) of one partition as Arrow batches, in bounded memory.
+
+Python workers are reused, so the look at a log is kept between tasks, one a path and process.
+"""
+
+import os
+import socket
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from sparklog.errors import (
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    TopicReplacedError,
+    UnknownTopicError,
+)
+from sparklog.log.fetch import read_partition, schema_of
+from sparklog.logdir.view import View
+from sparklog.source.data_loss import LossPolicy
+from sparklog.source.input_partitions import Piece
+from sparklog.source.options import SourceOptions
+from sparklog.source.schema import fit
+from sparklog.source.views import view_of
+
+_views: dict[tuple[Any, ...], View] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What all tasks of a query share; it is pickled to them."""
+
+    options: SourceOptions
+    schema: pa.Schema
+
+    def read_all(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
+        """Yield the records of a task's pieces, one piece after the other; see `read`."""
+        for piece in pieces:
+            yield from self.read(piece)
+
+    def read(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+        """Yield the piece's records. Raises on data loss, by failOnDataLoss, as at planning.
+
+        Raises TopicReplacedError, by failOnDataLoss too, if the topic is not the planned one.
+        """
+        loss = LossPolicy(self.options.fail_on_data_loss)
+        view = _view(self.options)
+        wanted = schema_of(self.schema.names)
+        at = piece.start
+        while at < piece.end:
+            try:
+                for batch in read_partition(
+                    view, piece.topic, piece.partition, at, piece.end,
+                    schema=wanted, isolation=self.options.isolation_level,
+                    topic_id=piece.topic_id, without=piece.without,
+                ):  # fmt: skip
+                    yield fit(batch, self.schema)
+                return
+            except OffsetOutOfRangeError as error:
+                # Retention was quicker than this task.
+                last = min(error.start, piece.end)
+                key, held = (piece.topic, piece.partition), (error.start, error.end)
+                loss.report(key, error.offset, last, f"the log starts at {error.start}", held=held)
+                at = last
+            except TopicReplacedError:
+                loss.replaced((piece.topic, piece.partition), at, None)
+                return
+            except UnknownTopicError as error:
+                key = piece.topic, piece.partition
+                loss.report(key, at, piece.end, str(error), held=(0, 0))
+                return
+
+
+def _view(options: SourceOptions) -> View:
+    path = options.path or ""
+    key = (
+        os.getpid(), path, options.until, options.storage_options, options.remote,
+        options.streaming,
+    )  # fmt: skip
+    if key not in _views:
+        try:
+            _, _views[key] = view_of(options)
+        except InvalidRequestError as error:
+            raise InvalidRequestError(
+                f"the executor on host {socket.gethostname()} can't see the log {path}: {error}. "
+                "Every executor must have the log's disk, or reach the archive"
+            ) from error
+    return _views[key]

@@ -1,0 +1,8 @@
+"""What a log's home is, as protocols and the types that they exchange. No files, no store, no lock.
+
+- `log_state`: what the ledger says, folded
+- `leader_epochs`: which epoch began where
+- `offset_ranges`: sets of offsets of a partition
+- `query_origin`: which query a writer was, and how far it had read
+- `checksummed_json`: small documents that a person can read and a checksum guards
+"""

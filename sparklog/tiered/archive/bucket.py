@@ -1,0 +1,110 @@
+"""What a bucket holds, from listings alone: partitions and their copies.
+
+A manifest's name tells offsets and largest timestamp, the log's listing its size. Only where
+copies overlap (an upload that was repeated, a cleaned segment beside its sources) are their
+manifests asked which one counts.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from sparklog.errors import DataCorruptionError
+from sparklog.tiered.layout import (
+    Directory,
+    parse_directory,
+    parse_log,
+    parse_log_start,
+    parse_manifest,
+)
+from sparklog.tiered.object_store.store import StoredObject
+from sparklog.tiered.reading.remote_objects import RemoteObjects
+from sparklog.tiered.remote_log_metadata.metadata_cache import counting
+from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
+
+
+def group(objects: Iterable[StoredObject]) -> dict[Directory, list[StoredObject]]:
+    """Sort a listing by partitions; what no partition can own is left out."""
+    found: dict[Directory, list[StoredObject]] = {}
+    for entry in objects:
+        prefix, slash, name = entry.name.partition("/")
+        directory = parse_directory(prefix) if slash and "/" not in name else None
+        if directory is not None:
+            found.setdefault(directory, []).append(replace(entry, name=name))
+    return found
+
+
+def listed_segments(directory: Directory, objects: Iterable[StoredObject]) -> list[RemoteSegment]:
+    """Return the copies with a manifest, by base offset; names are without the prefix.
+
+    Their leader epochs are not known yet, and `size` is that of the object. A manifest without
+    its log is left out: its copy is being deleted.
+    """
+    objects = list(objects)
+    logs = {parse_log(entry.name): entry.size for entry in objects}
+    found = []
+    for entry in objects:
+        listed = parse_manifest(entry.name)
+        if listed is None or (listed.base, listed.id) not in logs:
+            continue
+        found.append(
+            RemoteSegment(
+                topic=directory.topic,
+                topic_id=directory.topic_id,
+                partition=directory.partition,
+                id=listed.id,
+                base=listed.base,
+                end=listed.end,
+                max_timestamp=listed.max_timestamp,
+                size=logs[listed.base, listed.id],
+                epochs=(),
+                state=SegmentState.COPY_FINISHED,
+                time_ms=entry.time_ms,
+            )
+        )
+    return sorted(found, key=lambda s: (s.base, s.end, s.id))
+
+
+def log_start(objects: Iterable[StoredObject]) -> int:
+    """Return the log start offset that a partition's objects tell; 0 if none does."""
+    return max((at for e in objects if (at := parse_log_start(e.name)) is not None), default=0)
+
+
+def chosen(segments: list[RemoteSegment], objects: RemoteObjects) -> list[RemoteSegment]:
+    """Return the copies that count, none overlapping another. Reads the manifests of those that do.
+
+    Raises: DataCorruptionError if such a manifest is damaged.
+    """
+    doubtful = _overlapping(segments)
+    if not doubtful:
+        return segments
+    known: list[RemoteSegment] = []
+    replaced: set[str] = set()
+    for segment, opened in zip(doubtful, objects.open_many(doubtful), strict=True):
+        if isinstance(opened, FileNotFoundError):
+            continue  # deleted since the listing
+        if isinstance(opened, Exception):
+            raise opened
+        known.append(opened.manifest.segment)
+        replaced |= set(opened.manifest.replaces)
+        if opened.manifest.segment.id != segment.id:
+            raise DataCorruptionError(
+                "it is another segment's manifest; restore the object from a copy of the bucket",
+                path=f"{objects.store.url}/{opened.manifest.name}",
+            )
+    ids = {segment.id for segment in doubtful}
+    plain = [segment for segment in segments if segment.id not in ids]
+    decided = counting(segment for segment in known if segment.id not in replaced)
+    return sorted([*plain, *decided], key=lambda s: s.base)
+
+
+def _overlapping(segments: list[RemoteSegment]) -> list[RemoteSegment]:
+    """Return the segments (sorted by base) that overlap another one."""
+    found: dict[str, RemoteSegment] = {}
+    widest: RemoteSegment | None = None
+    for segment in segments:
+        if widest is not None and segment.base < widest.end:
+            found[widest.id] = widest
+            found[segment.id] = segment
+        if widest is None or segment.end > widest.end:
+            widest = segment
+    return list(found.values())

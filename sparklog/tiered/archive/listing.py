@@ -1,0 +1,140 @@
+"""A bucket's listing, kept for a while: what an archive shows until somebody asks for news.
+
+While the store is away there is no news: what was listed last is shown on, so that whoever polls
+isn't held up, until the readers' patience is over.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.clock import monotonic_ms
+from sparklog.errors import StorageUnavailableError
+from sparklog.tiered.archive.bucket import chosen, group, listed_segments, log_start
+from sparklog.tiered.layout import Directory
+from sparklog.tiered.reading.remote_objects import RemoteObjects
+from sparklog.tiered.remote_segment import RemoteSegment
+
+REFRESH_MS: Final = 30_000  # how old a listing may be when nobody asks for news
+NEWS_MS: Final = 250  # how old it may be when somebody does
+AGAIN_MS: Final = (500, 10_000)  # after the first failure, and at most, before the next look
+Key = tuple[str, int]  # (topic, partition)
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Listed:
+    directory: Directory
+    segments: list[RemoteSegment]
+    start: int  # the log start offset
+    listed_ms: float
+    served: bool = False
+
+
+class BucketListing:
+    """Partitions of a bucket by topic and number, with the copies that count. Thread-safe.
+
+    Where the bucket holds several topics of one name (it was deleted and made again), the one that
+    was copied to last is shown.
+    """
+
+    def __init__(
+        self,
+        objects: RemoteObjects,
+        *,
+        refresh_ms: float = REFRESH_MS,
+        timer: Callable[[], float] = monotonic_ms,
+    ) -> None:
+        self._objects, self._refresh_ms, self._timer = objects, refresh_ms, timer
+        self._known: dict[Key, _Listed] = {}
+        self._listed_ms = float("-inf")
+        self._away_ms: float | None = None  # since when the store doesn't answer
+        self._again_ms = float("-inf")  # no look before that
+        self._lock = threading.RLock()
+
+    def all(self, *, news: bool = False) -> dict[Key, Directory]:
+        """Return the partitions; lists the bucket if that was too long ago."""
+        with self._lock:
+            age = self._timer() - self._listed_ms
+            if self._listed_ms == float("-inf"):
+                self._objects.patience.ask(self._list)
+            elif age > (NEWS_MS if news else self._refresh_ms):
+                self._renew(self._list)
+            return {key: listed.directory for key, listed in self._known.items()}
+
+    def segments(self, key: Key, *, news: bool = False) -> list[RemoteSegment]:
+        """Return a partition's copies that count, by base offset; none if there is no such.
+
+        With `news` the partition is listed anew, unless its last listing was not served yet.
+        """
+        with self._lock:
+            self.all()
+            listed = self._known.get(key)
+            if listed is None:
+                return []
+            if news and listed.served and self._timer() - listed.listed_ms > NEWS_MS:
+                directory = listed.directory
+                self._renew(lambda: self._list_one(key, directory))
+                listed = self._known[key]
+            listed.served = listed.served or news
+            return listed.segments
+
+    def span(self, key: Key) -> tuple[int, int]:
+        """Return (log start offset, end) of a partition, as listed last; (0, 0) if unknown."""
+        segments = self.segments(key)
+        if not segments:
+            return 0, 0
+        with self._lock:
+            start = self._known[key].start
+        return min(max(start, segments[0].base), segments[-1].end), segments[-1].end
+
+    def _renew(self, look: Callable[[], object]) -> None:
+        """List anew. While the store doesn't answer, what is known stands, as long as patience is.
+
+        Raises: StorageUnavailableError: it won't pass, or patience is over.
+        """
+        now = self._timer()
+        if now < self._again_ms:
+            return
+        try:
+            look()
+        except StorageUnavailableError as error:
+            away_ms = 0.0 if self._away_ms is None else now - self._away_ms
+            left_ms = self._objects.patience.ms - away_ms
+            if not error.passing or left_ms <= 0:
+                raise
+            first_ms, longest_ms = AGAIN_MS
+            self._again_ms = self._timer() + min(max(away_ms, first_ms), longest_ms)
+            if self._away_ms is None:
+                self._away_ms = now
+                _LOGGER.warning(
+                    "%s; no news until it answers, for %.0f s at most (remote.patience.ms)",
+                    error, left_ms / 1000,
+                )  # fmt: skip
+        else:
+            self._away_ms, self._again_ms = None, float("-inf")
+
+    def _list(self) -> None:
+        now = self._timer()
+        found: dict[Key, _Listed] = {}
+        for directory, objects in group(self._objects.store.list()).items():
+            segments = listed_segments(directory, objects)
+            if not segments:
+                continue
+            key = directory.topic, directory.partition
+            newest = max(segment.time_ms for segment in segments)
+            other = found.get(key)
+            if other is None or max(s.time_ms for s in other.segments) < newest:
+                found[key] = _Listed(directory, segments, log_start(objects), now)
+        for listed in found.values():
+            listed.segments = chosen(listed.segments, self._objects)
+        self._known, self._listed_ms = found, now
+
+    def _list_one(self, key: Key, directory: Directory) -> None:
+        now = self._timer()
+        objects = group(self._objects.store.list(directory.prefix)).get(directory, [])
+        segments = chosen(listed_segments(directory, objects), self._objects)
+        start = log_start(objects)
+        self._known[key] = _Listed(directory, segments, start, now, served=True)

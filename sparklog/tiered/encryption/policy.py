@@ -1,0 +1,75 @@
+"""Whether a log's copies are encrypted: what is kept with the log, and what the bucket says.
+
+The key id is kept in `sparklog.remote`. A log of an earlier version, or one whose file was lost,
+has none there: then the newest copies' manifests tell.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from sparklog.errors import DataCorruptionError, InvalidRequestError, UnsupportedVersionError
+from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.manifest import Manifest, parse
+from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.settings import RemoteSettings
+
+
+def key_of(manifest: Manifest) -> str:
+    """Return the id of the master key that a copy's data key is wrapped by; "" for a plain copy."""
+    return "" if manifest.encryption is None else str(manifest.encryption.get("key_id"))
+
+
+def key_in(store: Store, names: Sequence[str]) -> str:
+    """Return a key id under which one of these manifests' copies is encrypted; "" if none is.
+
+    Raises: StorageUnavailableError. Cost: a get each.
+    """
+    for name, raw in zip(names, store.get_many(names), strict=True):
+        try:
+            if isinstance(raw, Exception):
+                raise raw
+            key_id = key_of(parse(raw, path=name)[0])
+        except (FileNotFoundError, DataCorruptionError, UnsupportedVersionError):
+            continue
+        if key_id:
+            return key_id
+    return ""
+
+
+def decided(
+    settings: RemoteSettings,
+    ring: Keyring | None,
+    *,
+    plain: bool,
+    look: Callable[[], str],
+) -> RemoteSettings:
+    """Return the settings with the key under which copies are encrypted from now on.
+
+    Args: plain: the owner wants no encryption any more. look: tells from the bucket, where the
+        log doesn't know.
+    """
+    if ring is not None:
+        return replace(settings, key_id=ring.current)
+    if plain:
+        return replace(settings, key_id="")
+    if settings.key_id is None:
+        return replace(settings, key_id=look())
+    return settings
+
+
+def check_ring(ring: Keyring | None, *, plain: bool) -> None:
+    """Raise InvalidRequestError if both are given: a key ring, and not to encrypt."""
+    if ring is not None and plain:
+        raise InvalidRequestError("a key ring and plain copies exclude each other: give one")
+
+
+def refusal(settings: RemoteSettings | None, ring: Keyring | None) -> str | None:
+    """Return why nothing may be copied: the copies are encrypted, and there is no key ring."""
+    if ring is not None or settings is None or not settings.key_id:
+        return None
+    return (
+        f"nothing is copied: this log's copies are encrypted (key {settings.key_id!r}), and the "
+        "service has no key ring: start it with it (sparklog serve PATH --keyring FILE, or "
+        "Service(path, keyring=...)); or, for copies that are not encrypted from now on, once "
+        "with --plain, or plain=True"
+    )

@@ -1,0 +1,6 @@
+"""Object stores behind one protocol: retries, counts, parts.
+
+- `store`: what tiering asks of one; `object_store`: that over any driver
+- `driver`: one attempt at each request; `s3_driver`, `fsspec_driver`, `file_driver`
+- `failures`: what an error means; `backoff`: trying again
+"""

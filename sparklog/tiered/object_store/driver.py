@@ -1,0 +1,87 @@
+"""One attempt at each request to a store: what `ObjectStore` retries, counts and checks.
+
+A driver raises what its library raises; `failures` knows what that means. A transfer that arrived
+short or changed is a ConnectionError. FileNotFoundError: there is no such object.
+"""
+
+import datetime
+import os
+import uuid
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+from sparklog.tiered.object_store.store import StoredObject
+
+PARTIAL: Final = ".partial"
+"""Ends the names of unfinished objects where a store has no uploads of its own; never listed."""
+
+
+class Upload(Protocol):
+    """An object on its way, in parts; it shows when it is finished."""
+
+    def part(self, number: int, at: int, data: bytes, crc: int) -> Any:
+        """Send part `number` (from 1), which begins at byte `at`; return its receipt."""
+
+    def finish(self, receipts: Sequence[Any]) -> None:
+        """Let it show. Called again after a lost answer it succeeds if the first call did."""
+
+    def abort(self) -> None:
+        """Give it up; nothing stays."""
+
+
+class Driver(Protocol):
+    """Requests below one URL. Threads share it; a forked child may use its parent's.
+
+    Attributes:
+        url: as messages show it.
+        many: parts can be sent at the same time, and again; else in order, once.
+        looks: a put is to be looked at by `check`, for its answer says nothing of what came.
+        delete_max: names in one `delete`.
+    """
+
+    url: str
+    many: bool
+    looks: bool
+    delete_max: int
+
+    def put(self, name: str, data: bytes, crc: int) -> None: ...
+
+    def read(self, name: str, start: int, end: int | None) -> bytes:
+        """Bytes [start, end), to the object's end if None; fewer where it ends."""
+
+    def size(self, name: str) -> int: ...
+
+    def check(self, name: str, size: int, crc: int) -> None:
+        """Raise ConnectionError unless the object has this size and, if the store tells it, CRC."""
+
+    def page(self, prefix: str, token: str | None) -> tuple[list[StoredObject], str | None]:
+        """Return some objects and the next page's token, None after the last."""
+
+    def delete(self, names: Sequence[str]) -> None: ...
+
+    def begin(self, name: str, size: int) -> Upload: ...
+
+    def uploads(self, before_ms: int) -> list[Upload]:
+        """Return the uploads that began before and never ended."""
+
+
+def partial_name(name: str) -> str:
+    """Return a fresh name for an unfinished object."""
+    return f"{name}.{os.getpid()}-{uuid.uuid4().hex[:8]}{PARTIAL}"
+
+
+def expect_size(name: str, found: int, wanted: int) -> None:
+    """Raise ConnectionError if the sizes differ."""
+    if found != wanted:
+        raise ConnectionError(f"{found} of {wanted} bytes of {name} arrived")
+
+
+def time_ms(value: Any) -> int:
+    """Milliseconds since the epoch of a time as fsspec's listings have it; 0 if they have none."""
+    if isinstance(value, datetime.datetime):
+        return int(value.timestamp() * 1000)
+    if isinstance(value, int | float):
+        return int(value * 1000)
+    if isinstance(value, str):  # Google: 2024-01-01T00:00:00.000Z
+        return int(datetime.datetime.fromisoformat(value).timestamp() * 1000)
+    return 0

@@ -1,0 +1,136 @@
+"""`file://`: objects as files, by sparklog.fs. Each is written beside its place, then renamed."""
+
+import contextlib
+import os
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sparklog.fs import LOCAL, FileSystem
+from sparklog.tiered.object_store.driver import PARTIAL, Upload, expect_size, partial_name
+from sparklog.tiered.object_store.store import StoredObject
+
+_READ_BYTES: Final = 1 << 62  # to the end
+
+
+class LocalDriver:
+    """See `Driver`. A directory stays when its last object goes."""
+
+    many, looks, delete_max = True, False, 1
+
+    def __init__(self, root: str, fs: FileSystem = LOCAL) -> None:
+        self.root, self._fs = root.rstrip("/"), fs
+        self.url = f"file://{self.root}"
+        self._durable: set[str] = set()  # directories that a power cut can't take
+
+    def put(self, name: str, data: bytes, crc: int) -> None:
+        upload = self.begin(name, len(data))
+        try:
+            upload.part(1, 0, data, crc)
+            upload.finish(())
+        except BaseException:
+            upload.abort()
+            raise
+
+    def read(self, name: str, start: int, end: int | None) -> bytes:
+        with self._fs.open(self._path(name)) as file:
+            size = file.size()
+            return file.pread(max(0, (size if end is None else min(end, size)) - start), start)
+
+    def size(self, name: str) -> int:
+        return self._fs.size(self._path(name))
+
+    def check(self, name: str, size: int, crc: int) -> None:
+        expect_size(name, self.size(name), size)
+
+    def page(self, prefix: str, token: str | None) -> tuple[list[StoredObject], str | None]:
+        found = []
+        for name in self._names(prefix):
+            if not name.endswith(PARTIAL):
+                path = self._path(name)
+                try:
+                    found.append(StoredObject(name, self._fs.size(path), self._fs.mtime_ms(path)))
+                except FileNotFoundError:  # deleted meanwhile
+                    continue
+        return found, None
+
+    def delete(self, names: Sequence[str]) -> None:
+        for name in names:
+            try:
+                self._fs.unlink(self._path(name))
+            except FileNotFoundError:
+                continue
+            self._fs.sync_dir(os.path.dirname(self._path(name)))
+
+    def begin(self, name: str, size: int) -> Upload:
+        path = self._path(name)
+        self._make_directory(os.path.dirname(path))
+        return _LocalUpload(self._fs, path, partial_name(path))
+
+    def uploads(self, before_ms: int) -> list[Upload]:
+        left: list[Upload] = []
+        for name in self._names(""):
+            path = self._path(name)
+            try:
+                if name.endswith(PARTIAL) and self._fs.mtime_ms(path) < before_ms:
+                    left.append(_LocalUpload(self._fs, path, path))
+            except FileNotFoundError:  # it ended meanwhile
+                continue
+        return left
+
+    def _path(self, name: str) -> str:
+        return f"{self.root}/{name}"
+
+    def _make_directory(self, path: str) -> None:
+        if path in self._durable:
+            return
+        above, there = os.path.dirname(path), self._fs.is_dir(path)
+        ours = path.startswith(f"{self.root}/")
+        if ours or not there:  # a target that somebody made is theirs to make durable
+            self._make_directory(above)
+            with contextlib.suppress(FileExistsError):  # another thread was quicker
+                if not there:
+                    self._fs.mkdir(path)
+            self._fs.sync_dir(above)  # who made it may have been killed before this
+        self._durable.add(path)
+
+    def _names(self, prefix: str) -> list[str]:
+        """All names that begin with `prefix`, looking only into the directory that it names."""
+        above, slash, _ = prefix.rpartition("/")
+        names, directories = [], [above + slash]
+        while directories:
+            directory = directories.pop()
+            if not self._fs.is_dir(self._path(directory)):
+                continue
+            for entry in self._fs.listdir(self._path(directory)):
+                name = directory + entry
+                if self._fs.is_dir(self._path(name)):
+                    if f"{name}/".startswith(prefix) or prefix.startswith(f"{name}/"):
+                        directories.append(f"{name}/")
+                elif name.startswith(prefix):
+                    names.append(name)
+        return names
+
+
+class _LocalUpload:
+    def __init__(self, fs: FileSystem, path: str, partial: str) -> None:
+        self._fs, self._path, self._partial = fs, path, partial
+        self._done = False
+
+    def part(self, number: int, at: int, data: bytes, crc: int) -> Any:
+        with self._fs.open(self._partial, create=True) as file:
+            file.pwrite(data, at)
+
+    def finish(self, receipts: Sequence[Any]) -> None:
+        if self._done:
+            return
+        with self._fs.open(self._partial, write=True) as file:
+            file.sync()
+        self._fs.rename(self._partial, self._path)
+        self._fs.sync_dir(os.path.dirname(self._path))
+        self._done = True
+
+    def abort(self) -> None:
+        try:
+            self._fs.unlink(self._partial)
+        except FileNotFoundError:
+            return

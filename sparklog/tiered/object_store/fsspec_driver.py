@@ -1,0 +1,172 @@
+"""Stores of every other protocol that fsspec knows, by what all its file systems have in common."""
+
+import base64
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from sparklog.tiered.object_store.driver import PARTIAL, Upload, expect_size, partial_name, time_ms
+from sparklog.tiered.object_store.store import StoredObject
+
+_SHOW_AT_CLOSE: Final = frozenset({"gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "s3", "s3a"})
+"""Protocols whose objects show when they are closed, whole; others are written and renamed."""
+_TIMES: Final = ("LastModified", "last_modified", "mtime", "updated", "created")
+
+
+class Connection:
+    """An fsspec instance, of this process: one that a fork inherited is made anew.
+
+    fsspec's event loop and its thread don't survive a fork (it raises "not fork-safe").
+    """
+
+    def __init__(self, make: Callable[[], tuple[Any, str]]) -> None:
+        self._make = make
+        self._fs, self.root = make()
+        self._pid = os.getpid()
+        self._inherited: list[Any] = []
+
+    @property
+    def fs(self) -> Any:
+        """The instance."""
+        if self._pid != os.getpid():
+            self._inherited.append(self._fs)  # collecting it would wait for a loop that stands
+            self._fs, self.root = self._make()
+            self._pid = os.getpid()
+        return self._fs
+
+
+class FsspecDriver:
+    """See `Driver`. Parts go in order, for fsspec's files are written so."""
+
+    many, looks, delete_max = False, True, 1
+
+    def __init__(self, url: str, connection: Connection) -> None:
+        self.url, self._connection = url, connection
+        self._root = connection.root.rstrip("/")
+        self._renames = url.partition(":")[0] not in _SHOW_AT_CLOSE
+
+    @property
+    def _fs(self) -> Any:
+        return self._connection.fs
+
+    def put(self, name: str, data: bytes, crc: int) -> None:
+        path = self._path(name)
+        if not self._renames:
+            self._fs.pipe_file(path, data)
+            return
+        upload = self.begin(name, len(data))
+        try:
+            upload.part(1, 0, data, crc)
+            upload.finish(())
+        except BaseException:
+            upload.abort()
+            raise
+
+    def read(self, name: str, start: int, end: int | None) -> bytes:
+        path = self._path(name)
+        if start == 0 and end is None:
+            return bytes(self._fs.cat_file(path))
+        return bytes(self._fs.cat_file(path, start=start, end=end))
+
+    def size(self, name: str) -> int:
+        return int(self._info(name)["size"])
+
+    def check(self, name: str, size: int, crc: int) -> None:
+        info = self._info(name)
+        expect_size(name, int(info["size"]), size)
+        stored = info.get("crc32c")  # Google Cloud Storage's: base64, big-endian
+        if isinstance(stored, str) and stored != encoded(crc):
+            raise ConnectionError(f"{name} arrived changed: its CRC-32C is {stored}")
+
+    def page(self, prefix: str, token: str | None) -> tuple[list[StoredObject], str | None]:
+        found = []
+        for name, info in self._below(prefix).items():
+            if not name.endswith(PARTIAL):
+                found.append(StoredObject(name, int(info["size"] or 0), _time_ms(info)))
+        return found, None
+
+    def delete(self, names: Sequence[str]) -> None:
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                self._fs.rm_file(self._path(name))
+
+    def begin(self, name: str, size: int) -> Upload:
+        path = self._path(name)
+        if self._renames:
+            self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+            return _StreamUpload(self._fs, path, partial_name(path))
+        return _StreamUpload(self._fs, path, path)
+
+    def uploads(self, before_ms: int) -> list[Upload]:
+        # The others are the store's to forget: Azure within a week, Google never shows them.
+        return [
+            _StreamUpload(self._fs, self._path(name), self._path(name), left=True)
+            for name, info in (self._below("") if self._renames else {}).items()
+            if name.endswith(PARTIAL) and _time_ms(info) < before_ms
+        ]
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def _info(self, name: str) -> dict[str, Any]:
+        self._fs.invalidate_cache()
+        info: dict[str, Any] = self._fs.info(self._path(name))
+        return info
+
+    def _below(self, prefix: str) -> dict[str, dict[str, Any]]:
+        """{name: fsspec's entry} of all files that begin with `prefix`."""
+        self._fs.invalidate_cache()
+        directory = self._path(prefix.rpartition("/")[0]).rstrip("/")
+        try:
+            entries = self._fs.find(directory, detail=True)
+        except FileNotFoundError:
+            return {}
+        start = len(self._root) + 1
+        return {
+            path[start:]: info
+            for path, info in entries.items()
+            if path[start:].startswith(prefix) and info.get("type") != "directory"
+        }
+
+
+class _StreamUpload:
+    """A file that is written on; where it would show at once, under another name first."""
+
+    def __init__(self, fs: Any, path: str, written: str, *, left: bool = False) -> None:
+        self._fs, self._path, self._written = fs, path, written
+        self._file = None if left else fs.open(written, "wb")
+        self._closed, self._shows = left, False
+
+    def part(self, number: int, at: int, data: bytes, crc: int) -> Any:
+        assert self._file is not None
+        self._file.write(data)
+
+    def finish(self, receipts: Sequence[Any]) -> None:
+        if not self._closed:
+            assert self._file is not None
+            self._file.close()
+            self._closed = True
+        if self._written != self._path and not self._shows:
+            self._fs.mv(self._written, self._path)
+        self._shows = True
+
+    def abort(self) -> None:
+        if not self._closed:
+            assert self._file is not None
+            self._file.discard()
+            with contextlib.suppress(AttributeError):  # or its collection would still write it
+                self._file.closed = True
+            self._closed = True
+        if self._written != self._path or self._file is None:
+            with contextlib.suppress(FileNotFoundError):
+                self._fs.rm_file(self._written)
+
+
+def _time_ms(info: dict[str, Any]) -> int:
+    return next((time_ms(info[key]) for key in _TIMES if info.get(key)), 0)
+
+
+def encoded(crc: int) -> str:
+    """Return a CRC-32C as stores write it."""
+    return base64.b64encode(crc.to_bytes(4, "big")).decode()

@@ -1,0 +1,339 @@
+"""`ObjectStore`: the Store over any driver. Retries, counts, checks, parallel parts, messages."""
+
+import contextlib
+import errno
+import os
+import re
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import crc32c
+
+from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailableError
+from sparklog.fs import Buffer
+from sparklog.tiered.object_store.backoff import Retry
+from sparklog.tiered.object_store.driver import Driver, Upload, expect_size
+from sparklog.tiered.object_store.failures import (
+    Failure,
+    failure_of,
+    may_show,
+    will_pass,
+    without,
+    words_of,
+)
+from sparklog.tiered.object_store.store import StoredObject
+
+T = TypeVar("T")
+PARTS_MAX: Final = 10_000  # S3's bound
+PART_BYTES: Final = 8 << 20
+PARALLEL: Final = 4
+SMALL_PARALLEL: Final = 16  # small objects: their requests wait, they don't compute
+_PAGE: Final = re.compile(rb"\s*<(!doctype\s+html|html)\b", re.I)
+
+
+@dataclass(slots=True)
+class Counts:
+    """Requests by kind, each attempt and each part for itself, and the bytes of objects."""
+
+    gets: int = 0
+    puts: int = 0
+    lists: int = 0
+    deletes: int = 0
+    retries: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+    _pid: int = field(default_factory=os.getpid, repr=False, compare=False)
+
+    def add(self, kind: str, number: int = 1) -> None:
+        """Count `number` more of `kind`."""
+        if self._pid != os.getpid():  # forked: a thread that isn't there may have held the lock
+            self._lock, self._pid = threading.Lock(), os.getpid()
+        with self._lock:
+            setattr(self, kind, getattr(self, kind) + number)
+
+    def as_dict(self) -> dict[str, int]:
+        """Return them by name."""
+        kinds = ("gets", "puts", "lists", "deletes", "retries", "bytes_in", "bytes_out")
+        return {kind: getattr(self, kind) for kind in kinds}
+
+
+class ObjectStore:
+    """See `Store`. Threads share it; it goes on working in a forked child.
+
+    `part_bytes` bounds a part of `put_stream`, `parallel` those on the way at one time: memory of
+    at most `(parallel + 1) * part_bytes`. `parallel=1` does everything in the caller's thread.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        *,
+        retry: Retry | None = None,
+        part_bytes: int = PART_BYTES,
+        parallel: int = PARALLEL,
+        secrets: tuple[str, ...] = (),
+    ) -> None:
+        if part_bytes < 1 or parallel < 1:
+            raise InvalidRequestError(
+                f"part_bytes={part_bytes}, parallel={parallel}: want at least 1 of both"
+            )
+        self.url = driver.url
+        self.counts = Counts()
+        self._driver, self._retry, self._secrets = driver, retry or Retry(), secrets
+        self._part_bytes = part_bytes
+        self._parallel = parallel if driver.many else 1
+        self._small_parallel = SMALL_PARALLEL if parallel > 1 else 1
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.url}>"
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a small object."""
+        crc = crc32c.crc32c(data)
+
+        def attempt() -> None:
+            self._once("puts", lambda: self._driver.put(name, data, crc), out=len(data))
+            if self._driver.looks:
+                self._once("gets", lambda: self._driver.check(name, len(data), crc))
+
+        self._retried("write", name, attempt)
+
+    def put_stream(self, name: str, pieces: Iterable[Buffer], size: int) -> None:
+        """Write `size` bytes. InvalidRequestError if `pieces` are more or fewer: nothing shows."""
+        if size <= self._part_bytes:
+            with self._translated("write", name):  # what reading them raises leaves as it came
+                (data,) = _parts(name, pieces, size, max(1, size))
+            self.put(name, data)
+        elif isinstance(pieces, Iterator):  # gone after one pass
+            with self._translated("write", name):
+                self._upload(name, pieces, size)
+        else:
+            self._retried("write", name, lambda: self._upload(name, pieces, size))
+
+    def _upload(self, name: str, pieces: Iterable[Buffer], size: int) -> None:
+        upload = self._retried(
+            "write", name, lambda: self._once("puts", lambda: self._driver.begin(name, size))
+        )
+        try:
+            receipts, crc = self._send(name, upload, pieces, size)
+            self._retried(
+                "write", name, lambda: self._once("puts", lambda: upload.finish(receipts))
+            )
+        except BaseException:
+            with contextlib.suppress(Exception):  # the first error is the one to tell
+                self._give_up(upload)
+            raise
+        self._retried(
+            "check", name, lambda: self._once("gets", lambda: self._driver.check(name, size, crc))
+        )
+
+    def _send(
+        self, name: str, upload: Upload, pieces: Iterable[Buffer], size: int
+    ) -> tuple[list[Any], int]:
+        """Send all parts; return their receipts in order and the CRC of the whole."""
+
+        def one(number: int, at: int, data: bytes) -> Any:
+            part_crc = crc32c.crc32c(data)
+
+            def attempt() -> Any:
+                return self._once(
+                    "puts", lambda: upload.part(number, at, data, part_crc), out=len(data)
+                )
+
+            return self._retried("write", name, attempt) if self._driver.many else attempt()
+
+        part_bytes = max(self._part_bytes, -(-size // PARTS_MAX))
+        receipts: list[Any] = []
+        at = crc = 0
+        with _pool(self._parallel) as submit:
+            under_way: deque[Future[Any]] = deque()
+            for number, part in enumerate(_parts(name, pieces, size, part_bytes), 1):
+                if len(under_way) >= self._parallel:
+                    receipts.append(under_way.popleft().result())
+                under_way.append(submit(one, number, at, part))
+                crc = crc32c.crc32c(part, crc)
+                at += len(part)
+            receipts.extend(future.result() for future in under_way)
+        return receipts, crc
+
+    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        """Return bytes [start, end); none of them is asked of the store if there are none."""
+        if end is not None and end <= start:
+            return b""
+
+        def attempt() -> bytes:
+            try:
+                data = self._once("gets", lambda: self._driver.read(name, start, end))
+            except FileNotFoundError:
+                raise
+            except Exception as error:
+                if failure_of(error) is Failure.RANGE:
+                    return b""
+                raise
+            self.counts.add("bytes_in", len(data))
+            if start == 0 and _PAGE.match(data):  # nothing that is stored begins so
+                raise ConnectionError(
+                    "a web page came instead of the object: is there a proxy, or a log-in page, "
+                    "before the store?"
+                )
+            if end is not None and len(data) != end - start:  # at the object's end, or cut off?
+                size = self._once("gets", lambda: self._driver.size(name))
+                expect_size(name, len(data), max(0, min(end, size) - start))
+            return data
+
+        return self._retried("read", name, attempt)
+
+    def get_many(self, names: Sequence[str]) -> list[bytes | Exception]:
+        """Return small objects, up to 16 at a time."""
+
+        def one(name: str) -> bytes | Exception:
+            try:
+                return self.get(name)
+            except Exception as error:  # noqa: BLE001 - the caller's to look at
+                return error
+
+        with _pool(min(len(names), self._small_parallel)) as submit:
+            return [future.result() for future in [submit(one, name) for name in names]]
+
+    def list(self, prefix: str = "") -> list[StoredObject]:
+        """Return all objects below `prefix`, sorted by name."""
+        found: list[StoredObject] = []
+        token: str | None = None
+        while True:
+
+            def attempt(token: str | None = token) -> tuple[list[StoredObject], str | None]:
+                return self._once("lists", lambda: self._driver.page(prefix, token))
+
+            page, token = self._retried("list", prefix, attempt)
+            found += page
+            if token is None:
+                return sorted(found, key=lambda one: one.name)
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Remove objects; a request for each 1,000 where the store has that, else one for each."""
+        most = self._driver.delete_max
+
+        def one(some: Sequence[str]) -> None:
+            self._retried(
+                "delete", some[0], lambda: self._once("deletes", lambda: self._driver.delete(some))
+            )
+
+        batches = [names[at : at + most] for at in range(0, len(names), most)]
+        with _pool(min(len(batches), self._small_parallel)) as submit:
+            for future in [submit(one, batch) for batch in batches]:
+                future.result()
+
+    def sweep_uploads(self, before_ms: int) -> int:
+        """Give up the uploads that began before (ms) and never ended; return how many."""
+        left = self._retried(
+            "list uploads of",
+            "",
+            lambda: self._once("lists", lambda: self._driver.uploads(before_ms)),
+        )
+        for upload in left:
+            self._give_up(upload)
+        return len(left)
+
+    def _give_up(self, upload: Upload) -> None:
+        self._retried("give up an upload of", "", lambda: self._once("deletes", upload.abort))
+
+    def _once(self, kind: str, attempt: Callable[[], T], out: int = 0) -> T:
+        self.counts.add(kind)
+        if out:
+            self.counts.add("bytes_out", out)
+        return attempt()
+
+    def _retried(self, verb: str, name: str, attempt: Callable[[], T]) -> T:
+        outside = sys.exception()
+        with self._translated(verb, name):
+            return self._retry.call(
+                attempt,
+                lambda error: will_pass(error, outside),
+                lambda: self.counts.add("retries"),
+            )
+
+    @contextlib.contextmanager
+    def _translated(self, verb: str, name: str) -> Iterator[None]:
+        outside = sys.exception()
+        try:
+            yield
+        except SparklogError:
+            raise
+        except _SourceFailed as failed:
+            raise failed.error from None
+        except Exception as error:  # noqa: BLE001 - whatever a library raises, told in our words
+            failure = failure_of(error, outside)
+            where = f"{self.url}/{name}" if name else self.url
+            if failure is Failure.MISSING:
+                if verb == "read":
+                    raise FileNotFoundError(errno.ENOENT, "no such object", where) from None
+                failure = Failure.BUCKET
+            words = without(words_of(error), self._secrets)
+            raise StorageUnavailableError(
+                f"can't {verb} {where}: {words}; {failure.value}",
+                passing=failure is Failure.PASSING,
+            ) from (error if may_show(error, self._secrets) else None)
+
+
+class _SourceFailed(Exception):
+    """What was to be written could not be read: no fault of the store, and told as it came."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+
+def _read(pieces: Iterable[Buffer]) -> Iterator[Buffer]:
+    try:
+        yield from pieces
+    except Exception as error:  # noqa: BLE001 - raised again where it leaves the store
+        raise _SourceFailed(error) from None
+
+
+def _parts(name: str, pieces: Iterable[Buffer], size: int, part_bytes: int) -> Iterator[bytes]:
+    """Cut `pieces` into parts of `part_bytes`, the last one shorter; at least one."""
+    held: list[memoryview] = []
+    length = total = 0
+    for piece in _read(pieces):
+        view = memoryview(piece).cast("B")
+        total += len(view)
+        if total > size:
+            break
+        while length + len(view) > part_bytes:
+            cut = part_bytes - length
+            held.append(view[:cut])
+            yield b"".join(held)
+            view, held, length = view[cut:], [], 0
+        held.append(view)
+        length += len(view)
+    if total != size:
+        raise InvalidRequestError(
+            f"{name}: {'more' if total > size else total} bytes came where {size} were announced: "
+            "what was to be copied changed meanwhile; nothing was written, repeat the call"
+        )
+    yield b"".join(held)
+
+
+@contextlib.contextmanager
+def _pool(threads: int) -> Iterator[Callable[..., Future[Any]]]:
+    """Threads for one call, so that a forked child never waits for its parent's."""
+    if threads <= 1:
+        yield _inline
+        return
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="sparklog-store")
+    try:
+        yield pool.submit
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _inline(do: Callable[..., Any], *args: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(do(*args))
+    return future

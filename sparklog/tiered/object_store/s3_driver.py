@@ -1,0 +1,215 @@
+"""`s3://`, by s3fs's door to S3's own requests: parts side by side, checked on the way.
+
+A put carries its CRC-32C, which S3 compares before it stores anything. Stores that don't know it
+answer with the MD5 as ETag, which is compared here.
+"""
+
+import contextlib
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from sparklog.tiered.object_store.driver import Upload, expect_size, time_ms
+from sparklog.tiered.object_store.fsspec_driver import Connection, encoded
+from sparklog.tiered.object_store.store import StoredObject
+
+PART_BYTES_MIN: Final = 5 << 20  # S3's bound for all parts but the last
+_MD5: Final = re.compile("[0-9a-f]{32}")
+
+
+def options(given: Mapping[str, Any], connections: int) -> dict[str, Any]:
+    """Return `storage_options` for s3fs such that one request is one attempt.
+
+    What the caller gave comes first.
+    """
+    config = {
+        "retries": {"total_max_attempts": 1},
+        "max_pool_connections": connections,
+        "connect_timeout": 10,
+        "read_timeout": 60,  # S3 may think about the end of a large upload
+        **given.get("config_kwargs", {}),
+    }
+    return {"max_concurrency": 1, **given, "config_kwargs": config}
+
+
+class S3Driver:
+    """See `Driver`."""
+
+    many, looks, delete_max = True, False, 1000
+
+    def __init__(self, url: str, connection: Connection, timeout_ms: int = 120_000) -> None:
+        self.url, self._connection = url, connection
+        # Of a whole request: the library's own only begins when all of it was sent, so that a
+        # network which swallows packets would hold a put for many minutes.
+        self._timeout_s = max(1, timeout_ms // 1000)
+        self._root = connection.root.rstrip("/")
+        self._bucket, _, key = self._root.partition("/")
+        self._prefix = f"{key}/" if key else ""
+
+    @property
+    def _fs(self) -> Any:
+        fs = self._connection.fs
+        fs.retries = 1  # its own would multiply ours
+        return fs
+
+    def _call(self, method: str, **arguments: Any) -> dict[str, Any]:
+        with _only_answers():
+            answer: dict[str, Any] = self._fs.call_s3(
+                method, Bucket=self._bucket, timeout=self._timeout_s, **arguments
+            )
+        return answer
+
+    def put(self, name: str, data: bytes, crc: int) -> None:
+        answer = self._call(
+            "put_object", Key=self._prefix + name, Body=data, ChecksumCRC32C=encoded(crc)
+        )
+        _expect_same(name, answer, data, crc)
+
+    def read(self, name: str, start: int, end: int | None) -> bytes:
+        path = f"{self._root}/{name}"
+        with _only_answers():
+            if start == 0 and end is None:  # a range of nothing is an error for an empty object
+                return bytes(self._fs.cat_file(path, timeout=self._timeout_s))
+            data = bytes(self._fs.cat_file(path, start=start, end=end, timeout=self._timeout_s))
+        if end is not None and len(data) > end - start:
+            raise ConnectionError(f"{len(data)} bytes of {name} came for a range of {end - start}")
+        return data
+
+    def size(self, name: str) -> int:
+        return int(self._call("head_object", Key=self._prefix + name)["ContentLength"])
+
+    def check(self, name: str, size: int, crc: int) -> None:
+        expect_size(name, self.size(name), size)  # parts and whole were compared on the way
+
+    def page(self, prefix: str, token: str | None) -> tuple[list[StoredObject], str | None]:
+        more = {} if token is None else {"ContinuationToken": token}
+        answer = self._call("list_objects_v2", Prefix=self._prefix + prefix, **more)
+        found = [
+            StoredObject(
+                entry["Key"][len(self._prefix) :], entry["Size"], time_ms(entry["LastModified"])
+            )
+            for entry in answer.get("Contents", ())
+            if not entry["Key"].endswith("/")  # a console's "folder"
+        ]
+        return found, answer["NextContinuationToken"] if answer.get("IsTruncated") else None
+
+    def delete(self, names: Sequence[str]) -> None:
+        keys = [{"Key": self._prefix + name} for name in names]
+        answer = self._call("delete_objects", Delete={"Objects": keys, "Quiet": True})
+        for failed in answer.get("Errors", ()):
+            code, message = failed.get("Code", ""), failed.get("Message", "")
+            if code == "NoSuchKey":
+                continue
+            if code == "AccessDenied":
+                raise PermissionError(f"{failed.get('Key')}: {message}")
+            raise ConnectionError(f"{failed.get('Key')} was not deleted: {code} {message}")
+
+    def begin(self, name: str, size: int) -> Upload:
+        key = self._prefix + name
+        answer = self._call("create_multipart_upload", Key=key, ChecksumAlgorithm="CRC32C")
+        return _S3Upload(self, key, answer["UploadId"])
+
+    def uploads(self, before_ms: int) -> list[Upload]:
+        return [
+            _S3Upload(self, entry["Key"], entry["UploadId"])
+            for entry in self._upload_entries()
+            if entry["Key"].startswith(self._prefix) and time_ms(entry["Initiated"]) < before_ms
+        ]
+
+    def _upload_entries(self) -> Iterator[dict[str, Any]]:
+        more: dict[str, str] = {}
+        while True:
+            answer = self._call("list_multipart_uploads", Prefix=self._prefix, **more)
+            yield from answer.get("Uploads", ())
+            if not answer.get("IsTruncated"):
+                return
+            more = {
+                "KeyMarker": answer["NextKeyMarker"],
+                "UploadIdMarker": answer["NextUploadIdMarker"],
+            }
+
+
+class _S3Upload:
+    def __init__(self, driver: S3Driver, key: str, upload_id: str) -> None:
+        self._driver, self._key, self._id = driver, key, upload_id
+
+    def _call(self, method: str, **arguments: Any) -> dict[str, Any]:
+        return self._driver._call(method, Key=self._key, UploadId=self._id, **arguments)
+
+    def part(self, number: int, at: int, data: bytes, crc: int) -> Any:
+        answer = self._call(
+            "upload_part", PartNumber=number, Body=data, ChecksumCRC32C=encoded(crc)
+        )
+        _expect_same(f"part {number} of {self._key}", answer, data, crc)
+        receipt = {"PartNumber": number, "ETag": answer["ETag"]}
+        if "ChecksumCRC32C" in answer:
+            receipt["ChecksumCRC32C"] = answer["ChecksumCRC32C"]
+        return receipt
+
+    def finish(self, receipts: Sequence[Any]) -> None:
+        expected = _whole_etag([receipt["ETag"] for receipt in receipts])
+        try:
+            answer = self._call(
+                "complete_multipart_upload", MultipartUpload={"Parts": list(receipts)}
+            )
+        except FileNotFoundError:  # no such upload: was the answer to an earlier call lost?
+            try:
+                answer = self._driver._call("head_object", Key=self._key)
+            except FileNotFoundError:
+                answer = {}
+            if expected is None or _etag(answer) != expected:
+                raise OSError("the store gave up the upload; copy anew") from None
+        found = _etag(answer)
+        if expected is not None and "-" in found and found != expected:
+            raise ConnectionError(f"{self._key} arrived changed: ETag {found}, not {expected}")
+
+    def abort(self) -> None:
+        try:
+            self._call("abort_multipart_upload")
+        except FileNotFoundError:
+            return
+
+
+@contextlib.contextmanager
+def _only_answers() -> Iterator[None]:
+    """Let FileNotFoundError through only where S3 said so: the client misses files of its own.
+
+    A token that isn't mounted would else be told as an object that is gone.
+    """
+    try:
+        yield
+    except FileNotFoundError as error:
+        if getattr(error.__cause__, "response", None) is None:
+            raise PermissionError(f"a file that the S3 client needs is missing: {error}") from error
+        raise
+
+
+def _etag(answer: Mapping[str, Any]) -> str:
+    return str(answer.get("ETag", "")).strip('"')
+
+
+def _whole_etag(parts: Sequence[str]) -> str | None:
+    """S3's ETag of an upload: the MD5 of its parts' MD5s, and their number. None if not known."""
+    plain = [etag.strip('"') for etag in parts]
+    if not all(_MD5.fullmatch(etag) for etag in plain):
+        return None
+    together = hashlib.md5(b"".join(map(bytes.fromhex, plain)), usedforsecurity=False)
+    return f"{together.hexdigest()}-{len(plain)}"
+
+
+def _expect_same(name: str, answer: Mapping[str, Any], data: bytes, crc: int) -> None:
+    """Raise ConnectionError if the store's checksum isn't that of `data`."""
+    theirs = answer.get("ChecksumCRC32C")
+    if theirs is not None:
+        same = theirs == encoded(crc)
+    elif "SSECustomerAlgorithm" in answer or "kms" in str(answer.get("ServerSideEncryption", "")):
+        same = True  # the ETag is no MD5 then; TLS and S3 compared the CRC-32C that we sent
+    else:
+        theirs = _etag(answer)
+        same = (
+            not _MD5.fullmatch(theirs)
+            or theirs == hashlib.md5(data, usedforsecurity=False).hexdigest()
+        )
+    if not same:
+        raise ConnectionError(f"{name} arrived changed: the store's checksum is {theirs}")

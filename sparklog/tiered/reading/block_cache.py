@@ -1,0 +1,112 @@
+"""`BlockCache`: blocks of remote objects, in memory and on disk, least recently used out first.
+
+Objects never change under their name (but manifests that are rewrapped: `forget` those), so a block
+is right for ever, and what is kept may be thrown away at any time. Who fetches what isn't here, and
+that two threads don't fetch the same, is fetching.py's business.
+"""
+
+import os
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.clock import Clock, system_clock
+from sparklog.errors import InvalidRequestError
+from sparklog.fs import LOCAL, FileSystem
+from sparklog.tiered.reading.disk_blocks import DiskBlocks
+
+DIRECTORY_NAME: Final = "remote-log-index-cache"
+"""Kafka's name for the directory of what was fetched (RemoteIndexCache)."""
+
+
+@dataclass(slots=True)
+class CacheCounts:
+    """Blocks by where they were found. For reports: not exact with threads."""
+
+    memory_hits: int = 0
+    disk_hits: int = 0
+    misses: int = 0
+
+
+class BlockCache:
+    """Blocks by (object's name, number). Threads share it, and a forked child may use its parent's.
+
+    `memory_bytes` and `disk_bytes` bound the blocks kept (0: none there), on disk with their
+    headers, of some 100 bytes. A process that was killed finds its disk blocks again; several may
+    share the directory. Keeping blocks is never an error: not a full disk, not a damaged file.
+
+    Raises: InvalidRequestError: a bound is negative, `disk_bytes` without `directory`.
+    """
+
+    def __init__(
+        self,
+        memory_bytes: int,
+        directory: str | None = None,
+        disk_bytes: int = 0,
+        *,
+        fs: FileSystem = LOCAL,
+        clock: Clock = system_clock,
+    ) -> None:
+        if memory_bytes < 0 or disk_bytes < 0:
+            raise InvalidRequestError(
+                f"memory_bytes={memory_bytes}, disk_bytes={disk_bytes}: want 0 or more"
+            )
+        if disk_bytes and directory is None:
+            raise InvalidRequestError(f"disk_bytes={disk_bytes}: name a directory for them")
+        self.counts = CacheCounts()
+        self._memory_bytes = memory_bytes
+        self._disk: DiskBlocks | None = None
+        if directory is not None and disk_bytes:
+            self._disk = DiskBlocks(directory, disk_bytes, fs, clock)
+        self._renew()
+
+    def _renew(self) -> None:
+        """Begin with nothing in memory: new, or forked while another thread held the lock."""
+        self._lock = threading.Lock()
+        self._blocks: OrderedDict[tuple[str, int], bytes] = OrderedDict()
+        self._held_bytes = 0
+        self._pid = os.getpid()
+
+    def _locked(self) -> threading.Lock:
+        if self._pid != os.getpid():
+            self._renew()
+        return self._lock
+
+    def get(self, name: str, number: int) -> bytes | None:
+        """Return a block, None if it isn't kept."""
+        with self._locked():
+            block = self._blocks.get((name, number))
+            if block is not None:
+                self._blocks.move_to_end((name, number))
+                self.counts.memory_hits += 1
+                return block
+        block = None if self._disk is None else self._disk.load(name, number)
+        if block is None:
+            self.counts.misses += 1
+            return None
+        self.counts.disk_hits += 1
+        self._remember(name, number, block)
+        return block
+
+    def put(self, name: str, number: int, data: bytes) -> None:
+        """Keep a block, if there is room."""
+        self._remember(name, number, data)
+        if self._disk is not None:
+            self._disk.save(name, number, data)
+
+    def forget(self, name: str, number: int) -> None:
+        """Drop a block, which was deleted or written anew."""
+        with self._locked():
+            self._held_bytes -= len(self._blocks.pop((name, number), b""))
+        if self._disk is not None:
+            self._disk.remove(name, number)
+
+    def _remember(self, name: str, number: int, block: bytes) -> None:
+        if len(block) > self._memory_bytes:
+            return
+        with self._locked():
+            self._held_bytes += len(block) - len(self._blocks.pop((name, number), b""))
+            self._blocks[name, number] = block
+            while self._held_bytes > self._memory_bytes:
+                self._held_bytes -= len(self._blocks.popitem(last=False)[1])

@@ -1,0 +1,253 @@
+"""The objects of remote segments: manifests with their small files, logs by ranges."""
+
+import errno
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
+from sparklog.fs import ElsewhereError
+from sparklog.metrics import meters
+from sparklog.tiered import manifest as manifests
+from sparklog.tiered.encryption.envelope import DataKey, open_data_key
+from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.manifest import Manifest, directory_of, manifest_object
+from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.owners import is_known
+from sparklog.tiered.reading.meters import fetching
+from sparklog.tiered.reading.range_fetcher import Blocks, Fetcher
+from sparklog.tiered.reading.store_retry import Patience
+from sparklog.tiered.remote_segment import RemoteSegment
+
+MANIFESTS_BYTES: Final = 64 << 20  # of manifests with their indexes that are kept in memory
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSegment:
+    """A segment whose manifest was read: its small files, and the way to its log."""
+
+    manifest: Manifest
+    body: bytes
+    data_key: DataKey | None
+
+    def part(self, name: str) -> bytes | None:
+        """Return one of `manifest.PARTS`, None if the segment has none."""
+        return manifests.part(self.manifest, self.body, name)
+
+
+@dataclass(frozen=True, slots=True)
+class LogRanges:
+    """A segment's log by ranges of its plain bytes."""
+
+    store: Store
+    fetcher: Fetcher
+    opened: OpenedSegment
+    patience: Patience
+
+    @property
+    def name(self) -> str:
+        """The object's name."""
+        return self.opened.manifest.log_name
+
+    @property
+    def stored_size(self) -> int:
+        """The object's size in bytes."""
+        return self.opened.manifest.stored_size
+
+    @property
+    def size(self) -> int:
+        """Bytes of the log as Kafka sees it."""
+        return self.opened.manifest.segment.size
+
+    def fetch(self, start: int, end: int) -> bytes:
+        """Return stored bytes; one request. Raises DataCorruptionError if it ends before."""
+        data = _fetched(
+            self.store,
+            self.opened.manifest.segment,
+            self.name,
+            lambda: self.store.get(self.name, start, end),
+        )
+        if len(data) != end - start:  # the store's look at its size agrees
+            raise DataCorruptionError(
+                f"it has {start + len(data)} bytes, its manifest says {self.stored_size}; restore "
+                "the object from a copy of the bucket",
+                path=f"{self.store.url}/{self.name}",
+                position=start + len(data),
+            )
+        return data
+
+    def get(self, start: int, end: int) -> bytes:
+        """Return the plain bytes [start, end), start < end."""
+        key = self.opened.data_key
+        if key is None:
+            return self._read(start, end)
+        stored = self._read(*key.stored_range(start, end, self.size))
+        return key.open_range(stored, start, end, self.size, path=f"{self.store.url}/{self.name}")
+
+    def _read(self, start: int, end: int) -> bytes:
+        return self.patience.ask(lambda: self.fetcher.read(self, start, end))
+
+    def ahead(self, start: int, end: int) -> None:
+        """Begin to fetch the plain bytes [start, end), start < end; returns at once."""
+        key = self.opened.data_key
+        if key is not None:
+            start, end = key.stored_range(start, end, self.size)
+        self.fetcher.ahead(self, start, end)
+
+
+def _fetched(store: Store, segment: RemoteSegment, name: str, get: Callable[[], bytes]) -> bytes:
+    """Get an object of a segment, and count it.
+
+    Raises: FileNotFoundError if it is gone; ElsewhereError if nobody can tell that it is, see
+    `_missing`. Cost: a listing of its prefix, and perhaps a get more, if it is gone.
+    """
+    with fetching(meters(store.url), segment.topic) as got:
+        try:
+            data = get()
+        except FileNotFoundError as error:
+            missing = error
+        else:
+            got.size = len(data)
+            return data
+        raise _missing(store, segment, name, missing) from missing
+
+
+def _missing(
+    store: Store, segment: RemoteSegment, name: str, error: FileNotFoundError
+) -> FileNotFoundError:
+    """Look afresh what it means that an object isn't there: only a definite absence is a loss."""
+    try:
+        names = {one.name for one in store.list(directory_of(segment).prefix)}
+        known = bool(names) or is_known(store, segment.topic_id)
+    except StorageUnavailableError as failed:
+        return ElsewhereError(
+            errno.ENOENT, f"{error}, and what else is there can't be told: {failed}"
+        )
+    if not known:
+        return ElsewhereError(
+            errno.ENOENT,
+            f"{store.url} has nothing of {segment.topic}-{segment.partition} (topic id "
+            f"{segment.topic_id}), so it is another store than the one it was copied to: "
+            "correct endpoint_url and credentials (storage_options of this call, or the "
+            "environment)",
+        )
+    if name in names:
+        return ElsewhereError(
+            errno.ENOENT,
+            f"{error}, but the store lists it: its listings lag behind, or it answers for an "
+            "object that it can't reach just now; try again, then look at the store",
+        )
+    return FileNotFoundError(
+        errno.ENOENT,
+        f"{error}, though other objects of the topic are there; restore it from a copy of the "
+        "bucket",
+    )
+
+
+class RemoteObjects:
+    """Reads one store. Manifests are fetched whole, once, and kept; threads may share it."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Store],
+        cache: Blocks,
+        keys: Keyring | None = None,
+        *,
+        threads: int = 4,
+        patience: Patience | None = None,
+    ) -> None:
+        """`connect` is called when something remote is first wanted. By default it asks once."""
+        self.patience = patience or Patience()
+        self._connect = connect
+        self._store: Store | None = None
+        self.fetcher = Fetcher(cache, threads=threads)
+        self._cache, self._keys = cache, keys
+        self._opened: OrderedDict[str, OpenedSegment] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    @property
+    def store(self) -> Store:
+        """The store. Raises what connecting to it raises."""
+        if self._store is None:
+            self._store = self._connect()
+        return self._store
+
+    def open(self, segment: RemoteSegment, *, patient: bool = True) -> OpenedSegment:
+        """Return the segment's manifest; one request unless it is kept.
+
+        Args: patient: waits for a store that is away; for a reader's own thread, as other threads
+            would hold up the process's end.
+        Raises: FileNotFoundError if the copy is gone; DataCorruptionError; InvalidRequestError
+            where it is encrypted and the key isn't there.
+        """
+        with self._lock:
+            found = self._opened.get(segment.id)
+            if found is not None:
+                self._opened.move_to_end(segment.id)
+                return found
+        name = manifest_object(segment)
+        opened = self._cached(name)
+        if opened is None:
+            raw = (self.patience if patient else Patience()).ask(
+                lambda: _fetched(self.store, segment, name, lambda: self.store.get(name))
+            )
+            opened = self._parsed(raw, name)
+            self._cache.put(name, 0, raw)
+        self._keep(opened)
+        return opened
+
+    def ranges(self, segment: RemoteSegment, *, patient: bool = True) -> LogRanges:
+        """Return the segment's log. As `open`."""
+        opened = self.open(segment, patient=patient)
+        return LogRanges(self.store, self.fetcher, opened, self.patience)
+
+    def open_many(self, segments: Sequence[RemoteSegment]) -> list[OpenedSegment | Exception]:
+        """Open several at the same time; an error stands in the place of what failed."""
+        answers = self.store.get_many([manifest_object(segment) for segment in segments])
+        found: list[OpenedSegment | Exception] = []
+        for segment, answer in zip(segments, answers, strict=True):
+            if isinstance(answer, bytes):
+                try:
+                    found.append(self._parsed(answer, manifest_object(segment)))
+                except (DataCorruptionError, InvalidRequestError) as error:
+                    found.append(error)
+            else:
+                found.append(answer)
+        return found
+
+    def _cached(self, name: str) -> OpenedSegment | None:
+        """What a cache on disk has from earlier; None as well if it is of no use any more."""
+        raw = self._cache.get(name, 0)
+        try:
+            return None if raw is None else self._parsed(raw, name)
+        except (DataCorruptionError, InvalidRequestError):  # its key was changed since, perhaps
+            return None
+
+    def _parsed(self, raw: bytes, name: str) -> OpenedSegment:
+        manifest, body = manifests.parse(raw, path=f"{self.store.url}/{name}")
+        if manifest.encryption is None:
+            return OpenedSegment(manifest, body, None)
+        if self._keys is None:
+            raise InvalidRequestError(
+                f"{self.store.url}/{name} is encrypted: give the key ring that has its key "
+                f"{manifest.encryption.get('key_id')!r} (option remote.keyring)"
+            )
+        key = open_data_key(self._keys, manifest.segment.id, manifest.encryption)
+        return OpenedSegment(manifest, key.open_body(body, path=name), key)
+
+    def _keep(self, opened: OpenedSegment) -> None:
+        with self._lock:
+            self._opened[opened.manifest.segment.id] = opened
+            self._bytes += len(opened.body)
+            while self._bytes > MANIFESTS_BYTES and len(self._opened) > 1:
+                _, dropped = self._opened.popitem(last=False)
+                self._bytes -= len(dropped.body)
+
+    def forget(self, segment: RemoteSegment) -> None:
+        """Drop what is kept of a copy that is gone."""
+        with self._lock:
+            opened = self._opened.pop(segment.id, None)
+            self._bytes -= len(opened.body) if opened is not None else 0

@@ -1,0 +1,32 @@
+"""What a log dir's own metadata says of its copies, for readers."""
+
+import threading
+from collections.abc import Sequence
+
+from sparklog.clock import Clock, system_clock
+from sparklog.fs import FileSystem
+from sparklog.logdir.view import View
+from sparklog.tiered.remote_log_metadata.topic import MetadataFollower
+from sparklog.tiered.remote_segment import RemoteSegment
+
+
+class LogCopies:
+    """The copies that a log's `__remote_log_metadata` tells of. Threads may share it."""
+
+    def __init__(
+        self, fs: FileSystem, directories: Sequence[str], clock: Clock = system_clock
+    ) -> None:
+        self._fs, self._directories, self._clock = fs, list(directories), clock
+        self._follower: MetadataFollower | None = None
+        self._lock = threading.Lock()
+
+    def readable(self, topic_id: str, partition: int) -> Sequence[RemoteSegment]:
+        """Return those that count, by base offset, as of now.
+
+        Raises: DataCorruptionError, with how to rebuild the metadata. Cost: a small file; what is
+        new of the topic.
+        """
+        with self._lock:
+            if self._follower is None:
+                self._follower = MetadataFollower(View(self._fs, self._directories), self._clock)
+            return list(self._follower.catch_up().readable((topic_id, partition)))

@@ -1,0 +1,128 @@
+"""Which copies a partition has, and which of them count. Pure: a fold over states, no requests.
+
+Source: RemoteLogMetadataCache, RemoteLogLeaderEpochState (Kafka 4.1). A copy that reached
+COPY_FINISHED later takes the place of those that it overlaps; those stay known until they are
+deleted. Where the log's own leader epochs are known, a copy of another history doesn't count.
+"""
+
+import bisect
+from collections.abc import Iterable, Sequence
+
+from sparklog.tiered.remote_segment import Epochs, RemoteSegment, SegmentState
+
+Key = tuple[str, int]  # (topic id, partition)
+
+
+class Catalog:
+    """The copies of all partitions, by state. Not thread-safe; `apply` is the only change."""
+
+    def __init__(self, segments: Iterable[RemoteSegment] = ()) -> None:
+        self._known: dict[Key, dict[str, RemoteSegment]] = {}
+        self._readable: dict[Key, list[RemoteSegment]] = {}
+        self._buried: dict[Key, tuple[str, int]] = {}
+        for segment in segments:
+            self.apply(segment)
+
+    def apply(self, segment: RemoteSegment) -> None:
+        """Take in a copy's newest state; one that was deleted is forgotten."""
+        if segment.state is SegmentState.DELETE_FINISHED:
+            self.remove(segment.key, segment.id)
+            return
+        self._readable.pop(segment.key, None)
+        self._known.setdefault(segment.key, {})[segment.id] = segment
+
+    def remove(self, key: Key, segment_id: str) -> None:
+        """Forget a copy."""
+        self._readable.pop(key, None)
+        known = self._known.get(key, {})
+        known.pop(segment_id, None)
+        if not known:
+            self._known.pop(key, None)
+
+    def bury(self, key: Key, topic: str, time_ms: int) -> None:
+        """Note that a partition's topic is gone, with all its copies."""
+        self._buried[key] = topic, time_ms
+
+    @property
+    def buried(self) -> dict[Key, tuple[str, int]]:
+        """{(topic id, partition): (topic, since when in ms)} of what is gone with all copies."""
+        return self._buried
+
+    def keys(self) -> list[Key]:
+        """The partitions with copies, in any state."""
+        return list(self._known)
+
+    def find(self, key: Key, segment_id: str) -> RemoteSegment | None:
+        """Return one copy."""
+        return self._known.get(key, {}).get(segment_id)
+
+    def all(self, key: Key) -> list[RemoteSegment]:
+        """Return the partition's copies in any state, by base offset."""
+        return sorted(self._known.get(key, {}).values(), key=lambda s: (s.base, s.end, s.id))
+
+    def readable(self, key: Key) -> list[RemoteSegment]:
+        """Return the copies that count: finished, ascending, none overlapping another."""
+        found = self._readable.get(key)
+        if found is None:
+            finished = [s for s in self.all(key) if s.state is SegmentState.COPY_FINISHED]
+            found = self._readable[key] = counting(finished)
+        return found
+
+    def shadowed(self, key: Key) -> list[RemoteSegment]:
+        """Return the finished copies that count no more: what a later copy covers."""
+        kept = {segment.id for segment in self.readable(key)}
+        return [
+            s for s in self.all(key) if s.state is SegmentState.COPY_FINISHED and s.id not in kept
+        ]
+
+    def end(self, key: Key) -> int:
+        """The offset behind the highest that is remote; -1 if nothing is.
+
+        Source: RemoteLogManager.findHighestRemoteOffset, which gives the offset before it.
+        """
+        readable = self.readable(key)
+        return readable[-1].end if readable else -1
+
+
+def counting(finished: Iterable[RemoteSegment]) -> list[RemoteSegment]:
+    """Return those that no later copy overlaps. Later is: a newer epoch, then a later upload."""
+    newest_first = sorted(
+        finished, key=lambda s: (s.epochs[-1][0] if s.epochs else -1, s.time_ms, s.id), reverse=True
+    )
+    bases: list[int] = []
+    kept: list[RemoteSegment] = []
+    for segment in newest_first:
+        at = bisect.bisect_left(bases, segment.base)
+        before_ends = at == 0 or kept[at - 1].end <= segment.base
+        after_begins = at == len(kept) or kept[at].base >= segment.end
+        if before_ends and after_begins:
+            bases.insert(at, segment.base)
+            kept.insert(at, segment)
+    return kept
+
+
+def is_of_lineage(segment: RemoteSegment, lineage: Epochs | Sequence[tuple[int, int]]) -> bool:
+    """Tell whether a copy belongs to the history that the log's leader epochs describe.
+
+    Source: RemoteLogManager.isRemoteSegmentWithinLeaderEpochs. A log start that was raised may
+    have clipped the first epochs away, so such an epoch says nothing if a later one is known.
+    """
+    if not lineage:
+        return True
+    starts = dict(lineage)
+    first_epoch = lineage[0][0]
+    if segment.epochs and segment.epochs[-1][0] < first_epoch:
+        return False
+    for at, (epoch, start) in enumerate(segment.epochs):
+        if epoch < first_epoch:
+            continue
+        known = starts.get(epoch)
+        if known is None:
+            return False
+        if (at and known != start) or (start < known and epoch != first_epoch):
+            return False
+        later = [begins for other, begins in lineage if other > epoch]
+        ends = segment.epochs[at + 1][1] if at + 1 < len(segment.epochs) else segment.end
+        if later and ends > min(later):
+            return False
+    return True

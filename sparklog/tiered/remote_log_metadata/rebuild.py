@@ -1,0 +1,171 @@
+"""What is known of copies, made anew from the bucket alone: a listing, and the manifests.
+
+For a log whose `__remote_log_metadata` was lost or damaged, and for whoever reads a bucket without
+a log.
+"""
+
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from sparklog.clock import Clock, system_clock
+from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailableError
+from sparklog.fs import LOCAL, FileSystem
+from sparklog.log.admin import drop_topic
+from sparklog.log.log import Log
+from sparklog.logdir.segment_files import segment_bases
+from sparklog.logdir.topics import REMOTE_METADATA
+from sparklog.logdir.view import View
+from sparklog.tiered.layout import Directory, parse_manifest
+from sparklog.tiered.manifest import Manifest, parse
+from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.owners import Owners
+from sparklog.tiered.remote_log_metadata.topic import ensure, publish
+from sparklog.tiered.settings import read_settings
+from sparklog.tiered.target import open_store
+
+if TYPE_CHECKING:
+    from sparklog.logdir.session import Session
+
+_AT_ONCE: Final = 200
+_SHOWN: Final = 5
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Found:
+    """The manifests below some prefixes; `damaged`: {object: what is wrong with it}."""
+
+    manifests: list[Manifest] = field(default_factory=list)
+    damaged: dict[str, str] = field(default_factory=dict)
+
+
+def find(store: Store, directories: Iterable[Directory]) -> Found:
+    """Read all manifests below these prefixes.
+
+    Raises: StorageUnavailableError. Cost: a list request for each prefix and 1,000 objects, a
+    request for each manifest, 200 at once in memory.
+    """
+    found = Found()
+    for directory in directories:
+        names = [
+            o.name
+            for o in store.list(directory.prefix)
+            if parse_manifest(o.name.removeprefix(directory.prefix)) is not None
+        ]
+        for first in range(0, len(names), _AT_ONCE):
+            some = names[first : first + _AT_ONCE]
+            for name, raw in zip(some, store.get_many(some), strict=True):
+                _take(found, name, raw)
+    return found
+
+
+def _take(found: Found, name: str, raw: bytes | Exception) -> None:
+    if isinstance(raw, FileNotFoundError):
+        return  # it was deleted since the listing
+    if isinstance(raw, Exception):
+        raise raw
+    try:
+        manifest, _ = parse(raw, path=name)
+    except SparklogError as error:
+        found.damaged[name] = str(error)
+        return
+    if manifest.name != name:
+        found.damaged[name] = f"{name} holds the manifest {manifest.name}"
+    else:
+        found.manifests.append(manifest)
+
+
+def _directories(session: "Session") -> list[Directory]:
+    """The prefixes of all partitions that may have copies."""
+    with session.locked():
+        return [
+            Directory(name, partition, topic.id)
+            for name, topic in session.state.topics.items()
+            for partition in topic.dirs
+            if topic.parsed().remote_storage_enable
+        ]
+
+
+def _check_some(session: "Session", store: Store) -> None:
+    """Refuse a store without any copy, where the log has records that only copies can hold.
+
+    Cost: a listing of each partition, in the store until one has a copy.
+    """
+    view = View(session.fs, session.directories)
+    wanted = []
+    for one in _directories(session):
+        key = one.topic, one.partition
+        path = view.topics()[one.topic].dirs[one.partition]
+        start, end = view.spans([key])[key]
+        try:
+            local = next(iter(segment_bases(session.fs, path)), end)
+        except FileNotFoundError:  # offline: what of it is remote, nobody can tell
+            continue
+        if start < local:
+            wanted.append(f"{one.topic}-{one.partition} [{start}, {local})")
+    if wanted and not any(store.list(one.prefix) for one in _directories(session)):
+        raise StorageUnavailableError(
+            f"{store.url} has no copy of this log, though offsets are in remote storage only: "
+            f"{', '.join(wanted[:_SHOWN])}{', ...' if wanted[_SHOWN:] else ''}. It is another "
+            "store, or was emptied: correct endpoint_url and credentials (storage_options, or the "
+            "environment), or bring its objects back; nothing was changed"
+        )
+
+
+def fill(session: "Session", clock: Clock, store: Store) -> Found:
+    """Tell the topic of all copies that the bucket has of this log's topics; it must be empty."""
+    found = find(store, _directories(session))
+    segments = [manifest.segment for manifest in found.manifests]
+    publish(session, clock, segments, found=True)
+    for name, what in found.damaged.items():
+        _LOGGER.error("%s: not a copy that can be used: %s", name, what)
+    if segments:
+        _LOGGER.warning(
+            "%s: %d copies found in %s and taken over", session.home, len(segments), store.url
+        )
+    return found
+
+
+def rebuild(
+    path: str | os.PathLike[str],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
+    fs: FileSystem = LOCAL,
+    clock: Clock = system_clock,
+    store: Store | None = None,
+) -> Found:
+    """Make what the log knows of its copies anew from its bucket, whatever it knew before.
+
+    Close the log's service before, and that of any other log that had them: they become this
+    log's. Copies whose deletion had begun are taken as whole if their
+    manifests are still there; retention deletes them again. Local files are not touched.
+
+    Raises: InvalidRequestError: the log has no remote storage; StorageUnavailableError: nothing
+    was changed if it is raised by the first look at the bucket, also where that has nothing of
+    the log, which needs it.
+    """
+    with Log(path, mode="rw", options=options, fs=fs, clock=clock) as log:
+        session = log.session
+        settings = read_settings(fs, session.home)
+        if store is None:
+            if settings is None:
+                raise InvalidRequestError(
+                    f"{os.fspath(path)} has no remote storage: nothing is to be rebuilt"
+                )
+            store = open_store(settings.url, storage_options)
+        store.list("-")  # no such name: asks only whether the store can be reached
+        with session.locked():
+            known = REMOTE_METADATA in session.state.topics
+            topics = session.state.topics.items()
+            tiered = {t.id: name for name, t in topics if t.parsed().remote_storage_enable}
+        _check_some(session, store)
+        if settings is not None:
+            Owners(fs, session.home, store, clock, take_over=True).foreign(tiered)
+        if known:
+            drop_topic(session, REMOTE_METADATA)
+        ensure(session)
+        return fill(session, clock, store)

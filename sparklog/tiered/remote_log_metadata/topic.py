@@ -1,0 +1,220 @@
+"""`__remote_log_metadata`: what is known of the copies, as a topic of the log itself.
+
+One partition, compacted. Values are Kafka's records (records.py); their keys are
+
+    <topic id>-<partition>-<segment id>         the copy as it began
+    <topic id>-<partition>-<segment id>/state   the state that it reached last
+    <topic id>-<partition>                      a partition that was deleted with all its copies
+
+so compaction keeps both of a copy's records, in their order, and Kafka's own store can fold them
+as well. A copy that is gone gets its last update and tombstones for both keys. Only the service
+that holds the lease writes here, by ordinary commits: what is published survives a power cut.
+Source: TopicBasedRemoteLogMetadataManager (Kafka 4.1), whose topic isn't compacted.
+"""
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from sparklog.clock import Clock
+from sparklog.errors import (
+    DataCorruptionError,
+    LogReplacedError,
+    OffsetOutOfRangeError,
+    TopicReplacedError,
+    UnknownTopicError,
+)
+from sparklog.log.admin import create_internal
+from sparklog.log.appending import append
+from sparklog.log.commit import write_snapshot
+from sparklog.log.fetch import read_partition, schema_of
+from sparklog.logdir.staging import Framing
+from sparklog.logdir.topics import REMOTE_METADATA, describe
+from sparklog.logdir.view import View
+from sparklog.tiered.remote_log_metadata.metadata_cache import Catalog, Key
+from sparklog.tiered.remote_log_metadata.records import (
+    PartitionDeleteRecord,
+    SegmentRecord,
+    UpdateRecord,
+    parse,
+    to_bytes,
+    update_of,
+)
+from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
+
+if TYPE_CHECKING:
+    from sparklog.logdir.session import Session
+
+METADATA: Final = (REMOTE_METADATA, 0)
+TOMBSTONES_KEPT_MS: Final = 7 * 24 * 3_600_000
+CONFIG: Final = {
+    "cleanup.policy": "compact",
+    "retention.ms": "-1",
+    "segment.bytes": str(4 << 20),
+    "delete.retention.ms": str(TOMBSTONES_KEPT_MS),
+}
+CURE: Final = (
+    "rebuild it from the bucket: sparklog.tiered.remote_log_metadata.rebuild.rebuild(path)"
+)
+
+_STATE: Final = "/state"
+_ROWS_MAX: Final = 5_000  # of a commit; each row is some 200 bytes
+_SCHEMA: Final = pa.schema([("key", pa.binary()), ("value", pa.binary())])
+_LOGGER: Final = logging.getLogger(__name__)
+Row = tuple[str, bytes | None]
+
+
+def ensure(session: "Session") -> bool:
+    """Make the topic if it isn't there; tells whether it wasn't.
+
+    Raises InvalidRequestError where a broker's own topic of that name lies in the log dir.
+    """
+    return create_internal(session, REMOTE_METADATA, CONFIG)
+
+
+def publish(
+    session: "Session", clock: Clock, segments: Sequence[RemoteSegment], *, found: bool = False
+) -> None:
+    """Commit the states that copies have reached, in order; durable on return.
+
+    Args: found: copies that nobody has told of: their first record goes before their state.
+    Atomic up to 5,000 records; beyond that a crash may leave the leading ones.
+    """
+    rows = [row for segment in segments for row in _rows(segment, found=found)]
+    _commit(session, clock, rows)
+
+
+def bury(session: "Session", clock: Clock, partitions: Sequence[PartitionDeleteRecord]) -> None:
+    """Commit that partitions and all their copies are gone; their ids stay known for sweeping."""
+    _commit(session, clock, [(f"{p.topic_id}-{p.partition}", to_bytes(p)) for p in partitions])
+
+
+def _rows(segment: RemoteSegment, *, found: bool) -> Iterator[Row]:
+    key = f"{segment.topic_id}-{segment.partition}-{segment.id}"
+    if found or segment.state is SegmentState.COPY_STARTED:
+        yield key, to_bytes(SegmentRecord(segment=segment.restarted()))
+    if segment.state is not SegmentState.COPY_STARTED:
+        yield key + _STATE, to_bytes(update_of(segment))
+    if segment.state is SegmentState.DELETE_FINISHED:
+        yield key + _STATE, None
+        yield key, None
+
+
+def _commit(session: "Session", clock: Clock, rows: Sequence[Row]) -> None:
+    with session.locked():
+        topic = session.state.topics.get(REMOTE_METADATA)
+    if topic is None:
+        raise UnknownTopicError(f"{session.home} has no {REMOTE_METADATA}; {CURE}")
+    info = describe(session.directories, REMOTE_METADATA, topic)
+    for first in range(0, len(rows), _ROWS_MAX):
+        keys, values = zip(*rows[first : first + _ROWS_MAX], strict=True)
+        columns = [
+            pa.array([key.encode() for key in keys], pa.binary()),
+            pa.array(values, pa.binary(), from_pandas=False),
+        ]
+        batch = pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+        append(session, clock, info, batch, partition=0, producer=None, framing=Framing())
+    with session.locked():
+        if session.state.unsynced:  # flush=none: what follows in the bucket can't be taken back
+            write_snapshot(session)
+
+
+class MetadataFollower:
+    """The topic's content as a `Catalog`. Each `catch_up` reads what is new since the last one.
+
+    Not thread-safe. Takes no lock and writes nothing, so readers use it as well as the service.
+    """
+
+    def __init__(self, view: View, clock: Clock) -> None:
+        self._view, self._clock = view, clock
+        self._start_over(None)
+
+    def _start_over(self, topic_id: str | None) -> None:
+        self.catalog = Catalog()
+        self._at, self._topic_id, self._read_ms = 0, topic_id, self._clock()
+        self._incarnation = self._view.incarnation
+
+    def catch_up(self) -> Catalog:
+        """Return the copies as of now; the same object as long as nothing had to be read anew.
+
+        All is read again if topic or log were made again, or if tombstones may have gone since.
+        Raises: DataCorruptionError with how to rebuild it.
+        Cost: a look at the watermarks, and some 10 us a record that is new.
+        """
+        for _ in range(2):
+            topic_id = self._view.topic_id(*METADATA)
+            if topic_id is None:
+                if self._topic_id is not None:
+                    self._start_over(None)
+                return self.catalog
+            silent = self._clock() - self._read_ms
+            replaced = topic_id != self._topic_id or self._incarnation != self._view.renew()
+            if replaced or silent > TOMBSTONES_KEPT_MS // 2:
+                self._start_over(topic_id)
+            with contextlib.suppress(TopicReplacedError, LogReplacedError, UnknownTopicError):
+                self._read_on()
+                break
+        return self.catalog
+
+    def _read_on(self) -> None:
+        now = self._clock()
+        start, end = self._view.spans([METADATA])[METADATA]
+        at = max(self._at, start)
+        schema = schema_of(["key", "value", "offset"])
+        try:
+            for rows in read_partition(
+                self._view, *METADATA, at, end, schema=schema, topic_id=self._topic_id
+            ):
+                for key, value, offset in zip(
+                    *(rows.column(name).to_pylist() for name in schema.names), strict=True
+                ):
+                    self._take(key, value)
+                    self._at = offset + 1
+        except OffsetOutOfRangeError as error:
+            raise DataCorruptionError(f"{error}; {CURE}", path=REMOTE_METADATA) from error
+        except DataCorruptionError as error:
+            raise DataCorruptionError(
+                f"{error.reason}; {CURE}", path=error.path, position=error.position
+            ) from error
+        self._at, self._read_ms = max(self._at, end), now
+
+    def _take(self, key: bytes | None, value: bytes | None) -> None:
+        if value is None:
+            named = parse_key(key)
+            if named is not None:
+                self.catalog.remove(*named)
+            return
+        record = parse(value, path=REMOTE_METADATA)
+        match record:
+            case SegmentRecord():
+                self.catalog.apply(record.segment)
+            case UpdateRecord():
+                self._update(record)
+            case PartitionDeleteRecord():
+                self.catalog.bury(record.key, record.topic, record.time_ms)
+
+    def _update(self, update: UpdateRecord) -> None:
+        if (
+            update.state is SegmentState.DELETE_FINISHED
+        ):  # compaction may have taken what was between
+            self.catalog.remove(update.key, update.id)
+            return
+        known = self.catalog.find(update.key, update.id)
+        if known is None or not known.state.may_become(update.state):
+            # As Kafka's cache, which drops such events (RemoteLogMetadataCache).
+            _LOGGER.warning("%s-%d: %s is dropped", update.topic, update.partition, update)
+            return
+        self.catalog.apply(known.become(update.state, update.time_ms))
+
+
+def parse_key(raw: bytes | None) -> tuple[Key, str] | None:
+    """((topic id, partition), segment id) of a copy's record; None for another key."""
+    text = (raw or b"").decode(errors="replace").removesuffix(_STATE)
+    head, segment_id = text[:-23], text[-22:]
+    topic_id, partition = head[:22], head[23:]
+    if len(topic_id) != 22 or not partition.isdecimal() or text[-23:-22] != "-":
+        return None
+    return (topic_id, int(partition)), segment_id

@@ -1,0 +1,72 @@
+"""`RemoteSegment`: what is known of a copy of a segment (KIP-405, RemoteLogSegmentMetadata)."""
+
+import enum
+from dataclasses import dataclass, replace
+from typing import Self
+
+from sparklog.logdir.topics import new_topic_id
+
+Epochs = tuple[tuple[int, int], ...]
+"""((leader epoch, its first offset), ...), clipped to the segment, ascending, never empty."""
+
+
+class SegmentState(enum.IntEnum):
+    """A copy's life; readable is only COPY_FINISHED. Source: RemoteLogSegmentState."""
+
+    COPY_STARTED = 0
+    COPY_FINISHED = 1
+    DELETE_STARTED = 2
+    DELETE_FINISHED = 3
+
+    def may_become(self, after: "SegmentState") -> bool:
+        """Tell whether Kafka allows the step (RemoteLogSegmentState.isValidTransition)."""
+        return after is self or after in _NEXT[self]
+
+
+_NEXT = {
+    SegmentState.COPY_STARTED: (SegmentState.COPY_FINISHED, SegmentState.DELETE_STARTED),
+    SegmentState.COPY_FINISHED: (SegmentState.DELETE_STARTED,),
+    SegmentState.DELETE_STARTED: (SegmentState.DELETE_FINISHED,),
+    SegmentState.DELETE_FINISHED: (),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteSegment:
+    """A copy of offsets [base, end) of a partition. `id` tells two copies of them apart.
+
+    `max_timestamp` in ms, -1 if no record has one; `size` of the log in bytes, as Kafka sees it;
+    `time_ms`: when this state was reached.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    id: str  # 22 characters, URL-safe base64 of a UUID, like a topic's
+    base: int
+    end: int
+    max_timestamp: int
+    size: int
+    epochs: Epochs
+    state: SegmentState
+    time_ms: int
+    has_txn_index: bool = False
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """(topic id, partition)."""
+        return self.topic_id, self.partition
+
+    def restarted(self) -> Self:
+        """Return it as it was when the copy began, which is what the topic tells first."""
+        return replace(self, state=SegmentState.COPY_STARTED)
+
+    def become(self, state: SegmentState, time_ms: int) -> Self:
+        """Return it in a later state. Raises ValueError for a step that Kafka forbids."""
+        if not self.state.may_become(state):
+            raise ValueError(f"{self.id}: {self.state.name} can't become {state.name}")
+        return replace(self, state=state, time_ms=time_ms)
+
+
+new_segment_id = new_topic_id
+"""Return a fresh segment id."""
