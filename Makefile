@@ -41,6 +41,7 @@ lint: $(VENV)/.test ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	@$(BIN)/python -m tests.test_tidy
 
 test: lint ## the checks and the whole suite, but for the slow part
 	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --durations 25 $(PYTEST_ARGS)

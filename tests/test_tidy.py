@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-MODULE_LINES_MAX = 400
+MODULE_LINES_HINT = 400  # beyond it a module may hold two nouns: look, split only if it does
 FUNCTION_LINES_MAX = 70
 COLUMNS_MAX = 100
 # The engine asks the system for nothing by itself: files come from fs, time from clock.
@@ -51,8 +51,6 @@ def _breaches(path: str) -> list[str]:
         for at, line in enumerate(lines, 1)
         if len(line) > COLUMNS_MAX
     ]
-    if len(lines) > MODULE_LINES_MAX and not path.startswith("tests/"):
-        found.append(f"{path}:1: {len(lines)} lines, at most {MODULE_LINES_MAX}: split it by noun")
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             size = (node.end_lineno or 0) - node.lineno + 1
@@ -77,13 +75,27 @@ def test_module_says_what_it_is_and_names_no_machine(path):
     assert not ABSOLUTE.findall(text), f"{path} names an absolute path"
 
 
+def hints() -> list[str]:
+    """Modules that are worth a look; `make lint` prints them, nothing fails for them."""
+    sizes = ((path, len((ROOT / path).read_text().splitlines())) for path in PACKAGE)
+    return [
+        f"hint: {path} has {size} lines: does it hold two nouns?"
+        for path, size in sizes
+        if size > MODULE_LINES_HINT
+    ]
+
+
 def test_the_rules_are_not_asleep(tmp_path, monkeypatch):
     """Each rule finds what it is there for."""
     bad = tmp_path / "sparklog" / "log" / "bad.py"
     bad.parent.mkdir(parents=True)
     body = "    x = 1\n" * FUNCTION_LINES_MAX + '    os.rename("a", "b")\n'
-    bad.write_text(f"import os\n{'#' * 101}\ndef f():\n{body}" + "\n" * 400)
+    bad.write_text(f"import os\n{'#' * 101}\ndef f():\n{body}")
     monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
     text = "\n".join(_breaches("sparklog/log/bad.py"))
-    for want in ("101 columns", "lines, at most", "f has 72 lines", "os.rename()"):
+    for want in ("101 columns", "f has 72 lines", "os.rename()"):
         assert want in text
+
+
+if __name__ == "__main__":
+    print("\n".join(hints()))
