@@ -2,14 +2,14 @@
 
 import contextlib
 import re
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tests import jars
+from tests.paths import ROOT
 
-FOLDER = Path(__file__).parents[1] / "docker"
+FOLDER = ROOT / "docker"
 
 
 def compose() -> dict[str, Any]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 import re
 import textwrap
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-FOLDER = Path(__file__).parents[1] / "examples"
+from tests.paths import ROOT
+
+FOLDER = ROOT / "examples"
 
 
 def load(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:

@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from tests.jars import Unavailable, cache
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parent.parent
 RULES = ROOT / "sparklog" / "service" / "metrics" / "alerts.yml"
 USED = sorted(set(re.findall(r"\b(?:kafka|sparklog)_[a-z_]+", RULES.read_text())))
 _USED = re.compile(rf"(?:# (?:TYPE|HELP) )?(?:{'|'.join(USED)})[ {{]")

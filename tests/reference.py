@@ -19,8 +19,9 @@ from sparklog.source import options as source
 from sparklog.source.state_options import STATE_OPTIONS
 from sparklog.state.settings import CHECKPOINT_KEYS
 from sparklog.tiered.reading.options import REMOTE_KEYS
+from tests.paths import ROOT
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = ROOT / "docs"
 _MADE = "<!-- Made from the code: python -m tests.reference; tests/test_docs.py checks it. -->\n"
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.paths import ROOT
+
 TOOLS = ("bash", "env", "sed", "grep", "head", "readlink", "dirname", "cat", "mkdir", "chmod")
 
 

@@ -11,8 +11,7 @@ import pytest
 
 from sparklog import extras
 from sparklog.errors import InvalidRequestError
-
-ROOT = Path(__file__).parents[1]
+from tests.paths import ROOT
 
 
 def python(code: str, tmp_path: Path, *missing: str) -> str:

@@ -1,11 +1,10 @@
 """examples/other_readers.py: DuckDB, Polars and pandas on `log.read` agree."""
 
 import runpy
-from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+from tests.paths import EXAMPLES
 
 
 def test_other_readers(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy  # noqa: F401 - once a process, and a run of pytester forgets what it loaded
 import pytest
 
+from tests.paths import ROOT
+
 pytest_plugins = ["pytester"]
-ROOT = Path(__file__).parent.parent
 PLUGIN = ("-p", "pytest_sparklog", "-p", "no:cacheprovider")
 
 

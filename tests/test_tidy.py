@@ -3,11 +3,9 @@
 import ast
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
 MODULE_LINES_HINT = 400  # beyond it a module may hold two nouns: look, split only if it does
 FUNCTION_LINES_MAX = 70
 COLUMNS_MAX = 100

@@ -25,9 +25,9 @@ from sparklog.tiered.copying.segment_copy import Copier, CopyJob
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState, new_segment_id
 from sparklog.tiered.target import open_store
 from tests.benchmarks.table import Row, print_rows
-from tests.log.partitions import T0
+from tests.logdir.partitions import T0
+from tests.tiered.archive.test_archive import thousand_segments
 from tests.tiered.s3 import S3Server
-from tests.tiered.test_archive import thousand_segments
 
 SEGMENT_BYTES = 64 << 20
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "checkpoints"
+from tests import paths
+
+GOLDEN = paths.GOLDEN / "checkpoints"
 GAPS = {"async", "repartitioned", "repartitioned-ids", "repartitioned-global"}
 """Where Spark left batches out, which is a warning."""
 

@@ -9,9 +9,10 @@ import pytest
 
 import sparklog
 from sparklog.cli.app import run
+from tests import paths
 
 Capture = pytest.CaptureFixture[str]
-GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-4.1" / "logdir"
+GOLDEN = paths.GOLDEN / "kafka-4.1" / "logdir"
 
 
 def test_of_several_dirs(tmp_path: Path, capsys: Capture) -> None:

@@ -23,8 +23,8 @@ from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faultstore import Bucket, FaultStore
 from sparklog.tiered.copying.orphans import UPLOAD_MS
 from tests.crash.explore import digest
+from tests.tiered.archives import Records, objects_wanted, readable
 from tests.tiered.logs import filled, grow
-from tests.tiered.reading import Records, objects_wanted, readable
 
 ROOT = "/log"
 OPTIONS = {

@@ -21,8 +21,8 @@ from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import SimulatedKill
 from sparklog.testing.faultstore import SOME_FAULTS, Bucket, Faults, FaultStore
 from sparklog.tiered.copying.orphans import UPLOAD_MS
+from tests.tiered.archives import archived, copies_of, objects_wanted, readable, through_tiers
 from tests.tiered.logs import TIERED, grow, rows, value
-from tests.tiered.reading import archived, copies_of, objects_wanted, readable, through_tiers
 
 ROOT = "/log"
 OPTIONS = {

@@ -16,7 +16,7 @@ from sparklog.format.records import Decoder, encode
 from sparklog.format.scan import scan
 from tests.format import data, interpreted
 
-PLAIN_KEYS, PLAIN_SIFTER = interpreted.load("keymap"), interpreted.load("sifter")
+PLAIN_KEYS, PLAIN_SIFTER = interpreted.load("offset_map"), interpreted.load("record_filter")
 COMPILED, PLAIN = (offset_map, record_filter), (PLAIN_KEYS, PLAIN_SIFTER)
 KEEP = int(Verdict.TOMBSTONES)
 CODECS = list(Codec)

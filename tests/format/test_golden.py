@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import json
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +12,9 @@ from sparklog.format import checkpoint_files, index, producer_snapshot
 from sparklog.format.names import parse_base, parse_partition_dir
 from sparklog.format.records import Decoder
 from sparklog.format.scan import rebase, rebase_headers, scan
+from tests import paths
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-4.1"
+GOLDEN = paths.GOLDEN / "kafka-4.1"
 LOGDIR = GOLDEN / "logdir"
 PARTITIONS = sorted(p.name.removesuffix(".json.gz") for p in (GOLDEN / "expected").iterdir())
 LOGS = sorted(str(p.relative_to(LOGDIR)) for p in LOGDIR.glob("*/*.log"))

@@ -21,10 +21,10 @@ from sparklog.tools.moving.export_log import export_log
 from sparklog.tools.moving.import_kafka import import_topic
 from tests import jars
 from tests.kafka.broker import Broker, Seen
+from tests.paths import EXAMPLES
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 TIME = 1_600_000_000_000
-EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def records(log: sparklog.Log, topic: str, p: int = 0) -> list[Seen]:

@@ -13,7 +13,7 @@ from sparklog import InvalidRequestError, Log
 from sparklog.fs import LOCAL
 from sparklog.log import commit
 from sparklog.log.commit import CHUNK_PREFIX, Chunk, windows
-from tests.log.partitions import batch
+from tests.logdir.partitions import batch
 
 WHOLE = batch(*(bytes([n]) * 300 for n in range(10)), one_each=True)
 SIZE = len(WHOLE) // 10

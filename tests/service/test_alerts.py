@@ -34,7 +34,7 @@ from sparklog.testing.faultstore import FaultStore
 from tests.jars import Unavailable
 from tests.promtool import RULES, Scrapes, promtool
 from tests.service.logs import flip, logs
-from tests.service.test_probe import Writer
+from tests.service.test_disk_probe import Writer
 from tests.service.test_service import compacted, filled, rows
 from tests.tiered.logs import filled as tiered
 

@@ -20,9 +20,8 @@ import pytest
 
 import sparklog
 from sparklog.service import Service, verify
+from tests.paths import ROOT
 from tests.service.soak_driver import OPTIONS, PARTITIONS, ROWS, WRITER, newest
-
-ROOT = Path(__file__).parents[2]
 
 
 def start(module: str, path: str) -> subprocess.Popen[str]:

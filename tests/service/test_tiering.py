@@ -34,9 +34,9 @@ from sparklog.tiered.reading.remote_objects import RemoteObjects
 from sparklog.tiered.remote_log_metadata.rebuild import rebuild
 from sparklog.tiered.remote_segment import SegmentState
 from sparklog.tiered.settings import read_settings
+from tests.tiered.archives import copied_names, readable
+from tests.tiered.archives import copies_of as copies
 from tests.tiered.logs import filled, grow, manifests
-from tests.tiered.reading import copied_names, readable
-from tests.tiered.reading import copies_of as copies
 
 URL = "memory://bucket"
 HOUR = 3_600_000

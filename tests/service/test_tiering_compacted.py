@@ -16,7 +16,7 @@ from sparklog.logdir.segment_files import segment_bases
 from sparklog.service import Service, verify
 from sparklog.tiered.archive.archive import ArchiveFileSystem
 from sparklog.tiered.owners import PREFIX
-from tests.log.partitions import T0
+from tests.logdir.partitions import T0
 from tests.tiered.buckets import DictStore, objects
 
 URL = "dict://bucket"

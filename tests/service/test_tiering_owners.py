@@ -24,8 +24,8 @@ from sparklog.tiered.owners import LOOK_MS, PREFIX
 from sparklog.tiered.remote_log_metadata.rebuild import rebuild
 from sparklog.tiered.restoring import restore
 from sparklog.tiered.settings import read_settings
+from tests.tiered.archives import archived, copied_names, copies_of, objects_wanted, readable
 from tests.tiered.logs import TIERED, filled, grow
-from tests.tiered.reading import archived, copied_names, copies_of, objects_wanted, readable
 
 URL = "memory://bucket"
 

@@ -25,8 +25,9 @@ from sparklog.source.batch import BatchReader
 from sparklog.source.options import parse
 from sparklog.source.schema import full_schema
 from sparklog.source.stream import StreamReader
+from tests import paths
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "kafka-4.1" / "logdir"
+GOLDEN = paths.GOLDEN / "kafka-4.1" / "logdir"
 ALL = ReadAllAvailable()
 WARNS = {"failOnDataLoss": "false"}
 REPLACED = r"t-0 was deleted and made again"

@@ -11,9 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from sparklog.state.jar import jar
+from tests.paths import ROOT
 from tests.spark.jvm import QUICK, quick
-
-ROOT = Path(__file__).parents[2]
 
 
 def environment(**more: str) -> dict[str, str]:

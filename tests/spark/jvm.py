@@ -17,8 +17,8 @@ from pathlib import Path
 import pyspark
 
 from tests import jars
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a JVM that lives for a minute
 
 

@@ -15,7 +15,7 @@ from sparklog.logdir.segment_files import segment_bases
 from sparklog.tiered.remote_log_metadata.topic import ensure, publish
 from sparklog.tiered.settings import RemoteSettings, write_settings
 from sparklog.tiered.target import open_store
-from tests.log.partitions import T0
+from tests.logdir.partitions import T0
 from tests.service.logs import SMALL, fill
 from tests.tiered.buckets import DictStore, copy_partition
 from tests.tiered.proxy import Proxy

@@ -22,10 +22,10 @@ import sparklog
 from sparklog.cli.app import app
 from sparklog.tiered.target import open_store
 from tests import docker, jars
+from tests.paths import ROOT
 from tests.tiered.logs import TIERED
 from tests.tiered.s3 import MINIO_IMAGE, S3Server
 
-ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 

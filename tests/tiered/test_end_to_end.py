@@ -18,10 +18,10 @@ from sparklog.service import Service, verify
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.restoring import restore
 from sparklog.tiered.settings import read_settings, write_settings
+from tests.paths import ROOT
 from tests.tiered.s3 import S3Server
 
 pytestmark = pytest.mark.s3
-ROOT = Path(__file__).parent.parent.parent
 CONFIG = {
     "internal.segment.bytes": 60_000,
     "remote.storage.enable": True,

@@ -12,7 +12,7 @@ from sparklog.errors import DataCorruptionError, InvalidRequestError, OffsetOutO
 from sparklog.service import verify
 from sparklog.tiered import restoring
 from sparklog.tiered.restoring import restore
-from tests.log.partitions import T0
+from tests.logdir.partitions import T0
 from tests.oracle import Oracle
 from tests.service.logs import SMALL, fill
 from tests.tiered.buckets import DictStore, copy_partition

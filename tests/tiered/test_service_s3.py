@@ -21,8 +21,8 @@ from sparklog.tiered.manifest import log_object, manifest_object
 from sparklog.tiered.owners import PREFIX
 from sparklog.tiered.remote_segment import SegmentState
 from sparklog.tiered.target import open_store
+from tests.tiered.archives import copies_of, readable
 from tests.tiered.logs import TIERED, grow
-from tests.tiered.reading import copies_of, readable
 from tests.tiered.s3 import S3Server
 
 pytestmark = pytest.mark.s3

@@ -13,7 +13,7 @@ from sparklog.tiered.remote_log_metadata.topic import ensure, publish
 from sparklog.tiered.remote_segment import SegmentState
 from sparklog.tiered.settings import RemoteSettings, write_settings
 from sparklog.tiered.status import by_topic, status
-from tests.log.partitions import T0
+from tests.logdir.partitions import T0
 from tests.service.logs import SMALL, fill
 from tests.tiered.buckets import DictStore, copy_partition
 

@@ -26,13 +26,14 @@ from sparklog.tiered.remote_log_metadata.records import (
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 from sparklog.tools.dump.text import INTEGER, LONG, STRING, java_text, scala_order
 from sparklog.tools.dump.tool import Dump, DumpOptions
+from tests import paths
 from tests.format.data import NOW, rows
 from tests.format.test_legacy import message, wrapper
 from tests.oracle import Oracle
 from tests.oracle.random_logs import TOPIC, Writer, config, opened
 from tests.tools.dumps import assert_same, files_of, ours
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-4.1"
+GOLDEN = paths.GOLDEN / "kafka-4.1"
 PRINTED = sorted((GOLDEN / "dump").iterdir())
 STYLES: list[dict[str, Any]] = [
     {},

@@ -1,0 +1,297 @@
+"""A segment's copy: what lies in the store afterwards, and what must not get there."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import crc32c
+import pyarrow as pa
+import pytest
+
+import sparklog
+from sparklog.clock import ManualClock
+from sparklog.errors import DataCorruptionError, StorageUnavailableError
+from sparklog.format.checkpoint_files import parse_epochs
+from sparklog.format.producer_snapshot import parse_snapshot
+from sparklog.fs import LOCAL
+from sparklog.logdir.cleaning.options import RateLimit
+from sparklog.logdir.cleaning.swap import retire
+from sparklog.logdir.segment_files import segment_bases
+from sparklog.testing.faults import SimulatedKill
+from sparklog.testing.faultstore import SOME_FAULTS, FaultStore, crash_points
+from sparklog.tiered.copying.segment_copy import Copier, CopyJob, SourceChangedError
+from sparklog.tiered.encryption.envelope import open_data_key
+from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.manifest import part
+from sparklog.tiered.remote_segment import SegmentState
+from tests.logdir.partitions import batch, create, marker, transactional
+from tests.tiered.logs import filled, jobs_of, manifests
+
+RING = Keyring({"k": bytes(range(32))}, "k")
+
+
+@pytest.fixture
+def log(tmp_path: Path, clock: ManualClock) -> Iterator[sparklog.Log]:
+    with filled(tmp_path / "log", clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+def jobs(log: sparklog.Log, clock: ManualClock) -> list[CopyJob]:
+    found = jobs_of(log, clock)
+    assert len(found) >= 3
+    return found
+
+
+def local(job: CopyJob, suffix: str, base: int | None = None) -> bytes:
+    base = job.segment.base if base is None else base
+    return (Path(job.directory) / f"{base:020d}{suffix}").read_bytes()
+
+
+def test_a_copy_is_whole(jobs: list[CopyJob], clock: ManualClock) -> None:
+    """Every file of the segment, as it lies in the log dir; the snapshot at its end."""
+    store = FaultStore(clock=clock)
+    for job in jobs:
+        made = Copier(LOCAL, store, clock).copy(job)
+        assert made.segment == dataclasses.replace(
+            job.segment, state=SegmentState.COPY_FINISHED, time_ms=clock()
+        )
+        raw = local(job, ".log")
+        assert store.get(made.log_name) == raw
+        assert made.crc32c == made.stored_crc32c == crc32c.crc32c(raw)
+    assert len(store.list()) == 2 * len(jobs)
+    for job, (manifest, body) in zip(jobs, manifests(store), strict=True):
+        assert manifest.config == job.config
+        for suffix in (".index", ".timeindex"):
+            assert part(manifest, body, suffix) == local(job, suffix)
+        assert part(manifest, body, ".txnindex") is None
+        assert part(manifest, body, ".snapshot") == local(job, ".snapshot", job.segment.end)
+        epochs = part(manifest, body, "leader-epoch-checkpoint")
+        assert parse_epochs(epochs, "epochs") == [(0, 0)]
+
+
+def test_several_at_once(jobs: list[CopyJob], clock: ManualClock) -> None:
+    store = FaultStore(clock=clock)
+    done = list(Copier(LOCAL, store, clock, threads=4).copy_all(jobs))
+    assert {d.job.segment.id for d in done} == {j.segment.id for j in jobs}
+    assert all(d.error is None and d.stored_bytes == d.job.segment.size for d in done)
+    assert len(manifests(store)) == len(jobs)
+
+
+def test_encrypted(jobs: list[CopyJob], clock: ManualClock) -> None:
+    store = FaultStore(clock=clock)
+    made = Copier(LOCAL, store, clock, keyring=RING).copy(jobs[0])
+    raw, stored = local(jobs[0], ".log"), store.get(made.log_name)
+    assert len(stored) == made.stored_size > len(raw)
+    assert crc32c.crc32c(stored) == made.stored_crc32c
+    assert made.crc32c == crc32c.crc32c(raw)
+    ((manifest, body),) = manifests(store)
+    key = open_data_key(RING, manifest.segment.id, manifest.encryption)
+    assert key.open_range(stored, 0, len(raw), len(raw), path="t") == raw
+    opened = key.open_body(body, path="t")
+    assert part(manifest, opened, ".index") == local(jobs[0], ".index")
+    assert b"leader" not in body
+
+
+def test_damaged_indexes_and_snapshots_are_made_anew(
+    jobs: list[CopyJob], clock: ManualClock
+) -> None:
+    good, store = FaultStore(clock=clock), FaultStore(clock=clock)
+    Copier(LOCAL, good, clock).copy(jobs[0])
+    directory = Path(jobs[0].directory)
+    for name, data in {
+        f"{0:020d}.index": b"\xff" * 13,
+        f"{0:020d}.timeindex": b"",
+        f"{jobs[0].segment.end:020d}.snapshot": b"x",
+    }.items():
+        (directory / name).write_bytes(data)
+    Copier(LOCAL, store, clock).copy(jobs[0])
+    assert store.bucket.objects == good.bucket.objects
+    (directory / f"{jobs[0].segment.end:020d}.snapshot").unlink()
+    Copier(LOCAL, store, clock).copy(jobs[0])
+    assert store.bucket.objects == good.bucket.objects
+
+
+def test_transactions_and_producers_go_along(tmp_path: Path, clock: ManualClock) -> None:
+    """The snapshot at the segment's end, and its aborted transactions."""
+    made = create(tmp_path / "t-0", clock=clock)
+    for data in (
+        transactional(batch("a", producer=(7, 0, 0))),
+        marker(0, producer_id=7),
+        batch("b", producer=(9, 0, 0)),
+    ):
+        made.append(data, 3)
+    made.roll()
+    made.append(batch("c"), 3)
+    made.sync()
+    with filled(tmp_path / "log", clock) as log:
+        like = jobs_of(log, clock)[0]
+    size = (tmp_path / "t-0" / f"{0:020d}.log").stat().st_size
+    segment = dataclasses.replace(like.segment, end=3, size=size, has_txn_index=True)
+    job = dataclasses.replace(like, segment=segment, directory=str(tmp_path / "t-0"))
+    store = FaultStore(clock=clock)
+    Copier(LOCAL, store, clock).copy(job)
+    ((manifest, body),) = manifests(store)
+    snapshot = parse_snapshot(part(manifest, body, ".snapshot") or b"", "t")
+    assert {e.producer_id for e in snapshot} == {7, 9}
+    assert len(part(manifest, body, ".txnindex") or b"") == 34
+    epochs = part(manifest, body, "leader-epoch-checkpoint")
+    assert parse_epochs(epochs or b"", "t") == [(3, 0)]
+
+
+def test_a_damaged_segment_gets_no_copy(jobs: list[CopyJob], clock: ManualClock) -> None:
+    path = Path(jobs[0].directory) / f"{0:020d}.log"
+    raw = bytearray(path.read_bytes())
+    raw[-1] ^= 1
+    path.write_bytes(raw)
+    store = FaultStore(clock=clock)
+    with pytest.raises(DataCorruptionError, match="crc"):
+        Copier(LOCAL, store, clock).copy(jobs[0])
+    assert not store.bucket.objects
+    assert not store.bucket.uploads
+
+
+def test_a_segment_of_other_offsets_gets_no_copy(jobs: list[CopyJob], clock: ManualClock) -> None:
+    wrong = dataclasses.replace(jobs[1].segment, base=0)
+    job = dataclasses.replace(jobs[0], segment=dataclasses.replace(wrong, size=wrong.size))
+    path = Path(job.directory)
+    (path / f"{0:020d}.log").write_bytes(local(jobs[1], ".log"))
+    with pytest.raises(DataCorruptionError, match="other batches"):
+        short = dataclasses.replace(job.segment, end=job.segment.base + 1)
+        Copier(LOCAL, FaultStore(), clock).copy(dataclasses.replace(job, segment=short))
+
+
+@pytest.mark.parametrize(
+    ("how", "when"),
+    [(how, "reading") for how in ("retired", "replaced", "grown")]
+    + [(how, "before") for how in ("retired", "grown")],
+)
+def test_a_segment_that_changes_gets_no_copy(
+    jobs: list[CopyJob], clock: ManualClock, how: str, when: str
+) -> None:
+    path = Path(jobs[0].directory) / f"{0:020d}.log"
+
+    def change(_: int = 0) -> None:
+        if how == "retired":
+            retire(LOCAL, jobs[0].directory, 0)
+        elif how == "replaced":
+            data = path.read_bytes()
+            (path.parent / "new").write_bytes(data)
+            (path.parent / "new").rename(path)
+        else:
+            with path.open("ab") as file:
+                file.write(b"x")
+
+    store = FaultStore(clock=clock)
+    if when == "before":
+        change()
+        copier = Copier(LOCAL, store, clock)
+    else:
+        copier = Copier(LOCAL, store, clock, throttle=change)
+    with pytest.raises(SourceChangedError):
+        copier.copy(jobs[0])
+    assert not [n for n in store.bucket.names() if n.endswith(".manifest")]
+
+
+def test_a_lost_lease_ends_it_before_the_manifest(jobs: list[CopyJob], clock: ManualClock) -> None:
+    class Lost(Exception):
+        pass
+
+    for allowed in range(4):
+        calls = iter(range(100))
+
+        def check(calls: Iterator[int] = calls, allowed: int = allowed) -> None:
+            if next(calls) >= allowed:
+                raise Lost
+
+        store = FaultStore(clock=clock)
+        copier = Copier(LOCAL, store, clock, check=check)
+        if allowed < 3:
+            with pytest.raises(Lost):
+                copier.copy(jobs[0])
+            assert not [n for n in store.bucket.names() if n.endswith(".manifest")]
+        else:
+            copier.copy(jobs[0])
+
+
+def test_rate(jobs: list[CopyJob], clock: ManualClock) -> None:
+    """remote.log.manager.copy.max.bytes.per.second holds for all threads together."""
+    now = [0.0]
+    brake = RateLimit(1000, timer=lambda: now[0], sleep=lambda ms: now.__setitem__(0, now[0] + ms))
+    list(Copier(LOCAL, FaultStore(), clock, throttle=brake).copy_all(jobs))
+    copied = sum(j.segment.size for j in jobs)
+    assert now[0] == pytest.approx(copied, rel=0.2)  # at 1 byte a ms
+
+
+def test_resumed_it_writes_the_same(jobs: list[CopyJob], clock: ManualClock) -> None:
+    """Cut after any effect: a second go gives the same two objects, and no third."""
+    job = jobs[0]
+    whole = FaultStore(clock=clock)
+    Copier(LOCAL, whole, clock).copy(job)
+    for number, after in crash_points(len(whole.effects)):
+        store = FaultStore(clock=clock)
+        store.crash_at(number, after=after)
+        with pytest.raises(SimulatedKill):
+            Copier(LOCAL, store, clock).copy(job)
+        again = store.reopen()
+        made = Copier(LOCAL, again, clock).copy(dataclasses.replace(job, resumed=True))
+        assert made.segment.state is SegmentState.COPY_FINISHED
+        assert again.bucket.objects == whole.bucket.objects
+        # What was finished is not sent again.
+        if (number, after) == (len(whole.effects), True):
+            assert again.effects == []
+
+
+def test_an_encrypted_copy_is_resumed_only_if_it_was_finished(
+    jobs: list[CopyJob], clock: ManualClock
+) -> None:
+    """Two uploads under two data keys must never meet in one pair of objects."""
+    store, job = FaultStore(clock=clock), dataclasses.replace(jobs[0], resumed=True)
+    with pytest.raises(SourceChangedError, match="made anew"):
+        Copier(LOCAL, store, clock, keyring=RING).copy(job)
+    made = Copier(LOCAL, store, clock, keyring=RING).copy(jobs[0])
+    assert Copier(LOCAL, store, clock, keyring=RING).copy(job) == made
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_bad_network_changes_nothing(jobs: list[CopyJob], clock: ManualClock, seed: int) -> None:
+    good = FaultStore()
+    list(Copier(LOCAL, good, lambda: 5).copy_all(jobs))
+    store = FaultStore(seed=seed, faults=SOME_FAULTS, attempts=20, part_bytes=128)
+    assert all(d.error is None for d in Copier(LOCAL, store, lambda: 5).copy_all(jobs))
+    assert {n: data for n, (data, _) in store.bucket.objects.items()} == {
+        n: data for n, (data, _) in good.bucket.objects.items()
+    }
+
+
+def test_a_store_that_is_down(jobs: list[CopyJob], clock: ManualClock) -> None:
+    store = FaultStore(clock=clock)
+    store.down(3_600_000)
+    for done in Copier(LOCAL, store, clock, threads=2).copy_all(jobs):
+        assert isinstance(done.error, StorageUnavailableError)
+        assert done.error.retriable
+
+
+def test_a_large_segment_in_bounded_memory(tmp_path: Path, clock: ManualClock) -> None:
+    """Pieces are of a few MiB, whatever the segment's size."""
+    config = {"remote.storage.enable": "true", "segment.bytes": str(32 << 20)}
+    config["max.message.bytes"] = str(2 << 20)
+    with sparklog.open(tmp_path / "log", "rw", clock=clock) as log:
+        log.create_topic("t", config=config)
+        block = pa.table({"value": [bytes(1 << 20)] * 40})
+        log.append("t", block)
+        (job, *_) = jobs_of(log, clock)
+    pieces: list[int] = []
+    Copier(LOCAL, FaultStore(part_bytes=8 << 20), clock, throttle=pieces.append).copy(job)
+    assert sum(pieces) == job.segment.size > 30 << 20
+    assert max(pieces) <= 4 << 20
+    assert segment_bases(LOCAL, job.directory)[0] == 0
+
+
+def test_config(jobs: list[CopyJob]) -> None:
+    """The topic's configs lie beside the records, so that a bucket alone is an archive."""
+    config: dict[str, Any] = jobs[0].config
+    assert config["remote.storage.enable"] == "true"
