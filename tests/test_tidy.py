@@ -6,6 +6,8 @@ import subprocess
 
 import pytest
 
+from tests.paths import ROOT
+
 MODULE_LINES_HINT = 400  # beyond it a module may hold two nouns: look, split only if it does
 FUNCTION_LINES_MAX = 70
 COLUMNS_MAX = 100
