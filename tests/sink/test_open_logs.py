@@ -165,10 +165,10 @@ def test_what_is_lent_is_closed_when_it_is_idle(
 def test_what_is_lent_is_closed_before_sparks_signal(path: Path, number: str) -> None:
     code = f"""
         import os, signal
-        from sparklog.sink import sessions
+        from sparklog.sink import open_logs
         from sparklog.sink.options import parse
         signal.signal(signal.{number}, signal.SIG_DFL)  # nohup leaves SIGHUP ignored
-        with sessions.lent(parse({{"path": {str(path)!r}}})) as log:
+        with open_logs.lent(parse({{"path": {str(path)!r}}})) as log:
             log.create_topic("t")
         os.kill(os.getpid(), signal.{number})
     """
