@@ -36,8 +36,8 @@ from sparklog.errors import DataCorruptionError, StorageUnavailableError
 from sparklog.format.names import CLEANED
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.logdir.partition.leader_epochs import read_epochs
+from sparklog.pluralize import pluralize
 from sparklog.service.verification.findings import BAD, Finding, Findings, Severity, ordered
-from sparklog.words import counted
 
 _LOOKS: Final = 5
 _SST_MAGICS: Final = (0x88E241B785F4CFF7, 0xDB4775248B80FB57)  # block-based, and its old form
@@ -241,7 +241,7 @@ class _Verifier:
             self._out.add(
                 Severity.WARNING,
                 self._checkpoint.real("offsets"),
-                f"{counted(len(skipped), 'batch', 'batches')} from {skipped[0]} to {skipped[-1]} "
+                f"{pluralize(len(skipped), 'batch', 'batches')} from {skipped[0]} to {skipped[-1]} "
                 "left neither plan nor commit: so it is with asynchronous progress tracking; if "
                 "the query doesn't use that, they were lost",
             )

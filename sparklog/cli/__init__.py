@@ -6,15 +6,9 @@ Exit codes: 0 all is well; 1 damage or a difference was found, or the command fa
 
 import os
 import sys
-from typing import Final
 
+from sparklog.cli.exit_codes import EXIT_MISUSED, EXIT_STOPPED
 from sparklog.extras import hint
-
-EXIT_OK: Final = 0
-EXIT_FAILED: Final = 1
-EXIT_MISUSED: Final = 2
-EXIT_STOPPED: Final = 130
-EXIT_UNREAD: Final = 141
 
 
 def main() -> None:

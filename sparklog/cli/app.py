@@ -8,8 +8,8 @@ from typing import Final
 import click
 
 import sparklog
-from sparklog.cli import EXIT_FAILED, EXIT_STOPPED, EXIT_UNREAD
 from sparklog.cli.command import LazyGroup, drop_output, one_line
+from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_STOPPED, EXIT_UNREAD
 from sparklog.errors import SparklogError
 
 _EPILOG: Final = (

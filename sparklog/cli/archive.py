@@ -12,13 +12,13 @@ from sparklog.checkpoint.backup.pruning import prune as prune_archive
 from sparklog.checkpoint.backup.restoring import restore as restore_checkpoint
 from sparklog.checkpoint.backup.snapshots import no_points
 from sparklog.checkpoint.files import local_path
-from sparklog.cli import EXIT_OK
 from sparklog.cli.command import Command
+from sparklog.cli.exit_codes import EXIT_OK
 from sparklog.cli.output import bytes_bar, console, print_json, size_text
 from sparklog.cli.parsing import parse_time
 from sparklog.cli.places import check_directory
 from sparklog.cli.storage import parse_storage_options, storage_option
-from sparklog.words import counted
+from sparklog.pluralize import pluralize
 
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 _keyring = click.option("--keyring", help="File with the keys; the archive is encrypted by it.")
@@ -85,7 +85,7 @@ def archive(
         return EXIT_OK
     of = "" if made.batch is None else f" of batch {made.batch}"
     click.echo(
-        f"{made.point}{of}: {counted(made.files, 'file')}, {size_text(made.bytes)}, of which "
+        f"{made.point}{of}: {pluralize(made.files, 'file')}, {size_text(made.bytes)}, of which "
         f"{size_text(made.new_bytes)} were new, in {made.took_ms / 1000:.1f} s"
     )
     return EXIT_OK
@@ -134,7 +134,7 @@ def restore(
     of = "" if done.batch is None else f" of batch {done.batch}"
     where = done.path if done.log is None else f"{done.path} and {done.log}"
     click.echo(
-        f"{done.point}{of}: {counted(done.files, 'file')}, {size_text(done.bytes)} in {where}, "
+        f"{done.point}{of}: {pluralize(done.files, 'file')}, {size_text(done.bytes)} in {where}, "
         f"{done.took_ms / 1000:.1f} s"
     )
     return EXIT_OK
@@ -199,7 +199,7 @@ def prune(
         click.echo(f"{verb}: {name}")
     later = "; blocks stay as long as somebody archives" if done.postponed else ""
     click.echo(
-        f"{counted(len(done.points), 'point')}, {counted(done.blocks, 'block')} of "
-        f"{size_text(done.bytes)} {verb}, {counted(done.kept, 'point')} kept{later}"
+        f"{pluralize(len(done.points), 'point')}, {pluralize(done.blocks, 'block')} of "
+        f"{size_text(done.bytes)} {verb}, {pluralize(done.kept, 'point')} kept{later}"
     )
     return EXIT_OK

@@ -17,13 +17,13 @@ from sparklog.checkpoint import import_ as import_checkpoint
 from sparklog.checkpoint import reset as reset_checkpoint
 from sparklog.checkpoint import verify as verify_checkpoint
 from sparklog.checkpoint.batch_selection import Target
-from sparklog.cli import EXIT_FAILED, EXIT_OK
 from sparklog.cli.archive import archive, check_checkpoint, points, prune, restore
 from sparklog.cli.command import Group
+from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.findings import print_findings
 from sparklog.cli.output import console, print_json, size_text
 from sparklog.cli.parsing import parse_when
-from sparklog.words import counted
+from sparklog.pluralize import pluralize
 
 _DIGITS_MAX: Final = 100  # so many Python reads at any time
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
@@ -108,7 +108,7 @@ def verify(path: str, repair: bool, as_json: bool) -> int:
 def _print_report(report: CheckpointReport) -> None:
     out = console()
     span = f"{report.batches[0]}..{report.batches[-1]}" if report.batches else "none"
-    what = f"{counted(report.stores, 'state store')}, {counted(report.files, 'file')}"
+    what = f"{pluralize(report.stores, 'state store')}, {pluralize(report.files, 'file')}"
     out.print(
         f"{report.path}: batches {span}, {what}, "
         f"{size_text(report.bytes)} in {report.took_ms / 1000:.1f} s",
@@ -223,7 +223,7 @@ def _converted(done: Converted, what: str, *, as_json: bool) -> int:
     else:
         click.echo(
             f"{done.path}: {done.files} {what}, {size_text(done.bytes)}, "
-            f"{counted(done.partitions, 'partition')}"
+            f"{pluralize(done.partitions, 'partition')}"
         )
     return EXIT_OK
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
-from sparklog.cli import EXIT_UNREAD
+from sparklog.cli.exit_codes import EXIT_UNREAD
 from sparklog.errors import InvalidRequestError
 
 _WHOLE: Final = 500  # no sentence is so long

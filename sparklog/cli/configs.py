@@ -5,8 +5,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from sparklog.cli import EXIT_OK
 from sparklog.cli.command import Group
+from sparklog.cli.exit_codes import EXIT_OK
 from sparklog.cli.output import console, print_json
 from sparklog.cli.places import to_change, to_read
 from sparklog.cli.storage import Reach, reach_options
@@ -32,9 +32,7 @@ def configs() -> None:
 @click.option("--all", "everything", is_flag=True, help="Defaults as well.")
 @reach_options
 @_json
-def describe(
-    path: str, topic: str | None, everything: bool, reach: Reach, as_json: bool
-) -> int:
+def describe(path: str, topic: str | None, everything: bool, reach: Reach, as_json: bool) -> int:
     """Show configs, and where each comes from.
 
     DYNAMIC_TOPIC_CONFIG: it was set on the topic. DEFAULT_CONFIG: it was not.

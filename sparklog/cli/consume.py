@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import click
 
-from sparklog.cli import EXIT_OK
 from sparklog.cli.command import Command, drop_output
+from sparklog.cli.exit_codes import EXIT_OK
 from sparklog.cli.parsing import parse_properties, parse_when
 from sparklog.cli.places import to_read
 from sparklog.cli.stopping import stop_signal
@@ -19,10 +19,10 @@ from sparklog.log.fetch import ISOLATION
 from sparklog.log.log import Log
 from sparklog.log.positions import Position
 from sparklog.log.timeline import TIMELINES
+from sparklog.pluralize import pluralize
 from sparklog.tools.console.consuming import Match
 from sparklog.tools.console.consuming import consume as read
 from sparklog.tools.console.formatting import FORMATS, Layout, formatter
-from sparklog.words import counted
 
 _OFFSETS: Final = "a number from 0 on, earliest, latest, or an ISO time"
 
@@ -128,7 +128,7 @@ def consume(
         )  # fmt: skip
         count = _print(found, write, stopped=stopped)
     if count is not None:
-        click.echo(counted(count, "record"), err=True)
+        click.echo(pluralize(count, "record"), err=True)
     return EXIT_OK
 
 

@@ -6,8 +6,8 @@ from typing import IO
 
 import click
 
-from sparklog.cli import EXIT_FAILED, EXIT_OK
 from sparklog.cli.command import Command
+from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.output import print_json
 from sparklog.cli.places import to_change
 from sparklog.tools.delete_records import (

@@ -5,8 +5,8 @@ import sys
 
 import click
 
-from sparklog.cli import EXIT_FAILED, EXIT_OK
 from sparklog.cli.command import Command
+from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.tools.dump.documents import documents
 from sparklog.tools.dump.log import SIZE_MAX
 from sparklog.tools.dump.text import STRING, check_decoder

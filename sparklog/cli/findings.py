@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from sparklog.cli.output import console, size_text
+from sparklog.pluralize import pluralize
 from sparklog.service.verification.findings import Finding, Severity, Verification
-from sparklog.words import counted
 
 _STYLES: Final = {
     Severity.DAMAGE: "bold red",
@@ -24,7 +24,7 @@ def print_report(report: Verification) -> None:
     """Print what a verification found, a row each, and what was or would be done."""
     out = console()
     counts = ", ".join(f"{n} {name}" for name, n in report.counts().items() if n)
-    what = f"{counted(report.partitions, 'partition')}, {counted(report.segments, 'segment')}"
+    what = f"{pluralize(report.partitions, 'partition')}, {pluralize(report.segments, 'segment')}"
     out.print(
         f"{','.join(report.directories)} ({report.situation}): {what}, "
         f"{size_text(report.bytes)} in {report.took_ms / 1000:.1f} s",

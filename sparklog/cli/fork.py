@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from sparklog.cli import EXIT_OK
 from sparklog.cli.command import Command
+from sparklog.cli.exit_codes import EXIT_OK
 from sparklog.cli.output import print_json, size_text
 from sparklog.cli.parsing import parse_time
 from sparklog.cli.places import check_log

@@ -2,8 +2,8 @@
 
 import click
 
-from sparklog.cli import EXIT_OK
 from sparklog.cli.command import Command
+from sparklog.cli.exit_codes import EXIT_OK
 from sparklog.cli.output import print_json
 from sparklog.cli.places import to_read
 from sparklog.cli.storage import Reach, reach_options

@@ -7,13 +7,13 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from sparklog.cli import EXIT_OK
 from sparklog.cli.command import Command
+from sparklog.cli.exit_codes import EXIT_OK
 from sparklog.cli.output import console, print_json
 from sparklog.cli.places import check_log
 from sparklog.log.log import Log
 from sparklog.logdir.unclean_election import GivenUp
-from sparklog.words import counted
+from sparklog.pluralize import pluralize
 
 
 @click.command("leader-election", cls=Command)
@@ -76,4 +76,4 @@ def _show(found: list[GivenUp], *, dry_run: bool) -> None:
     out.print(table)
     sum_lost = sum(one.end - one.first for one in found)
     verb = "would be given up" if dry_run else "given up"
-    out.print(f"{counted(len(found), 'partition')}, {counted(sum_lost, 'offset')}: {verb}")
+    out.print(f"{pluralize(len(found), 'partition')}, {pluralize(sum_lost, 'offset')}: {verb}")

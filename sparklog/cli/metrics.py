@@ -5,8 +5,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from sparklog.cli import EXIT_FAILED, EXIT_OK
 from sparklog.cli.command import Command
+from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.output import console, print_json, size_text
 from sparklog.cli.places import check_log
 from sparklog.service.metrics import LogMetrics, collect

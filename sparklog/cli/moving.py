@@ -8,8 +8,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 import sparklog
-from sparklog.cli import EXIT_OK, EXIT_STOPPED
 from sparklog.cli.command import Command
+from sparklog.cli.exit_codes import EXIT_OK, EXIT_STOPPED
 from sparklog.cli.output import console, count_bar, print_json
 from sparklog.cli.parsing import parse_properties, parse_when
 from sparklog.cli.places import check_creation, to_read
@@ -20,6 +20,7 @@ from sparklog.log.fetch import ISOLATION
 from sparklog.log.log import Log
 from sparklog.log.positions import Position
 from sparklog.logdir.staging import Framing
+from sparklog.pluralize import pluralize
 from sparklog.tools.moving.export_delta import export_delta
 from sparklog.tools.moving.export_kafka import export_kafka
 from sparklog.tools.moving.export_log import export_log
@@ -27,7 +28,6 @@ from sparklog.tools.moving.export_parquet import export_parquet
 from sparklog.tools.moving.exporting import Exported
 from sparklog.tools.moving.import_kafka import Imported, check_source, import_topic
 from sparklog.tools.moving.kafka import read_config
-from sparklog.words import counted
 
 _codec = click.option(
     "--compression-type", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
@@ -242,7 +242,7 @@ def _show(topic: str, offsets: dict[int, tuple[int, int]]) -> None:
 
 
 def _say(done: Imported | Exported, where: str = "") -> None:
-    took = f"{counted(done.records, 'record')} in {done.took_ms / 1000:.1f} s"
+    took = f"{pluralize(done.records, 'record')} in {done.took_ms / 1000:.1f} s"
     ended = "; stopped, do it again to go on" if done.stopped else ""
     click.echo(f"{took if done.offsets else 'nothing new'}{where}{ended}", err=True)
 

@@ -20,7 +20,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from sparklog.words import counted
+from sparklog.pluralize import pluralize
 
 _PIPED_COLUMNS: Final = 200  # where no terminal says how wide it is
 
@@ -42,7 +42,7 @@ def size_text(count: int) -> str:
     while size >= 1024 and len(units) > 1:
         size /= 1024
         units.pop(0)
-    return counted(count, "byte") if units[0] == "bytes" else f"{size:.1f} {units[0]}"
+    return pluralize(count, "byte") if units[0] == "bytes" else f"{size:.1f} {units[0]}"
 
 
 Tell = Callable[[int, int], None]

@@ -12,8 +12,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 import sparklog
-from sparklog.cli import EXIT_OK
 from sparklog.cli.command import Command
+from sparklog.cli.exit_codes import EXIT_OK
 from sparklog.cli.output import bytes_bar, console, print_json
 from sparklog.cli.parsing import parse_properties
 from sparklog.cli.places import check_creation, is_log, to_read
@@ -21,11 +21,11 @@ from sparklog.cli.stopping import stop_signal
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.compression import Codec
 from sparklog.logdir.staging import Framing
+from sparklog.pluralize import pluralize
 from sparklog.tools.console.inputs import FORMATS, Lines
 from sparklog.tools.console.producing import Produced, Records
 from sparklog.tools.console.producing import produce as write
 from sparklog.tools.console.sources import Stopped
-from sparklog.words import counted
 
 
 @click.command(cls=Command)
@@ -182,7 +182,7 @@ def _show(done: Produced) -> None:
         for p, (first, end) in sorted(done.offsets.items()):
             table.add_row(done.topic, str(p), str(first), str(end))
         console().print(table)
-    said = counted(done.records, "record")
+    said = pluralize(done.records, "record")
     if done.replayed:
         said = "committed before, nothing was written"
     if done.stopped:

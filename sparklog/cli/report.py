@@ -4,16 +4,16 @@ import json
 
 import click
 
-from sparklog.cli import EXIT_FAILED, EXIT_OK
 from sparklog.cli.command import Command
+from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.output import count_bar, size_text
 from sparklog.cli.places import check_log
 from sparklog.cli.storage import Reach, reach_options
 from sparklog.errors import StorageUnavailableError
+from sparklog.pluralize import pluralize
 from sparklog.tools.report.build import make_report
 from sparklog.tools.report.model import LogReport
 from sparklog.tools.report.page import render
-from sparklog.words import counted
 
 _DEFAULT = "report.html"
 
@@ -58,8 +58,8 @@ def _write(found: LogReport, raw: bytes, target: str) -> None:
             f"{target} can't be written ({error.strerror}): give another file by -o"
         ) from error
     click.echo(
-        f"{target}: {size_text(len(raw))}, {counted(len(found.topics), 'topic')}, "
-        f"{counted(sum(len(p.segments) for p in found.partitions), 'segment')}, looked at in "
+        f"{target}: {size_text(len(raw))}, {pluralize(len(found.topics), 'topic')}, "
+        f"{pluralize(sum(len(p.segments) for p in found.partitions), 'segment')}, looked at in "
         f"{found.took_ms / 1000:.1f} s",
         err=True,
     )

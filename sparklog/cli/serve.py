@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from sparklog.cli import EXIT_FAILED, EXIT_OK
 from sparklog.cli.command import Command
+from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.output import print_json
 from sparklog.cli.places import check_directories
 from sparklog.cli.stopping import stop_signal

@@ -2,8 +2,8 @@
 
 import click
 
-from sparklog.cli import EXIT_OK
 from sparklog.cli.command import Command
+from sparklog.cli.exit_codes import EXIT_OK
 from sparklog.cli.output import print_json
 from sparklog.state.session import spark_conf as settings
 
@@ -11,7 +11,8 @@ from sparklog.state.session import spark_conf as settings
 @click.command("spark-conf", cls=Command)
 @click.option("--args", "as_arguments", is_flag=True, help="As arguments of spark-submit.")
 @click.option(
-    "--daemon", is_flag=True,
+    "--daemon",
+    is_flag=True,
     help="Quicker Python workers: only where sparklog is installed for the Python of all "
     "executors, not with --py-files, which would leave them without workers.",
 )

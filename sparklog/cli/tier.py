@@ -9,13 +9,14 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from sparklog.cli import EXIT_FAILED, EXIT_OK
 from sparklog.cli.command import Group
+from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.findings import print_report
 from sparklog.cli.output import bytes_bar, console, count_bar, print_json, size_text
 from sparklog.cli.parsing import parse_when
 from sparklog.cli.places import check_log
 from sparklog.cli.storage import Reach, parse_storage_options, reach_options, storage_option
+from sparklog.pluralize import pluralize
 from sparklog.service.verification.tier import verify_tier
 from sparklog.tiered.encryption.key_rotation import rotate as rotate_keys
 from sparklog.tiered.keyring import Keyring
@@ -25,7 +26,6 @@ from sparklog.tiered.remote_log_metadata.rebuild import rebuild as rebuild_metad
 from sparklog.tiered.restoring import restore as restore_log
 from sparklog.tiered.status import TierStatus, by_topic, keys_of
 from sparklog.tiered.status import status as tier_status
-from sparklog.words import counted
 
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 
@@ -85,7 +85,7 @@ def _print_status(found: TierStatus) -> None:
     out.print(table)
     for topic, counts in (found.keys or {}).items():
         for key_id, number in counts.items():
-            copies = counted(number, "copy", "copies")
+            copies = pluralize(number, "copy", "copies")
             how = f"under key {key_id}" if key_id else "NOT encrypted"
             out.print(f"{topic}: {copies} {how}", markup=False)
 
@@ -140,7 +140,7 @@ def restore(
     for topic, spans in done.offsets.items():
         for partition, (first, last) in spans.items():
             click.echo(f"{topic}-{partition}: offsets [{first}, {last})")
-    click.echo(f"{counted(done.segments, 'segment')}, {size_text(done.bytes)} in {path}")
+    click.echo(f"{pluralize(done.segments, 'segment')}, {size_text(done.bytes)} in {path}")
     return EXIT_OK
 
 
@@ -189,7 +189,7 @@ def rebuild(path: str, storage_options: str, as_json: bool) -> int:
     if as_json:
         print_json({"copies": len(found.manifests), "damaged": found.damaged})
     else:
-        click.echo(f"{counted(len(found.manifests), 'copy', 'copies')} found")
+        click.echo(f"{pluralize(len(found.manifests), 'copy', 'copies')} found")
         for name, what in found.damaged.items():
             click.echo(f"damaged: {name}: {what}")
     return EXIT_FAILED if found.damaged else EXIT_OK
@@ -216,12 +216,12 @@ def rotate(url: str, keyring: str, storage_options: str, as_json: bool) -> int:
         )  # fmt: skip
     else:
         click.echo(
-            f"{counted(done.changed, 'copy', 'copies')} under key {ring.current} now, "
+            f"{pluralize(done.changed, 'copy', 'copies')} under key {ring.current} now, "
             f"{done.unchanged} as before"
         )
         if done.plain:
             click.echo(
-                f"{counted(done.plain, 'copy is', 'copies are')} NOT encrypted, and a rotation "
+                f"{pluralize(done.plain, 'copy is', 'copies are')} NOT encrypted, and a rotation "
                 "doesn't change that: `sparklog tier status PATH --keys` tells of which topics",
                 err=True,
             )

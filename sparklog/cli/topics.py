@@ -8,8 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 import sparklog
-from sparklog.cli import EXIT_OK
 from sparklog.cli.command import Group
+from sparklog.cli.exit_codes import EXIT_OK
 from sparklog.cli.output import console, print_json, size_text
 from sparklog.cli.places import check_creation, to_change, to_read
 from sparklog.cli.storage import Reach, reach_options

@@ -7,16 +7,16 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from sparklog.cli import EXIT_FAILED, EXIT_OK
 from sparklog.cli.command import Command
+from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.output import console, print_json, size_text
 from sparklog.cli.parsing import parse_properties
 from sparklog.cli.places import check_log
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.logdir.retention.due_segments import Expired
+from sparklog.pluralize import pluralize
 from sparklog.service import Service
 from sparklog.service.report import Removed, Report
-from sparklog.words import counted
 
 _option = click.option(
     "--option", "options", multiple=True, metavar="KEY=VALUE",
@@ -162,10 +162,10 @@ def _show_retained(report: Report) -> None:
     if report.remote_lag_bytes:
         size = size_text(report.remote_lag_bytes)
         click.echo(f"{size} wait for their copy and stay: `sparklog serve --once` copies them")
-    segments = counted(sum(len(gone.segments) for gone in report.deleted), "segment")
+    segments = pluralize(sum(len(gone.segments) for gone in report.deleted), "segment")
     size = size_text(sum(gone.bytes for gone in report.deleted))
     click.echo(f"{segments} of {size} {would}deleted")
     if report.removed:
-        copies = counted(len(report.removed), "copy", "copies")
+        copies = pluralize(len(report.removed), "copy", "copies")
         size = size_text(sum(copy.bytes for copy in report.removed))
         click.echo(f"{copies} of {size} {would}deleted from remote storage")

@@ -2,8 +2,8 @@
 
 import click
 
-from sparklog.cli import EXIT_FAILED, EXIT_OK
 from sparklog.cli.command import Command
+from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.findings import print_report
 from sparklog.cli.output import count_bar, print_json
 from sparklog.cli.places import check_log

@@ -12,6 +12,7 @@ from dataclasses import replace
 from sparklog.errors import StorageUnavailableError
 from sparklog.logdir.retention.deletion import Key, Place
 from sparklog.logdir.retention.due_segments import Due, Terms
+from sparklog.pluralize import pluralize
 from sparklog.service.remote_log import Remote
 from sparklog.service.report import Report
 from sparklog.tiered.copying.plan import spans
@@ -20,7 +21,6 @@ from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.owners import is_known
 from sparklog.tiered.remote_log_metadata.metadata_cache import Catalog
 from sparklog.tiered.remote_segment import RemoteSegment
-from sparklog.words import counted
 
 
 def confirm(
@@ -93,7 +93,7 @@ def _tell(
     missing = len(copies) - len(there)
     if missing:
         report.errors.append(
-            f"{key[0]}-{key[1]}: {counted(missing, 'copy', 'copies')} of {len(copies)} not in "
+            f"{key[0]}-{key[1]}: {pluralize(missing, 'copy', 'copies')} of {len(copies)} not in "
             f"{store.url}, or cut off there, so local segments that rely on them stay: is it the "
             "right store? `sparklog tier verify` tells which; the next sweep copies anew what is "
             "still here"

@@ -17,7 +17,7 @@ from sparklog.fs import FileSystem, read_bytes, write_durably
 from sparklog.logdir.retention.deletion import Key
 from sparklog.logdir.retention.due_segments import LOG_START
 from sparklog.logdir.segment_files import joined
-from sparklog.words import counted
+from sparklog.pluralize import pluralize
 
 NAME: Final = "sparklog.announced"
 _MUTEX: Final = threading.Lock()  # segments and copies are in one file
@@ -100,7 +100,7 @@ class Announcer:
                 "%s-%d: offsets [%d, %d) %s, %s of %d bytes; the first by %s: %s.%s "
                 "To keep them, set %s=-1 on the topic",
                 *key, first.base, last.end, when,
-                counted(len(gone), self._what, self._plural),
+                pluralize(len(gone), self._what, self._plural),
                 sum(one.bytes for one in gone), first.rule, first.why, next_round, first.rule,
             )  # fmt: skip
 

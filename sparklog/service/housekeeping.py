@@ -7,7 +7,7 @@ from sparklog.logdir.group_offsets import expire_readers, read_readers
 from sparklog.logdir.housekeeping import expire_ledger, expire_producers, prune_snapshots, sweep
 from sparklog.logdir.retention.deletion import Key
 from sparklog.logdir.session import Session
-from sparklog.words import counted
+from sparklog.pluralize import pluralize
 
 
 def upkeep(
@@ -23,17 +23,17 @@ def upkeep(
             session, retention_ms=ledger_retention_ms, now_ms=now_ms, dry_run=dry_run
         )
         if old:
-            yield f"{counted(len(old), 'segment')} of the commit ledger {would}removed"
+            yield f"{pluralize(len(old), 'segment')} of the commit ledger {would}removed"
     if not dry_run:
         idle = expire_producers(session, now_ms=now_ms)
         if idle:
-            yield f"{counted(idle, 'idle producer')} forgotten"
+            yield f"{pluralize(idle, 'idle producer')} forgotten"
     stray = prune_snapshots(session, dry_run=dry_run)
     if stray:
-        yield f"{counted(len(stray), 'producer snapshot')} without a segment {would}removed"
+        yield f"{pluralize(len(stray), 'producer snapshot')} without a segment {would}removed"
     staged = sweep(session, now_ms=now_ms, dry_run=dry_run)
     if staged:
-        yield f"{counted(len(staged), 'staged file')} that nobody will commit {would}removed"
+        yield f"{pluralize(len(staged), 'staged file')} that nobody will commit {would}removed"
     silent = expire_readers(
         session.fs,
         session.home,

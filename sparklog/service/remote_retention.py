@@ -12,6 +12,7 @@ from sparklog.errors import DataCorruptionError, UnsupportedVersionError
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.retention.deletion import Key, raise_starts
 from sparklog.logdir.retention.due_segments import Tier
+from sparklog.pluralize import pluralize
 from sparklog.service.deletion_announcements import Announcer
 from sparklog.service.remote_log import Partition, Remote
 from sparklog.service.report import Removed, Report
@@ -30,7 +31,6 @@ from sparklog.tiered.object_store.store import Store, StoredObject
 from sparklog.tiered.remote_log_metadata.records import PartitionDeleteRecord, PartitionDeleteState
 from sparklog.tiered.remote_log_metadata.topic import bury
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
-from sparklog.words import counted
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
 
@@ -81,7 +81,7 @@ class Expiring:
         ids = {key[0]: one.topic_id for key, one in known.items()}
         held = self._announcer.unannounced(gone, ids, now=at_once, dry_run=report.dry_run)
         for key in [] if report.dry_run else [key for key in gone if key[0] in held]:
-            copies = counted(len(gone.pop(key)), "copy", "copies")
+            copies = pluralize(len(gone.pop(key)), "copy", "copies")
             report.notes.append(f"{key[0]}-{key[1]}: {copies} due, announced; go in the next round")
             del starts[key]
         report.removed += [copy for copies in gone.values() for copy in copies]
@@ -247,7 +247,7 @@ class Expiring:
                 ours = standing([segment], lineage, end=one.place.end)
                 (wanted if ours else others).append(segment)
         if wanted:
-            copies = counted(len(wanted), "copy", "copies")
+            copies = pluralize(len(wanted), "copy", "copies")
             report.notes.append(f"{copies} found in the bucket that nobody knew of")
             if not report.dry_run:
                 self._remote.tell(wanted, found=True)
@@ -280,7 +280,7 @@ class Expiring:
                     "restore both from a copy of the bucket"
                 )
             if safe and not report.dry_run:
-                copies = counted(len(safe), "copy", "copies")
+                copies = pluralize(len(safe), "copy", "copies")
                 report.notes.append(f"{copies} missing in the bucket, to be made anew")
                 self._deleted(safe)
 

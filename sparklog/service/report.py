@@ -6,7 +6,7 @@ from typing import Any
 
 from sparklog.logdir.cleaning.cleaner import CleanReport
 from sparklog.logdir.retention.due_segments import Expired
-from sparklog.words import counted
+from sparklog.pluralize import pluralize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +137,7 @@ class Report:
                 )
         if self.purged:
             yield (
-                f"{counted(len(self.purged), 'retired file')} {would}unlinked, "
+                f"{pluralize(len(self.purged), 'retired file')} {would}unlinked, "
                 f"{self.purged_bytes} bytes"
             )
         yield from self.notes
@@ -158,7 +158,7 @@ class Report:
             )
         if self.orphans:
             yield (
-                f"{counted(len(self.orphans), 'object')} of {self.orphan_bytes} bytes of no copy "
+                f"{pluralize(len(self.orphans), 'object')} of {self.orphan_bytes} bytes of no copy "
                 f"{would}removed from remote storage"
             )
         if self.remote_lag_bytes:

@@ -30,6 +30,7 @@ from sparklog.logdir.retention.deletion import Key, Place, delete_due, places, r
 from sparklog.logdir.retention.due_segments import LOG_START, NO_TERMS, Due, Terms
 from sparklog.logdir.segment_files import joined, segment_bases
 from sparklog.logdir.session import Session
+from sparklog.pluralize import pluralize
 from sparklog.service.copy_confirmation import confirm
 from sparklog.service.deletion_announcements import Announcer
 from sparklog.service.disk_probe import Probe
@@ -42,7 +43,6 @@ from sparklog.service.quarantined_partitions import Failing
 from sparklog.service.report import Deleted, Report
 from sparklog.service.tiering import Tiering
 from sparklog.tiered.remote_log_metadata.metadata_cache import Catalog
-from sparklog.words import counted
 
 Map = Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]
 _LOGGER: Final = logging.getLogger("sparklog.service")
@@ -175,7 +175,7 @@ class Rounds:
         )
         if not report.dry_run:
             report.notes += [
-                f"{t}-{p}: {counted(len(found), 'segment')} due, announced; go in the next round"
+                f"{t}-{p}: {pluralize(len(found), 'segment')} due, announced; go in the next round"
                 for (t, p), found in final.items()
                 if t in held and any(one.rule != LOG_START for one in found)
             ]

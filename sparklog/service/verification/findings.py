@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from sparklog.words import counted
+from sparklog.pluralize import pluralize
 
 
 class Severity(enum.StrEnum):
@@ -172,7 +172,7 @@ class Verification:
     def __str__(self) -> str:
         counts = ", ".join(f"{n} {severity}" for severity, n in self.counts().items() if n)
         what = ", ".join(
-            counted(number, noun)
+            pluralize(number, noun)
             for number, noun in (
                 (self.partitions, "partition"), (self.segments, "segment"), (self.bytes, "byte"),
             )

@@ -24,9 +24,9 @@ from sparklog.log.commit import CHUNK_PREFIX
 from sparklog.logdir.guard import GUARD_NAME
 from sparklog.logdir.partition.producer_snapshots import is_whole, stray_offsets
 from sparklog.logdir.segment_files import bases_of, joined
+from sparklog.pluralize import pluralize
 from sparklog.service.verification.findings import Findings, FixKind, Severity
 from sparklog.service.verification.log_dir_state import Part, Situation
-from sparklog.words import counted
 
 QUARANTINE_PREFIX: Final = "sparklog-quarantine-"
 """Plain files in a log dir: a broker ignores those, but refuses to start on a directory whose
@@ -47,7 +47,9 @@ def check_partition_files(
     stray = set(stray_offsets(list(names), bases, end=end, start=start))
     live = part.situation.is_live
     if retired := sum(name.endswith(DELETED) for name in names):
-        what = f"{counted(retired, 'retired file')}; whoever loads the partition next removes them"
+        what = (
+            f"{pluralize(retired, 'retired file')}; whoever loads the partition next removes them"
+        )
         _note(out, part.path, what, None)
     for name in names:
         path, base = joined(part.path, name), parse_base(name)

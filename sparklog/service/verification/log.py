@@ -17,6 +17,7 @@ from sparklog.logdir.paths import split_path
 from sparklog.logdir.segment_files import is_partition
 from sparklog.logdir.topics import INTERNAL, REMOTE_METADATA
 from sparklog.logdir.view import View
+from sparklog.pluralize import pluralize
 from sparklog.service.repair.repair import Repair
 from sparklog.service.verification.expectations import part_of
 from sparklog.service.verification.findings import (
@@ -45,7 +46,6 @@ from sparklog.service.verification.partition import Checked, PartitionCheck
 from sparklog.service.verification.segment_sizes import small_segments
 from sparklog.tiered.remote_log_metadata.topic import MetadataFollower
 from sparklog.tiered.settings import read_settings
-from sparklog.words import counted
 
 LOOKS_MAX: Final = 5  # at a log that is being written, before what was seen is believed
 _PAUSE_MS: Final = 100
@@ -113,7 +113,7 @@ def _unseen(fs: FileSystem, directories: list[str], clock: Clock) -> str | None:
         return None
     size = sum(copy.size for copy in copies)
     return (
-        f"{counted(len(copies), 'copy', 'copies')}, {counted(size, 'byte')} in "
+        f"{pluralize(len(copies), 'copy', 'copies')}, {pluralize(size, 'byte')} in "
         f"{'remote storage' if settings is None else settings.url}: `sparklog tier verify` does"
     )
 

@@ -25,6 +25,7 @@ from sparklog.logdir.paths import split_path
 from sparklog.logdir.retention.due_segments import Tier
 from sparklog.logdir.topics import TopicInfo, read_topics
 from sparklog.logdir.view import Key, View
+from sparklog.pluralize import pluralize
 from sparklog.service import Severity
 from sparklog.storage.log_state import LogState, TopicState
 from sparklog.tiered.copying.plan import spans, standing
@@ -51,7 +52,6 @@ from sparklog.tools.report.model import (
     Where,
 )
 from sparklog.tools.report.segments import Memory, list_partition
-from sparklog.words import counted
 
 Path = str | os.PathLike[str]
 Progress = Callable[[int, int], None]
@@ -128,9 +128,7 @@ def make_report(
         commits=commits,
         readers=readers,
         notices=tuple(sorted(look.notices, key=lambda n: list(Severity).index(n.severity))),
-        health=judge(
-            fs, found, split_path(path), look.known, partitions, archive=url is not None
-        ),
+        health=judge(fs, found, split_path(path), look.known, partitions, archive=url is not None),
     )
 
 
@@ -311,6 +309,7 @@ def _dates(look: _Look, partitions: list[PartitionReport]) -> None:
             look.note(
                 Severity.WARNING,
                 f"{partition.topic}-{partition.partition}",
-                f"{counted(len(ahead), 'segment')} from offset {offset} on with records dated more "
-                "than a day ahead: retention.ms takes neither them nor what follows before then",
+                f"{pluralize(len(ahead), 'segment')} from offset {offset} on with records dated "
+                "more than a day ahead: retention.ms takes neither them nor what follows before "
+                "then",
             )

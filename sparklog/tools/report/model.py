@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from sparklog.pluralize import pluralize
 from sparklog.service import Severity
-from sparklog.words import counted
 
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 60 * MINUTE_MS
@@ -231,7 +231,7 @@ class HealthReport:
     def verdict(self) -> str:
         """All of it in one sentence."""
         named = ", ".join(self.offline[:_NAMED]) + (" ..." if len(self.offline) > _NAMED else "")
-        count = counted(len(self.offline), "partition")
+        count = pluralize(len(self.offline), "partition")
         gone = f"{count} offline: {named}" if self.offline else "no partition is offline"
         if self.writable is None:
             return f"For reading only; {gone}"

@@ -1,0 +1,9 @@
+"""Exit codes of the command `sparklog`; docs/cli.md says what each one means."""
+
+from typing import Final
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_MISUSED: Final = 2
+EXIT_STOPPED: Final = 130
+EXIT_UNREAD: Final = 141
