@@ -17,7 +17,7 @@ from sparklog.cli.parsing import parse_when
 from sparklog.cli.places import check_log
 from sparklog.cli.storage import Reach, parse_storage_options, reach_options, storage_option
 from sparklog.pluralize import pluralize
-from sparklog.service.verification.tier import verify_tier
+from sparklog.service.verification.tier_verifier import verify_tier
 from sparklog.tiered.encryption.key_rotation import rotate as rotate_keys
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.reading.opening import no_archive

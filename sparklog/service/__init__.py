@@ -1,22 +1,24 @@
 """Background work on a log: roll, retention, compaction, tiering, clean-up; and checking a log.
 
-options   Kafka's broker keys that the service takes
-lease     one service at a time works on a log
-survey    which partitions have something due, by one stat each
-report    what a round did, or would do
-rounds    the work of one round
-tiering   the remote side of a round: uploads, expiring, and what both know (remote)
-metrics   a log's numbers, a Prometheus endpoint, alert rules
-service   Service: rounds in daemon threads, or one by `run_once`
-verify    every invariant of a log dir; checks/ has them by noun
-repair    what verify rebuilds from the log, and what it puts into quarantine
+- `service`: `Service`, rounds in daemon threads, or one by `run_once`
+- `options`: Kafka's broker keys that it takes
+- `lease`: one service at a time works on a log; `leadership`: the log that it has open, its turn
+- `rounds`: the work of one round; `report`: what it did, or would do
+- `due_partitions`: which partitions have something due, by one stat each
+- `deletion_announcements`: the warning before retention's first deletion in a topic
+- `quarantined_partitions`: damaged ones, left alone by the rounds
+- `housekeeping`: ledger segments, idle producers, silent readers, staged files; `disk_probe`
+- `tiering`: the remote side of a round
+- `metrics`: a log's numbers, a Prometheus endpoint, alert rules; `http_server`, `lifetime`
+- `log_verification`: `verify`, every invariant of a log dir; `verification` has them by noun
+- `repair`: what `verify` mends: made anew from the log, or put into quarantine
 """
 
+from sparklog.service.log_verification import verify
 from sparklog.service.options import ServiceOptions
 from sparklog.service.report import Report
 from sparklog.service.service import Service
 from sparklog.service.verification.findings import Finding, Severity, Verification
-from sparklog.service.verification.log import verify
 
 __all__ = [
     "Finding",

@@ -13,7 +13,7 @@ from sparklog.logdir.ledger import ledger_path
 from sparklog.service.lease import Lease
 from sparklog.service.options import ServiceOptions
 from sparklog.service.rounds import Map, Rounds
-from sparklog.service.tiering import Tiering
+from sparklog.service.tiering.remote_log_manager import Tiering
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
 

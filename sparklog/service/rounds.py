@@ -31,7 +31,6 @@ from sparklog.logdir.retention.due_segments import LOG_START, NO_TERMS, Due, Ter
 from sparklog.logdir.segment_files import joined, segment_bases
 from sparklog.logdir.session import Session
 from sparklog.pluralize import pluralize
-from sparklog.service.copy_confirmation import confirm
 from sparklog.service.deletion_announcements import Announcer
 from sparklog.service.disk_probe import Probe
 from sparklog.service.due_partitions import Survey
@@ -41,7 +40,8 @@ from sparklog.service.metrics.work import WorkMeters
 from sparklog.service.options import ServiceOptions
 from sparklog.service.quarantined_partitions import Failing
 from sparklog.service.report import Deleted, Report
-from sparklog.service.tiering import Tiering
+from sparklog.service.tiering.copy_confirmation import confirm
+from sparklog.service.tiering.remote_log_manager import Tiering
 from sparklog.tiered.remote_log_metadata.metadata_cache import Catalog
 
 Map = Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]

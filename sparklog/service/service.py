@@ -24,7 +24,7 @@ from sparklog.service.metrics.work import WorkMeters
 from sparklog.service.options import ServiceOptions
 from sparklog.service.report import Report
 from sparklog.service.rounds import Map, Rounds
-from sparklog.service.tiering import OpenStore, Tiering
+from sparklog.service.tiering.remote_log_manager import OpenStore, Tiering
 from sparklog.tiered.encryption.policy import check_ring
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.settings import RemoteSettings
@@ -234,9 +234,7 @@ class Service:
         min.compaction.lag.ms. Raises: InvalidRequestError for a topic that isn't compacted;
         UnknownTopicError.
         """
-        return self._once(
-            {"clean", "purge"}, now=now, dry_run=dry_run, topics=topics, every=True
-        )
+        return self._once({"clean", "purge"}, now=now, dry_run=dry_run, topics=topics, every=True)
 
     def retain(self, now: int | None = None, dry_run: bool = False) -> Report:
         """Close idle segments and delete what is due, and nothing else; as `run_once`.

@@ -52,7 +52,7 @@ from sparklog.logdir.segment_files import joined, walk
 from sparklog.logdir.view import View
 from sparklog.storage.leader_epochs import clipped
 from sparklog.tiered.archive.archive import ArchiveFileSystem
-from sparklog.tiered.manifest import manifest_object
+from sparklog.tiered.layout.manifest import manifest_object
 from sparklog.tiered.reading.opening import Path, no_archive, reading
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.reading.remote_objects import RemoteObjects

@@ -16,7 +16,7 @@ from sparklog.logdir.topics import TopicInfo
 from sparklog.logdir.view import View
 from sparklog.tiered.copying.plan import standing, to_copy
 from sparklog.tiered.encryption.policy import key_of
-from sparklog.tiered.manifest import directory_of
+from sparklog.tiered.layout.manifest import directory_of
 from sparklog.tiered.object_store.object_store import PART_BYTES
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.opening import Path

@@ -243,9 +243,7 @@ def test_a_disk_that_fails(
         watched = watch("/log", fs=fs)
         watched.run(60, each=write)
         watched.scrapes.firing(tmp_path, 9, set())
-        watched.scrapes.firing(
-            tmp_path, 29, {"SparklogLogDirectoryOffline", "SparklogCommitsFail"}
-        )
+        watched.scrapes.firing(tmp_path, 29, {"SparklogLogDirectoryOffline", "SparklogCommitsFail"})
         watched.scrapes.firing(tmp_path, 59, set())
 
 
@@ -321,7 +319,7 @@ def test_retention_that_does_not_run(
         watched.run(60, "clean")
         watched.scrapes.firing(tmp_path, 12, set())
         watched.scrapes.firing(tmp_path, 59, {"SparklogRetentionBehind"})
-        assert "sparklog_retention_due_bytes{topic=\"t\"} 0.0" not in watched.scrape()
+        assert 'sparklog_retention_due_bytes{topic="t"} 0.0' not in watched.scrape()
         watched.run(40)
         watched.scrapes.firing(tmp_path, 99, set())
 

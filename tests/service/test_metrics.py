@@ -336,9 +336,7 @@ def test_the_tier(path: str, clock: ManualClock) -> None:
         service.run_once()
         (row,) = service._observer.observe().tiers
         assert (row.copy_lag_bytes, row.delete_lag_bytes) == (0, 0)
-        assert scrape(service)[
-            "kafka_server_brokertopicmetrics_remotedeleterequests_total", ("t",)
-        ]
+        assert scrape(service)["kafka_server_brokertopicmetrics_remotedeleterequests_total", ("t",)]
 
 
 # --- what this process counts --------------------------------------------------------------------
@@ -553,9 +551,7 @@ def test_a_recovery_says_how_far_it_is(path: str, monkeypatch: pytest.MonkeyPatc
     def scanned(fs: FileSystem, directory: str, *given: Any, **named: Any) -> Any:
         if Path(directory).name.startswith("t-"):
             found = numbers(get(service.metrics_url or "")[1])
-            seen.append(
-                (Path(directory).name, found[LOGS, (path,)], found[SEGMENTS, (path, "0")])
-            )
+            seen.append((Path(directory).name, found[LOGS, (path,)], found[SEGMENTS, (path, "0")]))
         return scan(fs, directory, *given, **named)
 
     monkeypatch.setattr(partition_recovery, "scan_segment", scanned)

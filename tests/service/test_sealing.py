@@ -21,7 +21,7 @@ from sparklog.tiered.encryption.key_rotation import rotate
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.settings import read_settings, write_settings
 from sparklog.tiered.status import keys_of, status
-from tests.service.test_tiering import once
+from tests.service.tiering.test_remote_log_manager import once
 from tests.tiered.logs import filled, grow, manifests
 
 RING = Keyring({"k": bytes(32)}, "k")

@@ -354,9 +354,7 @@ def compacted(path: str, clock: ManualClock) -> sparklog.Log:
 
 
 @pytest.mark.parametrize("how", ["before", "under way"])
-def test_a_topic_that_is_deleted_meanwhile_and_made_again_is_cleaned(
-    path, clock, monkeypatch, how
-):
+def test_a_topic_that_is_deleted_meanwhile_and_made_again_is_cleaned(path, clock, monkeypatch, how):
     """It is no error of the round, and nothing that the next topic of that name would pay for."""
     with compacted(path, clock) as log, stepped(Service(path, clock=clock)) as service:
         clean = rounds.clean_partition

@@ -12,10 +12,10 @@ from sparklog.logdir.segment_files import joined, segment_bases
 from sparklog.logdir.view import View
 from sparklog.testing.faultstore import Bucket
 from sparklog.tiered.archive.archive import ArchiveFileSystem
-from sparklog.tiered.layout import log_start_name
-from sparklog.tiered.manifest import directory_of, log_object, manifest_object, parse
+from sparklog.tiered.layout.manifest import directory_of, log_object, manifest_object, parse
+from sparklog.tiered.layout.object_names import log_start_name
+from sparklog.tiered.layout.topic_owners import PREFIX
 from sparklog.tiered.object_store.store import Store
-from sparklog.tiered.owners import PREFIX
 from sparklog.tiered.reading.block_cache import BlockCache
 from sparklog.tiered.reading.overlay import TieredFileSystem
 from sparklog.tiered.reading.remote_objects import RemoteObjects

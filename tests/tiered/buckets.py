@@ -14,7 +14,7 @@ from sparklog.log.time_lookup import TimeLookup
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.storage.leader_epochs import clipped
-from sparklog.tiered.manifest import Manifest, packed, to_bytes
+from sparklog.tiered.layout.manifest import Manifest, packed, to_bytes
 from sparklog.tiered.object_store.store import StoredObject
 from sparklog.tiered.reading.block_cache import BlockCache
 from sparklog.tiered.reading.remote_objects import RemoteObjects

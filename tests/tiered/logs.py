@@ -15,7 +15,7 @@ from sparklog.fs import LOCAL, FileSystem
 from sparklog.logdir.retention.due_segments import largest_of, segments_of
 from sparklog.logdir.segment_files import joined
 from sparklog.tiered.copying.segment_copy import CopyJob
-from sparklog.tiered.manifest import parse
+from sparklog.tiered.layout.manifest import parse
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.remote_log_metadata.records import text_id
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState

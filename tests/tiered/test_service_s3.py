@@ -17,8 +17,8 @@ import sparklog
 from sparklog.clock import ManualClock, system_clock
 from sparklog.service import Service, verify
 from sparklog.tiered.keyring import Keyring
-from sparklog.tiered.manifest import log_object, manifest_object
-from sparklog.tiered.owners import PREFIX
+from sparklog.tiered.layout.manifest import log_object, manifest_object
+from sparklog.tiered.layout.topic_owners import PREFIX
 from sparklog.tiered.remote_segment import SegmentState
 from sparklog.tiered.target import open_store
 from tests.tiered.archives import copies_of, readable

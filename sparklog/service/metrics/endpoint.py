@@ -114,9 +114,7 @@ class Endpoint:
 
 def _healthz(health: Health, start: Any) -> Iterable[bytes]:
     wrong = health()
-    start(
-        "503 Service Unavailable" if wrong else "200 OK", [("Content-Type", "application/json")]
-    )
+    start("503 Service Unavailable" if wrong else "200 OK", [("Content-Type", "application/json")])
     return [json.dumps({"ok": not wrong, "wrong": wrong}).encode() + b"\n"]
 
 

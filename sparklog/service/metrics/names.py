@@ -69,9 +69,7 @@ DIRECTORIES_OFFLINE: Final = Metric(
     kafka="kafka.log:type=LogManager,name=OfflineLogDirectoryCount",
     process=False,
 )
-DISK_FREE: Final = _own(
-    "disk_free_bytes", Kind.GAUGE, "Free room on a log dir's disk.", _DIRECTORY
-)
+DISK_FREE: Final = _own("disk_free_bytes", Kind.GAUGE, "Free room on a log dir's disk.", _DIRECTORY)
 PARTITIONS_OFFLINE: Final = _own(
     "offline_partitions", Kind.GAUGE, "Partitions that recovery found damaged and left alone."
 )

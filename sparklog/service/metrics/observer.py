@@ -121,9 +121,7 @@ class Observer:
                 return DirectoryMetrics(directory, None, absent[number])
             self._fs.listdir(directory)
             failing = is_failing(self._fs, self.directories[0], number)
-            return DirectoryMetrics(
-                directory, self._fs.free_bytes(directory), failing=failing
-            )
+            return DirectoryMetrics(directory, self._fs.free_bytes(directory), failing=failing)
         except (SparklogError, OSError) as error:
             return DirectoryMetrics(directory, None, str(error))
 

@@ -28,7 +28,7 @@ from sparklog.logdir.partition.producer_snapshots import load_producers
 from sparklog.logdir.recovery.repairs import replace
 from sparklog.logdir.recovery.segment_rebuild import Scanned, scan_segment
 from sparklog.logdir.segment_files import joined, segment_bases
-from sparklog.service.repair.removed_files import Quarantine
+from sparklog.service.repair.quarantined_files import Quarantine
 from sparklog.service.verification.findings import Findings, Fix, FixKind
 from sparklog.service.verification.leader_epochs import EpochCheck
 from sparklog.service.verification.log_dir_state import NO_LIMIT, Part

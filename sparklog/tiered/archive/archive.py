@@ -21,8 +21,8 @@ from sparklog.logdir.topics import TOPICS_NAME
 from sparklog.storage.checksummed_json import seal
 from sparklog.storage.log_state import TopicState
 from sparklog.tiered.archive.listing import REFRESH_MS, BucketListing
-from sparklog.tiered.layout import Directory
-from sparklog.tiered.manifest import manifest_object, parse
+from sparklog.tiered.layout.manifest import manifest_object, parse
+from sparklog.tiered.layout.object_names import Directory
 from sparklog.tiered.reading.directory import RemoteDirectory
 from sparklog.tiered.reading.readonly import BytesMapping, ReadOnlyFileSystem
 from sparklog.tiered.reading.remote_file import BytesFile, refuse

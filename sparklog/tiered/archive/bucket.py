@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from sparklog.errors import DataCorruptionError
-from sparklog.tiered.layout import (
+from sparklog.tiered.layout.object_names import (
     Directory,
     parse_directory,
     parse_log,

@@ -13,7 +13,7 @@ from typing import Final
 from sparklog.clock import monotonic_ms
 from sparklog.errors import StorageUnavailableError
 from sparklog.tiered.archive.bucket import chosen, group, listed_segments, log_start
-from sparklog.tiered.layout import Directory
+from sparklog.tiered.layout.object_names import Directory
 from sparklog.tiered.reading.remote_objects import RemoteObjects
 from sparklog.tiered.remote_segment import RemoteSegment
 

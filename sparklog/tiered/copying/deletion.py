@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from sparklog.clock import Clock
-from sparklog.tiered.manifest import log_object, manifest_object
+from sparklog.tiered.layout.manifest import log_object, manifest_object
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.remote_log_metadata.topic import publish
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState

@@ -10,8 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from sparklog.tiered.layout import Directory, parse_log, parse_log_start, parse_manifest
-from sparklog.tiered.manifest import log_object, manifest_object
+from sparklog.tiered.layout.manifest import log_object, manifest_object
+from sparklog.tiered.layout.object_names import (
+    Directory,
+    parse_log,
+    parse_log_start,
+    parse_manifest,
+)
 from sparklog.tiered.object_store.store import Store, StoredObject
 from sparklog.tiered.remote_log_metadata.metadata_cache import Catalog, Key
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState

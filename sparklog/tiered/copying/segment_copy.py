@@ -29,7 +29,14 @@ from sparklog.logdir.partition.producer_snapshots import load_producers
 from sparklog.logdir.segment_files import joined, walk
 from sparklog.tiered.encryption.envelope import DataKey, new_data_key
 from sparklog.tiered.keyring import Keyring
-from sparklog.tiered.manifest import Manifest, log_object, manifest_object, packed, parse, to_bytes
+from sparklog.tiered.layout.manifest import (
+    Manifest,
+    log_object,
+    manifest_object,
+    packed,
+    parse,
+    to_bytes,
+)
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 

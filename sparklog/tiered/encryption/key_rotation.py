@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from sparklog.tiered.encryption.envelope import rewrap
 from sparklog.tiered.keyring import Keyring
-from sparklog.tiered.layout import parse_directory, parse_manifest
-from sparklog.tiered.manifest import Manifest, parse, to_bytes
+from sparklog.tiered.layout.manifest import Manifest, parse, to_bytes
+from sparklog.tiered.layout.object_names import parse_directory, parse_manifest
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.target import open_store
 

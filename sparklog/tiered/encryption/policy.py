@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError, UnsupportedVersionError
 from sparklog.tiered.keyring import Keyring
-from sparklog.tiered.manifest import Manifest, parse
+from sparklog.tiered.layout.manifest import Manifest, parse
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.settings import RemoteSettings
 

@@ -10,7 +10,7 @@ from sparklog.fs import LOCAL, FileSystem
 from sparklog.logdir.paths import is_url, split_path
 from sparklog.tiered.archive.archive import ArchiveFileSystem
 from sparklog.tiered.keyring import Keyring
-from sparklog.tiered.layout import parse_directory
+from sparklog.tiered.layout.object_names import parse_directory
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.block_cache import DIRECTORY_NAME, BlockCache
 from sparklog.tiered.reading.options import RemoteOptions

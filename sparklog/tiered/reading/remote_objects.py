@@ -10,12 +10,12 @@ from typing import Final
 from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
 from sparklog.fs import ElsewhereError
 from sparklog.metrics import meters
-from sparklog.tiered import manifest as manifests
 from sparklog.tiered.encryption.envelope import DataKey, open_data_key
 from sparklog.tiered.keyring import Keyring
-from sparklog.tiered.manifest import Manifest, directory_of, manifest_object
+from sparklog.tiered.layout import manifest as manifests
+from sparklog.tiered.layout.manifest import Manifest, directory_of, manifest_object
+from sparklog.tiered.layout.topic_owners import is_known
 from sparklog.tiered.object_store.store import Store
-from sparklog.tiered.owners import is_known
 from sparklog.tiered.reading.meters import fetching
 from sparklog.tiered.reading.range_fetcher import Blocks, Fetcher
 from sparklog.tiered.reading.store_retry import Patience

@@ -18,10 +18,10 @@ from sparklog.log.log import Log
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.logdir.topics import REMOTE_METADATA
 from sparklog.logdir.view import View
-from sparklog.tiered.layout import Directory, parse_manifest
-from sparklog.tiered.manifest import Manifest, parse
+from sparklog.tiered.layout.manifest import Manifest, parse
+from sparklog.tiered.layout.object_names import Directory, parse_manifest
+from sparklog.tiered.layout.topic_owners import Owners
 from sparklog.tiered.object_store.store import Store
-from sparklog.tiered.owners import Owners
 from sparklog.tiered.remote_log_metadata.topic import ensure, publish
 from sparklog.tiered.settings import read_settings
 from sparklog.tiered.target import open_store

@@ -16,7 +16,7 @@ from sparklog.format.scan import rebase
 from sparklog.log.log import Log
 from sparklog.tiered.archive.archive import ArchiveFileSystem
 from sparklog.tiered.archive.bucket import group, listed_segments
-from sparklog.tiered.layout import log_start_name, parse_directory
+from sparklog.tiered.layout.object_names import log_start_name, parse_directory
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 from tests import paths
 from tests.logdir.partitions import T0, TOPIC_ID, batch

@@ -25,7 +25,7 @@ from sparklog.testing.faultstore import SOME_FAULTS, FaultStore, crash_points
 from sparklog.tiered.copying.segment_copy import Copier, CopyJob, SourceChangedError
 from sparklog.tiered.encryption.envelope import open_data_key
 from sparklog.tiered.keyring import Keyring
-from sparklog.tiered.manifest import part
+from sparklog.tiered.layout.manifest import part
 from sparklog.tiered.remote_segment import SegmentState
 from tests.logdir.partitions import batch, create, marker, transactional
 from tests.tiered.logs import filled, jobs_of, manifests

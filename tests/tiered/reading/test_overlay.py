@@ -17,7 +17,7 @@ from sparklog.errors import (
 from sparklog.fs import LOCAL
 from sparklog.log.log import Log
 from sparklog.logdir.segment_files import segment_bases
-from sparklog.tiered.manifest import log_object, manifest_object
+from sparklog.tiered.layout.manifest import log_object, manifest_object
 from sparklog.tiered.reading.overlay import TieredFileSystem
 from sparklog.tiered.remote_log_metadata.copies import LogCopies
 from sparklog.tiered.remote_log_metadata.topic import ensure, publish

@@ -14,7 +14,7 @@ import pytest
 import sparklog
 from sparklog.log.log import Log
 from sparklog.tiered.archive.archive import ArchiveFileSystem
-from sparklog.tiered.manifest import log_object, manifest_object
+from sparklog.tiered.layout.manifest import log_object, manifest_object
 from sparklog.tiered.reading.overlay import TieredFileSystem
 from sparklog.tiered.reading.range_fetcher import BLOCK_BYTES, RUN_BYTES
 from sparklog.tiered.remote_log_metadata.copies import LogCopies

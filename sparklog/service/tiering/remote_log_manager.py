@@ -21,18 +21,18 @@ from sparklog.logdir.cleaning.options import RateLimit, Throttle, unthrottled
 from sparklog.service.housekeeping import floors
 from sparklog.service.lease import Lease, StoodBack
 from sparklog.service.options import ServiceOptions
-from sparklog.service.remote_log import Preview, Remote
-from sparklog.service.remote_retention import Expiring
 from sparklog.service.report import Report, Uploaded
-from sparklog.service.uploads import Uploads
+from sparklog.service.tiering.copy_task import Uploads
+from sparklog.service.tiering.expiration_task import Expiring
+from sparklog.service.tiering.remote_log import Preview, Remote
 from sparklog.tiered.copying.orphans import is_lost
 from sparklog.tiered.copying.segment_copy import Copier
 from sparklog.tiered.encryption.policy import decided, key_in, refusal
 from sparklog.tiered.keyring import Keyring
-from sparklog.tiered.layout import Directory
-from sparklog.tiered.manifest import manifest_object
+from sparklog.tiered.layout.manifest import manifest_object
+from sparklog.tiered.layout.object_names import Directory
+from sparklog.tiered.layout.topic_owners import Owners, is_known
 from sparklog.tiered.object_store.store import Store
-from sparklog.tiered.owners import Owners, is_known
 from sparklog.tiered.remote_log_metadata.topic import ensure
 from sparklog.tiered.remote_segment import RemoteSegment
 from sparklog.tiered.settings import RemoteSettings, read_settings, write_settings

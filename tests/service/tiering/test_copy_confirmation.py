@@ -10,9 +10,9 @@ import pytest
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.testing.faultstore import Bucket, FaultStore
-from sparklog.tiered.manifest import log_object, manifest_object
-from sparklog.tiered.owners import PREFIX
-from tests.service.test_tiering import HOUR, bases, check, once, service, stepped
+from sparklog.tiered.layout.manifest import log_object, manifest_object
+from sparklog.tiered.layout.topic_owners import PREFIX
+from tests.service.tiering.test_remote_log_manager import HOUR, bases, check, once, service, stepped
 from tests.tiered.archives import copies_of as copies
 from tests.tiered.logs import filled, grow
 

@@ -17,16 +17,16 @@ from sparklog.log.admin import drop_topic
 from sparklog.logdir.topics import REMOTE_METADATA
 from sparklog.service import Service, verify
 from sparklog.service.verification.findings import Severity, Verification
-from sparklog.service.verification.tier import verify_tier
+from sparklog.service.verification.tier_verifier import verify_tier
 from sparklog.testing.faultstore import FaultStore
 from sparklog.tiered.keyring import Keyring
-from sparklog.tiered.manifest import log_object, manifest_object
+from sparklog.tiered.layout.manifest import log_object, manifest_object
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.remote_log_metadata.rebuild import rebuild
 from sparklog.tiered.remote_log_metadata.topic import publish
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 from sparklog.tiered.status import status
-from tests.service.test_tiering import bases, once
+from tests.service.tiering.test_remote_log_manager import bases, once
 from tests.tiered.archives import copies_of
 from tests.tiered.logs import filled
 

@@ -27,8 +27,8 @@ from sparklog.testing.faults import SimulatedKill
 from sparklog.testing.faultstore import FaultStore
 from sparklog.tiered.archive.archive import ArchiveFileSystem
 from sparklog.tiered.keyring import Keyring
-from sparklog.tiered.layout import parse_log_start
-from sparklog.tiered.manifest import log_object, manifest_object
+from sparklog.tiered.layout.manifest import log_object, manifest_object
+from sparklog.tiered.layout.object_names import parse_log_start
 from sparklog.tiered.reading.block_cache import BlockCache
 from sparklog.tiered.reading.remote_objects import RemoteObjects
 from sparklog.tiered.remote_log_metadata.rebuild import rebuild

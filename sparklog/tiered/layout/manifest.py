@@ -18,7 +18,7 @@ import crc32c
 
 from sparklog.errors import DataCorruptionError
 from sparklog.storage.checksummed_json import seal, unseal
-from sparklog.tiered.layout import Directory, manifest_name, remote_log_name
+from sparklog.tiered.layout.object_names import Directory, manifest_name, remote_log_name
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 PARTS: Final = (".index", ".timeindex", ".txnindex", ".snapshot", "leader-epoch-checkpoint")

@@ -19,8 +19,8 @@ from sparklog.service.report import Report
 from sparklog.storage.checksummed_json import seal
 from sparklog.testing.faults import SimulatedKill
 from sparklog.testing.faultstore import FaultStore
-from sparklog.tiered.manifest import manifest_object
-from sparklog.tiered.owners import LOOK_MS, PREFIX
+from sparklog.tiered.layout.manifest import manifest_object
+from sparklog.tiered.layout.topic_owners import LOOK_MS, PREFIX
 from sparklog.tiered.remote_log_metadata.rebuild import rebuild
 from sparklog.tiered.restoring import restore
 from sparklog.tiered.settings import read_settings

@@ -18,7 +18,7 @@ from sparklog.logdir.segment_files import is_partition
 from sparklog.logdir.topics import INTERNAL, REMOTE_METADATA
 from sparklog.logdir.view import View
 from sparklog.pluralize import pluralize
-from sparklog.service.repair.repair import Repair
+from sparklog.service.repair.log_repair import Repair
 from sparklog.service.verification.expectations import part_of
 from sparklog.service.verification.findings import (
     BAD,

@@ -14,19 +14,19 @@ from sparklog.logdir.retention.deletion import Key, raise_starts
 from sparklog.logdir.retention.due_segments import Tier
 from sparklog.pluralize import pluralize
 from sparklog.service.deletion_announcements import Announcer
-from sparklog.service.remote_log import Partition, Remote
 from sparklog.service.report import Removed, Report
+from sparklog.service.tiering.remote_log import Partition, Remote
 from sparklog.tiered.copying import orphans
 from sparklog.tiered.copying.deletion import delete_copies
 from sparklog.tiered.copying.plan import due_remotely, spans, standing, surplus
-from sparklog.tiered.layout import (
+from sparklog.tiered.layout.manifest import directory_of, log_object, parse
+from sparklog.tiered.layout.object_names import (
     Directory,
     log_start_name,
     parse_log_start,
     parse_manifest,
     remote_log_name,
 )
-from sparklog.tiered.manifest import directory_of, log_object, parse
 from sparklog.tiered.object_store.store import Store, StoredObject
 from sparklog.tiered.remote_log_metadata.records import PartitionDeleteRecord, PartitionDeleteState
 from sparklog.tiered.remote_log_metadata.topic import bury

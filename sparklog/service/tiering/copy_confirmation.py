@@ -13,12 +13,12 @@ from sparklog.errors import StorageUnavailableError
 from sparklog.logdir.retention.deletion import Key, Place
 from sparklog.logdir.retention.due_segments import Due, Terms
 from sparklog.pluralize import pluralize
-from sparklog.service.remote_log import Remote
 from sparklog.service.report import Report
+from sparklog.service.tiering.remote_log import Remote
 from sparklog.tiered.copying.plan import spans
-from sparklog.tiered.manifest import directory_of, log_object, manifest_object
+from sparklog.tiered.layout.manifest import directory_of, log_object, manifest_object
+from sparklog.tiered.layout.topic_owners import is_known
 from sparklog.tiered.object_store.store import Store
-from sparklog.tiered.owners import is_known
 from sparklog.tiered.remote_log_metadata.metadata_cache import Catalog
 from sparklog.tiered.remote_segment import RemoteSegment
 

@@ -32,8 +32,7 @@ from sparklog.tiered.copying.orphans import is_lost
 from sparklog.tiered.copying.plan import spans
 from sparklog.tiered.encryption.envelope import CHUNK_BYTES, TAG_BYTES, open_data_key
 from sparklog.tiered.keyring import Keyring
-from sparklog.tiered.layout import Directory, parse_manifest
-from sparklog.tiered.manifest import (
+from sparklog.tiered.layout.manifest import (
     PARTS,
     Manifest,
     log_object,
@@ -41,6 +40,7 @@ from sparklog.tiered.manifest import (
     parse,
     part,
 )
+from sparklog.tiered.layout.object_names import Directory, parse_manifest
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.opening import Path, archive_url, no_archive
 from sparklog.tiered.reading.options import RemoteOptions

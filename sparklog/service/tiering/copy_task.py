@@ -22,8 +22,8 @@ from sparklog.logdir.retention.deletion import Key, Place, places
 from sparklog.logdir.retention.due_segments import largest_of
 from sparklog.logdir.segment_files import joined, segment_bases
 from sparklog.service.lease import StoodBack
-from sparklog.service.remote_log import Partition, Remote, is_tiered
 from sparklog.service.report import Report, Uploaded
+from sparklog.service.tiering.remote_log import Partition, Remote, is_tiered
 from sparklog.tiered.copying.deletion import delete_copies
 from sparklog.tiered.copying.plan import Candidate, epochs_of, to_copy
 from sparklog.tiered.copying.segment_copy import Copied, Copier, CopyJob, SourceChangedError

@@ -33,7 +33,7 @@ from sparklog.logdir.recovery.redo import publish_all, write_starts
 from sparklog.logdir.session import Session
 from sparklog.logdir.topics import write_topics
 from sparklog.service.repair.derived_files import Rebuilder
-from sparklog.service.repair.removed_files import Quarantine
+from sparklog.service.repair.quarantined_files import Quarantine
 from sparklog.service.verification.findings import Finding, FixKind
 from sparklog.service.verification.log_dir_state import Key, Offsets, Part, Situation, Truth
 

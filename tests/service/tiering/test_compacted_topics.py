@@ -15,7 +15,7 @@ from sparklog.log.log import Log
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.service import Service, verify
 from sparklog.tiered.archive.archive import ArchiveFileSystem
-from sparklog.tiered.owners import PREFIX
+from sparklog.tiered.layout.topic_owners import PREFIX
 from tests.logdir.partitions import T0
 from tests.tiered.buckets import DictStore, objects
 

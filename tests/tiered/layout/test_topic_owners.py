@@ -8,7 +8,7 @@ from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.fs import LOCAL
 from sparklog.testing.faultstore import FaultStore
-from sparklog.tiered.owners import LOOK_MS, PREFIX, Owners
+from sparklog.tiered.layout.topic_owners import LOOK_MS, PREFIX, Owners
 from sparklog.tiered.settings import RemoteSettings, read_settings, write_settings
 
 TOPICS = {"A" * 22: "a", "B" * 22: "b"}
