@@ -14,12 +14,12 @@ from sparklog.clock import iso, monotonic_ms
 from sparklog.errors import BatchConflictError, InvalidRequestError, StorageUnavailableError
 from sparklog.fs import FileSystem
 from sparklog.log.batch_gaps import warn_of_gap
+from sparklog.log.batch_windows import walk
 from sparklog.log.committed_batches import find_commit
 from sparklog.log.timeline import find_abandoned
 from sparklog.logdir.free_space import check_space
 from sparklog.logdir.offset_checkpoints import RECOVERY_POINT, read_offsets, write_offsets
 from sparklog.logdir.partition.partition_log import PartitionLog
-from sparklog.logdir.segment_files import walk
 from sparklog.logdir.topics import refuse_brokers_own
 from sparklog.storage.log_state import Record
 from sparklog.storage.query_origin import Origin, predecessor

@@ -15,7 +15,6 @@ from sparklog.errors import (
 )
 from sparklog.format.columns import one_binary, one_int32
 from sparklog.log.group_progress import Progress
-from sparklog.log.partition_reader import StaleReadError
 from sparklog.log.positions import Position, resolve
 from sparklog.log.read_retry import (
     check_standing,
@@ -27,6 +26,7 @@ from sparklog.log.read_retry import (
 from sparklog.log.timeline import Timeline
 from sparklog.logdir.view import View
 from sparklog.storage.offset_ranges import Span, outside, rest_of
+from sparklog.storage.segments import StaleReadError
 
 HEADERS_TYPE: Final = pa.list_(
     pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -21,12 +21,14 @@ from sparklog.format.records import Decoder
 from sparklog.format.scan import Batches, scan
 from sparklog.fs import FileSystem
 from sparklog.log.aborted_transactions import AbortedFilter, AbortedTxn, aborted_transactions
+from sparklog.log.batch_windows import Window, marker_reader, walk
 from sparklog.log.producer_state import ProducerState
-from sparklog.log.segment_lookup import Lookup, SegmentInfo, StaleReadError
+from sparklog.log.segment_lookup import Lookup, SegmentInfo
 from sparklog.log.time_lookup import TimeLookup
 from sparklog.logdir.partition.leader_epochs import read_epochs
-from sparklog.logdir.partition.producer_snapshots import load_producers, marker_reader, replay
-from sparklog.logdir.segment_files import Window, joined, walk
+from sparklog.logdir.partition.producer_snapshots import load_producers, replay
+from sparklog.logdir.segment_files import joined
+from sparklog.storage.segments import StaleReadError
 
 COLUMNS: Final = ("key", "value", "offset", "timestamp", "timestampType", "headers")
 FIRST_BYTES: Final = 64 << 10  # the first window: a look-up needs no more; then they grow
@@ -388,4 +390,4 @@ def _behind(rows: pa.RecordBatch) -> int:
     return int(rows.column("offset")[-1].as_py()) + 1
 
 
-__all__ = ["COLUMNS", "PartitionReader", "SegmentInfo", "StaleReadError"]
+__all__ = ["COLUMNS", "PartitionReader", "SegmentInfo"]

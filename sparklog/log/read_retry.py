@@ -14,8 +14,9 @@ from sparklog.errors import (
     UnknownTopicError,
 )
 from sparklog.fs import ElsewhereError
-from sparklog.log.partition_reader import PartitionReader, StaleReadError
+from sparklog.log.partition_reader import PartitionReader
 from sparklog.logdir.view import View
+from sparklog.storage.segments import StaleReadError
 
 RETRY_MS: Final = 1000
 _LOGGER: Final = logging.getLogger(__name__)

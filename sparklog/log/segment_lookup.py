@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from sparklog.errors import SparklogError
 from sparklog.format.names import index_name, log_name, timeindex_name
 from sparklog.fs import File, FileSystem, Mapping, read_bytes
 from sparklog.logdir.segment_files import joined, segment_bases
+from sparklog.storage.segments import StaleReadError
 
 MAPPED_MAX: Final = 128  # each map holds a descriptor
 SMALL_BYTES: Final = 64 << 10  # an index up to this is read whole instead
@@ -25,12 +25,6 @@ OPEN_MAX: Final = 32
 OFFSET_ITEM: Final = struct.Struct(">ii")
 TIME_ITEM: Final = struct.Struct(">qi")
 _NEVER: Final = 2**63
-
-
-class StaleReadError(SparklogError):
-    """The files are not as listed (rolled, retired, undone): list them anew and read again."""
-
-    retriable = True
 
 
 class Entries:

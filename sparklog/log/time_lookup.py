@@ -18,9 +18,10 @@ from sparklog.format.batch import CONTROL
 from sparklog.format.names import log_name
 from sparklog.format.records import Decoder
 from sparklog.fs import File
+from sparklog.log.batch_windows import Window, walk
 from sparklog.log.segment_lookup import Lookup
 from sparklog.logdir.partition.indexes import holds, offset_entries, regular_times
-from sparklog.logdir.segment_files import Window, joined, walk
+from sparklog.logdir.segment_files import joined
 
 SCAN_BYTES: Final = 20 << 10  # an interval of the index and a usual batch
 Table = NDArray[Any]

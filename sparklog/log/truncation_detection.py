@@ -22,9 +22,9 @@ from sparklog.errors import (
     UnknownTopicError,
 )
 from sparklog.format.checkpoint_files import Epochs
-from sparklog.log.segment_lookup import StaleReadError
 from sparklog.logdir.view import View
 from sparklog.storage.leader_epochs import end_offset_for
+from sparklog.storage.segments import StaleReadError
 
 if TYPE_CHECKING:
     from sparklog.logdir.session import Session

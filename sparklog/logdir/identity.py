@@ -17,10 +17,10 @@ from sparklog.errors import (
     StorageUnavailableError,
 )
 from sparklog.fs import File, FileSystem
-from sparklog.log.segment_lookup import StaleReadError
 from sparklog.logdir.ledger import fold, whole_end
 from sparklog.logdir.lock import LOCK_NAME
 from sparklog.storage.log_state import LogState
+from sparklog.storage.segments import StaleReadError
 
 if TYPE_CHECKING:
     from sparklog.logdir.session import Session

@@ -23,10 +23,11 @@ from sparklog.format.names import log_name
 from sparklog.format.records import Decoder
 from sparklog.format.scan import Table, scan
 from sparklog.fs import FileSystem, read_bytes
-from sparklog.log.partition_reader import PartitionReader, StaleReadError
+from sparklog.log.partition_reader import PartitionReader
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.storage.log_state import FORMAT_VERSION, LogState, Record
+from sparklog.storage.segments import StaleReadError
 
 LEDGER_TOPIC: Final = "__sparklog_commits"
 LEDGER: Final = (LEDGER_TOPIC, 0)

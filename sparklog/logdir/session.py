@@ -28,7 +28,6 @@ from sparklog.errors import (
     UnknownTopicError,
 )
 from sparklog.fs import File, FileSystem, LockFile
-from sparklog.log.segment_lookup import StaleReadError
 from sparklog.log.truncation_detection import begin_history
 from sparklog.logdir import offline_partitions
 from sparklog.logdir.ledger import LEDGER, Ledger, fold, ledger_config, ledger_path
@@ -40,6 +39,7 @@ from sparklog.logdir.recovery import log_recovery
 from sparklog.logdir.recovery.redo import carry_out, publish_all
 from sparklog.logdir.topics import partition_path
 from sparklog.storage.log_state import LogState, Record
+from sparklog.storage.segments import StaleReadError
 
 _LOGGER = logging.getLogger(__name__)
 _REWRITE_BYTES = 8 << 20

@@ -24,7 +24,6 @@ from sparklog.format.checkpoint_files import Epochs, parse_partition_metadata
 from sparklog.format.names import PARTITION_METADATA, parse_partition_dir
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.partition_reader import PartitionReader
-from sparklog.log.segment_lookup import StaleReadError
 from sparklog.logdir.guard import is_guarded, was_left_by_us
 from sparklog.logdir.high_watermarks import Published, published
 from sparklog.logdir.identity import Standing
@@ -35,6 +34,7 @@ from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.segment_files import is_partition
 from sparklog.logdir.topics import INTERNAL, TopicInfo, read_topics
 from sparklog.storage.log_state import LogState
+from sparklog.storage.segments import StaleReadError
 
 _LOGGER: Final = logging.getLogger(__name__)
 _PATIENCE_MS: Final = 20  # before a ledger in use is folded for want of watermarks

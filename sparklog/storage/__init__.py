@@ -1,5 +1,6 @@
 """What a log's home is, as protocols and the types that they exchange. No files, no store, no lock.
 
+- `segments`: the segments of a partition, for readers
 - `log_state`: what the ledger says, folded
 - `leader_epochs`: which epoch began where
 - `offset_ranges`: sets of offsets of a partition

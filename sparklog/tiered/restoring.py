@@ -39,6 +39,7 @@ from sparklog.format.names import (
     snapshot_name,
 )
 from sparklog.fs import LOCAL, ElsewhereError, FileSystem, write_durably
+from sparklog.log.batch_windows import walk
 from sparklog.log.log import Log
 from sparklog.log.positions import Position, resolve
 from sparklog.logdir.ledger import ledger_path
@@ -48,7 +49,7 @@ from sparklog.logdir.offset_checkpoints import (
     RECOVERY_POINT,
     write_offsets,
 )
-from sparklog.logdir.segment_files import joined, walk
+from sparklog.logdir.segment_files import joined
 from sparklog.logdir.view import View
 from sparklog.storage.leader_epochs import clipped
 from sparklog.tiered.archive.archive import ArchiveFileSystem

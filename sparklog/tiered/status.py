@@ -8,12 +8,12 @@ from typing import Any, Final
 from sparklog.clock import Clock, system_clock
 from sparklog.errors import PartitionOfflineError
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.log.segment_lookup import StaleReadError
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.retention.due_segments import Held, largest_of, segments_of
 from sparklog.logdir.topics import TopicInfo
 from sparklog.logdir.view import View
+from sparklog.storage.segments import StaleReadError
 from sparklog.tiered.copying.plan import standing, to_copy
 from sparklog.tiered.encryption.policy import key_of
 from sparklog.tiered.layout.manifest import directory_of

@@ -16,8 +16,8 @@ from sparklog.format.names import KAFKA_INTERNAL
 from sparklog.log.log import Log
 from sparklog.log.partition_reader import PartitionReader, SegmentInfo
 from sparklog.log.read_retry import check_topic_id
-from sparklog.log.segment_lookup import StaleReadError
 from sparklog.logdir.topics import TopicInfo
+from sparklog.storage.segments import StaleReadError
 
 _PATIENCE_MS: Final = 1000
 T = TypeVar("T")

@@ -30,8 +30,9 @@ from sparklog.format.decoder import Decoder
 from sparklog.format.names import log_name
 from sparklog.format.scan import Table
 from sparklog.fs import File, FileSystem
+from sparklog.log.batch_windows import walk
 from sparklog.logdir.partition.leader_epochs import read_epochs
-from sparklog.logdir.segment_files import joined, segment_bases, walk
+from sparklog.logdir.segment_files import joined, segment_bases
 
 SEGMENT_BYTES: Final = 1 << 30
 _OVERHEAD: Final = struct.Struct(">qi")

@@ -12,7 +12,7 @@ import numpy as np
 
 from sparklog.checkpoint.backup.repository import BLOCK_BYTES
 from sparklog.fs import File
-from sparklog.logdir.segment_files import walk
+from sparklog.log.batch_windows import walk
 
 ALONE_BYTES: Final = 4 << 10
 TOGETHER: Final = 16  # offsets

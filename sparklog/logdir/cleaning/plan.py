@@ -16,9 +16,10 @@ from sparklog.configdef import LONG_MAX
 from sparklog.format.index import TIME_ENTRY
 from sparklog.format.names import index_name, log_name, timeindex_name
 from sparklog.fs import FileSystem
+from sparklog.log.batch_windows import walk
 from sparklog.logdir.cleaning.options import CleanerOptions
 from sparklog.logdir.partition.indexes import read_entries
-from sparklog.logdir.segment_files import joined, segment_bases, walk
+from sparklog.logdir.segment_files import joined, segment_bases
 
 SPAN_MAX: Final = 2**31 - 1  # offsets of a segment, as its index counts them
 _HEAD_BYTES: Final = 4096

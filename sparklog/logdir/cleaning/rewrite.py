@@ -26,13 +26,13 @@ from sparklog.format.names import (
 )
 from sparklog.format.scan import scan
 from sparklog.fs import File, FileSystem
+from sparklog.log.batch_windows import Window, marker_reader, walk
 from sparklog.logdir.cleaning.options import Throttle, unthrottled
 from sparklog.logdir.cleaning.plan import CleanJob, Segment, grouped, within
 from sparklog.logdir.cleaning.transactions import NO_LIMIT, AbortedEntries, CleanedTransactions
 from sparklog.logdir.partition.indexes import hint
-from sparklog.logdir.partition.producer_snapshots import marker_reader
 from sparklog.logdir.recovery.segment_rebuild import misplaced, out_of_order
-from sparklog.logdir.segment_files import Window, joined, walk
+from sparklog.logdir.segment_files import joined
 
 Table = NDArray[Any]
 _MARKED: Final = TRANSACTIONAL | CONTROL

@@ -8,18 +8,16 @@ Source: ProducerStateManager, UnifiedLog.rebuildProducerState (Kafka 4.1).
 
 import contextlib
 import logging
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from sparklog.errors import DataCorruptionError
-from sparklog.format.batch import unpack_header
-from sparklog.format.control import Marker, read_marker
 from sparklog.format.names import SNAPSHOT, log_name, parse_base, snapshot_name
 from sparklog.format.producer_snapshot import format_snapshot, parse_snapshot
 from sparklog.fs import File, FileSystem, read_bytes
+from sparklog.log.batch_windows import marker_reader, walk
 from sparklog.log.producer_state import ProducerState, has_producers
 from sparklog.logdir.partition.indexes import hint
-from sparklog.logdir.segment_files import Window, bases_of, joined, walk
+from sparklog.logdir.segment_files import bases_of, joined
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -49,19 +47,6 @@ def is_whole(fs: FileSystem, path: str) -> bool:
     except (DataCorruptionError, FileNotFoundError):
         return False
     return True
-
-
-def marker_reader(window: Window, path: str) -> Callable[[Any], Marker | None]:
-    """Return what reads the markers of a window's control batches."""
-
-    def read(row: Any) -> Marker | None:
-        if row["count"] == 0:
-            return None  # the cleaner removed the whole transaction
-        at = int(row["position"]) - window.position
-        header = unpack_header(window.data, at)
-        return read_marker(window.data, at, header, path=path, position=window.position)
-
-    return read
 
 
 def load_producers(

@@ -15,17 +15,17 @@ from sparklog.format.index import txn_entry
 from sparklog.format.names import snapshot_name
 from sparklog.format.scan import Batches
 from sparklog.fs import File, FileSystem
+from sparklog.log.batch_windows import Window, marker_reader
 from sparklog.log.producer_state import ProducerState, ReadMarker, has_producers, no_markers
 from sparklog.logdir.partition.producer_snapshots import (
     floor_of,
     is_whole,
     load_producers,
-    marker_reader,
     snapshot_offsets,
     stray_offsets,
     write_snapshot,
 )
-from sparklog.logdir.segment_files import Window, bases_of, joined, segment_bases
+from sparklog.logdir.segment_files import bases_of, joined, segment_bases
 
 EXPIRY_CHECK_MS: Final = 600_000
 Table = NDArray[Any]

@@ -21,9 +21,10 @@ from sparklog.format.names import (
     txnindex_name,
 )
 from sparklog.fs import File, FileSystem
+from sparklog.log.batch_windows import walk
 from sparklog.logdir.partition.indexes import offset_entries, regular_times
 from sparklog.logdir.partition.rolling import Filling
-from sparklog.logdir.segment_files import joined, walk
+from sparklog.logdir.segment_files import joined
 
 Table = NDArray[Any]
 

@@ -9,7 +9,7 @@ from sparklog.errors import InvalidRequestError, RecordTooLargeError
 from sparklog.format.batch import HEADER_SIZE
 from sparklog.format.scan import Batches, scan, stamp
 from sparklog.fs import File
-from sparklog.logdir.segment_files import walk
+from sparklog.log.batch_windows import walk
 
 Table = NDArray[Any]
 

@@ -20,8 +20,9 @@ from sparklog.format.names import (
     txnindex_name,
 )
 from sparklog.fs import FileSystem
+from sparklog.log.batch_windows import walk
 from sparklog.logdir.recovery.repairs import remove
-from sparklog.logdir.segment_files import joined, walk
+from sparklog.logdir.segment_files import joined
 
 _LOGGER: Final = logging.getLogger(__name__)
 

@@ -21,7 +21,6 @@ from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.names import log_name, parse_base
 from sparklog.format.scan import scan
 from sparklog.fs import FileSystem, read_bytes
-from sparklog.log.segment_lookup import StaleReadError
 from sparklog.logdir import offline_partitions
 from sparklog.logdir.cleaning.swap import settle
 from sparklog.logdir.high_watermarks import published
@@ -41,6 +40,7 @@ from sparklog.logdir.recovery.partition_recovery import recover, valid_end
 from sparklog.logdir.recovery.redo import carry_out_all, publish_all, remove_tree
 from sparklog.logdir.recovery.repairs import remove
 from sparklog.storage.log_state import LogState, Record
+from sparklog.storage.segments import StaleReadError
 
 if TYPE_CHECKING:
     from sparklog.logdir.session import Session

@@ -30,6 +30,7 @@ from sparklog.format.names import (
 )
 from sparklog.format.producer_snapshot import format_snapshot
 from sparklog.fs import FileSystem
+from sparklog.log.batch_windows import walk
 from sparklog.log.producer_state import EXPIRATION_MS, ProducerState
 from sparklog.logdir.partition.indexes import hint, plausible_offsets, read_entries
 from sparklog.logdir.partition.leader_epochs import read_epochs
@@ -43,7 +44,7 @@ from sparklog.logdir.partition.segment import Segment
 from sparklog.logdir.recovery.leftover_files import finish_swaps, remove_orphans, remove_segment
 from sparklog.logdir.recovery.repairs import remove, replace
 from sparklog.logdir.recovery.segment_rebuild import Scanned, cut_log, scan_segment, write_indexes
-from sparklog.logdir.segment_files import bases_of, joined, segment_bases, walk
+from sparklog.logdir.segment_files import bases_of, joined, segment_bases
 from sparklog.storage.leader_epochs import assigned, clipped
 
 _LOGGER: Final = logging.getLogger(__name__)

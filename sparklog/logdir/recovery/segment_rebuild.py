@@ -15,10 +15,10 @@ from sparklog.errors import DataCorruptionError
 from sparklog.format.index import IndexState, final_time_entry, index_entries, txn_entry
 from sparklog.format.names import index_name, log_name, timeindex_name, txnindex_name
 from sparklog.fs import FileSystem
+from sparklog.log.batch_windows import Window, marker_reader, walk
 from sparklog.log.producer_state import ProducerState, has_producers
-from sparklog.logdir.partition.producer_snapshots import marker_reader
 from sparklog.logdir.recovery.repairs import cut, remove, replace
-from sparklog.logdir.segment_files import Window, joined, walk
+from sparklog.logdir.segment_files import joined
 
 NO_LIMIT: Final = 2**63 - 1
 Table = NDArray[Any]

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from sparklog.format.index import OFFSET_ENTRY, TIME_ENTRY, Entries
 from sparklog.format.names import index_name, timeindex_name
 from sparklog.fs import FileSystem, read_bytes
-from sparklog.logdir.segment_files import Window, joined
+from sparklog.log.batch_windows import Window
+from sparklog.logdir.segment_files import joined
 from sparklog.service.verification.findings import Findings, FixKind, Severity
 from sparklog.service.verification.log_dir_state import Part
 from sparklog.service.verification.segment import Walked

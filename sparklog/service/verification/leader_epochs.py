@@ -10,8 +10,9 @@ from sparklog.errors import DataCorruptionError
 from sparklog.format.checkpoint_files import Epochs
 from sparklog.format.names import EPOCH_CHECKPOINT
 from sparklog.fs import FileSystem
+from sparklog.log.batch_windows import Window
 from sparklog.logdir.partition.leader_epochs import read_epochs
-from sparklog.logdir.segment_files import Window, joined
+from sparklog.logdir.segment_files import joined
 from sparklog.service.verification.findings import Findings, FixKind, Severity
 from sparklog.service.verification.log_dir_state import Part, Situation
 

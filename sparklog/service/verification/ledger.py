@@ -6,7 +6,6 @@ from typing import Any, Final
 from sparklog.config import TopicConfig
 from sparklog.errors import DataCorruptionError, SparklogError
 from sparklog.fs import FileSystem
-from sparklog.log.segment_lookup import StaleReadError
 from sparklog.logdir.high_watermarks import WATERMARKS_NAME, Published, published
 from sparklog.logdir.ledger import LEDGER, fold, ledger_bases, ledger_path, replay, whole_end
 from sparklog.logdir.segment_files import joined
@@ -14,6 +13,7 @@ from sparklog.logdir.topics import TOPICS_NAME, read_topics
 from sparklog.service.verification.findings import Findings, FixKind, Severity
 from sparklog.service.verification.log_dir_state import Situation, Truth
 from sparklog.storage.log_state import LogState, Record, TopicState
+from sparklog.storage.segments import StaleReadError
 
 EPOCH_UNKNOWN: Final = 2**31 - 1
 _STORED: Final = (

@@ -14,9 +14,9 @@ from sparklog.format.index import TXN_ENTRY, check_txn_entries, parse_entries, t
 from sparklog.format.names import snapshot_name, txnindex_name
 from sparklog.format.producer_snapshot import ProducerEntry, parse_snapshot
 from sparklog.fs import FileSystem, read_bytes
+from sparklog.log.batch_windows import Window, marker_reader
 from sparklog.log.producer_state import EXPIRATION_MS, ProducerState, has_producers
-from sparklog.logdir.partition.producer_snapshots import marker_reader
-from sparklog.logdir.segment_files import Window, joined
+from sparklog.logdir.segment_files import joined
 from sparklog.service.verification.findings import Findings, FixKind, Severity
 from sparklog.service.verification.log_dir_state import NO_LIMIT, Part
 

@@ -16,7 +16,8 @@ from sparklog.format.batch import HEADER_SIZE, LOG_OVERHEAD
 from sparklog.format.names import log_name
 from sparklog.format.scan import scan
 from sparklog.fs import File, FileSystem
-from sparklog.logdir.segment_files import WINDOW_BYTES, Window, joined, walk
+from sparklog.log.batch_windows import WINDOW_BYTES, Window, walk
+from sparklog.logdir.segment_files import joined
 from sparklog.service.verification.findings import Findings, FixKind, Severity
 from sparklog.service.verification.log_dir_state import Part, Situation
 

@@ -22,11 +22,12 @@ from sparklog.format.index import IndexState, final_time_entry, index_entries
 from sparklog.format.names import log_name, snapshot_name
 from sparklog.format.producer_snapshot import format_snapshot, parse_snapshot
 from sparklog.fs import Buffer, FileSystem, read_bytes
+from sparklog.log.batch_windows import walk
 from sparklog.logdir.cleaning.options import Throttle, unthrottled
 from sparklog.logdir.partition.indexes import txn_entries
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.partition.producer_snapshots import load_producers
-from sparklog.logdir.segment_files import joined, walk
+from sparklog.logdir.segment_files import joined
 from sparklog.tiered.encryption.envelope import DataKey, new_data_key
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.manifest import (

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from sparklog.config import TopicConfig
 from sparklog.fs import FileSystem
-from sparklog.log.segment_lookup import StaleReadError
 from sparklog.logdir.cleaning.plan import Segment, find_dirt, list_segments
 from sparklog.logdir.offset_checkpoints import CLEANER, read_offsets
 from sparklog.logdir.retention.due_segments import NEVER_MS, Held, Terms, Tier, due
 from sparklog.logdir.view import Key, View
+from sparklog.storage.segments import StaleReadError
 from sparklog.tiered.copying import plan
 from sparklog.tiered.remote_segment import RemoteSegment
 from sparklog.tools.report.model import HORIZONS_MS, CompactionReport, Going, Where

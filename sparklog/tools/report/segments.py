@@ -9,9 +9,9 @@ from sparklog.format.batch import HEADER_SIZE, MAGIC, unpack_header
 from sparklog.format.compression import Codec
 from sparklog.fs import FileSystem
 from sparklog.log.partition_reader import SegmentInfo
-from sparklog.log.segment_lookup import StaleReadError
 from sparklog.logdir.retention.due_segments import Tier, largest_of
 from sparklog.logdir.view import Key, View
+from sparklog.storage.segments import StaleReadError
 from sparklog.tools.report.model import SegmentReport, Where
 
 _ATTEMPTS = 3  # segments are retired and swapped while they are looked at

@@ -1,0 +1,64 @@
+"""Walk the batches of a segment's log in windows of bounded size."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sparklog.format.batch import LOG_OVERHEAD, unpack_header
+from sparklog.format.control import Marker, read_marker
+from sparklog.format.scan import Batches, scan
+from sparklog.storage.segments import SegmentLog
+
+WINDOW_BYTES: Final = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A piece of a file: `data` begins at byte `position`; `batches` are the whole ones in it."""
+
+    data: bytes
+    position: int
+    batches: Batches
+
+
+def walk(
+    file: SegmentLog,
+    *,
+    start: int = 0,
+    limit: int | None = None,
+    check_crc: bool = True,
+    window_bytes: int = WINDOW_BYTES,
+) -> Iterator[Window]:
+    """Yield the whole batches in the bytes [start, limit) of a segment's log, window by window.
+
+    `start` must be where a batch starts. The last window has `batches.error` set if damage ended
+    the walk; without it the rest is a torn batch or nothing. Nothing is yielded for no bytes.
+    """
+    limit = file.size() if limit is None else limit
+    at, span = start, window_bytes
+    while at < limit:
+        data = file.pread(min(span, limit - at), at)
+        batches = scan(data, path=file.path, position=at, check_crc=check_crc)
+        yield Window(data, at, batches)
+        if batches.error is not None:
+            return
+        if batches.end == at:  # not one whole batch: torn, or larger than the window
+            needed = int.from_bytes(data[8:LOG_OVERHEAD], "big") + LOG_OVERHEAD
+            if len(data) < LOG_OVERHEAD or needed <= len(data) or at + needed > limit:
+                return
+            span = needed
+        else:
+            at, span = batches.end, window_bytes
+
+
+def marker_reader(window: Window, path: str) -> Callable[[Any], Marker | None]:
+    """Return what reads the markers of a window's control batches."""
+
+    def read(row: Any) -> Marker | None:
+        if row["count"] == 0:
+            return None  # the cleaner removed the whole transaction
+        at = int(row["position"]) - window.position
+        header = unpack_header(window.data, at)
+        return read_marker(window.data, at, header, path=path, position=window.position)
+
+    return read
