@@ -34,12 +34,14 @@ from sparklog.logdir.group_offsets import delete_reader, read_readers
 from sparklog.logdir.offline_view import offline_partitions
 from sparklog.logdir.opening import clear_up, open_session
 from sparklog.logdir.paths import split_path
+from sparklog.logdir.service_lease import ServiceLease
 from sparklog.logdir.session import Session
 from sparklog.logdir.staging import Framing, Stager
 from sparklog.logdir.topics import TopicInfo, describe
 from sparklog.logdir.unclean_election import GivenUp, give_up
 from sparklog.logdir.view import View
 from sparklog.storage.leader_epochs import end_offset_for
+from sparklog.storage.lease import Lease
 
 
 class Log:
@@ -364,6 +366,10 @@ class Log:
     def session(self) -> Session:
         """What background work needs of an open log. Raises InvalidRequestError in mode "r"."""
         return self._writing()
+
+    def service_lease(self) -> Lease:
+        """Return the lease that a service takes before it works on the log; not taken yet."""
+        return ServiceLease(self._fs, self._clock, self._writing().home)
 
     def _writing(self) -> Session:
         if self._session is None:

@@ -9,5 +9,6 @@
 - `log_dirs`, `identity`, `offline_partitions`, `unclean_election`, `free_space`: disks that vanish,
   return, are replaced, fill up
 - `high_watermarks`, `offset_checkpoints`, `topics`, `group_offsets`: small files
+- `service_lease`: one service at a time
 - `staging`: chunks that a commit takes in
 """

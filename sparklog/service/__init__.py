@@ -2,7 +2,7 @@
 
 - `service`: `Service`, rounds in daemon threads, or one by `run_once`
 - `options`: Kafka's broker keys that it takes
-- `lease`: one service at a time works on a log; `leadership`: the log that it has open, its turn
+- `leadership`: the log that it has open, its turn by the log's lease
 - `rounds`: the work of one round; `report`: what it did, or would do
 - `due_partitions`: which partitions have something due, by one stat each
 - `deletion_announcements`: the warning before retention's first deletion in a topic

@@ -10,10 +10,10 @@ from sparklog.errors import LogReplacedError
 from sparklog.fs import FileSystem
 from sparklog.log.log import Log
 from sparklog.logdir.ledger import ledger_path
-from sparklog.service.lease import Lease
 from sparklog.service.options import ServiceOptions
 from sparklog.service.rounds import Map, Rounds
 from sparklog.service.tiering.remote_log_manager import Tiering
+from sparklog.storage.lease import Lease
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
 
@@ -62,7 +62,7 @@ class Tenure:
             self._path, mode="rw", options=self._log_options, fs=self._fs, clock=self._clock,
             tidy=False,
         )  # fmt: skip
-        lease = Lease(self._fs, self._clock, log.session.home)
+        lease = log.service_lease()
         try:
             tiering = self._tiering(log, lease)
         except BaseException:

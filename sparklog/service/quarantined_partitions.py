@@ -13,8 +13,8 @@ from sparklog.errors import (
 )
 from sparklog.logdir.retention.deletion import Key
 from sparklog.logdir.session import Session
-from sparklog.service.lease import StoodBack
 from sparklog.service.report import Report
+from sparklog.storage.lease import LeaseLostError
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
 
@@ -82,7 +82,7 @@ class _Noting:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, SparklogError | OSError) or isinstance(error, StoodBack):
+        if not isinstance(error, SparklogError | OSError) or isinstance(error, LeaseLostError):
             return False
         self._failing.note(error, self._report, self._keys)
         return True

@@ -35,13 +35,13 @@ from sparklog.service.deletion_announcements import Announcer
 from sparklog.service.disk_probe import Probe
 from sparklog.service.due_partitions import Survey
 from sparklog.service.housekeeping import floors, upkeep
-from sparklog.service.lease import Lease, StoodBack
 from sparklog.service.metrics.work import WorkMeters
 from sparklog.service.options import ServiceOptions
 from sparklog.service.quarantined_partitions import Failing
 from sparklog.service.report import Deleted, Report
 from sparklog.service.tiering.copy_confirmation import confirm
 from sparklog.service.tiering.remote_log_manager import Tiering
+from sparklog.storage.lease import Lease, LeaseLostError
 from sparklog.tiered.remote_log_metadata.metadata_cache import Catalog
 
 Map = Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]
@@ -315,7 +315,7 @@ class Rounds:
 
     def _throttle(self, size: int) -> None:
         if self._stopping():
-            raise StoodBack("the service stops; cleaning goes on when it is started again")
+            raise LeaseLostError("the service stops; cleaning goes on when it is started again")
         self._brake(size)
 
     def _delay_ms(self, topic: str) -> int:

@@ -14,7 +14,6 @@ from sparklog.log.log import Log
 from sparklog.logdir.paths import resolved
 from sparklog.metrics import Sample
 from sparklog.service.leadership import Tenure
-from sparklog.service.lease import Lease, StoodBack
 from sparklog.service.lifetime import close_at_exit, forget, session_alive
 from sparklog.service.metrics.endpoint import Endpoint
 from sparklog.service.metrics.health import wrong
@@ -25,6 +24,7 @@ from sparklog.service.options import ServiceOptions
 from sparklog.service.report import Report
 from sparklog.service.rounds import Map, Rounds
 from sparklog.service.tiering.remote_log_manager import OpenStore, Tiering
+from sparklog.storage.lease import Lease, LeaseLostError
 from sparklog.tiered.encryption.policy import check_ring
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.settings import RemoteSettings
@@ -303,7 +303,7 @@ class Service:
                 self._due["clean"] = report.time_ms + (0 if found else options.cleaner_backoff_ms)
             if "purge" in wanted or "retain" in wanted:
                 rounds.purge(report)
-        except StoodBack as error:
+        except LeaseLostError as error:
             report.standing_by = str(error)
             _LOGGER.warning("%s", error)
         except (SparklogError, OSError) as error:

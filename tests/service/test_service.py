@@ -20,8 +20,8 @@ import pytest
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError, LogReplacedError, OffsetOutOfRangeError
+from sparklog.logdir.service_lease import NAME, ServiceLease
 from sparklog.service import Service, rounds
-from sparklog.service.lease import NAME, Lease, StoodBack
 from tests.service.logs import told
 
 MINUTE = 60_000
@@ -457,7 +457,7 @@ def test_a_stalled_service_stands_back(path, clock):
             log.append("t", rows(["x"] * 5))
             clock.advance(MINUTE * 10)
             os.rename(f"{path}/{NAME}", f"{path}/{NAME}.old")
-            other = Lease(sparklog.fs.LOCAL, clock, path)
+            other = ServiceLease(sparklog.fs.LOCAL, clock, path)
             assert other.acquire()
             before = names(path, "")
             service.tick()
@@ -466,20 +466,6 @@ def test_a_stalled_service_stands_back(path, clock):
             assert names(path, "") == before
             other.release()
 
-
-def test_lease(path, clock, tmp_path):
-    one, two = (Lease(sparklog.fs.LOCAL, clock, str(tmp_path)) for _ in range(2))
-    with pytest.raises(StoodBack):
-        one.check()
-    assert one.acquire()
-    assert one.acquire()
-    assert not two.acquire()
-    one.check()
-    one.release()
-    one.release()
-    assert two.acquire()
-    assert two.held
-    two.release()
 
 
 def test_options_are_checked(path):

@@ -21,9 +21,9 @@ from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.retention.deletion import Key, Place, places
 from sparklog.logdir.retention.due_segments import largest_of
 from sparklog.logdir.segment_files import joined, segment_bases
-from sparklog.service.lease import StoodBack
 from sparklog.service.report import Report, Uploaded
 from sparklog.service.tiering.remote_log import Partition, Remote, is_tiered
+from sparklog.storage.lease import LeaseLostError
 from sparklog.tiered.copying.deletion import delete_copies
 from sparklog.tiered.copying.plan import Candidate, epochs_of, to_copy
 from sparklog.tiered.copying.segment_copy import Copied, Copier, CopyJob, SourceChangedError
@@ -235,7 +235,7 @@ class Uploads:
                 failed.append(done.job.segment)
             else:
                 fatal = fatal or done.error
-        if not isinstance(fatal, StoodBack):
+        if not isinstance(fatal, LeaseLostError):
             self._remote.tell(finished)
         if fatal is not None:
             raise fatal

@@ -17,7 +17,7 @@ from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.retention.deletion import Key, Place, places
 from sparklog.logdir.retention.due_segments import Held, Terms, Tier, segments_of
 from sparklog.logdir.view import View
-from sparklog.service.lease import Lease
+from sparklog.storage.lease import Lease
 from sparklog.storage.log_state import TopicState
 from sparklog.tiered.copying import plan
 from sparklog.tiered.copying.orphans import prefixes

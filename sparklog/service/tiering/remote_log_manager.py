@@ -19,12 +19,12 @@ from sparklog.errors import (
 from sparklog.log.log import Log
 from sparklog.logdir.cleaning.options import RateLimit, Throttle, unthrottled
 from sparklog.service.housekeeping import floors
-from sparklog.service.lease import Lease, StoodBack
 from sparklog.service.options import ServiceOptions
 from sparklog.service.report import Report, Uploaded
 from sparklog.service.tiering.copy_task import Uploads
 from sparklog.service.tiering.expiration_task import Expiring
 from sparklog.service.tiering.remote_log import Preview, Remote
+from sparklog.storage.lease import Lease, LeaseLostError
 from sparklog.tiered.copying.orphans import is_lost
 from sparklog.tiered.copying.segment_copy import Copier
 from sparklog.tiered.encryption.policy import decided, key_in, refusal
@@ -115,13 +115,13 @@ class Tiering:
     def work(self, report: Report, *, copying: bool = True) -> None:
         """One round: copies, expires, sweeps; without `copying` it only expires.
 
-        Errors go into the report. Raises: StoodBack.
+        Errors go into the report. Raises: LeaseLostError.
         """
         self.remote.preview = Preview() if report.dry_run else None
         try:
             self._work(report, copying=copying)
             self._failures = 0
-        except StoodBack:
+        except LeaseLostError:
             raise
         except (SparklogError, OSError) as error:
             if self.remote.foreign is None:  # local retention goes by what the log itself knows
@@ -230,7 +230,7 @@ class Tiering:
 
     def _check(self) -> None:
         if self._stopping():
-            raise StoodBack("the service stops; copying goes on when it is started again")
+            raise LeaseLostError("the service stops; copying goes on when it is started again")
         self.remote.lease.check()
 
     def _prepare(self, *, dry_run: bool) -> Store:

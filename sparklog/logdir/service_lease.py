@@ -1,9 +1,8 @@
-"""One service at a time works on a log; the others stand by.
+"""The lease of a log dir's service: a lock on `sparklog.service` in the first log dir.
 
-The lease is a lock on the file `sparklog.service` in the first log dir, which says who holds it.
-A kernel gives the lock back when its holder dies, and not before: a stalled holder keeps it. Only
-where locks break (a copied disk, a machine image that was resumed) can two believe in it; so the
-holder looks, before every step, whether the file is still its own.
+The file says who holds it. A kernel gives the lock back when its holder dies, and not before: a
+stalled holder keeps it. Only where locks break (a copied disk, a machine image that was resumed)
+can two believe in it; so the holder looks, before every step, whether the file is still its own.
 """
 
 import json
@@ -12,20 +11,16 @@ import socket
 import uuid
 
 from sparklog.clock import Clock
-from sparklog.errors import SparklogError
 from sparklog.fs import FileSystem, LockFile
 from sparklog.logdir.segment_files import joined
+from sparklog.storage.lease import LeaseLostError
 
 NAME = "sparklog.service"
 _SIZE = 512
 
 
-class StoodBack(SparklogError):
-    """Another service has taken over; this one touches nothing more."""
-
-
-class Lease:
-    """The right to do a log's background work."""
+class ServiceLease:
+    """A `sparklog.storage.lease.Lease` by a lock file."""
 
     def __init__(self, fs: FileSystem, clock: Clock, home: str) -> None:
         self._fs, self._clock, self.path = fs, clock, joined(home, NAME)
@@ -56,13 +51,13 @@ class Lease:
         return True
 
     def check(self) -> None:
-        """Raise StoodBack unless it is still ours. Cost: a stat and a small read."""
+        """Raise LeaseLostError unless it is still ours. Cost: a stat and a small read."""
         file = self._file
         if file is None:
-            raise StoodBack(f"{self.path}: this service has no lease")
+            raise LeaseLostError(f"{self.path}: this service has no lease")
         if not file.is_current() or self.holder().get("token") != self._token:
             self.release()
-            raise StoodBack(f"{self.path}: {self.describe()} has taken over; standing back")
+            raise LeaseLostError(f"{self.path}: {self.describe()} has taken over; standing back")
 
     def holder(self) -> dict[str, object]:
         """Who holds it or held it last; nothing if nobody ever did."""

@@ -1,0 +1,50 @@
+"""The lease: one service at a time works on a log; the others stand by.
+
+Nothing that was committed depends on it. Where two services believe that they hold it, for a home
+can't always tell that a holder has died (a stalled machine, a clock that jumps), each of their
+changes is still decided on the log's state and refused where that has moved on; both at work is
+only a waste.
+"""
+
+from typing import Protocol
+
+from sparklog.errors import SparklogError
+
+
+class LeaseLostError(SparklogError):
+    """Another service has taken over, or this one is to stop; it touches nothing more."""
+
+
+class Lease(Protocol):
+    """The right to do a log's background work; one object a service, for one handle on the log.
+
+    A log dir's is a lock that the kernel gives back when the holder dies. Where no kernel watches,
+    a lease is a *term*: a number, new for each process that takes it, which the home's changes
+    carry and are refused without; and a sign of life, which `check` renews and the others watch.
+    """
+
+    @property
+    def held(self) -> bool:
+        """Whether it was ours when we last looked. Asks nobody."""
+
+    def acquire(self) -> bool:
+        """Try to get it, without waiting; False if somebody else has it, True if it is ours.
+
+        Raises: StorageUnavailableError.
+        """
+
+    def check(self) -> None:
+        """Look whether it is still ours, and renew it where that is needed.
+
+        Asked before every step of the work, so it is to be cheap (a stat and a small read).
+        Raises: LeaseLostError if it isn't ours, or never was; it is then released.
+        """
+
+    def holder(self) -> dict[str, object]:
+        """Who holds it, or held it last: pid, host, since_ms; nothing if nobody ever did."""
+
+    def describe(self) -> str:
+        """The holder in words."""
+
+    def release(self) -> None:
+        """Give it back, so that another can have it at once. Idempotent."""

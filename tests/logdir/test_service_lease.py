@@ -1,0 +1,43 @@
+"""A log dir's lease, by the contract of all leases."""
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from sparklog.clock import system_clock
+from sparklog.fs import LOCAL, FileSystem
+from sparklog.logdir.service_lease import NAME, ServiceLease
+from sparklog.storage.lease import Lease
+from sparklog.testing.crashfs import CrashFS
+from sparklog.testing.lease_contract import LeaseContract
+
+
+class TestLogDir(LeaseContract):
+    @pytest.fixture
+    def root(self, tmp_path) -> str:
+        return str(tmp_path)
+
+    @pytest.fixture
+    def fs(self) -> FileSystem:
+        return LOCAL
+
+    @pytest.fixture
+    def new_lease(self, fs: FileSystem, root: str) -> Callable[[], Lease]:
+        return lambda: ServiceLease(fs, system_clock, root)
+
+    @pytest.fixture
+    def lose(self, fs: FileSystem, root: str) -> Callable[[Lease], None]:
+        return lambda _: fs.rename(os.path.join(root, NAME), os.path.join(root, "gone"))
+
+
+class TestCrashFS(TestLogDir):
+    @pytest.fixture
+    def root(self) -> str:
+        return "/log"
+
+    @pytest.fixture
+    def fs(self, root: str) -> FileSystem:
+        fs = CrashFS()
+        fs.mkdir(root)
+        return fs
