@@ -2,15 +2,19 @@
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?=
+# small, ci or all: how many seeds, kills, providers (tests/depth.py).
+DEPTH ?= small
 # More on larger machines: a process takes about 3 GB with its JVMs.
 TEST_PROCESSES ?= 2
+# Names of mutants, or parts of names; all of them if empty.
+MUTANTS ?=
 BIN := $(VENV)/bin
 COMPILED := $(wildcard sparklog/format/*.pxd)
 PACKAGE := pyproject.toml setup.py $(COMPILED) $(wildcard $(COMPILED:.pxd=.py))
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint bench clean
+.PHONY: help demo test test-all test-mutants lint bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -43,11 +47,14 @@ lint: $(VENV)/.test ## ruff, mypy --strict, import-linter
 	$(BIN)/lint-imports --no-cache
 	@$(BIN)/python -m tests.test_tidy
 
-test: lint ## the checks and the whole suite, but for the slow part
-	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --durations 25 $(PYTEST_ARGS)
+test: lint ## the checks and the suite, in less than ten minutes; DEPTH=ci: more seeds, kills, providers
+	@home="$$(scripts/java)" && JAVA_HOME="$$home" SPARKLOG_TEST_DEPTH=$(DEPTH) $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --durations 25 $(PYTEST_ARGS)
 
-test-slow: $(VENV)/.test ## the long runs: thousands of crash seeds, 50 rounds of kill -9
-	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python -m pytest -m slow -n $(TEST_PROCESSES) --dist loadgroup --timeout 0 $(PYTEST_ARGS)
+test-all: ## all there is, for a night: thousands of crash seeds, 50 rounds of kill -9
+	@$(MAKE) test DEPTH=all PYTEST_ARGS='--timeout 0 $(PYTEST_ARGS)'
+
+test-mutants: $(VENV)/.test ## put one-line bugs in, one after the other: the small suite must catch each
+	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python -m tests.mutants $(MUTANTS)
 
 bench: $(VENV)/.bench ## the benchmarks, as one table with ratios
 	@home="$$(scripts/java)" && JAVA_HOME="$$home" $(BIN)/python -m tests.benchmarks $(BENCH_ARGS)

@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -12,14 +13,15 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from sparklog.clock import ManualClock
-from tests import jars
+from tests import depth, jars
 from tests.oracle import Oracle
 from tests.tiered.s3 import S3Server, Unavailable, started
 
 # Timings of a busy machine are no failures; a failing example is printed and can be replayed.
 settings.register_profile(
-    "default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
-)
+    "default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow],
+    max_examples=depth.EXAMPLES,
+)  # fmt: skip
 settings.load_profile("default")
 
 
@@ -42,7 +44,15 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is for another depth, unless `-m` speaks of it; sort the rest."""
+    asked = set(re.findall(r"\w+", config.option.markexpr))
+    out = depth.LEFT_OUT if not asked & {"deep", "slow"} else set[str]()
+    left = {item for item in items if any(item.get_closest_marker(mark) for mark in out)}
+    if left:
+        config.hook.pytest_deselected(items=list(left))
+        items[:] = [item for item in items if item not in left]
+
     def rank(item: pytest.Item) -> int:
         for place, prefix in enumerate(FIRST):
             if item.nodeid.startswith(prefix):

@@ -13,6 +13,7 @@ from sparklog.errors import DataCorruptionError, SparklogError, UnsupportedVersi
 from sparklog.fs import read_bytes
 from sparklog.log import read_retry
 from sparklog.testing.crashfs import CrashFS
+from tests import depth
 from tests.crash.harness import CONFIG, ROOT, TOPIC, World, open_log, table, view_of
 from tests.crash.test_protocol import segments, tree
 
@@ -70,11 +71,8 @@ def everything(fs: CrashFS, world: World, mode: str) -> object:
         return view_of(log), times_of(log, world), parts
 
 
-FLIPS = 60  # of each file in the default suite, evenly spread; all of them in the slow one
-
-
 def check_flips(
-    path: str, world: World, *, mode: str = "r", flips: int | None = FLIPS
+    path: str, world: World, *, mode: str = "r", flips: int | None = depth.FLIPS
 ) -> tuple[int, int]:
     """Flip bits one by one; return how many were detected and how many harmless."""
     step = 1 if flips is None else 1 + world.fs.size(path) * 8 // flips
@@ -104,9 +102,9 @@ def test_every_bit_of_a_segment(which: int) -> None:
     world = small_world()
     path = segments(world.fs)[which]
     detected, harmless = check_flips(path, world)
-    assert detected > 0.8 * FLIPS
+    assert detected > 0.8 * depth.FLIPS
     # The leader epoch isn't under the CRC, and no reader needs it.
-    assert harmless <= 0.1 * FLIPS
+    assert harmless <= 0.1 * depth.FLIPS
 
 
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])
@@ -145,7 +143,7 @@ def test_every_bit_of_the_ledger(mode: str) -> None:
         world.fs.unlink(f"{ROOT}/sparklog.watermarks")
     path = segments(world.fs, topic="__sparklog_commits")[-1]
     detected, _ = check_flips(path, world, mode=mode)
-    assert detected > FLIPS // 2
+    assert detected > depth.FLIPS // 2
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import itertools
 
 import pytest
 
+from tests import depth
 from tests.crash.explore import Tally, explore
 from tests.crash.harness import TOPIC, Planned, World
 
@@ -19,6 +20,7 @@ OPERATIONS = (
     "open",
 )  # fmt: skip
 CORE = ("append", "roll", "commit", "truncate", "close", "open")
+SECOND = depth.by_depth(small=("roll", "commit", "open"), ci=OPERATIONS, all=OPERATIONS)
 
 
 def plan(world: World, name: str) -> Planned | None:
@@ -61,19 +63,20 @@ def run(sequence: tuple[str, ...], tally: Tally, **options: object) -> None:
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_one_operation_and_its_recovery(name: str) -> None:
-    """Deep: recovery from a crash is itself crashed at every call, after every sixth crash."""
+    """Recovery from a crash is itself crashed at every call, after some of the crashes."""
     tally = Tally()
     setup = {"replay": (), "drop": ("create",), "open": ("close",)}.get(name, ())
-    run((*setup, name), tally, seeds=1, deep=6)
+    run((*setup, name), tally, seeds=1, deep=depth.RECRASH_EVERY)
     print(name, tally)
     assert tally.judged
 
 
 def test_making_a_log() -> None:
     world, tally = World(), Tally()
-    explore(world, world.plan_open(), tally=tally, seeds=1, deep=6, readers=False)
-    explore(world, world.plan_create(TOPIC), tally=tally, seeds=1, deep=6)
-    explore(world, world.plan_close(), tally=tally, seeds=1, deep=6)
+    deep = depth.RECRASH_EVERY
+    explore(world, world.plan_open(), tally=tally, seeds=1, deep=deep, readers=False)
+    explore(world, world.plan_create(TOPIC), tally=tally, seeds=1, deep=deep)
+    explore(world, world.plan_close(), tally=tally, seeds=1, deep=deep)
     print(tally)
 
 
@@ -85,12 +88,13 @@ def before(first: str) -> tuple[str, ...]:
 @pytest.mark.parametrize("first", OPERATIONS)
 def test_two_operations(first: str) -> None:
     tally = Tally()
-    for second in OPERATIONS:
+    for second in SECOND:
         run((*before(first), first, second), tally)
     print(first, tally)
     assert tally.judged
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("first", CORE)
 def test_three_operations(first: str) -> None:
     tally = Tally()

@@ -20,6 +20,7 @@ from sparklog.logdir.staging import Framing
 from sparklog.testing.crashes import every_crash
 from sparklog.testing.crashfs import CrashFS
 from sparklog.tools.moving.placing import Run, commit_runs, copied_ends
+from tests import depth
 from tests.crash.explore import Tally, digest, explore
 from tests.crash.harness import (
     PARTITIONS,
@@ -223,7 +224,8 @@ class Copying(History):
 
 
 def test_seeds(crash_seed: int | None) -> None:
-    run_seeds(range(crash_seed, crash_seed + 1) if crash_seed else range(1, 3), Copying)
+    first, count = (crash_seed, 1) if crash_seed else (1, depth.PLACING_SEEDS)
+    run_seeds(range(first, first + count), Copying)
 
 
 @pytest.mark.slow

@@ -19,10 +19,10 @@ from sparklog.errors import StorageUnavailableError
 from sparklog.logdir.ledger import SEGMENT_BYTES, Ledger
 from sparklog.testing.disk import Mode
 from sparklog.testing.faults import Fault, SimulatedKill
+from tests import depth
 from tests.crash.harness import TOPIC, Planned, World, check, look, open_log, quick, view_of
 
 STEPS = 200
-SEEDS = 1000  # of the default suite
 KEYS = [(TOPIC, 0), (TOPIC, 1)]
 
 
@@ -187,14 +187,8 @@ def test_one_seed(crash_seed: int | None) -> None:
     run_seed(crash_seed or 0, Counter())
 
 
-@pytest.mark.parametrize("first", range(1, SEEDS + 1, 25))
+@pytest.mark.parametrize("first", range(1, depth.CRASH_SEEDS + 1, depth.CRASH_SEEDS_A_TEST))
 def test_seeds(first: int, crash_seed: int | None) -> None:
     if crash_seed is not None:
         pytest.skip("one seed was asked for")
-    run_seeds(range(first, first + 25))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(SEEDS + 1, 10_001, 500))
-def test_many_seeds(first: int) -> None:
-    run_seeds(range(first, first + 500))
+    run_seeds(range(first, first + depth.CRASH_SEEDS_A_TEST))

@@ -21,6 +21,7 @@ from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import SimulatedKill
 from sparklog.testing.faultstore import SOME_FAULTS, Bucket, Faults, FaultStore
 from sparklog.tiered.copying.orphans import UPLOAD_MS
+from tests import depth
 from tests.tiered.archives import archived, copies_of, objects_wanted, readable, through_tiers
 from tests.tiered.logs import TIERED, grow, rows, value
 
@@ -225,7 +226,7 @@ def live(seed: int, steps: int) -> None:
         raise
 
 
-@pytest.mark.parametrize("seed", range(12), ids=lambda n: f"seed{n}")
+@pytest.mark.parametrize("seed", range(depth.TIERING_LIVES), ids=lambda n: f"seed{n}")
 def test_a_life(seed: int) -> None:
     live(seed, 40)
 

@@ -6,10 +6,9 @@ import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.logdir.cleaning.cleaner import clean_partition, plan_job
+from tests import depth
 from tests.oracle.random_logs import DELETE_RETENTION_MS, TOPIC, Writer, config, opened
 
-SEEDS = 20
-SEEDS_SLOW = 300
 PLACES = ("position", "size")  # our codecs' output is as large as Kafka's only by chance
 
 
@@ -59,12 +58,6 @@ def run(oracle, path, seed):
                 assert not [n for n in rebuilt.changed if n.endswith((".index", ".timeindex"))]
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", range(depth.CLEANER_SEEDS))
 def test_equal_to_kafkas(oracle, tmp_path, seed):
-    run(oracle, tmp_path, seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(SEEDS, SEEDS_SLOW))
-def test_equal_to_kafkas_at_length(oracle, tmp_path, seed):
     run(oracle, tmp_path, seed)

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 import sparklog
 from sparklog.cli.spark_conf import spark_conf
 from sparklog.errors import SparklogError
+from tests import depth
 from tests.spark.conftest import environment
 from tests.spark.driver import ROWS
 from tests.spark.jvm import QUICK
@@ -78,7 +79,7 @@ def kill_rounds(base: Path, rounds: int, seed: int) -> None:
 def test_killed_driver_writes_exactly_once(tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
-    kill_rounds(tmp_path, 5, seed)
+    kill_rounds(tmp_path, depth.DRIVER_KILLS, seed)
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.spark
 LAST = 6
 CASES = [
     ("aggregation", "changelog", None),
-    ("join", "hdfs", MANAGER),
+    pytest.param("join", "hdfs", MANAGER, marks=pytest.mark.deep),
     ("transform_with_state", "changelog", MANAGER),
 ]
 

@@ -1,0 +1,50 @@
+"""How much each kind of test does, by depth; the one place where the suite's length is set.
+
+SPARKLOG_TEST_DEPTH is one of
+
+  small  `make test`: the fewest seeds, kills and providers that still catch each mutant of
+         tests/mutants; without the tests marked `deep` or `slow`
+  ci     `.ci/run`: more of each, and `deep`
+  all    `make test-all`: thousands of seeds, `deep` and `slow`
+
+A test whose count matters takes it from here; one that is a case of its own but costs seconds
+and whose like the small suite has is marked `deep`, one that takes minutes `slow`.
+"""
+
+import os
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+DEPTHS: Final = ("small", "ci", "all")
+DEPTH: Final = os.environ.get("SPARKLOG_TEST_DEPTH") or "small"
+if DEPTH not in DEPTHS:
+    raise SystemExit(f"SPARKLOG_TEST_DEPTH={DEPTH}: say one of {', '.join(DEPTHS)}")
+
+LEFT_OUT: Final = {"small": {"deep", "slow"}, "ci": {"slow"}, "all": set[str]()}[DEPTH]
+"""Marks of tests that don't run at this depth."""
+
+
+def by_depth(*, small: T, ci: T, all: T) -> T:
+    """Return the one for this run's depth."""
+    return {"small": small, "ci": ci, "all": all}[DEPTH]
+
+
+# Random histories of a log on a disk that crashes: about 1 s each.
+CRASH_SEEDS: Final = by_depth(small=40, ci=1000, all=10_000)
+CRASH_SEEDS_A_TEST: Final = by_depth(small=10, ci=25, all=250)
+PLACING_SEEDS: Final = by_depth(small=2, ci=4, all=4)
+# Random lives of a tiered log, some 2 s each.
+TIERING_LIVES: Final = by_depth(small=4, ci=16, all=16)
+# Every `deep`th crash has its recovery crashed at every call, too.
+RECRASH_EVERY: Final = by_depth(small=24, ci=6, all=6)
+# Bits flipped in each file, evenly spread.
+FLIPS: Final = by_depth(small=24, ci=60, all=60)
+# Logs that our cleaner and Kafka's both clean.
+CLEANER_SEEDS: Final = by_depth(small=8, ci=20, all=300)
+# Drivers of an application that are killed one after the other; a JVM start each.
+DRIVER_KILLS: Final = by_depth(small=2, ci=5, all=5)
+# A service under load whose driver is killed about every 4 s.
+SOAK_SECONDS: Final = by_depth(small=10, ci=30, all=30)
+# Cases that hypothesis tries where a test names no number of its own.
+EXAMPLES: Final = by_depth(small=50, ci=100, all=500)
