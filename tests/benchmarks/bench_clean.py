@@ -13,8 +13,8 @@ from sparklog.config import TopicConfig
 from sparklog.fs import LOCAL
 from sparklog.logdir.cleaning.options import CleanerOptions
 from sparklog.logdir.cleaning.plan import CleanJob, find_dirt, list_segments
-from sparklog.logdir.cleaning.rewrite import rewrite
-from sparklog.logdir.cleaning.swap import intent_of, perform
+from sparklog.logdir.cleaning.rewrite import intent_of, rewrite
+from sparklog.logdir.partition.segment_swap import perform
 from tests.benchmarks.table import Row, print_rows
 from tests.jars import Unavailable
 from tests.oracle import Oracle

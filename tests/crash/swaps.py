@@ -12,9 +12,8 @@ from sparklog.clock import ManualClock
 from sparklog.format.compression import Codec
 from sparklog.format.control import encode_control
 from sparklog.format.records import encode
-from sparklog.logdir.cleaning.cleaner import CleanReport, clean_partition, plan_job
+from sparklog.logdir.cleaning.cleaner import CleanReport, clean_partition, intent_of, plan_job
 from sparklog.logdir.cleaning.rewrite import rewrite
-from sparklog.logdir.cleaning.swap import intent_of
 from sparklog.logdir.session import Session
 from sparklog.testing.crashfs import CrashFS
 from tests.crash.harness import ROOT, open_log

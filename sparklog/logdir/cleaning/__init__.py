@@ -3,8 +3,8 @@
     plan          which stretch of a log is dirty, what may be cleaned, in which groups
     transactions  what may go of transactions: aborted data at once, markers later
     rewrite       the long part, without a lock: the offset map, then new files `.cleaned`
-    swap          the short part, under the log's write lock: new files take the old ones' places
-    cleaner       one partition from plan to checkpoint; which partitions want it
+    cleaner       one partition from plan by way of the swap (partition/segment_swap) to
+                  checkpoint; which partitions want it
 
 Source: LogCleanerManager, Cleaner, CleanedTransactionMetadata, LocalLog.replaceSegments (4.1).
 """

@@ -16,8 +16,7 @@ from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError
 from sparklog.logdir.cleaning.options import CleanerOptions, Throttle
 from sparklog.logdir.cleaning.plan import CleanJob, Dirt, Segment, find_dirt, list_segments
-from sparklog.logdir.cleaning.rewrite import Rewritten, rewrite
-from sparklog.logdir.cleaning.swap import discard, intent_of, is_possible, perform, retired_paths
+from sparklog.logdir.cleaning.rewrite import Rewritten, discard, intent_of, is_possible, rewrite
 from sparklog.logdir.offset_checkpoints import (
     CLEANED,
     CLEANER,
@@ -27,6 +26,7 @@ from sparklog.logdir.offset_checkpoints import (
     write_offsets,
 )
 from sparklog.logdir.partition.producer_snapshots import load_producers
+from sparklog.logdir.partition.segment_swap import perform, retired_paths
 
 if TYPE_CHECKING:
     from sparklog.logdir.session import Session

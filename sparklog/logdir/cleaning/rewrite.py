@@ -31,7 +31,8 @@ from sparklog.logdir.cleaning.options import Throttle, unthrottled
 from sparklog.logdir.cleaning.plan import CleanJob, Segment, grouped, within
 from sparklog.logdir.cleaning.transactions import NO_LIMIT, AbortedEntries, CleanedTransactions
 from sparklog.logdir.partition.indexes import hint
-from sparklog.logdir.recovery.segment_rebuild import misplaced, out_of_order
+from sparklog.logdir.partition.segment_swap import Intent, remove_made
+from sparklog.logdir.partition.validation import misplaced, out_of_order
 from sparklog.logdir.segment_files import joined
 
 Table = NDArray[Any]
@@ -347,3 +348,37 @@ class _Target:
         self._log.close()
         with contextlib.suppress(Exception):  # what stays is rubbish that any recovery removes
             self._unlink(self._names())
+
+
+def intent_of(made: Rewritten) -> Intent:
+    """Return what whoever completes the swap must know (JSON)."""
+    covered = [s.base for s in made.sources[1:] if s.base < made.end]
+    return {
+        "base": made.base,
+        "parts": list(made.parts),
+        "log": list(made.identity),
+        "covered": covered,
+        "trailing": [s.base for s in made.sources[1:] if s.base >= made.end],
+    }
+
+
+def is_possible(fs: FileSystem, directory: str, made: Rewritten) -> bool:
+    """Tell whether the sources are still those that were read, and the new files still there."""
+    try:
+        for source in made.sources:
+            path = joined(directory, log_name(source.base))
+            if fs.identity(path) != source.identity or fs.size(path) != source.size:
+                return False
+        log = joined(directory, log_name(made.base) + CLEANED)
+        if fs.identity(log) != made.identity or fs.size(log) != made.size:
+            return False
+    except FileNotFoundError:
+        return False
+    return all(fs.exists(joined(directory, name + CLEANED)) for name in made.parts)
+
+
+def discard(fs: FileSystem, directory: str, made: Rewritten) -> None:
+    """Remove new files that won't be swapped in, if they are still ours. Needs no lock."""
+    with contextlib.suppress(FileNotFoundError):
+        if fs.identity(joined(directory, log_name(made.base) + CLEANED)) == made.identity:
+            remove_made(fs, directory, made.base, made.parts, CLEANED)

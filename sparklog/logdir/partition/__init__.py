@@ -2,5 +2,7 @@
 
 - `partition_log`: all of it; `segment`: the active segment; `rolling`: when it is full
 - `validation`: what an append must be; `unflushed`: what is written and not yet durable
+- `truncation`: back to where it was when a step began; `repairs`: what it and recovery do to files
+- `segment_swap`: a cleaned segment takes the place of its sources
 - `indexes`, `leader_epochs`, `producer_snapshots`, `producer_state_manager`: beside the log
 """

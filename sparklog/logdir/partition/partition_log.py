@@ -20,14 +20,14 @@ from sparklog.format.names import EPOCH_CHECKPOINT, PARTITION_METADATA
 from sparklog.format.scan import rebase, rebase_headers, scan, stamp
 from sparklog.fs import FileSystem
 from sparklog.log.producer_state import EXPIRATION_MS, ProducerState, has_producers
+from sparklog.logdir.partition import truncation as _undo
 from sparklog.logdir.partition.leader_epochs import EpochCache
 from sparklog.logdir.partition.producer_state_manager import ProducerKeeper
 from sparklog.logdir.partition.rolling import entry_limits, fit
 from sparklog.logdir.partition.segment import Segment
+from sparklog.logdir.partition.truncation import SegmentState
 from sparklog.logdir.partition.unflushed import Pending
 from sparklog.logdir.partition.validation import checked, scan_file, stamp_file
-from sparklog.logdir.recovery import truncation as _undo
-from sparklog.logdir.recovery.truncation import SegmentState
 from sparklog.logdir.segment_files import joined, segment_bases
 
 Table = NDArray[Any]

@@ -1,11 +1,11 @@
-"""Checks of batches that are to be appended."""
+"""Checks of batches that are to be appended, and of those that are read again."""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sparklog.errors import InvalidRequestError, RecordTooLargeError
+from sparklog.errors import DataCorruptionError, InvalidRequestError, RecordTooLargeError
 from sparklog.format.batch import HEADER_SIZE
 from sparklog.format.scan import Batches, scan, stamp
 from sparklog.fs import File
@@ -62,3 +62,24 @@ def checked(found: Batches, size: int, *, what: str, batch_bytes_max: int) -> Ta
             "raise that, or make the batches smaller"
         )
     return table
+
+
+def out_of_order(table: Table, expected: int, limit: int, *, gaps: bool) -> int:
+    """The first row that doesn't continue the log or crosses `limit`; -1 if all do."""
+    wanted = np.concatenate(([expected], table["last_offset"][:-1] + 1))[: len(table)]
+    first = table["base_offset"]
+    wrong = first < wanted if gaps else first != wanted
+    wrong |= (first < limit) & (table["last_offset"] >= limit)
+    hits = np.flatnonzero(wrong)
+    return int(hits[0]) if len(hits) else -1
+
+
+def misplaced(path: str, row: Any, expected: int) -> DataCorruptionError:
+    """The error for a batch that lies where it can't belong."""
+    return DataCorruptionError(
+        f"a batch of offsets {row['base_offset']}..{row['last_offset']} lies where offset "
+        f"{expected} is expected",
+        path=path,
+        position=int(row["position"]),
+        first=expected,
+    )

@@ -2,8 +2,7 @@
 
 - `log_recovery`: who finds that the last holder died: undo or redo one step, or recover all
 - `redo`: what follows a ledger record, done again
-- `truncation`: a partition back to where it was when a step began
 - `partition_recovery`: below its end everything must hold, behind it all goes
 - `log_loader`: a partition that a broker wrote, loaded by Kafka's rules
-- `segment_rebuild`, `leftover_files`, `repairs`: what these share
+- `segment_rebuild`, `leftover_files`: what these share
 """

@@ -21,7 +21,7 @@ from sparklog.format.names import (
 )
 from sparklog.fs import FileSystem
 from sparklog.log.batch_windows import walk
-from sparklog.logdir.recovery.repairs import remove
+from sparklog.logdir.partition.repairs import remove
 from sparklog.logdir.segment_files import joined
 
 _LOGGER: Final = logging.getLogger(__name__)

@@ -34,9 +34,9 @@ from sparklog.logdir.partition.producer_snapshots import (
     stray_offsets,
     write_snapshot,
 )
+from sparklog.logdir.partition.repairs import remove
 from sparklog.logdir.partition.segment import Segment
 from sparklog.logdir.recovery.leftover_files import finish_swaps, remove_orphans, remove_segment
-from sparklog.logdir.recovery.repairs import remove
 from sparklog.logdir.recovery.segment_rebuild import (
     NO_LIMIT,
     Scanned,

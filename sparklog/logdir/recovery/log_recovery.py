@@ -22,7 +22,6 @@ from sparklog.format.names import log_name, parse_base
 from sparklog.format.scan import scan
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.logdir import offline_partitions
-from sparklog.logdir.cleaning.swap import settle
 from sparklog.logdir.high_watermarks import published
 from sparklog.logdir.ledger import (
     fold,
@@ -36,9 +35,10 @@ from sparklog.logdir.ledger import (
 from sparklog.logdir.lock import Page, offline_from
 from sparklog.logdir.offset_checkpoints import RECOVERY_POINT, Offsets, read_offsets
 from sparklog.logdir.partition.partition_log import PartitionLog, SegmentState
+from sparklog.logdir.partition.repairs import remove
+from sparklog.logdir.partition.segment_swap import settle
 from sparklog.logdir.recovery.partition_recovery import recover, valid_end
 from sparklog.logdir.recovery.redo import carry_out_all, publish_all, remove_tree
-from sparklog.logdir.recovery.repairs import remove
 from sparklog.storage.log_state import LogState, Record
 from sparklog.storage.segments import StaleReadError
 

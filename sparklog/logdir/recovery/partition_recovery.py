@@ -40,9 +40,9 @@ from sparklog.logdir.partition.producer_snapshots import (
     snapshot_offsets,
     stray_offsets,
 )
+from sparklog.logdir.partition.repairs import remove, replace
 from sparklog.logdir.partition.segment import Segment
 from sparklog.logdir.recovery.leftover_files import finish_swaps, remove_orphans, remove_segment
-from sparklog.logdir.recovery.repairs import remove, replace
 from sparklog.logdir.recovery.segment_rebuild import Scanned, cut_log, scan_segment, write_indexes
 from sparklog.logdir.segment_files import bases_of, joined, segment_bases
 from sparklog.storage.leader_epochs import assigned, clipped

@@ -17,7 +17,8 @@ from sparklog.format.names import index_name, log_name, timeindex_name, txnindex
 from sparklog.fs import FileSystem
 from sparklog.log.batch_windows import Window, marker_reader, walk
 from sparklog.log.producer_state import ProducerState, has_producers
-from sparklog.logdir.recovery.repairs import cut, remove, replace
+from sparklog.logdir.partition.repairs import cut, remove, replace
+from sparklog.logdir.partition.validation import misplaced, out_of_order
 from sparklog.logdir.segment_files import joined
 
 NO_LIMIT: Final = 2**63 - 1
@@ -118,27 +119,6 @@ def scan_segment(
                 break
     scan.found.read_ms = watch()
     return scan.finish()
-
-
-def out_of_order(table: Table, expected: int, limit: int, *, gaps: bool) -> int:
-    """The first row that doesn't continue the log or crosses `limit`; -1 if all do."""
-    wanted = np.concatenate(([expected], table["last_offset"][:-1] + 1))[: len(table)]
-    first = table["base_offset"]
-    wrong = first < wanted if gaps else first != wanted
-    wrong |= (first < limit) & (table["last_offset"] >= limit)
-    hits = np.flatnonzero(wrong)
-    return int(hits[0]) if len(hits) else -1
-
-
-def misplaced(path: str, row: Any, expected: int) -> DataCorruptionError:
-    """The error for a batch that lies where it can't belong."""
-    return DataCorruptionError(
-        f"a batch of offsets {row['base_offset']}..{row['last_offset']} lies where offset "
-        f"{expected} is expected",
-        path=path,
-        position=int(row["position"]),
-        first=expected,
-    )
 
 
 def write_indexes(fs: FileSystem, directory: str, found: Scanned) -> None:

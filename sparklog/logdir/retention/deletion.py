@@ -16,7 +16,7 @@ from sparklog.errors import SparklogError, StorageUnavailableError
 from sparklog.format.names import partition_dir
 from sparklog.fs import FileSystem
 from sparklog.log.commit import snapshot_if_due
-from sparklog.logdir.cleaning.swap import retire
+from sparklog.logdir.partition.segment_swap import retire
 from sparklog.logdir.retention.due_segments import Due, Held, Terms, due, largest_of, segments_of
 from sparklog.logdir.segment_files import joined
 from sparklog.storage.log_state import LogState, TopicState, local_to_json, nested

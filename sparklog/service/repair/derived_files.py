@@ -25,7 +25,7 @@ from sparklog.fs import FileSystem
 from sparklog.log.producer_state import ProducerState
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.partition.producer_snapshots import load_producers
-from sparklog.logdir.recovery.repairs import replace
+from sparklog.logdir.partition.repairs import replace
 from sparklog.logdir.recovery.segment_rebuild import Scanned, scan_segment
 from sparklog.logdir.segment_files import joined, segment_bases
 from sparklog.service.repair.quarantined_files import Quarantine

@@ -18,7 +18,7 @@ from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUna
 from sparklog.fs import LOCAL
 from sparklog.log.admin import drop_topic
 from sparklog.log.log import Log
-from sparklog.logdir.cleaning.swap import retire
+from sparklog.logdir.partition.segment_swap import retire
 from sparklog.logdir.topics import REMOTE_METADATA
 from sparklog.service import Service, verify
 from sparklog.service.deletion_announcements import NAME

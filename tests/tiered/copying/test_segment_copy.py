@@ -18,7 +18,7 @@ from sparklog.format.checkpoint_files import parse_epochs
 from sparklog.format.producer_snapshot import parse_snapshot
 from sparklog.fs import LOCAL
 from sparklog.logdir.cleaning.options import RateLimit
-from sparklog.logdir.cleaning.swap import retire
+from sparklog.logdir.partition.segment_swap import retire
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.testing.faults import SimulatedKill
 from sparklog.testing.faultstore import SOME_FAULTS, FaultStore, crash_points

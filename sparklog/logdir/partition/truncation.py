@@ -26,7 +26,7 @@ from sparklog.fs import FileSystem
 from sparklog.logdir.partition.indexes import offset_entries, regular_times, txn_entries
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.partition.producer_snapshots import is_whole, snapshot_offsets
-from sparklog.logdir.recovery.repairs import cut, remove, replace
+from sparklog.logdir.partition.repairs import cut, remove, replace
 from sparklog.logdir.segment_files import joined
 
 _WHY: Final = "of a commit that was undone"

@@ -33,37 +33,9 @@ from sparklog.format.names import (
     txnindex_name,
 )
 from sparklog.fs import FileSystem
-from sparklog.logdir.cleaning.rewrite import Rewritten
 from sparklog.logdir.segment_files import joined
 
 Intent = dict[str, Any]
-
-
-def intent_of(made: Rewritten) -> Intent:
-    """Return what whoever completes the swap must know (JSON)."""
-    covered = [s.base for s in made.sources[1:] if s.base < made.end]
-    return {
-        "base": made.base,
-        "parts": list(made.parts),
-        "log": list(made.identity),
-        "covered": covered,
-        "trailing": [s.base for s in made.sources[1:] if s.base >= made.end],
-    }
-
-
-def is_possible(fs: FileSystem, directory: str, made: Rewritten) -> bool:
-    """Tell whether the sources are still those that were read, and the new files still there."""
-    try:
-        for source in made.sources:
-            path = joined(directory, log_name(source.base))
-            if fs.identity(path) != source.identity or fs.size(path) != source.size:
-                return False
-        log = joined(directory, log_name(made.base) + CLEANED)
-        if fs.identity(log) != made.identity or fs.size(log) != made.size:
-            return False
-    except FileNotFoundError:
-        return False
-    return all(fs.exists(joined(directory, name + CLEANED)) for name in made.parts)
 
 
 def perform(fs: FileSystem, directory: str, swap: Intent) -> None:
@@ -83,18 +55,14 @@ def settle(fs: FileSystem, directory: str, swap: Intent) -> None:
     elif list(fs.identity(log)) == swap["log"]:
         _retire_trailing(fs, directory, swap)
     else:
-        _remove(fs, directory, swap["base"], swap["parts"], SWAP)
-        _remove(fs, directory, swap["base"], swap["parts"], CLEANED)
+        remove_made(fs, directory, swap["base"], swap["parts"], SWAP)
+        remove_made(fs, directory, swap["base"], swap["parts"], CLEANED)
 
 
-def discard(fs: FileSystem, directory: str, made: Rewritten) -> None:
-    """Remove new files that won't be swapped in, if they are still ours. Needs no lock."""
-    with contextlib.suppress(FileNotFoundError):
-        if fs.identity(joined(directory, log_name(made.base) + CLEANED)) == made.identity:
-            _remove(fs, directory, made.base, made.parts, CLEANED)
-
-
-def _remove(fs: FileSystem, directory: str, base: int, parts: Sequence[str], suffix: str) -> None:
+def remove_made(
+    fs: FileSystem, directory: str, base: int, parts: Sequence[str], suffix: str
+) -> None:
+    """Remove a new segment's files that carry `suffix` still. Idempotent."""
     for name in (*parts, log_name(base)):
         with contextlib.suppress(FileNotFoundError):
             fs.unlink(joined(directory, name + suffix))
