@@ -19,6 +19,7 @@ from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.errors import InvalidRequestError, LogLockedError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.logdir.forking.fork import fork as fork_log
+from sparklog.logdir.paths import is_nested
 
 Path = str | os.PathLike[str]
 
@@ -124,7 +125,7 @@ def check_built(directory: str, batch: int, fs: FileSystem) -> None:
 
 
 def _check_apart(fs: FileSystem, path: str, target: str) -> None:
-    if os.path.commonpath([path, target]) in (path, target):
+    if is_nested(path, target):
         raise InvalidRequestError(f"{target} and {path} lie in one another: choose another place")
     if fs.exists(target):
         raise InvalidRequestError(f"{target} exists: a fork wants a new directory")

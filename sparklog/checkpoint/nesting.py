@@ -6,6 +6,7 @@ from typing import Final
 
 from sparklog.checkpoint.files import local_path
 from sparklog.errors import InvalidRequestError
+from sparklog.logdir.paths import is_within
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -22,19 +23,15 @@ def check_apart(checkpoint: str, log: str | os.PathLike[str]) -> None:
         if local is None:
             continue
         home = os.path.realpath(local)
-        if _is_within(home, root):
+        if is_within(home, root):
             raise InvalidRequestError(
                 f"the log dir {directory} lies in the query's checkpoint {checkpoint}, whose files "
                 "come and go with resets, forks and archives: give the log a directory of its own "
                 "(with the query stopped it can be moved, `mv`, as it is)"
             )
-        if _is_within(root, home):
+        if is_within(root, home):
             _LOGGER.warning(
                 "the checkpoint %s lies in the log dir %s: a Kafka broker won't start there, and "
                 "what removes the log removes the checkpoint; keep them apart", checkpoint,
                 directory,
             )  # fmt: skip
-
-
-def _is_within(path: str, directory: str) -> bool:
-    return os.path.commonpath([path, directory]) == directory

@@ -13,7 +13,7 @@ from typing import Final, Self
 from sparklog.checkpoint.as_log.layout import BUILDING
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.fs import FileSystem, LockFile
-from sparklog.logdir.forking.staged_directory import remove_all
+from sparklog.logdir.staged_directory import remove_all
 
 KINDS: Final = ("fork", "reset", "export")
 

@@ -6,6 +6,7 @@
 - `recovery/`: after a crash: redo, truncation, rebuild
 - `retention/`, `cleaning/`, `housekeeping`: what goes
 - `forking/`: a new log as an old one stood at a commit
+- `staged_directory`: directories that are made beside their names, and renamed when whole
 - `log_dirs`, `identity`, `offline_partitions`, `unclean_election`, `free_space`: disks that vanish,
   return, are replaced, fill up
 - `high_watermarks`, `offset_checkpoints`, `topics`, `group_offsets`: small files

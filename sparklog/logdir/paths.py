@@ -73,6 +73,16 @@ def same_place(one: str, other: str, fs: FileSystem = LOCAL) -> bool:
         return False
 
 
+def is_within(path: str, directory: str) -> bool:
+    """Tell, by their names, whether a path is a directory or lies in it; both absolute."""
+    return os.path.commonpath([path, directory]) == directory
+
+
+def is_nested(one: str, other: str) -> bool:
+    """Tell, by their names, whether two directories are one, or one lies in the other."""
+    return is_within(one, other) or is_within(other, one)
+
+
 def _absolute(part: str) -> str:
     if part.startswith("file:"):
         host, slash, directory = part.removeprefix("file:").removeprefix("//").partition("/")

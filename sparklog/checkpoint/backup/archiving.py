@@ -27,8 +27,8 @@ from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem, LocalFileSystem
 from sparklog.logdir.forking.fork import fork as fork_log
-from sparklog.logdir.forking.staged_directory import Place
 from sparklog.logdir.paths import split_path
+from sparklog.logdir.staged_directory import StagedDirectories
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.target import open_store
 
@@ -98,7 +98,8 @@ def archive(
     _check_apart(store.url, homes)
     ring, beside = as_keyring(keyring), _beside(fs, homes)
     vault = Vault.writing(store, ring)
-    with Place(fs, beside, "archive", fresh=False) as place, Mark(store, RUNNING, clock) as mark:
+    staged = StagedDirectories(fs, beside, "archive", fresh=False)
+    with staged as place, Mark(store, RUNNING, clock) as mark:
         check_no_pruning(mark, store.url)
         checkpoint = _checkpoint(fs, local)
         chosen = _batch(checkpoint, local, batch)

@@ -23,8 +23,8 @@ from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.logdir.forking.fork import fork as fork_log
-from sparklog.logdir.forking.staged_directory import Place, arrived
 from sparklog.logdir.paths import check_writable, split_path
+from sparklog.logdir.staged_directory import StagedDirectories, arrived
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.target import open_store
 
@@ -89,7 +89,7 @@ def restore(
         raise InvalidRequestError(f"{store.url}: point {wanted.name} has no log; leave out log")
     vault, trees = snapshots.read(store, wanted, as_keyring(keyring))
     parts = [CHECKPOINT, LOG] if logs else [CHECKPOINT]
-    with Place(fs, [target, *logs], "restore") as place:
+    with StagedDirectories(fs, [target, *logs], "restore") as place:
         roots = {part: place.beside(number, _RAW) for number, part in enumerate(parts)}
         total = sum(trees[part].size for part in parts)
         fetcher = _Fetcher(fs, vault, total, threads, progress)

@@ -2,5 +2,4 @@
 
 - `fork`: all of it; `fork_point`: the place in the ledger
 - `partition_fork`: one partition, by links and one cut copy
-- `staged_directory`: directories that are made beside their final names, and renamed when whole
 """

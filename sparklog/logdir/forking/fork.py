@@ -25,7 +25,6 @@ from sparklog.log.timeline import within
 from sparklog.logdir.closing import close_session, mark_clean
 from sparklog.logdir.forking.fork_point import ForkPoint, Wanted, find_point
 from sparklog.logdir.forking.partition_fork import Part, Tally, complete, plan_part, take
-from sparklog.logdir.forking.staged_directory import Place
 from sparklog.logdir.guard import check_sound
 from sparklog.logdir.high_watermarks import publish
 from sparklog.logdir.ledger import LEDGER, LEDGER_TOPIC, Ledger, ledger_config, ledger_path
@@ -39,8 +38,9 @@ from sparklog.logdir.offset_checkpoints import (
 )
 from sparklog.logdir.opening import open_session
 from sparklog.logdir.partition.partition_log import PartitionLog
-from sparklog.logdir.paths import check_writable, split_path
+from sparklog.logdir.paths import check_writable, is_nested, split_path
 from sparklog.logdir.session import Session
+from sparklog.logdir.staged_directory import StagedDirectories
 from sparklog.logdir.topics import new_topic_id, write_topics
 from sparklog.storage.log_state import Record
 
@@ -107,7 +107,8 @@ def fork(
         time_ms: right after the last commit at or before this time.
         offsets: {topic: {partition: end}}: right after the last commit that goes past none.
         leave_remote: where offsets are in remote storage only, begin at the local log start.
-        waits_for: what the fork belongs to, if that is made after it: see `Place.waiting`.
+        waits_for: what the fork belongs to, if that is made after it: see
+            `StagedDirectories.waiting`.
         options: of the old log ("lock.timeout.ms"). threads: partitions that are completed at
             once; mostly they wait for the disk.
     Raises: InvalidRequestError, OffsetOutOfRangeError: what is wanted is gone (retention,
@@ -122,7 +123,7 @@ def fork(
     check_writable(targets)
     _check_places(fs, sources, targets)
     tally = Tally()
-    with Place(fs, targets, "fork", waits_for=waits_for) as place:
+    with StagedDirectories(fs, targets, "fork", waits_for=waits_for) as staged:
         session = open_session(fs, clock, sources, LogOptions.parse(options or {}))
         try:
             with session.locked():
@@ -130,13 +131,13 @@ def fork(
                     write_snapshot(session)  # what is linked must be durable
             given: Any = {"writer": writer, "batch": batch, "time_ms": time_ms, "offsets": offsets}
             point = find_point(session, **given)
-            plan = _take(session, place, point, tally, leave_remote=leave_remote)
+            plan = _take(session, staged, point, tally, leave_remote=leave_remote)
         finally:
             close_session(session)
-        ids = _complete(fs, clock, place, plan, tally, threads)
-        _write(fs, clock, place, plan, ids, origin=os.fspath(path))
-        write_new_dirs(fs, place.directories, targets)
-        place.publish()
+        ids = _complete(fs, clock, staged, plan, tally, threads)
+        _write(fs, clock, staged, plan, ids, origin=os.fspath(path))
+        write_new_dirs(fs, staged.directories, targets)
+        staged.publish()
     return Forked(
         path=os.fspath(new_path),
         offset=plan.point.offset,
@@ -163,7 +164,7 @@ def _check_places(fs: FileSystem, sources: list[str], targets: list[str]) -> Non
         raise InvalidRequestError(f"{sources[0]} holds no log of sparklog's: there is no ledger")
     for target in targets:
         for source in sources:
-            if os.path.commonpath([source, target]) in (source, target):
+            if is_nested(source, target):
                 raise InvalidRequestError(
                     f"{target} and the old log's {source} lie in one another: choose a place "
                     "beside it"
@@ -172,7 +173,12 @@ def _check_places(fs: FileSystem, sources: list[str], targets: list[str]) -> Non
 
 
 def _take(
-    session: Session, place: Place, point: ForkPoint, tally: Tally, *, leave_remote: bool
+    session: Session,
+    staged: StagedDirectories,
+    point: ForkPoint,
+    tally: Tally,
+    *,
+    leave_remote: bool,
 ) -> _Plan:
     """Choose the files and give them names in the new place; they can't vanish meanwhile."""
     with session.locked():
@@ -190,11 +196,11 @@ def _take(
             )
             for key, end in sorted(state.ends.items())
         ]
-        for number, directory in enumerate(place.directories):
+        for number, directory in enumerate(staged.directories):
             fs.mkdir(directory)
-            fs.mkdir(place.beside(number, _TAILS))
+            fs.mkdir(staged.beside(number, _TAILS))
         for part in parts:
-            take(fs, part, *_paths(place, part), tally)
+            take(fs, part, *_paths(staged, part), tally)
         return _Plan(
             point=point,
             parts=parts,
@@ -212,26 +218,26 @@ def _checkpoint(session: Session, name: str) -> Offsets:
     return found
 
 
-def _paths(place: Place, part: Part) -> tuple[str, str]:
+def _paths(staged: StagedDirectories, part: Part) -> tuple[str, str]:
     """Where a partition is made, and where the files of its tail wait."""
-    number = _number(place, part)
-    tails = os.path.join(place.beside(number, _TAILS), part.name)
-    return os.path.join(place.directories[number], part.name), tails
+    number = _number(staged, part)
+    tails = os.path.join(staged.beside(number, _TAILS), part.name)
+    return os.path.join(staged.directories[number], part.name), tails
 
 
-def _number(place: Place, part: Part) -> int:
+def _number(staged: StagedDirectories, part: Part) -> int:
     """The number of the new log dir that takes a partition: that of the old one, or the only."""
-    return part.number if len(place.directories) > 1 else 0
+    return part.number if len(staged.directories) > 1 else 0
 
 
 def _complete(
-    fs: FileSystem, clock: Clock, place: Place, plan: _Plan, tally: Tally, threads: int
+    fs: FileSystem, clock: Clock, staged: StagedDirectories, plan: _Plan, tally: Tally, threads: int
 ) -> dict[str, str]:
     """Make all partitions whole and durable; return the topics' ids."""
     ids = {name: new_topic_id() for name in plan.point.state.topics}
 
     def one(part: Part) -> None:
-        complete(fs, clock, part, *_paths(place, part), ids[part.topic], tally)
+        complete(fs, clock, part, *_paths(staged, part), ids[part.topic], tally)
 
     if threads <= 1:
         for part in plan.parts:
@@ -249,13 +255,19 @@ def _complete(
 
 
 def _write(
-    fs: FileSystem, clock: Clock, place: Place, plan: _Plan, ids: dict[str, str], *, origin: str
+    fs: FileSystem,
+    clock: Clock,
+    staged: StagedDirectories,
+    plan: _Plan,
+    ids: dict[str, str],
+    *,
+    origin: str,
 ) -> None:
     """Write what is of the whole log, as after a clean close."""
     state = plan.point.state
     for name in state.topics:
         mine = [part for part in plan.parts if part.topic == name]
-        dirs = {part.partition: _number(place, part) for part in mine}
+        dirs = {part.partition: _number(staged, part) for part in mine}
         state.topics[name] = replace(mine[0].state, id=ids[name], dirs=dirs)
     state.ends = {part.key: part.end for part in plan.parts}
     state.starts = {part.key: part.start for part in plan.parts if part.start}
@@ -266,21 +278,21 @@ def _write(
     state.epoch, state.unsynced = plan.epoch, set()
     about = {"path": origin, "offset": plan.point.offset, "time": plan.point.time_ms}
     record = {**state.snapshot(), "fork": about}
-    home = place.directories[0]
+    home = staged.directories[0]
     _write_ledger(fs, clock, home, record, epoch=plan.epoch, now_ms=plan.now_ms)
     write_topics(fs, home, state)
     for name, offsets in plan.cleaned.items():
-        for number, directory in enumerate(place.directories):
+        for number, directory in enumerate(staged.directories):
             kept = {
                 part.key: offsets[part.key]
                 for part in plan.parts
-                if _number(place, part) == number and 0 < offsets.get(part.key, 0) <= part.end
+                if _number(staged, part) == number and 0 < offsets.get(part.key, 0) <= part.end
             }
             if kept:
                 write_offsets(fs, directory, name, kept)
-    mark_clean(fs, place.directories, state, 1)
+    mark_clean(fs, staged.directories, state, 1)
     publish(fs, home, {**state.ends, LEDGER: 1}, state.starts, durable=1)
-    for directory in place.directories:
+    for directory in staged.directories:
         write_durably(fs, os.path.join(directory, CLEAN_SHUTDOWN), CLEAN_SHUTDOWN_CONTENT)
 
 

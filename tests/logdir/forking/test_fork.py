@@ -24,10 +24,9 @@ from sparklog.fs import LOCAL
 from sparklog.fs.files import LocalFile
 from sparklog.log.commit import CommitResult, Identity
 from sparklog.log.producer_state import ProducerState
+from sparklog.logdir import staged_directory
 from sparklog.logdir.cleaning.cleaner import clean_partition
-from sparklog.logdir.forking import staged_directory
 from sparklog.logdir.forking.fork import Forked, fork
-from sparklog.logdir.forking.staged_directory import WAITING_NAME
 from sparklog.logdir.ledger import Ledger
 from sparklog.logdir.lock import LOCK_NAME
 from sparklog.logdir.offset_checkpoints import CLEANED, CLEANER, read_offsets
@@ -35,6 +34,7 @@ from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.recovery.segment_rebuild import scan_segment, write_indexes
 from sparklog.logdir.retention.deletion import delete_due, roll
 from sparklog.logdir.retention.due_segments import NO_TERMS
+from sparklog.logdir.staged_directory import WAITING_NAME
 from sparklog.logdir.staging import Framing
 from sparklog.service import verify
 from tests.oracle import Oracle
