@@ -96,10 +96,9 @@ def archive(
     store = open_store(url, storage_options)
     homes = [local, *([] if log is None else split_path(log)[:1])]
     _check_apart(store.url, homes)
-    ring, beside = as_keyring(keyring), _beside(fs, homes)
+    ring = as_keyring(keyring)
     vault = Vault.writing(store, ring)
-    staged = StagedDirectories(fs, beside, "archive", fresh=False)
-    with staged as place, Mark(store, RUNNING, clock) as mark:
+    with _staged(fs, homes) as place, Mark(store, RUNNING, clock) as mark:
         check_no_pruning(mark, store.url)
         checkpoint = _checkpoint(fs, local)
         chosen = _batch(checkpoint, local, batch)
@@ -140,8 +139,8 @@ def _check_apart(url: str, homes: Sequence[str]) -> None:
             raise InvalidRequestError(f"{url} lies in {home}, which it is to hold: choose another")
 
 
-def _beside(fs: FileSystem, homes: Sequence[str]) -> list[str]:
-    """Names to work beside: those of `homes`, but on a read-only mount in the temporary directory,
+def _staged(fs: FileSystem, homes: Sequence[str]) -> StagedDirectories:
+    """Directories to work in: beside `homes`, but of a read-only mount in the temporary directory,
     where files can't be linked to and so are copied."""
 
     def name(home: str) -> str:
@@ -150,7 +149,7 @@ def _beside(fs: FileSystem, homes: Sequence[str]) -> list[str]:
         digest = hashlib.sha256(home.encode()).hexdigest()[:8]
         return os.path.join(tempfile.gettempdir(), f"{os.path.basename(home)}-{digest}")
 
-    return [name(home) for home in homes]
+    return StagedDirectories(fs, [name(home) for home in homes], "archive", fresh=False)
 
 
 def as_keyring(given: Keyring | str | None) -> Keyring | None:
