@@ -39,7 +39,7 @@ class Gone(Protocol):
     def why(self) -> str: ...
 
 
-class Announcer:
+class DeletionAnnouncements:
     """Knows the topics whose first deletion was announced, of `what` (segments, copies)."""
 
     def __init__(

@@ -21,7 +21,7 @@ _DATA: Final = bytes(4096)  # a block: a full disk has none
 _LOGGER: Final = logging.getLogger("sparklog.service")
 
 
-class Probe:
+class DiskProbe:
     """Tries the log dirs `directories`, and keeps which failed.
 
     `absent` gives {number: why} of those that aren't there, where nothing is to be made.

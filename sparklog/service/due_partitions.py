@@ -43,8 +43,8 @@ class _Seen:
         )
 
 
-class Survey:
-    """Remembers what it saw of each partition. Not shared between threads."""
+class DuePartitions:
+    """What was last seen of each partition. Not shared between threads."""
 
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs

@@ -10,7 +10,7 @@ from sparklog.logdir.session import Session
 from sparklog.pluralize import pluralize
 
 
-def upkeep(
+def run_housekeeping(
     session: Session, *, now_ms: int, ledger_retention_ms: int, dry_run: bool
 ) -> Iterator[str]:
     """Expire old ledger segments, idle producers and silent readers, sweep what nobody commits.
@@ -45,7 +45,7 @@ def upkeep(
         yield f"reader {group} {would}forgotten: silent for offsets.retention.minutes"
 
 
-def floors(session: Session, *, now_ms: int) -> dict[Key, int]:
+def group_retention_floors(session: Session, *, now_ms: int) -> dict[Key, int]:
     """Where registered readers hold retention back."""
     return retention_floors(
         session.state,

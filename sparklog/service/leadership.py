@@ -1,4 +1,4 @@
-"""`Tenure`: the log that a service has open, and its turn at the log's background work."""
+"""`Leadership`: the log that a service has open, and whether it leads: does the background work."""
 
 import logging
 import threading
@@ -12,13 +12,13 @@ from sparklog.log.log import Log
 from sparklog.logdir.ledger import ledger_path
 from sparklog.service.options import ServiceOptions
 from sparklog.service.rounds import Map, Rounds
-from sparklog.service.tiering.remote_log_manager import Tiering
+from sparklog.service.tiering.remote_log_manager import RemoteLogManager
 from sparklog.storage.lease import Lease
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
 
 
-class Tenure:
+class Leadership:
     """Opens the log with the lease and the work on it, and closes them together.
 
     The log may be open without the lease: another service leads then, and this one stands by.
@@ -30,14 +30,14 @@ class Tenure:
         *,
         options: ServiceOptions,
         log_options: Mapping[str, Any],
-        tiering: Callable[[Log, Lease], Tiering | None],
+        remote_log_manager: Callable[[Log, Lease], RemoteLogManager | None],
         map: Map | None,
         stopping: Callable[[], bool],
         fs: FileSystem,
         clock: Clock,
     ) -> None:
         self._path, self._options, self._log_options = path, options, log_options
-        self._tiering, self._map, self._stopping = tiering, map, stopping
+        self._tiering, self._map, self._stopping = remote_log_manager, map, stopping
         self._fs, self._clock = fs, clock
         self._mutex = threading.Lock()  # opening, closing and the lease
         self._log: Log | None = None
@@ -64,7 +64,7 @@ class Tenure:
         )  # fmt: skip
         lease = log.service_lease()
         try:
-            tiering = self._tiering(log, lease)
+            remote_log_manager = self._tiering(log, lease)
         except BaseException:
             log.close()
             raise
@@ -75,7 +75,7 @@ class Tenure:
             self._options,
             self._map,
             stopping=self._stopping,
-            tiering=tiering,
+            remote_log_manager=remote_log_manager,
         )
         return self.rounds
 
@@ -109,7 +109,7 @@ class Tenure:
                 return rounds
             if lease.acquire():
                 self._stood_by = False
-                rounds.adopt_retired(self._clock())
+                rounds.adopt_deleted_files(self._clock())
                 return rounds
             if not self._stood_by:
                 who = lease.describe()

@@ -18,8 +18,8 @@ from sparklog.logdir.segment_files import is_partition
 from sparklog.logdir.topics import INTERNAL, REMOTE_METADATA
 from sparklog.logdir.view import View
 from sparklog.pluralize import pluralize
-from sparklog.service.repair.log_repair import Repair
-from sparklog.service.verification.expectations import part_of
+from sparklog.service.repair.log_repair import LogRepair
+from sparklog.service.verification.expectations import expected_partition
 from sparklog.service.verification.findings import (
     BAD,
     Finding,
@@ -32,8 +32,8 @@ from sparklog.service.verification.ledger import read_ledger
 from sparklog.service.verification.leftover_files import check_log_dir
 from sparklog.service.verification.log_dir_state import (
     Key,
+    LogDirState,
     Situation,
-    Truth,
     listing,
     situation_of,
 )
@@ -44,7 +44,7 @@ from sparklog.service.verification.offset_checkpoints import (
 )
 from sparklog.service.verification.partition import Checked, PartitionCheck
 from sparklog.service.verification.segment_sizes import small_segments
-from sparklog.tiered.remote_log_metadata.topic import MetadataFollower
+from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer
 from sparklog.tiered.settings import read_settings
 
 LOOKS_MAX: Final = 5  # at a log that is being written, before what was seen is believed
@@ -105,10 +105,10 @@ def _unseen(fs: FileSystem, directories: list[str], clock: Clock) -> str | None:
         return None
     try:
         settings = read_settings(fs, directories[0])
-        catalog = MetadataFollower(View(fs, directories), clock).catch_up()
+        cache = RemoteLogMetadataConsumer(View(fs, directories), clock).catch_up()
     except (SparklogError, FileNotFoundError) as error:
         return f"what is in remote storage, for its metadata can't be read: {error}"
-    copies = [copy for key in catalog.keys() for copy in catalog.readable(key)]  # noqa: SIM118
+    copies = [copy for key in cache.keys() for copy in cache.readable(key)]  # noqa: SIM118
     if not copies:
         return None
     size = sum(copy.size for copy in copies)
@@ -124,7 +124,7 @@ def _repair(
     parts = {
         key: replace(checked.part, end=checked.end) for key, checked in verifier.checked.items()
     }
-    repair = Repair(fs, clock, options, verifier.truth, parts, report.findings)
+    repair = LogRepair(fs, clock, options, verifier.log_dir_state, parts, report.findings)
     refused = repair.run()
     return repair.done, refused
 
@@ -159,7 +159,7 @@ class _Verifier:
         self._threads, self._progress = threads, progress
         self._checkpoints: Checkpoints = {}
         self.checked: dict[Key, Checked] = {}
-        self.truth = Truth(directories, Situation.CLOSED)
+        self.log_dir_state = LogDirState(directories, Situation.CLOSED)
 
     def run(self) -> Verification:
         """Verify; partitions with findings in a live log are looked at again."""
@@ -174,15 +174,15 @@ class _Verifier:
                 for key in suspects or ():
                     self._keep_only(key, before)
             suspects = {key for key, c in self.checked.items() if _is_suspect(c.out)}
-            if not (self.truth.situation.is_live and suspects):
+            if not (self.log_dir_state.situation.is_live and suspects):
                 break
-        truth = self.truth
-        if not truth.situation.is_ours:
+        log_dir_state = self.log_dir_state
+        if not log_dir_state.situation.is_ours:
             ends = {key: checked.end for key, checked in self.checked.items()}
-            check_checkpoints(truth, self._checkpoints, ends, general)
-        for _, directory in truth.numbered:
+            check_checkpoints(log_dir_state, self._checkpoints, ends, general)
+        for _, directory in log_dir_state.numbered:
             if self._fs.is_dir(directory):
-                check_log_dir(self._fs, directory, truth.situation, general)
+                check_log_dir(self._fs, directory, log_dir_state.situation, general)
         return self._report(general)
 
     def _settled(self) -> tuple[Findings, list[Key]]:
@@ -192,7 +192,7 @@ class _Verifier:
                 pause(_PAUSE_MS)
             general = Findings()
             keys = self._read(general)
-            if not (self.truth.situation.is_live and _is_suspect(general)):
+            if not (self.log_dir_state.situation.is_live and _is_suspect(general)):
                 break
         return general, keys
 
@@ -200,15 +200,17 @@ class _Verifier:
         """Read listing, checkpoints, ledger in this order, so that each reaches further."""
         fs = self._fs
         dirs = find_dirs(fs, self._directories)
-        self.truth = truth = Truth(self._directories, situation_of(fs, self._directories, dirs))
-        truth.dirs = dirs
-        truth.found = listing(fs, self._directories, dirs)
-        self._checkpoints = read_checkpoints(fs, truth, general)
-        read_ledger(fs, truth, general)
+        self.log_dir_state = log_dir_state = LogDirState(
+            self._directories, situation_of(fs, self._directories, dirs)
+        )
+        log_dir_state.dirs = dirs
+        log_dir_state.found = listing(fs, self._directories, dirs)
+        self._checkpoints = read_checkpoints(fs, log_dir_state, general)
+        read_ledger(fs, log_dir_state, general)
         keys = self._keys(general)
-        if truth.situation.is_ours and truth.state is not None:
-            ends = {**truth.state.ends, LEDGER: truth.ledger_end}
-            check_checkpoints(truth, self._checkpoints, ends, general)
+        if log_dir_state.situation.is_ours and log_dir_state.state is not None:
+            ends = {**log_dir_state.state.ends, LEDGER: log_dir_state.ledger_end}
+            check_checkpoints(log_dir_state, self._checkpoints, ends, general)
         return keys
 
     def _check_all(self, keys: list[Key], suspects: set[Key] | None) -> None:
@@ -231,48 +233,57 @@ class _Verifier:
 
     def _keys(self, general: Findings) -> list[Key]:
         """Return the partitions to check; those that are missing are reported."""
-        truth, keys = self.truth, []
-        known = set() if truth.state is None else set(truth.state.ends)
-        for key in sorted(truth.found):
-            if key in known or key == LEDGER or not truth.situation.is_ours or truth.state is None:
+        log_dir_state, keys = self.log_dir_state, []
+        known = set() if log_dir_state.state is None else set(log_dir_state.state.ends)
+        for key in sorted(log_dir_state.found):
+            if (
+                key in known
+                or key == LEDGER
+                or not log_dir_state.situation.is_ours
+                or log_dir_state.state is None
+            ):
                 keys.append(key)
-            elif truth.situation is Situation.CLOSED:
+            elif log_dir_state.situation is Situation.CLOSED:
                 what = (
                     "the ledger does not know this partition; the next open takes it over"
-                    if is_partition(self._fs, truth.path(key))
+                    if is_partition(self._fs, log_dir_state.path(key))
                     else "not a partition, but a broker would take it for one by its name"
                 )
-                general.add(Severity.WARNING, truth.path(key), what)
-            elif truth.situation is Situation.CRASHED:
+                general.add(Severity.WARNING, log_dir_state.path(key), what)
+            elif log_dir_state.situation is Situation.CRASHED:
                 general.add(
-                    Severity.LEFTOVER, truth.path(key), "made or dropped by a step that was cut"
+                    Severity.LEFTOVER,
+                    log_dir_state.path(key),
+                    "made or dropped by a step that was cut",
                 )
-        missing = known - truth.found.keys()
-        if not truth.situation.is_ours:  # what is in none of the dirs that are there, it deleted
-            missing = {key for key in missing if truth.why_absent(key)}
+        missing = known - log_dir_state.found.keys()
+        if (
+            not log_dir_state.situation.is_ours
+        ):  # what is in none of the dirs that are there, it deleted
+            missing = {key for key in missing if log_dir_state.why_absent(key)}
         self._note_missing(missing, general)
         return keys
 
     def _note_missing(self, missing: set[Key], general: Findings) -> None:
-        state = self.truth.state
+        state = self.log_dir_state.state
         assert state is not None or not missing
         for key in sorted(missing):
             assert state is not None
             start, end = state.starts.get(key, 0), state.ends[key]
-            why = self.truth.why_absent(key) or "its directory is gone"
+            why = self.log_dir_state.why_absent(key) or "its directory is gone"
             general.add(
                 Severity.DAMAGE if end > start else Severity.DIFFERENCE,
-                self.truth.path(key),
+                self.log_dir_state.path(key),
                 offline_error("", why, start, end).reason,
                 first=start,
                 end=end,
             )
 
     def _check(self, key: Key) -> Checked:
-        truth = self.truth
-        part = part_of(self._fs, truth, self._checkpoints, key)
-        topic = None if truth.state is None else truth.state.topics.get(key[0])
-        topic_id = topic.id if topic is not None and truth.situation.is_ours else None
+        log_dir_state = self.log_dir_state
+        part = expected_partition(self._fs, log_dir_state, self._checkpoints, key)
+        topic = None if log_dir_state.state is None else log_dir_state.state.topics.get(key[0])
+        topic_id = topic.id if topic is not None and log_dir_state.situation.is_ours else None
         check = PartitionCheck(
             self._fs,
             part,
@@ -295,7 +306,7 @@ class _Verifier:
         counted = [c for key, c in self.checked.items() if key[0] not in INTERNAL]
         return Verification(
             directories=self._directories,
-            situation=str(self.truth.situation),
+            situation=str(self.log_dir_state.situation),
             findings=ordered(found),
             partitions=len(counted),
             segments=sum(c.segments for c in counted),

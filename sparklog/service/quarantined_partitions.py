@@ -1,4 +1,4 @@
-"""What fails within a round, partition by partition, and which ones are left alone for it."""
+"""Damaged partitions, which the rounds leave alone (Kafka: uncleanable partitions)."""
 
 import contextlib
 import logging
@@ -19,37 +19,37 @@ from sparklog.storage.lease import LeaseLostError
 _LOGGER: Final = logging.getLogger("sparklog.service")
 
 
-class Failing:
-    """The partitions of one log that a round can do nothing for, while its service runs."""
+class QuarantinedPartitions:
+    """The partitions of one log that rounds can do nothing for, while its service runs."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._given_up: dict[Key, tuple[str, str]] = {}  # partition: (topic id, why)
+        self._quarantined: dict[Key, tuple[str, str]] = {}  # partition: (topic id, why)
 
     def __contains__(self, key: Key) -> bool:
-        return key in self._given_up
+        return key in self._quarantined
 
     @property
     def reasons(self) -> dict[Key, str]:
         """{(topic, partition): why}"""
-        return {key: why for key, (_, why) in list(self._given_up.items())}
+        return {key: why for key, (_, why) in list(self._quarantined.items())}
 
-    def forgive_new_topics(self) -> None:
-        """A topic that was made again has nothing but its name of the one that was given up."""
-        if not self._given_up:
+    def release_replaced_topics(self) -> None:
+        """Release partitions whose topic was deleted; a new one of its name is another topic."""
+        if not self._quarantined:
             return
         with self._session.locked():
             ids = {name: topic.id for name, topic in self._session.state.topics.items()}
-        for key, (topic_id, _) in list(self._given_up.items()):  # retention may add meanwhile
+        for key, (topic_id, _) in list(self._quarantined.items()):  # retention may add meanwhile
             if ids.get(key[0]) != topic_id:
-                self._given_up.pop(key, None)
+                self._quarantined.pop(key, None)
 
-    def noting(self, report: Report, *keys: Key) -> "_Noting":
-        """A block that takes down what fails in it, so that the round goes on behind it."""
-        return _Noting(self, report, keys)
+    def catching(self, report: Report, *keys: Key) -> "_Catching":
+        """A block whose error goes into the report, so that the round goes on behind it."""
+        return _Catching(self, report, keys)
 
-    def note(self, error: SparklogError | OSError, report: Report, keys: tuple[Key, ...]) -> None:
-        """Take down an error; partitions that are damaged are left alone from now on."""
+    def record(self, error: SparklogError | OSError, report: Report, keys: tuple[Key, ...]) -> None:
+        """Report an error; partitions that are damaged are left alone from now on."""
         names = ", ".join(f"{t}-{p}" for t, p in keys[:3])
         gone = isinstance(error, UnknownTopicError) or (
             isinstance(error, FileNotFoundError) and all(map(self._is_gone, keys))
@@ -60,12 +60,12 @@ class Failing:
         report.errors.append(f"{names}: {error}")
         _LOGGER.error("%s: %s", names, error)
         if isinstance(error, DataCorruptionError | InvalidRequestError):
-            self._give_up(keys, str(error))
+            self._quarantine(keys, str(error))
 
-    def _give_up(self, keys: Iterable[Key], why: str) -> None:
+    def _quarantine(self, keys: Iterable[Key], why: str) -> None:
         """As Kafka marks partitions uncleanable; another look comes with the next start."""
         topics = self._session.state.topics
-        self._given_up |= {key: (topics[key[0]].id, why) for key in keys if key[0] in topics}
+        self._quarantined |= {key: (topics[key[0]].id, why) for key in keys if key[0] in topics}
 
     def _is_gone(self, key: Key) -> bool:
         """Tell whether a partition was deleted. Takes the write lock for a moment."""
@@ -74,9 +74,11 @@ class Failing:
         return False
 
 
-class _Noting:
-    def __init__(self, failing: Failing, report: Report, keys: tuple[Key, ...]) -> None:
-        self._failing, self._report, self._keys = failing, report, keys
+class _Catching:
+    def __init__(
+        self, quarantined: QuarantinedPartitions, report: Report, keys: tuple[Key, ...]
+    ) -> None:
+        self._quarantined, self._report, self._keys = quarantined, report, keys
 
     def __enter__(self) -> None:
         pass
@@ -84,5 +86,5 @@ class _Noting:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         if not isinstance(error, SparklogError | OSError) or isinstance(error, LeaseLostError):
             return False
-        self._failing.note(error, self._report, self._keys)
+        self._quarantined.record(error, self._report, self._keys)
         return True

@@ -31,18 +31,18 @@ from sparklog.logdir.retention.due_segments import LOG_START, NO_TERMS, Due, Ter
 from sparklog.logdir.segment_files import joined, segment_bases
 from sparklog.logdir.session import Session
 from sparklog.pluralize import pluralize
-from sparklog.service.deletion_announcements import Announcer
-from sparklog.service.disk_probe import Probe
-from sparklog.service.due_partitions import Survey
-from sparklog.service.housekeeping import floors, upkeep
+from sparklog.service.deletion_announcements import DeletionAnnouncements
+from sparklog.service.disk_probe import DiskProbe
+from sparklog.service.due_partitions import DuePartitions
+from sparklog.service.housekeeping import group_retention_floors, run_housekeeping
 from sparklog.service.metrics.work import WorkMeters
 from sparklog.service.options import ServiceOptions
-from sparklog.service.quarantined_partitions import Failing
+from sparklog.service.quarantined_partitions import QuarantinedPartitions
 from sparklog.service.report import Deleted, Report
-from sparklog.service.tiering.copy_confirmation import confirm
-from sparklog.service.tiering.remote_log_manager import Tiering
+from sparklog.service.tiering.copy_confirmation import confirm_copies
+from sparklog.service.tiering.remote_log_manager import RemoteLogManager
 from sparklog.storage.lease import Lease, LeaseLostError
-from sparklog.tiered.remote_log_metadata.metadata_cache import Catalog
+from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadataCache
 
 Map = Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]
 _LOGGER: Final = logging.getLogger("sparklog.service")
@@ -63,24 +63,24 @@ class Rounds:
         spread: Map | None,
         *,
         stopping: Callable[[], bool],
-        tiering: Tiering | None = None,
+        remote_log_manager: RemoteLogManager | None = None,
     ) -> None:
         self._session, self._lease, self._options, self._spread = session, lease, options, spread
-        self._survey = Survey(session.fs)
+        self._due_partitions = DuePartitions(session.fs)
         self._brake: Throttle = options.cleaner().throttle()
-        self._stopping, self.tiering = stopping, tiering
+        self._stopping, self.remote_log_manager = stopping, remote_log_manager
         self._pending: dict[str, int] = {}  # retired file -> when it may be unlinked (ms)
-        self._failing = Failing(session)
-        self._announcer = Announcer(session.fs, session.home)
+        self._quarantined = QuarantinedPartitions(session)
+        self._announcements = DeletionAnnouncements(session.fs, session.home)
         self._hurried_ms = 0
         self._meters = WorkMeters(session.directories)
-        self.probe = Probe(
+        self.probe = DiskProbe(
             session.fs, session.directories, self._meters, absent=lambda: session.dirs.absent
         )
 
     # --- roll and retention ------------------------------------------------------------------
 
-    def must_hurry(self, now_ms: int) -> bool:
+    def is_short_of_space(self, now_ms: int) -> bool:
         """Whether retention can't wait for its turn: a disk is nearly full. Asked at every look."""
         if now_ms - self._hurried_ms < _HURRY_EVERY_MS:
             return False
@@ -115,29 +115,41 @@ class Rounds:
         with session.locked():
             began = monotonic_ms()
             known = places(session)
-            wanted = floors(session, now_ms=now)
+            wanted = group_retention_floors(session, now_ms=now)
             ids = {name: topic.id for name, topic in session.state.topics.items()}
             report.errors += self._offline(ids)
             report.locked_ms.append(monotonic_ms() - began)
-        if self.tiering is not None:
-            known = self.tiering.remote.foreseen(known, dry_run=report.dry_run)
-        with self._terms(known, wanted, report) as (catalog, terms):
-            due = self._survey.due(known, terms, now_ms=now)
-            if self.tiering is not None and catalog is not None:
-                store, remote = self.tiering.store, self.tiering.remote
-                checked = confirm(
-                    remote, catalog, store, self.tiering.log_id, known, due, terms, report
+        if self.remote_log_manager is not None:
+            known = self.remote_log_manager.remote_log.with_planned_starts(
+                known, dry_run=report.dry_run
+            )
+        with self._terms(known, wanted, report) as (cache, terms):
+            due = self._due_partitions.due(known, terms, now_ms=now)
+            if self.remote_log_manager is not None and cache is not None:
+                store, remote_log = (
+                    self.remote_log_manager.store,
+                    self.remote_log_manager.remote_log,
+                )
+                checked = confirm_copies(
+                    remote_log,
+                    cache,
+                    store,
+                    self.remote_log_manager.log_id,
+                    known,
+                    due,
+                    terms,
+                    report,
                 )
                 if checked != terms:
                     terms = checked
-                    due = self._survey.due(known, terms, now_ms=now)
+                    due = self._due_partitions.due(known, terms, now_ms=now)
             self._retain(due, self._announced(due, terms, ids, report, at_once), report)
-        for key, base in self._survey.idle(known, now_ms=now).items():
-            with self._failing.noting(report, key):
+        for key, base in self._due_partitions.idle(known, now_ms=now).items():
+            with self._quarantined.catching(report, key):
                 if not report.dry_run:
                     self._roll(key, base, report)
                 report.rolled.append((*key, base))
-        report.notes += upkeep(
+        report.notes += run_housekeeping(
             session, now_ms=now,
             ledger_retention_ms=self._options.ledger_retention_ms, dry_run=report.dry_run,
         )  # fmt: skip
@@ -145,19 +157,19 @@ class Rounds:
     @contextlib.contextmanager
     def _terms(
         self, known: Mapping[Key, Place], wanted: Mapping[Key, int], report: Report
-    ) -> Iterator[tuple[Catalog | None, dict[Key, Terms]]]:
+    ) -> Iterator[tuple[RemoteLogMetadataCache | None, dict[Key, Terms]]]:
         """What retention heeds; while this lasts no copy that it relies on is given up."""
-        if self.tiering is None:
+        if self.remote_log_manager is None:
             yield None, {key: Terms(floor) for key, floor in wanted.items()}
             return
-        remote, stack = self.tiering.remote, contextlib.ExitStack()
+        remote_log, stack = self.remote_log_manager.remote_log, contextlib.ExitStack()
         with stack:
-            catalog = None
+            cache = None
             try:
-                catalog = stack.enter_context(remote.steady())
+                cache = stack.enter_context(remote_log.locked_cache())
             except DataCorruptionError as error:
                 report.errors.append(f"local segments stay: {error}")
-            yield catalog, remote.terms(catalog, known, wanted)
+            yield cache, remote_log.terms(cache, known, wanted)
 
     def _announced(
         self,
@@ -170,7 +182,7 @@ class Rounds:
         """Return the terms of what is due; topics whose first deletion this is keep their own."""
         final = {key: d.expired for key, d in due.items() if d is not None and not d.local}
         unsure = {key[0] for key, found in due.items() if found is None}
-        held = self._announcer.unannounced(
+        held = self._announcements.unannounced(
             final, ids, unsure=unsure, now=at_once, dry_run=report.dry_run
         )
         if not report.dry_run:
@@ -248,13 +260,13 @@ class Rounds:
         if not options.cleaner_enable:
             return False
         compacted = cleanable(self._session, now_ms=report.time_ms, every=True)
-        self._failing.forgive_new_topics()
+        self._quarantined.release_replaced_topics()
         self._meters.dirt(compacted)
         found = [
             one
             for one in compacted
             if (one.wanted or (every and one.dirt.cleanable_bytes))
-            and (one.topic, one.partition) not in self._failing
+            and (one.topic, one.partition) not in self._quarantined
             and (topics is None or one.topic in topics)
         ]
         if report.dry_run:
@@ -278,7 +290,7 @@ class Rounds:
 
         def one(which: Cleanable) -> CleanReport | None:
             key = which.topic, which.partition
-            with self._failing.noting(report, key):
+            with self._quarantined.catching(report, key):
                 return clean_partition(
                     self._session,
                     *key,
@@ -299,19 +311,19 @@ class Rounds:
         jobs: list[CleanJob] = []
         for which in found:
             key = which.topic, which.partition
-            with self._failing.noting(report, key):
+            with self._quarantined.catching(report, key):
                 options = self._options.cleaner()
                 job = plan_job(self._session, *key, options=options, now_ms=report.time_ms)
                 jobs.append(job)
         for job, made in zip(jobs, self._spread(rewrite_all, jobs), strict=True):
-            with self._failing.noting(report, (job.topic, job.partition)):
+            with self._quarantined.catching(report, (job.topic, job.partition)):
                 self._lease.check()
                 yield finish(self._session, job, made)
 
     @property
     def uncleanable(self) -> dict[Key, str]:
         """{(topic, partition): why} of what is left alone until the service starts again."""
-        return self._failing.reasons
+        return self._quarantined.reasons
 
     def _throttle(self, size: int) -> None:
         if self._stopping():
@@ -324,7 +336,7 @@ class Rounds:
 
     # --- unlinking -----------------------------------------------------------------------------
 
-    def adopt_retired(self, now_ms: int) -> None:
+    def adopt_deleted_files(self, now_ms: int) -> None:
         """Take over what waits as `.deleted`, by whomever and for however long it does."""
         with self._session.locked():
             self._pending |= waiting(self._session, now_ms=now_ms)

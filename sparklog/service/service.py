@@ -13,7 +13,7 @@ from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.log import Log
 from sparklog.logdir.paths import resolved
 from sparklog.metrics import Sample
-from sparklog.service.leadership import Tenure
+from sparklog.service.leadership import Leadership
 from sparklog.service.lifetime import close_at_exit, forget, session_alive
 from sparklog.service.metrics.endpoint import Endpoint
 from sparklog.service.metrics.health import wrong
@@ -23,9 +23,9 @@ from sparklog.service.metrics.work import WorkMeters
 from sparklog.service.options import ServiceOptions
 from sparklog.service.report import Report
 from sparklog.service.rounds import Map, Rounds
-from sparklog.service.tiering.remote_log_manager import OpenStore, Tiering
+from sparklog.service.tiering.remote_log_manager import OpenStore, RemoteLogManager
 from sparklog.storage.lease import Lease, LeaseLostError
-from sparklog.tiered.encryption.policy import check_ring
+from sparklog.tiered.encryption.policy import check_keyring
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.settings import RemoteSettings
 from sparklog.tiered.target import open_store
@@ -86,7 +86,7 @@ class Service:
         self.path = resolved(path)
         self._url = None if remote is None else RemoteSettings(remote).url
         self._storage_options, self._keyring, self._opening = storage_options, keyring, opening
-        check_ring(keyring, plain=plain)
+        check_keyring(keyring, plain=plain)
         self._take_over, self._plain = take_over, plain
         self._options, self._log_options = ServiceOptions.parse(options or {})
         self._clock = clock
@@ -94,11 +94,11 @@ class Service:
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         self._due = dict.fromkeys(self._turns, 0.0)
-        self._tenure = Tenure(
+        self._leadership = Leadership(
             self.path,
             options=self._options,
             log_options=self._log_options,
-            tiering=self._tiering,
+            remote_log_manager=self._tiering,
             map=map,
             stopping=self._stop.is_set,
             fs=fs,
@@ -149,7 +149,7 @@ class Service:
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join()
-        self._tenure.close()
+        self._leadership.close()
         self._stop_serving()
         forget(self)
 
@@ -194,17 +194,20 @@ class Service:
     def _turn(self, work: str) -> float:
         with self._turns[work]:
             now = self._clock()
-            rounds = self._tenure.leading()
+            rounds = self._leadership.leading()
             if rounds is None:
                 return _STANDBY_MS
-            if work == "tier" and rounds.tiering is None:
+            if work == "tier" and rounds.remote_log_manager is None:
                 return float("inf")
             wanted = {work} if self._due[work] <= now else set()
             if work == "retain":
                 rounds.probe.turn(now)
-                if rounds.must_hurry(now):
+                if rounds.is_short_of_space(now):
                     wanted.add(work)
-                    if rounds.tiering is not None and not rounds.tiering.is_failing:
+                    if (
+                        rounds.remote_log_manager is not None
+                        and not rounds.remote_log_manager.is_failing
+                    ):
                         self._due["tier"] = now  # what gets its copy now may go here next
                 if rounds.next_purge_ms <= now:
                     wanted.add("purge")
@@ -259,12 +262,12 @@ class Service:
                 path=self.path, time_ms=self._clock() if now is None else now, dry_run=dry_run
             )
             try:
-                if not dry_run and self._tenure.leading() is None:
-                    assert self._tenure.lease is not None
-                    report.standing_by = self._tenure.lease.describe()
+                if not dry_run and self._leadership.leading() is None:
+                    assert self._leadership.lease is not None
+                    report.standing_by = self._leadership.lease.describe()
                     return report
                 if dry_run:
-                    rounds.adopt_retired(self._clock())
+                    rounds.adopt_deleted_files(self._clock())
                 if every:
                     rounds.check_compacted(topics or ())
                     rounds.note_offline(report, topics or ())
@@ -272,7 +275,7 @@ class Service:
                 return report
             finally:
                 if opened:
-                    self._tenure.close()
+                    self._leadership.close()
 
     def _work(
         self,
@@ -285,14 +288,14 @@ class Service:
     ) -> None:
         options, began = self._options, monotonic_ms()
         try:
-            if "tier" in wanted and rounds.tiering is not None:
+            if "tier" in wanted and rounds.remote_log_manager is not None:
                 with self._meters.round("tier", report):
-                    rounds.tiering.work(report)
-                self._due["tier"] = report.time_ms + rounds.tiering.pause_ms
+                    rounds.remote_log_manager.work(report)
+                self._due["tier"] = report.time_ms + rounds.remote_log_manager.pause_ms
                 if report.uploaded:  # what has a copy now may go here
                     self._due["retain"] = report.time_ms
-            if "expire" in wanted and rounds.tiering is not None:
-                rounds.tiering.work(report, copying=False)
+            if "expire" in wanted and rounds.remote_log_manager is not None:
+                rounds.remote_log_manager.work(report, copying=False)
             if "retain" in wanted:
                 with self._meters.round("retain", report):
                     rounds.retain(report, at_once="at once" in wanted)
@@ -326,7 +329,7 @@ class Service:
     def samples(self) -> Iterable[Sample]:
         """Return all numbers as of now: what the endpoint gives. Takes no lock of the log."""
         found = self._observer.observe()
-        rounds, lease = self._tenure.rounds, self._tenure.lease
+        rounds, lease = self._leadership.rounds, self._leadership.lease
         given_up = {} if rounds is None else rounds.uncleanable
         self._meters.uncleanable(given_up, found)
         self._meters.refresh(
@@ -355,18 +358,20 @@ class Service:
 
     def _open(self) -> tuple[Rounds, bool]:
         """Return the work, and whether the log was opened for it just now."""
-        rounds, opened = self._tenure.open()
+        rounds, opened = self._leadership.open()
         if opened:
             self._meters.started(self._works(rounds), self._clock())
         return rounds, opened
 
     def _works(self, rounds: Rounds) -> list[str]:
-        return [work for work in self._turns if work != "tier" or rounds.tiering is not None]
+        return [
+            work for work in self._turns if work != "tier" or rounds.remote_log_manager is not None
+        ]
 
-    def _tiering(self, log: Log, lease: Lease) -> Tiering | None:
-        if not Tiering.wanted(log, self._url):
+    def _tiering(self, log: Log, lease: Lease) -> RemoteLogManager | None:
+        if not RemoteLogManager.wanted(log, self._url):
             return None
-        return Tiering(
+        return RemoteLogManager(
             log,
             lease,
             self._clock,

@@ -14,14 +14,14 @@ from sparklog.logdir.retention.due_segments import Held, largest_of, segments_of
 from sparklog.logdir.topics import TopicInfo
 from sparklog.logdir.view import View
 from sparklog.storage.segments import StaleReadError
-from sparklog.tiered.copying.plan import standing, to_copy
-from sparklog.tiered.encryption.policy import key_of
+from sparklog.tiered.copying.plan import segments_to_copy, valid_copies
+from sparklog.tiered.encryption.policy import key_id_of
 from sparklog.tiered.layout.manifest import directory_of
 from sparklog.tiered.object_store.object_store import PART_BYTES
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.opening import Path
 from sparklog.tiered.remote_log_metadata.rebuild import find
-from sparklog.tiered.remote_log_metadata.topic import MetadataFollower
+from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 from sparklog.tiered.settings import read_settings
 from sparklog.tiered.target import open_store
@@ -86,13 +86,13 @@ def status(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) -
     directories = split_path(path)
     settings = read_settings(fs, directories[0])
     view = View(fs, directories)
-    catalog = MetadataFollower(View(fs, directories), clock).catch_up()
+    cache = RemoteLogMetadataConsumer(View(fs, directories), clock).catch_up()
     found = []
     for info in view.topics().values():
         for partition in sorted(info.dirs):
-            known = catalog.all((info.id, partition))
+            known = cache.all((info.id, partition))
             if known or info.config.remote_storage_enable:
-                readable = catalog.readable((info.id, partition))
+                readable = cache.readable((info.id, partition))
                 found.append(_partition(fs, view, clock, info, partition, known, readable))
     if settings is None:
         return TierStatus(None, found)
@@ -117,12 +117,12 @@ def keys_of(
     if settings is None:
         return {}
     store = store or open_store(settings.url, storage_options)
-    catalog = MetadataFollower(View(fs, directories), clock).catch_up()
-    known = [catalog.all(key)[0] for key in catalog.keys()]  # noqa: SIM118
+    cache = RemoteLogMetadataConsumer(View(fs, directories), clock).catch_up()
+    known = [cache.all(key)[0] for key in cache.keys()]  # noqa: SIM118
     where = {directory_of(copy) for copy in known}
     counts: dict[str, Counter[str]] = {}
     for manifest in find(store, sorted(where, key=str)).manifests:
-        counts.setdefault(manifest.segment.topic, Counter())[key_of(manifest)] += 1
+        counts.setdefault(manifest.segment.topic, Counter())[key_id_of(manifest)] += 1
     return {topic: dict(sorted(found.items())) for topic, found in sorted(counts.items())}
 
 
@@ -143,11 +143,11 @@ def _partition(
     except FileNotFoundError:  # offline: what is remote is known all the same
         local = []
     epochs = read_epochs(fs, path)
-    copies = standing(readable, epochs, end=end) if epochs else readable
+    copies = valid_copies(readable, epochs, end=end) if epochs else readable
     live = [copy for copy in copies if copy.end > log_start]
     begun = [s for s in known if s.state is SegmentState.COPY_STARTED]
     stable = _stable(view, key, end)
-    waiting = to_copy(local, copies, info.config, log_start=log_start, stable=stable)
+    waiting = segments_to_copy(local, copies, info.config, log_start=log_start, stable=stable)
     return PartitionTier(
         topic=info.name,
         partition=partition,

@@ -379,7 +379,7 @@ def test_the_ledger_tells_how_long_and_how_large(path: str) -> None:
 
 def test_the_cleaner(path: str, clock: ManualClock) -> None:
     with compacted(path, clock), stepped(Service(path, clock=clock)) as service:
-        service._tenure.leading()  # takes the lease
+        service._leadership.leading()  # takes the lease
         report = service.run_once()
         (cleaned,) = report.cleaned
         found = scrape(service)
@@ -514,7 +514,7 @@ def test_a_scrape_waits_for_no_lock(path: str, clock: ManualClock) -> None:
         stepped(Service(path, clock=clock)) as service,
         log.session.locked(),
         service._turns["retain"],
-        service._tenure._mutex,
+        service._leadership._mutex,
     ):
         done = threading.Thread(target=lambda: scrape(service))
         done.start()

@@ -12,7 +12,7 @@ import sparklog
 from sparklog.clock import system_clock
 from sparklog.fs import LOCAL
 from sparklog.logdir.segment_files import segment_bases
-from sparklog.tiered.remote_log_metadata.topic import ensure, publish
+from sparklog.tiered.remote_log_metadata.topic import ensure_topic, publish
 from sparklog.tiered.settings import RemoteSettings, write_settings
 from sparklog.tiered.target import open_store
 from tests.logdir.partitions import T0
@@ -37,7 +37,7 @@ def tier(s3: S3Server, path: Path) -> tuple[str, dict[int, int]]:
     for name, data in store.objects.items():
         bucket.put(name, data)
     with sparklog.open(path, "rw") as log:
-        ensure(log.session)
+        ensure_topic(log.session)
         publish(log.session, system_clock, copied, found=True)
         write_settings(LOCAL, str(path), RemoteSettings(url))
     return url, {p: max(s.end for s in copied if s.partition == p) for p in (0, 1)}

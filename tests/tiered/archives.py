@@ -20,8 +20,8 @@ from sparklog.tiered.reading.block_cache import BlockCache
 from sparklog.tiered.reading.overlay import TieredFileSystem
 from sparklog.tiered.reading.remote_objects import RemoteObjects
 from sparklog.tiered.remote_log_metadata.copies import LogCopies
-from sparklog.tiered.remote_log_metadata.metadata_cache import Catalog
-from sparklog.tiered.remote_log_metadata.topic import MetadataFollower
+from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadataCache
+from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer
 from sparklog.tiered.remote_segment import RemoteSegment
 from sparklog.tiered.settings import read_settings
 
@@ -38,8 +38,8 @@ def records(raw: bytes, path: str) -> Records:
     return dict(pairs)
 
 
-def catalog_of(log: sparklog.Log, clock: Clock) -> Catalog:
-    return MetadataFollower(log.view, clock).catch_up()
+def catalog_of(log: sparklog.Log, clock: Clock) -> RemoteLogMetadataCache:
+    return RemoteLogMetadataConsumer(log.view, clock).catch_up()
 
 
 def copies_of(log: sparklog.Log, clock: Clock) -> list[RemoteSegment]:

@@ -30,7 +30,7 @@ from sparklog.logdir.retention.due_segments import Due, Held, Terms
 from sparklog.logdir.segment_files import joined
 from sparklog.logdir.topics import partition_path
 from sparklog.logdir.view import View
-from sparklog.service.due_partitions import Survey
+from sparklog.service.due_partitions import DuePartitions
 from sparklog.service.metrics.ledger import LedgerTail
 from sparklog.service.metrics.observed import (
     DirectoryMetrics,
@@ -40,7 +40,7 @@ from sparklog.service.metrics.observed import (
     ReaderMetrics,
     WriterMetrics,
 )
-from sparklog.service.metrics.tiers import Tiers
+from sparklog.service.metrics.tiers import TierObserver
 from sparklog.storage.log_state import LogState
 from sparklog.tiered.settings import read_settings
 
@@ -69,14 +69,14 @@ class Observer:
         self._kept_ms = LogOptions.parse(options or {}).offsets_retention_ms
         self._mutex = threading.Lock()
         self._known_error = ""
-        self._standing = Standing(fs, self.directories)
+        self._valid_copies = Standing(fs, self.directories)
         self._start_over()
 
     def _start_over(self) -> None:
         self._tail = LedgerTail(self._fs, self.directories[0], history=self._history)
-        self._survey = Survey(self._fs)
+        self._due_partitions = DuePartitions(self._fs)
         self._sizes: dict[Key, tuple[list[Held], int, int]] = {}
-        self._tiers: Tiers | None = None
+        self._tiers: TierObserver | None = None
 
     def observe(self) -> LogMetrics:
         """Return what the files say now; what can't be read is left out and told in `errors`.
@@ -90,8 +90,8 @@ class Observer:
             found = LogMetrics(path=self.path, time_ms=self._clock())
             found.directories = self.look_at_directories()
             found.errors += [f"{d.directory}: {d.error}" for d in found.directories if d.error]
-            if not self._standing.is_current():  # replaced: what is kept tells of another log
-                self._standing.renew()
+            if not self._valid_copies.is_current():  # replaced: what is kept tells of another log
+                self._valid_copies.renew()
                 self._start_over()
             try:
                 self._look(found)
@@ -162,8 +162,8 @@ class Observer:
         tiers = self._tiering(found, ids, places)
         if tiers is not None:
             terms = tiers.terms(ids, places, floors)
-        due = self._survey.due(places, terms, now_ms=found.time_ms)
-        held = {key: h for key in places if (h := self._survey.held(key)) is not None}
+        due = self._due_partitions.due(places, terms, now_ms=found.time_ms)
+        held = {key: h for key in places if (h := self._due_partitions.held(key)) is not None}
         missed: list[Key] = []
         found.partitions = list(self._partitions(places, held, due, missed))
         quiet = page is None or page.state is State.IDLE
@@ -232,12 +232,12 @@ class Observer:
 
     def _tiering(
         self, found: LogMetrics, ids: Mapping[str, str], places: Mapping[Key, Place]
-    ) -> Tiers | None:
+    ) -> TierObserver | None:
         tiered = any(p.config.remote_storage_enable for p in places.values())
         if not tiered and found.remote_url is None:
             return None
         if self._tiers is None:
-            self._tiers = Tiers(self._fs, self._clock, self.directories)
+            self._tiers = TierObserver(self._fs, self._clock, self.directories)
         with self._noting(found):
             self._tiers.catch_up()
         return self._tiers

@@ -11,33 +11,33 @@ from sparklog.logdir.retention.due_segments import Held, Terms, Tier, largest_of
 from sparklog.logdir.view import View
 from sparklog.service.metrics.observed import Key, TierMetrics
 from sparklog.tiered.copying import plan
-from sparklog.tiered.remote_log_metadata.metadata_cache import Catalog
-from sparklog.tiered.remote_log_metadata.topic import MetadataFollower
+from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadataCache
+from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 
-class Tiers:
+class TierObserver:
     """Remembers between looks which copies stood, and how old what waits is."""
 
     def __init__(self, fs: FileSystem, clock: Clock, directories: Sequence[str]) -> None:
         self._fs, self._clock = fs, clock
-        self._follower = MetadataFollower(View(fs, directories), clock)
-        self._catalog = Catalog()
-        self._stood: dict[Key, tuple[list[RemoteSegment], Place, list[RemoteSegment]]] = {}
+        self._consumer = RemoteLogMetadataConsumer(View(fs, directories), clock)
+        self._cache = RemoteLogMetadataCache()
+        self._valid: dict[Key, tuple[list[RemoteSegment], Place, list[RemoteSegment]]] = {}
         self._largest: dict[tuple[Key, int], int] = {}
 
     def catch_up(self) -> None:
         """Read what is new in the metadata topic. Raises DataCorruptionError."""
-        self._catalog = self._follower.catch_up()
+        self._cache = self._consumer.catch_up()
 
     def terms(
         self, ids: Mapping[str, str], places: Mapping[Key, Place], floors: Mapping[Key, int]
     ) -> dict[Key, Terms]:
-        """Return what retention of each partition heeds: readers, and copies that stand."""
+        """Return what each partition's retention has to respect: groups and valid copies."""
         found = {key: Terms(floor) for key, floor in floors.items()}
         for key, place in places.items():
             if _is_tiered(place) and not place.config.compact:
-                copied = plan.spans(self._standing(ids[key[0]], key, place))
+                copied = plan.copied_ranges(self._valid_copies(ids[key[0]], key, place))
                 tier = Tier(copied, copying=not place.config.remote_log_copy_disable)
                 found[key] = Terms(floors.get(key), tier)
         return found
@@ -57,14 +57,14 @@ class Tiers:
                 row = rows.setdefault(topic, TierMetrics(topic))
                 segments = held.get((topic, p), ())
                 waiting |= self._copy_lag(row, ids[topic], (topic, p), place, segments)
-        for key in self._catalog.keys():  # noqa: SIM118
+        for key in self._cache.keys():  # noqa: SIM118
             found = named.get(key)
             start = None if found is None else places[found].log_start
-            for segment in self._catalog.all(key):
+            for segment in self._cache.all(key):
                 row = rows.setdefault(segment.topic, TierMetrics(segment.topic))
                 self._count(row, segment, start)
         self._largest = {k: at for k, at in self._largest.items() if k in waiting}
-        self._stood = {key: stood for key, stood in self._stood.items() if key in places}
+        self._valid = {key: stood for key, stood in self._valid.items() if key in places}
         return [rows[topic] for topic in sorted(rows)]
 
     def _count(self, row: TierMetrics, segment: RemoteSegment, log_start: int | None) -> None:
@@ -79,9 +79,9 @@ class Tiers:
     def _copy_lag(
         self, row: TierMetrics, topic_id: str, key: Key, place: Place, segments: Sequence[Held]
     ) -> set[tuple[Key, int]]:
-        standing = self._standing(topic_id, key, place)
-        waiting = plan.to_copy(
-            segments, standing, place.config, log_start=place.log_start, stable=place.end
+        valid_copies = self._valid_copies(topic_id, key, place)
+        waiting = plan.segments_to_copy(
+            segments, valid_copies, place.config, log_start=place.log_start, stable=place.end
         )
         row.copy_lag_bytes += sum(one.size for one in waiting)
         row.copy_lag_segments += len(waiting)
@@ -94,14 +94,14 @@ class Tiers:
         row.copy_lag_ms = max(row.copy_lag_ms, self._clock() - self._largest[oldest])
         return {oldest}
 
-    def _standing(self, topic_id: str, key: Key, place: Place) -> list[RemoteSegment]:
-        readable = self._catalog.readable((topic_id, key[1]))
+    def _valid_copies(self, topic_id: str, key: Key, place: Place) -> list[RemoteSegment]:
+        readable = self._cache.readable((topic_id, key[1]))
         if not readable:
             return []
-        seen = self._stood.get(key)
+        seen = self._valid.get(key)
         if (
             seen is not None
-            and seen[0] is readable  # the catalog makes another list when anything changes
+            and seen[0] is readable  # the cache makes another list when anything changes
             and seen[1].log_start == place.log_start
             and seen[1].end <= place.end
         ):
@@ -110,8 +110,8 @@ class Tiers:
             lineage = read_epochs(self._fs, place.directory)
         except SparklogError:  # damaged; the next open makes it anew
             lineage = []
-        found = plan.standing(readable, lineage, end=place.end)
-        self._stood[key] = readable, place, found
+        found = plan.valid_copies(readable, lineage, end=place.end)
+        self._valid[key] = readable, place, found
         return found
 
 

@@ -28,25 +28,25 @@ from sparklog.logdir.partition.producer_snapshots import load_producers
 from sparklog.logdir.partition.repairs import replace
 from sparklog.logdir.recovery.segment_rebuild import Scanned, scan_segment
 from sparklog.logdir.segment_files import joined, segment_bases
-from sparklog.service.repair.quarantined_files import Quarantine
+from sparklog.service.repair.quarantined_files import QuarantinedFiles
 from sparklog.service.verification.findings import Findings, Fix, FixKind
 from sparklog.service.verification.leader_epochs import EpochCheck
-from sparklog.service.verification.log_dir_state import NO_LIMIT, Part
+from sparklog.service.verification.log_dir_state import NO_LIMIT, ExpectedPartition
 from sparklog.service.verification.segment import SegmentWalk
 from sparklog.storage.leader_epochs import assigned, clipped
 
 _DEFAULT_INTERVAL: Final = 4096
 
 
-class Rebuilder:
+class DerivedFiles:
     """Rebuilds files of one partition; `done` gets a line for each."""
 
     def __init__(
         self,
         fs: FileSystem,
-        part: Part,
+        part: ExpectedPartition,
         log_dir: str,
-        quarantine: Quarantine,
+        quarantine: QuarantinedFiles,
         done: list[str],
         *,
         clock: Clock,

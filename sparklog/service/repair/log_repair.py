@@ -32,10 +32,16 @@ from sparklog.logdir.opening import open_session
 from sparklog.logdir.recovery.redo import publish_all, write_starts
 from sparklog.logdir.session import Session
 from sparklog.logdir.topics import write_topics
-from sparklog.service.repair.derived_files import Rebuilder
-from sparklog.service.repair.quarantined_files import Quarantine
+from sparklog.service.repair.derived_files import DerivedFiles
+from sparklog.service.repair.quarantined_files import QuarantinedFiles
 from sparklog.service.verification.findings import Finding, FixKind
-from sparklog.service.verification.log_dir_state import Key, Offsets, Part, Situation, Truth
+from sparklog.service.verification.log_dir_state import (
+    ExpectedPartition,
+    Key,
+    LogDirState,
+    Offsets,
+    Situation,
+)
 
 _GENERAL: Final = (FixKind.CHECKPOINT, FixKind.WATERMARKS, FixKind.TOPICS, FixKind.OPEN)
 # What is foreign goes first; a snapshot is rebuilt from older ones, an index from snapshots.
@@ -46,20 +52,20 @@ _ORDER: Final = (
 
 
 @dataclass(slots=True)
-class Repair:
+class LogRepair:
     """What is to be done: fixes by partition (None: of the log as a whole), and what is known."""
 
     fs: FileSystem
     clock: Clock
     options: LogOptions
-    truth: Truth
-    parts: Mapping[Key, Part]
+    log_dir_state: LogDirState
+    parts: Mapping[Key, ExpectedPartition]
     findings: Sequence[Finding]
     done: list[str] = field(default_factory=list)
 
     def run(self) -> str | None:
         """Carry everything out; returns why it could not, None if it could."""
-        situation = self.truth.situation
+        situation = self.log_dir_state.situation
         try:
             if situation is Situation.RUNNING:
                 return "a Kafka broker runs on this directory; stop it first"
@@ -84,10 +90,10 @@ class Repair:
         """The files of the log dirs that want this fix."""
         return [f.file for f in self.findings if f.fix is not None and f.fix.kind is kind]
 
-    def _rebuild(self, key: Key, part: Part, findings: list[Finding]) -> None:
-        state = self.truth.state
+    def _rebuild(self, key: Key, part: ExpectedPartition, findings: list[Finding]) -> None:
+        state = self.log_dir_state.state
         topic = None if state is None else state.topics.get(key[0])
-        rebuilder = Rebuilder(
+        derived = DerivedFiles(
             self.fs,
             part,
             os.path.dirname(part.path),
@@ -98,11 +104,11 @@ class Repair:
         )
         fixes = [finding.fix for finding in findings if finding.fix is not None]
         for fix in sorted(fixes, key=lambda fix: (_ORDER.index(fix.kind), fix.offset)):
-            rebuilder.carry_out(fix, None if topic is None else topic.id)
+            derived.carry_out(fix, None if topic is None else topic.id)
 
     @property
-    def _quarantine(self) -> Quarantine:
-        return Quarantine(self.fs, self.clock(), self.done)
+    def _quarantine(self) -> QuarantinedFiles:
+        return QuarantinedFiles(self.fs, self.clock(), self.done)
 
     def _set_aside(self) -> None:
         """Move what lies in the log dirs themselves."""
@@ -113,9 +119,9 @@ class Repair:
     # -- opened as a writer opens it
 
     def _in_session(self) -> None:
-        session = open_session(self.fs, self.clock, self.truth.directories, self.options)
+        session = open_session(self.fs, self.clock, self.log_dir_state.directories, self.options)
         try:
-            if self.truth.situation is Situation.CRASHED:
+            if self.log_dir_state.situation is Situation.CRASHED:
                 self.done.append(f"recovered {session.home} by opening it")
             for key, findings in self._by_partition().items():
                 with self._quiet(session):
@@ -138,7 +144,7 @@ class Repair:
             finally:
                 session.forget()
 
-    def _part_now(self, session: Session, key: Key) -> Part | None:
+    def _part_now(self, session: Session, key: Key) -> ExpectedPartition | None:
         """Return a partition as it is under the lock; None if its topic is gone."""
         part, state = self.parts.get(key), session.state
         if part is None:
@@ -177,7 +183,7 @@ class Repair:
             self.done += [f"rebuilt {path}" for path in self._of_the_log(kind)]
 
     def _dir_of(self, key: Key) -> str:
-        return os.path.dirname(self.truth.path(key))
+        return os.path.dirname(self.log_dir_state.path(key))
 
     # -- closed, and kept closed
 
@@ -186,13 +192,19 @@ class Repair:
             for key, findings in self._by_partition().items():
                 if key in self.parts:
                     self._rebuild(key, self.parts[key], findings)
-            truth, state = self.truth, self.truth.state
+            log_dir_state, state = self.log_dir_state, self.log_dir_state.state
             if state is not None and self._of_the_log(FixKind.TOPICS):
-                write_topics(self.fs, truth.home, state)
+                write_topics(self.fs, log_dir_state.home, state)
                 self.done += [f"rebuilt {path}" for path in self._of_the_log(FixKind.TOPICS)]
             if state is not None and self._of_the_log(FixKind.WATERMARKS):
-                ends = {**state.ends, LEDGER: truth.ledger_end}
-                publish(self.fs, truth.home, ends, state.starts, durable=truth.ledger_end)
+                ends = {**state.ends, LEDGER: log_dir_state.ledger_end}
+                publish(
+                    self.fs,
+                    log_dir_state.home,
+                    ends,
+                    state.starts,
+                    durable=log_dir_state.ledger_end,
+                )
                 self.done += [f"rebuilt {path}" for path in self._of_the_log(FixKind.WATERMARKS)]
             for path in self._of_the_log(FixKind.CHECKPOINT):
                 self._closed_checkpoint(*os.path.split(path))
@@ -201,8 +213,8 @@ class Repair:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """Keep brokers and writers away without opening the log; leaves no lock file of ours."""
-        fs, home = self.fs, self.truth.home
-        there = self.truth.dirs.present(self.truth.directories)
+        fs, home = self.fs, self.log_dir_state.home
+        there = self.log_dir_state.dirs.present(self.log_dir_state.directories)
         paths = [os.path.join(d, KAFKA_LOCK_NAME) for d in there]
         paths.append(os.path.join(home, LOCK_NAME))
         made = [path for path in paths if not fs.exists(path)]
@@ -223,10 +235,10 @@ class Repair:
                         fs.unlink(path)
 
     def _closed_checkpoint(self, directory: str, name: str) -> None:
-        truth, state = self.truth, self.truth.state
+        log_dir_state, state = self.log_dir_state, self.log_dir_state.state
         ends = {k: p.end for k, p in self.parts.items() if self._dir_of(k) == directory}
         path = os.path.join(directory, name)
-        if truth.situation is Situation.CLOSED and state is not None and name != CLEANER:
+        if log_dir_state.situation is Situation.CLOSED and state is not None and name != CLEANER:
             if name == LOG_START:
                 ends = {k: state.starts[k] for k in ends if k in state.starts}
             self._checkpoint(directory, name, ends)

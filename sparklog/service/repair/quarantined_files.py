@@ -16,7 +16,7 @@ _NAME_MAX: Final = 255
 _COPY_BYTES: Final = 4 << 20
 
 
-class Quarantine:
+class QuarantinedFiles:
     """One repair's; `now_ms` names its files."""
 
     def __init__(self, fs: FileSystem, now_ms: int, done: list[str]) -> None:

@@ -14,18 +14,18 @@ from sparklog.logdir.retention.deletion import Key, Place
 from sparklog.logdir.retention.due_segments import Due, Terms
 from sparklog.pluralize import pluralize
 from sparklog.service.report import Report
-from sparklog.service.tiering.remote_log import Remote
-from sparklog.tiered.copying.plan import spans
+from sparklog.service.tiering.remote_log import RemoteLog
+from sparklog.tiered.copying.plan import copied_ranges
 from sparklog.tiered.layout.manifest import directory_of, log_object, manifest_object
-from sparklog.tiered.layout.topic_owners import is_known
+from sparklog.tiered.layout.topic_owners import is_owned
 from sparklog.tiered.object_store.store import Store
-from sparklog.tiered.remote_log_metadata.metadata_cache import Catalog
+from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadataCache
 from sparklog.tiered.remote_segment import RemoteSegment
 
 
-def confirm(
-    remote: Remote,
-    catalog: Catalog,
+def confirm_copies(
+    remote_log: RemoteLog,
+    cache: RemoteLogMetadataCache,
     store: Store | None,
     log_id: str,
     known: Mapping[Key, Place],
@@ -47,35 +47,35 @@ def confirm(
             continue
         if found is not None and not found.expired:
             continue
-        copies = remote.standing(catalog, key, known[key])
+        copies = remote_log.valid_copies(cache, key, known[key])
         there: list[RemoteSegment] = []
         if answers and copies:
             try:
                 assert store is not None
-                if not looked and not is_known(store, log_id):
+                if not looked and not is_owned(store, log_id):
                     raise StorageUnavailableError(
                         f"{store.url} knows nothing of this log any more: is it another store, or "
                         "a disk that isn't mounted?"
                     )
                 looked = True
-                there = _there(remote, store, key, copies)
+                there = _there(remote_log, store, key, copies)
             except StorageUnavailableError as error:
                 answers = False  # the others wait with it: each would take as long
                 report.errors.append(f"local segments stay: {error}")
             else:
                 _tell(store, key, copies, there, report)
-        checked[key] = replace(one, tier=replace(one.tier, copied=spans(there)))
+        checked[key] = replace(one, tier=replace(one.tier, copied=copied_ranges(there)))
     return checked
 
 
 def _there(
-    remote: Remote, store: Store, key: Key, copies: Sequence[RemoteSegment]
+    remote_log: RemoteLog, store: Store, key: Key, copies: Sequence[RemoteSegment]
 ) -> list[RemoteSegment]:
     listed = {o.name: o.size for o in store.list(directory_of(copies[0]).prefix)}
     return [
         copy
         for copy in copies
-        if remote.is_imagined(copy)
+        if remote_log.is_planned(copy)
         or (
             manifest_object(copy) in listed
             and listed.get(log_object(copy), -1) >= copy.size  # encrypted ones are larger

@@ -22,10 +22,10 @@ from sparklog.logdir.retention.deletion import Key, Place, places
 from sparklog.logdir.retention.due_segments import largest_of
 from sparklog.logdir.segment_files import joined, segment_bases
 from sparklog.service.report import Report, Uploaded
-from sparklog.service.tiering.remote_log import Partition, Remote, is_tiered
+from sparklog.service.tiering.remote_log import RemoteLog, TieredPartition, is_tiered
 from sparklog.storage.lease import LeaseLostError
 from sparklog.tiered.copying.deletion import delete_copies
-from sparklog.tiered.copying.plan import Candidate, epochs_of, to_copy
+from sparklog.tiered.copying.plan import CandidateSegment, epochs_of, segments_to_copy
 from sparklog.tiered.copying.segment_copy import Copied, Copier, CopyJob, SourceChangedError
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState, new_segment_id
@@ -36,75 +36,77 @@ _DONE_TOGETHER: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _SegmentToCopy:
     key: Key
-    partition: Partition
-    candidate: Candidate
+    partition: TieredPartition
+    candidate: CandidateSegment
 
 
-class Uploads:
+class CopyTask:
     """Copies what is due. `uncopyable`: {partition: why}, until the service starts again."""
 
     def __init__(
         self,
-        remote: Remote,
+        remote_log: RemoteLog,
         store: Store,
         copier: Copier,
         *,
         batch: int,
         stopping: Callable[[], bool],
     ) -> None:
-        self._remote, self._store, self._copier = remote, store, copier
+        self._remote_log, self._store, self._copier = remote_log, store, copier
         self._batch, self._stopping = batch, stopping
         self._uncopyable: dict[Key, str] = {}
 
-    def plan(self, known: dict[Key, Partition], report: Report) -> list[_Wanted]:
+    def plan(self, known: dict[Key, TieredPartition], report: Report) -> list[_SegmentToCopy]:
         """Return what is to be copied: of each partition the oldest first, in turns."""
-        turns: list[tuple[int, _Wanted]] = []
-        with self._remote.steady() as catalog:
+        turns: list[tuple[int, _SegmentToCopy]] = []
+        with self._remote_log.locked_cache() as cache:
             for key, one in known.items():
                 started = [
                     s
-                    for s in catalog.all((one.topic_id, key[1]))
+                    for s in cache.all((one.topic_id, key[1]))
                     if s.state is SegmentState.COPY_STARTED
                 ]
                 for turn, candidate in enumerate(self._due(key, one, started)):
-                    turns.append((turn, _Wanted(key, one, candidate)))
+                    turns.append((turn, _SegmentToCopy(key, one, candidate)))
                     report.remote_lag_bytes += candidate.size
                 report.remote_lag_bytes += sum(s.size for s in started)
         turns.sort(key=lambda pair: (pair[0], pair[1].key))
         return [wanted for _, wanted in turns]
 
-    def _due(self, key: Key, one: Partition, started: list[RemoteSegment]) -> list[Candidate]:
+    def _due(
+        self, key: Key, one: TieredPartition, started: list[RemoteSegment]
+    ) -> list[CandidateSegment]:
         place = one.place
         if key in self._uncopyable:
             return []
         with contextlib.suppress(FileNotFoundError):
-            return to_copy(
-                self._remote.segments(key, place),
-                [*one.standing, *started],
+            return segments_to_copy(
+                self._remote_log.segments(key, place),
+                [*one.valid_copies, *started],
                 place.config,
                 log_start=place.log_start,
                 stable=place.end,
             )
         return []
 
-    def run(self, wanted: list[_Wanted], report: Report) -> None:
+    def run(self, wanted: list[_SegmentToCopy], report: Report) -> None:
         """Copy all of it, batch by batch. Raises what ends the round; the rest is in the report."""
         for first in range(0, len(wanted), self._batch):
             jobs = self._begin(wanted[first : first + self._batch], report)
             if jobs:
-                self._remote.tell([job.segment for job in jobs])
+                self._remote_log.publish([job.segment for job in jobs])
                 self._carry_out(jobs, report)
             if self._stopping():
                 return
 
-    def _begin(self, wanted: list[_Wanted], report: Report) -> list[CopyJob]:
+    def _begin(self, wanted: list[_SegmentToCopy], report: Report) -> list[CopyJob]:
         """Look at the chosen ones once more, under the lock: a roll may be taken back.
 
         A roll within a commit that is under way looks like a closed segment (PROTOCOL, H5).
         """
-        session = self._remote.session
+        session = self._remote_log.session
         with session.locked():
             known = places(session, only=is_tiered)
             sure = [one for one in wanted if self._is_still_there(one, known.get(one.key))]
@@ -118,7 +120,7 @@ class Uploads:
                 self._leave_alone(one.key, error, report)
         return jobs
 
-    def imagined(self, wanted: list[_Wanted], report: Report) -> list[RemoteSegment]:
+    def planned_copies(self, wanted: list[_SegmentToCopy], report: Report) -> list[RemoteSegment]:
         """Return the copies that `run` would make, for a dry round; nothing is told or changed."""
         copies = []
         for one in wanted:
@@ -128,15 +130,15 @@ class Uploads:
                 _LOGGER.info("%s-%d: %s", *one.key, error)
             except DataCorruptionError as error:
                 report.errors.append(f"{one.key[0]}-{one.key[1]}: {error}")
-        now = self._remote.clock()
+        now = self._remote_log.clock()
         return [copy.become(SegmentState.COPY_FINISHED, now) for copy in copies]
 
-    def _is_still_there(self, one: _Wanted, place: Place | None) -> bool:
+    def _is_still_there(self, one: _SegmentToCopy, place: Place | None) -> bool:
         """Tell whether a segment is as it was chosen, and the next one behind it. Under the lock.
 
         Cost: a listing.
         """
-        session, candidate = self._remote.session, one.candidate
+        session, candidate = self._remote_log.session, one.candidate
         if place is None or session.state.topics[one.key[0]].id != one.partition.topic_id:
             return False
         try:
@@ -148,9 +150,9 @@ class Uploads:
         same = size == candidate.size and pair in itertools.pairwise(bases)
         return same and candidate.end <= place.end
 
-    def _job(self, one: _Wanted) -> CopyJob:
+    def _job(self, one: _SegmentToCopy) -> CopyJob:
         (topic, p), place, candidate = one.key, one.partition.place, one.candidate
-        fs, base, end = self._remote.fs, candidate.base, candidate.end
+        fs, base, end = self._remote_log.fs, candidate.base, candidate.end
         txns = joined(place.directory, txnindex_name(base))
         segment = RemoteSegment(
             topic=topic,
@@ -163,12 +165,14 @@ class Uploads:
             size=candidate.size,
             epochs=epochs_of(read_epochs(fs, place.directory), base, end),
             state=SegmentState.COPY_STARTED,
-            time_ms=self._remote.clock(),
+            time_ms=self._remote_log.clock(),
             has_txn_index=fs.exists(txns) and fs.size(txns) > 0,
         )
         return self._as_job(segment, one.partition)
 
-    def _as_job(self, segment: RemoteSegment, one: Partition, *, resumed: bool = False) -> CopyJob:
+    def _as_job(
+        self, segment: RemoteSegment, one: TieredPartition, *, resumed: bool = False
+    ) -> CopyJob:
         place = one.place
         return CopyJob(
             segment=segment,
@@ -178,23 +182,23 @@ class Uploads:
             log_start=place.log_start,
             resumed=resumed,
             replaces=tuple(
-                c for c in one.standing if c.base < segment.end and c.end > segment.base
+                c for c in one.valid_copies if c.base < segment.end and c.end > segment.base
             ),
             gaps=place.gaps,
         )
 
     # --- what an earlier life left ----------------------------------------------------------------
 
-    def resume(self, known: dict[Key, Partition], report: Report) -> bool:
+    def resume(self, known: dict[Key, TieredPartition], report: Report) -> bool:
         """Go on with copies that were begun; those that can't go on are removed.
 
         Returns: whether there were any.
         """
         by_id = {(one.topic_id, key[1]): one for key, one in known.items()}
         jobs, failed = [], []
-        with self._remote.steady() as catalog:
-            for key in list(catalog.keys()):
-                for segment in catalog.all(key) if self._remote.is_ours(key[0]) else ():
+        with self._remote_log.locked_cache() as cache:
+            for key in list(cache.keys()):
+                for segment in cache.all(key) if self._remote_log.is_ours(key[0]) else ():
                     if segment.state is SegmentState.COPY_STARTED:
                         one = by_id.get(key)
                         if one is not None and self._can_go_on(segment, one):
@@ -205,17 +209,17 @@ class Uploads:
         self._carry_out(jobs, report)
         return bool(jobs or failed)
 
-    def _can_go_on(self, segment: RemoteSegment, one: Partition) -> bool:
+    def _can_go_on(self, segment: RemoteSegment, one: TieredPartition) -> bool:
         place = one.place
         key = segment.topic, segment.partition
         try:
-            held = self._remote.segments(key, place)
+            held = self._remote_log.segments(key, place)
         except FileNotFoundError:
             return False
-        found = to_copy(
-            held, one.standing, place.config, log_start=place.log_start, stable=place.end
+        found = segments_to_copy(
+            held, one.valid_copies, place.config, log_start=place.log_start, stable=place.end
         )
-        return Candidate(segment.base, segment.end, segment.size) in found
+        return CandidateSegment(segment.base, segment.end, segment.size) in found
 
     # --- carrying out -----------------------------------------------------------------------------
 
@@ -229,14 +233,14 @@ class Uploads:
                 report.uploaded.append(_uploaded(done))
                 report.remote_lag_bytes -= done.segment.size
                 if len(finished) >= _DONE_TOGETHER:
-                    self._remote.tell(finished)
+                    self._remote_log.publish(finished)
                     finished = []
             elif self._is_over(done, report):
                 failed.append(done.job.segment)
             else:
                 fatal = fatal or done.error
         if not isinstance(fatal, LeaseLostError):
-            self._remote.tell(finished)
+            self._remote_log.publish(finished)
         if fatal is not None:
             raise fatal
         self._remove(failed)
@@ -260,9 +264,13 @@ class Uploads:
 
     def _remove(self, segments: list[RemoteSegment]) -> None:
         """Delete what a failed copy left. Source: testFailedCopyShouldDeleteTheDanglingSegment."""
-        remote = self._remote
+        remote_log = self._remote_log
         for _ in delete_copies(
-            remote.session, remote.clock, self._store, segments, check=remote.lease.check
+            remote_log.session,
+            remote_log.clock,
+            self._store,
+            segments,
+            check=remote_log.lease.check,
         ):
             pass
 

@@ -13,12 +13,17 @@ from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.retention.deletion import Key, raise_starts
 from sparklog.logdir.retention.due_segments import Tier
 from sparklog.pluralize import pluralize
-from sparklog.service.deletion_announcements import Announcer
+from sparklog.service.deletion_announcements import DeletionAnnouncements
 from sparklog.service.report import Removed, Report
-from sparklog.service.tiering.remote_log import Partition, Remote
+from sparklog.service.tiering.remote_log import RemoteLog, TieredPartition
 from sparklog.tiered.copying import orphans
 from sparklog.tiered.copying.deletion import delete_copies
-from sparklog.tiered.copying.plan import due_remotely, spans, standing, surplus
+from sparklog.tiered.copying.plan import (
+    copied_ranges,
+    expired_segments,
+    unreferenced_segments,
+    valid_copies,
+)
 from sparklog.tiered.layout.manifest import directory_of, log_object, parse
 from sparklog.tiered.layout.object_names import (
     Directory,
@@ -29,26 +34,26 @@ from sparklog.tiered.layout.object_names import (
 )
 from sparklog.tiered.object_store.store import Store, StoredObject
 from sparklog.tiered.remote_log_metadata.records import PartitionDeleteRecord, PartitionDeleteState
-from sparklog.tiered.remote_log_metadata.topic import bury
+from sparklog.tiered.remote_log_metadata.topic import publish_deleted_partitions
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
 
 
-class Expiring:
+class ExpirationTask:
     """Takes from the bucket what has expired, and what nobody knows or needs."""
 
-    def __init__(self, remote: Remote, store: Store) -> None:
-        self._remote, self._store = remote, store
+    def __init__(self, remote_log: RemoteLog, store: Store) -> None:
+        self._remote_log, self._store = remote_log, store
         self._marked: dict[tuple[str, int], int] = {}
-        session = remote.session
-        self._announcer = Announcer(session.fs, session.home, "copy", "copies")
+        session = remote_log.session
+        self._announcements = DeletionAnnouncements(session.fs, session.home, "copy", "copies")
 
     # --- retention --------------------------------------------------------------------------------
 
     def expire(
         self,
-        known: dict[Key, Partition],
+        known: dict[Key, TieredPartition],
         floors: Mapping[Key, int],
         report: Report,
         *,
@@ -67,9 +72,9 @@ class Expiring:
                     starts[key] = one.place.local_start
                 continue
             with contextlib.suppress(FileNotFoundError):
-                due = due_remotely(
-                    one.standing,
-                    self._remote.segments(key, one.place),
+                due = expired_segments(
+                    one.valid_copies,
+                    self._remote_log.segments(key, one.place),
                     config,
                     log_start=one.place.log_start,
                     now_ms=report.time_ms,
@@ -79,36 +84,36 @@ class Expiring:
                     gone[key] = [_removed(e.segment, e.rule, e.why) for e in due.expired]
                     starts[key] = due.log_start
         ids = {key[0]: one.topic_id for key, one in known.items()}
-        held = self._announcer.unannounced(gone, ids, now=at_once, dry_run=report.dry_run)
+        held = self._announcements.unannounced(gone, ids, now=at_once, dry_run=report.dry_run)
         for key in [] if report.dry_run else [key for key in gone if key[0] in held]:
             copies = pluralize(len(gone.pop(key)), "copy", "copies")
             report.notes.append(f"{key[0]}-{key[1]}: {copies} due, announced; go in the next round")
             del starts[key]
         report.removed += [copy for copies in gone.values() for copy in copies]
-        if self._remote.preview is not None:
-            self._remote.preview.starts = starts
+        if self._remote_log.preview is not None:
+            self._remote_log.preview.starts = starts
             self._delete(known, report)
             return
         if starts:
-            self._remote.lease.check()
-            raise_starts(self._remote.session, starts)
+            self._remote_log.lease.check()
+            raise_starts(self._remote_log.session, starts)
         self._delete(known, report)
         self._mark_starts(known)
 
-    def _mark_starts(self, known: dict[Key, Partition]) -> None:
+    def _mark_starts(self, known: dict[Key, TieredPartition]) -> None:
         """Tell who reads the bucket alone of log starts that lie within a segment's copy.
 
         By an object whose name holds the offset; what a whole copy lies below goes anyway.
         """
-        session = self._remote.session
+        session = self._remote_log.session
         with session.locked():
             starts = {key: session.state.starts.get(key, 0) for key in known}
         for key, one in known.items():
             start = starts[key]
-            within = any(copy.base < start < copy.end for copy in one.standing)
+            within = any(copy.base < start < copy.end for copy in one.valid_copies)
             if not within or self._marked.get((one.topic_id, key[1])) == start:
                 continue
-            self._remote.lease.check()
+            self._remote_log.lease.check()
             prefix = Directory(key[0], key[1], one.topic_id).prefix
             name = prefix + log_start_name(start)
             self._store.put(name, b"")
@@ -120,19 +125,19 @@ class Expiring:
             self._store.delete(older)
             self._marked[one.topic_id, key[1]] = start
 
-    def _delete(self, known: dict[Key, Partition], report: Report) -> None:
+    def _delete(self, known: dict[Key, TieredPartition], report: Report) -> None:
         """Delete the copies that nobody looks for any more; log starts are those that hold now."""
         told = {(r.topic, r.partition, r.base, r.end) for r in report.removed}
-        session, doomed = self._remote.session, []
+        session, doomed = self._remote_log.session, []
         with session.locked():
             starts = {key: session.state.starts.get(key, 0) for key in known}
-        preview = self._remote.preview
+        preview = self._remote_log.preview
         if preview is not None:
             starts = {key: max(at, preview.starts.get(key, 0)) for key, at in starts.items()}
         by_id = {(one.topic_id, key[1]): (key, one) for key, one in known.items()}
-        with self._remote.steady() as catalog:
-            for remote_key in list(catalog.keys()):
-                copies = catalog.all(remote_key)
+        with self._remote_log.locked_cache() as cache:
+            for remote_key in list(cache.keys()):
+                copies = cache.all(remote_key)
                 if remote_key in by_id:
                     key, one = by_id[remote_key]
                     doomed += _doomed(one, copies, starts[key])
@@ -141,23 +146,27 @@ class Expiring:
                 report.removed.append(_removed(gone, "log.start.offset", "nobody looks for it"))
 
     def _deleted(self, doomed: list[RemoteSegment]) -> list[RemoteSegment]:
-        remote = self._remote
+        remote_log = self._remote_log
         return list(
             delete_copies(
-                remote.session, remote.clock, self._store, doomed, check=remote.lease.check
+                remote_log.session,
+                remote_log.clock,
+                self._store,
+                doomed,
+                check=remote_log.lease.check,
             )
         )
 
     # --- deleted topics ---------------------------------------------------------------------------
 
-    def bury(self, report: Report) -> None:
+    def remove_deleted_topics(self, report: Report) -> None:
         """Remove all that a deleted topic left in the bucket, and note that it is gone."""
-        session = self._remote.session
+        session = self._remote_log.session
         with session.locked():
             live = {topic.id for topic in session.state.topics.values()}
-        with self._remote.steady() as catalog:
-            known = [key for key in list(catalog.keys()) if self._remote.is_ours(key[0])]
-            dead = {key: catalog.all(key) for key in known if key[0] not in live}
+        with self._remote_log.locked_cache() as cache:
+            known = [key for key in list(cache.keys()) if self._remote_log.is_ours(key[0])]
+            dead = {key: cache.all(key) for key in known if key[0] not in live}
         for (topic_id, p), copies in dead.items():
             directory = directory_of(copies[0])
             if report.dry_run:
@@ -168,22 +177,24 @@ class Expiring:
                 topic_id=topic_id,
                 partition=p,
                 state=PartitionDeleteState.FINISHED,
-                time_ms=self._remote.clock(),
+                time_ms=self._remote_log.clock(),
             )
-            self._remote.lease.check()
-            bury(session, self._remote.clock, [record])  # leftovers are then looked for
+            self._remote_log.lease.check()
+            publish_deleted_partitions(
+                session, self._remote_log.clock, [record]
+            )  # leftovers are then looked for
             gone = self._deleted(copies)
             report.removed += [_removed(s, "topic", "its topic was deleted") for s in gone]
             self._remove(self._store.list(directory.prefix))
 
     def _remove(self, objects: list[StoredObject]) -> None:
         if objects:
-            self._remote.lease.check()
+            self._remote_log.lease.check()
             orphans.remove(self._store, objects)
 
-    # --- the sweep --------------------------------------------------------------------------------
+    # --- reconciling ---------------------------------------------------------------------------
 
-    def sweep(self, known: dict[Key, Partition], report: Report) -> None:
+    def reconcile_bucket(self, known: dict[Key, TieredPartition], report: Report) -> None:
         """Compare bucket and metadata, both ways, and bring them together.
 
         A copy that nobody knows of is taken over if the log needs it (the metadata may have been
@@ -192,65 +203,69 @@ class Expiring:
         whose objects are gone is forgotten if its segment is still here, to be copied again; else
         that is an error, told in each sweep.
         """
-        session = self._remote.session
+        session = self._remote_log.session
         with session.locked():
             live = {topic.id for topic in session.state.topics.values()}
         by_id = {(one.topic_id, key[1]): one for key, one in known.items()}
         topics = {(one.topic_id, key[1]): key[0] for key, one in known.items()}
-        with self._remote.steady() as catalog:
-            where = orphans.prefixes(catalog, topics, now_ms=report.time_ms)
-            snapshot = {key: catalog.all(key) for key in where}
+        with self._remote_log.locked_cache() as cache:
+            where = orphans.prefixes(cache, topics, now_ms=report.time_ms)
+            snapshot = {key: cache.all(key) for key in where}
         for key, directory in where.items():
             if key[0] in live and key not in by_id:
                 continue  # offline: nobody can tell what it needs; or another log's
-            if not self._remote.is_ours(key[0]):
+            if not self._remote_log.is_ours(key[0]):
                 continue
             found = orphans.look(
-                self._store, snapshot[key], directory, now_ms=self._remote.clock()
+                self._store, snapshot[key], directory, now_ms=self._remote_log.clock()
             )  # fmt: skip
             one = by_id.get(key)
-            kept = self._take_over(one, found.strangers, report) if one is not None else set()
+            kept = (
+                self._take_over(one, found.unknown_manifests, report) if one is not None else set()
+            )
             left = [o for o in found.orphans if o.name not in kept]
             report.orphans += [o.name for o in left]
             report.orphan_bytes += sum(o.size for o in left)
             if not report.dry_run:
                 self._remove(left)
-            if found.lost:
-                self._give_up(one, found.lost, report)
+            if found.missing:
+                self._give_up(one, found.missing, report)
         if not report.dry_run:
-            self._remote.lease.check()
-            self._store.sweep_uploads(self._remote.clock() - orphans.UPLOAD_MS)
+            self._remote_log.lease.check()
+            self._store.sweep_uploads(self._remote_log.clock() - orphans.UPLOAD_MS)
 
-    def _take_over(self, one: Partition, strangers: list[StoredObject], report: Report) -> set[str]:
+    def _take_over(
+        self, one: TieredPartition, unknown_manifests: list[StoredObject], report: Report
+    ) -> set[str]:
         """Learn of whole copies that the log needs; returns the names of objects that stay."""
-        held = Tier(spans(one.standing))
-        lineage = read_epochs(self._remote.fs, one.place.directory)
+        held = Tier(copied_ranges(one.valid_copies))
+        lineage = read_epochs(self._remote_log.fs, one.place.directory)
         wanted: list[RemoteSegment] = []
         others: list[RemoteSegment] = []
         kept: set[str] = set()
-        for stranger in strangers:
-            listed = parse_manifest(stranger.name.rpartition("/")[2])
+        for unknown in unknown_manifests:
+            listed = parse_manifest(unknown.name.rpartition("/")[2])
             assert listed is not None
             if held.holds(max(listed.base, one.place.log_start), listed.end):
                 continue
             try:
-                manifest, _ = parse(self._store.get(stranger.name), path=stranger.name)
+                manifest, _ = parse(self._store.get(unknown.name), path=unknown.name)
             except FileNotFoundError:
                 continue  # the list was behind
             except (DataCorruptionError, UnsupportedVersionError) as error:
                 report.errors.append(str(error))
-                prefix = stranger.name.rpartition("/")[0]
-                kept |= {stranger.name, f"{prefix}/{remote_log_name(listed.base, listed.id)}"}
+                prefix = unknown.name.rpartition("/")[0]
+                kept |= {unknown.name, f"{prefix}/{remote_log_name(listed.base, listed.id)}"}
                 continue
             segment = manifest.segment
-            if manifest.name == stranger.name and not orphans.is_lost(self._store, segment):
-                ours = standing([segment], lineage, end=one.place.end)
+            if manifest.name == unknown.name and not orphans.is_lost(self._store, segment):
+                ours = valid_copies([segment], lineage, end=one.place.end)
                 (wanted if ours else others).append(segment)
         if wanted:
             copies = pluralize(len(wanted), "copy", "copies")
             report.notes.append(f"{copies} found in the bucket that nobody knew of")
             if not report.dry_run:
-                self._remote.tell(wanted, found=True)
+                self._remote_log.publish(wanted, found=True)
         if others:
             where = directory_of(others[0]).prefix
             report.notes.append(
@@ -260,16 +275,18 @@ class Expiring:
             )
         return kept.union(*(orphans.objects_of(s) for s in (*wanted, *others)))
 
-    def _give_up(self, one: Partition | None, lost: list[RemoteSegment], report: Report) -> None:
+    def _give_up(
+        self, one: TieredPartition | None, missing: list[RemoteSegment], report: Report
+    ) -> None:
         """Forget copies that are gone, as far as local segments hold their offsets."""
-        with self._remote.steady():
-            session = self._remote.session
+        with self._remote_log.locked_cache():
+            session = self._remote_log.session
             with session.locked():
-                key = lost[0].topic, lost[0].partition
+                key = missing[0].topic, missing[0].partition
                 local_start = session.state.local_start(*key)
                 log_start = session.state.starts.get(key, 0)
             safe = []
-            for segment in lost:
+            for segment in missing:
                 first = max(segment.base, log_start)
                 if one is None or first >= segment.end or first >= local_start:
                     safe.append(segment)
@@ -285,11 +302,13 @@ class Expiring:
                 self._deleted(safe)
 
 
-def _doomed(one: Partition, copies: list[RemoteSegment], log_start: int) -> list[RemoteSegment]:
+def _doomed(
+    one: TieredPartition, copies: list[RemoteSegment], log_start: int
+) -> list[RemoteSegment]:
     config = one.place.config
     if not config.remote_storage_enable and config.remote_log_delete_on_disable:
         return copies if log_start >= one.place.local_start else []
-    found = surplus(copies, one.standing, log_start=log_start)
+    found = unreferenced_segments(copies, one.valid_copies, log_start=log_start)
     # What is on its way may still end well, above the log start.
     return [s for s in found if s.state is not SegmentState.COPY_STARTED or s.end <= log_start]
 

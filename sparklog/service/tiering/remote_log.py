@@ -1,6 +1,10 @@
-"""What the service knows of a log's remote side, shared by its threads.
+"""What the service knows of a log's remote segments, shared by its threads.
 
-The catalog is that of the log's own metadata topic, so all of this works with the store down.
+All of it comes from the log's own metadata topic, so it works with the store down.
+
+A copy is *readable* if it is finished and no later copy supersedes it; it is *valid* if it also
+belongs to the log's own history (its leader epochs) and ends at or below the log's end. Only
+valid copies may take the place of local segments.
 """
 
 import contextlib
@@ -21,38 +25,38 @@ from sparklog.storage.lease import Lease
 from sparklog.storage.log_state import TopicState
 from sparklog.tiered.copying import plan
 from sparklog.tiered.copying.orphans import prefixes
-from sparklog.tiered.remote_log_metadata.metadata_cache import Catalog
-from sparklog.tiered.remote_log_metadata.topic import MetadataFollower, publish
+from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadataCache
+from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer, publish
 from sparklog.tiered.remote_segment import RemoteSegment
 
 _SETTLED_MS: Final = 2000  # a change so long ago can't be followed by one of the same time
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class TieredPartition:
     """A partition with something remote, or to become so, as it stood under the lock.
 
-    `standing`: its finished copies that count, ascending.
+    `valid_copies`: ascending, see the module's text.
     """
 
     topic_id: str
     place: Place
-    standing: tuple[RemoteSegment, ...]
+    valid_copies: tuple[RemoteSegment, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Stood:
-    """Which of a partition's copies stood, for the catalog's list of them at that time."""
+class _ValidCopies:
+    """A partition's valid copies, as of the cache's list of readable ones at that time."""
 
     readable: list[RemoteSegment]
     place: Place
     epoch: int
-    standing: list[RemoteSegment]
+    valid_copies: list[RemoteSegment]
 
     def is_still_true(self, readable: list[RemoteSegment], place: Place, epoch: int) -> bool:
         before = self.place
         return (
-            readable is self.readable  # the catalog makes another list when anything changes
+            readable is self.readable  # the cache makes another list when anything changes
             and epoch == self.epoch
             and place.directory == before.directory
             and place.log_start == before.log_start
@@ -66,14 +70,14 @@ def is_tiered(topic: TopicState) -> bool:
 
 
 @dataclass(slots=True)
-class Preview:
+class DryRunState:
     """What a dry round would have done: {(topic id, partition): copies}, {partition: log start}."""
 
     copies: dict[tuple[str, int], list[RemoteSegment]] = field(default_factory=dict)
     starts: dict[Key, int] = field(default_factory=dict)
 
-    def standing(self, key: tuple[str, int], found: list[RemoteSegment]) -> list[RemoteSegment]:
-        """Return the copies that would stand; a new one takes the place of those it overlaps."""
+    def valid_copies(self, key: tuple[str, int], found: list[RemoteSegment]) -> list[RemoteSegment]:
+        """Return the copies that would be valid; a new one supersedes those that it overlaps."""
         fresh = self.copies.get(key)
         if not fresh:
             return found
@@ -81,30 +85,30 @@ class Preview:
         return sorted([*stay, *fresh], key=lambda c: c.base)
 
 
-class Remote:
-    """Catalog, places and listings of a log. `catalog` is only used under `steady`.
+class RemoteLog:
+    """Metadata of a log's remote segments, and listings of its local ones.
 
-    `foreign`: {topic id: why not} of what another log owns in the bucket, None before anybody
-    looked. Nothing is done there, and local segments don't rely on what is there. `preview`: what
-    a dry round would have done by now; its later steps see the log as if it had.
+    `foreign_topics`: {topic id: why not} of what another log owns in the bucket, None before
+    anybody looked. Nothing is done there, and local segments don't rely on what is there.
+    `preview`: what a dry round would have done by now; its later steps see the log as if it had.
     """
 
     def __init__(self, log: Log, lease: Lease, clock: Clock) -> None:
         self.session, self.clock, self.lease = log.session, clock, lease
         view = View(self.fs, self.session.directories)
-        self._follower = MetadataFollower(view, clock)
+        self._consumer = RemoteLogMetadataConsumer(view, clock)
         self._mutex = threading.RLock()
-        self.foreign: dict[str, str] | None = None
-        self.preview: Preview | None = None
+        self.foreign_topics: dict[str, str] | None = None
+        self.preview: DryRunState | None = None
         self._listed: dict[Key, tuple[str, int, list[Held]]] = {}
-        self._stood: dict[tuple[str, int], _Stood] = {}
+        self._valid: dict[tuple[str, int], _ValidCopies] = {}
 
     @property
     def fs(self) -> FileSystem:
         """The log's file system."""
         return self.session.fs
 
-    def foreseen(self, known: dict[Key, Place], *, dry_run: bool) -> dict[Key, Place]:
+    def with_planned_starts(self, known: dict[Key, Place], *, dry_run: bool) -> dict[Key, Place]:
         """Return partitions with the log starts that would hold by now in a dry round."""
         if not dry_run:
             self.preview = None  # of an earlier one
@@ -115,16 +119,16 @@ class Remote:
         }
 
     @contextlib.contextmanager
-    def steady(self) -> Iterator[Catalog]:
-        """Give the copies as of now; while this lasts no thread gives one up.
+    def locked_cache(self) -> Iterator[RemoteLogMetadataCache]:
+        """Give the metadata as of now; while this lasts no thread deletes a copy.
 
         Retention deletes local segments within it, for it relies on their copies.
         Raises: DataCorruptionError if the metadata topic can't be read.
         """
         with self._mutex:
-            yield self._follower.catch_up()
+            yield self._consumer.catch_up()
 
-    def tell(self, segments: list[RemoteSegment], *, found: bool = False) -> None:
+    def publish(self, segments: list[RemoteSegment], *, found: bool = False) -> None:
         """Commit new states, if the lease is still ours."""
         if segments:
             with self._mutex:
@@ -133,23 +137,23 @@ class Remote:
 
     def topics(self, *, now_ms: int) -> dict[str, str]:
         """Return {topic id: topic} of all below whose prefixes this log may do something."""
-        with self.steady() as catalog:
-            found = {key[0]: d.topic for key, d in prefixes(catalog, {}, now_ms=now_ms).items()}
+        with self.locked_cache() as cache:
+            found = {key[0]: d.topic for key, d in prefixes(cache, {}, now_ms=now_ms).items()}
             with self.session.locked():
                 topics = self.session.state.topics
                 return found | {t.id: name for name, t in topics.items() if is_tiered(t)}
 
     def is_ours(self, topic_id: str) -> bool:
         """Tell whether no other log was found to own a topic's copies."""
-        return topic_id not in (self.foreign or {})
+        return topic_id not in (self.foreign_topics or {})
 
-    def partitions(self) -> dict[Key, Partition]:
+    def partitions(self) -> dict[Key, TieredPartition]:
         """Return the partitions of tiered topics, and of those that still have copies.
 
         Those that are another log's in the bucket are left out.
         """
-        with self.steady() as catalog:
-            with_copies = {topic_id for topic_id, _ in catalog.keys()}  # noqa: SIM118
+        with self.locked_cache() as cache:
+            with_copies = {topic_id for topic_id, _ in cache.keys()}  # noqa: SIM118
             with self.session.locked():
                 known = places(
                     self.session,
@@ -160,8 +164,8 @@ class Remote:
                 ids = {name: self.session.state.topics[name].id for name, _ in known}
             self._forget(set(known), {(ids[topic], p) for topic, p in known})
             return {
-                (topic, p): Partition(
-                    ids[topic], place, tuple(self._standing(catalog, (ids[topic], p), place))
+                (topic, p): TieredPartition(
+                    ids[topic], place, tuple(self._valid_copies(cache, (ids[topic], p), place))
                 )
                 for (topic, p), place in known.items()
             }
@@ -170,13 +174,16 @@ class Remote:
         """Drop what was seen of partitions that are gone."""
         for key in self._listed.keys() - keys:
             self._listed.pop(key, None)
-        for key in self._stood.keys() - ids:
-            self._stood.pop(key, None)
+        for key in self._valid.keys() - ids:
+            self._valid.pop(key, None)
 
     def terms(
-        self, catalog: Catalog | None, known: Mapping[Key, Place], floors: Mapping[Key, int]
+        self,
+        cache: RemoteLogMetadataCache | None,
+        known: Mapping[Key, Place],
+        floors: Mapping[Key, int],
     ) -> dict[Key, Terms]:
-        """Return what retention must heed; without a catalog no copy is relied on.
+        """Return what retention must respect; without metadata it relies on no copy.
 
         Nor on those that another log owns, which may delete them when it likes.
         """
@@ -188,45 +195,49 @@ class Remote:
             tiered = place.config.remote_storage_enable and not place.config.compact
             if tiered and key[0] in ids:
                 copied: tuple[tuple[int, int], ...] = ()
-                looked = self.foreign is not None or self.preview is not None
+                looked = self.foreign_topics is not None or self.preview is not None
                 relied = looked and self.is_ours(ids[key[0]])
-                if catalog is not None and relied:
-                    copied = plan.spans(self._standing(catalog, (ids[key[0]], key[1]), place))
+                if cache is not None and relied:
+                    copied = plan.copied_ranges(
+                        self._valid_copies(cache, (ids[key[0]], key[1]), place)
+                    )
                 tier = Tier(copied, copying=not place.config.remote_log_copy_disable)
                 found[key] = Terms(floors.get(key), tier)
         return found
 
-    def standing(self, catalog: Catalog, key: Key, place: Place) -> list[RemoteSegment]:
-        """Return a partition's copies that count, ascending; in a dry round with its own."""
+    def valid_copies(
+        self, cache: RemoteLogMetadataCache, key: Key, place: Place
+    ) -> list[RemoteSegment]:
+        """Return a partition's valid copies, ascending; in a dry round with its own."""
         topic = self.session.state.topics.get(key[0])  # it may have been deleted meanwhile
-        return [] if topic is None else self._standing(catalog, (topic.id, key[1]), place)
+        return [] if topic is None else self._valid_copies(cache, (topic.id, key[1]), place)
 
-    def is_imagined(self, copy: RemoteSegment) -> bool:
+    def is_planned(self, copy: RemoteSegment) -> bool:
         """Tell whether a dry round would have made it by now."""
         return self.preview is not None and copy in self.preview.copies.get(copy.key, [])
 
-    def _standing(
-        self, catalog: Catalog, key: tuple[str, int], place: Place
+    def _valid_copies(
+        self, cache: RemoteLogMetadataCache, key: tuple[str, int], place: Place
     ) -> list[RemoteSegment]:
-        found = self._standing_now(catalog, key, place)
-        return found if self.preview is None else self.preview.standing(key, found)
+        found = self._valid_copies_now(cache, key, place)
+        return found if self.preview is None else self.preview.valid_copies(key, found)
 
-    def _standing_now(
-        self, catalog: Catalog, key: tuple[str, int], place: Place
+    def _valid_copies_now(
+        self, cache: RemoteLogMetadataCache, key: tuple[str, int], place: Place
     ) -> list[RemoteSegment]:
-        readable = catalog.readable(key)
+        readable = cache.readable(key)
         if not readable:
             return []
         epoch = self.session.state.epoch
-        seen = self._stood.get(key)
+        seen = self._valid.get(key)
         if seen is not None and seen.is_still_true(readable, place, epoch):
-            return seen.standing
+            return seen.valid_copies
         try:
             lineage = read_epochs(self.fs, place.directory)
         except SparklogError:  # damaged; the next open makes it anew
             lineage = []
-        found = plan.standing(readable, lineage, end=place.end)
-        self._stood[key] = _Stood(readable, place, epoch, found)
+        found = plan.valid_copies(readable, lineage, end=place.end)
+        self._valid[key] = _ValidCopies(readable, place, epoch, found)
         return found
 
     def segments(self, key: Key, place: Place) -> list[Held]:

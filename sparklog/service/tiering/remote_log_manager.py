@@ -18,22 +18,22 @@ from sparklog.errors import (
 )
 from sparklog.log.log import Log
 from sparklog.logdir.cleaning.options import RateLimit, Throttle, unthrottled
-from sparklog.service.housekeeping import floors
+from sparklog.service.housekeeping import group_retention_floors
 from sparklog.service.options import ServiceOptions
 from sparklog.service.report import Report, Uploaded
-from sparklog.service.tiering.copy_task import Uploads
-from sparklog.service.tiering.expiration_task import Expiring
-from sparklog.service.tiering.remote_log import Preview, Remote
+from sparklog.service.tiering.copy_task import CopyTask
+from sparklog.service.tiering.expiration_task import ExpirationTask
+from sparklog.service.tiering.remote_log import DryRunState, RemoteLog
 from sparklog.storage.lease import Lease, LeaseLostError
 from sparklog.tiered.copying.orphans import is_lost
 from sparklog.tiered.copying.segment_copy import Copier
-from sparklog.tiered.encryption.policy import decided, key_in, refusal
+from sparklog.tiered.encryption.policy import key_id_in, refusal, with_key_id
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.manifest import manifest_object
 from sparklog.tiered.layout.object_names import Directory
-from sparklog.tiered.layout.topic_owners import Owners, is_known
+from sparklog.tiered.layout.topic_owners import TopicOwners, is_owned
 from sparklog.tiered.object_store.store import Store
-from sparklog.tiered.remote_log_metadata.topic import ensure
+from sparklog.tiered.remote_log_metadata.topic import ensure_topic
 from sparklog.tiered.remote_segment import RemoteSegment
 from sparklog.tiered.settings import RemoteSettings, read_settings, write_settings
 from sparklog.tiered.target import open_store
@@ -47,8 +47,8 @@ _SAMPLE: Final = 16
 OpenStore = Callable[[str, Mapping[str, Any] | None], Store]
 
 
-class Tiering:
-    """See the module's text. One thread works at a time; `remote` is shared with retention."""
+class RemoteLogManager:
+    """See the module's text. One thread works at a time; `remote_log` is shared with retention."""
 
     def __init__(
         self,
@@ -66,17 +66,17 @@ class Tiering:
         opening: OpenStore = open_store,
     ) -> None:
         """`url` None: as the log says. Raises InvalidRequestError if a given one can't be used."""
-        self.remote = Remote(log, lease, clock)
+        self.remote_log = RemoteLog(log, lease, clock)
         self._options, self._clock, self._keyring = options, clock, keyring
         self._url, self._storage_options = url, storage_options
         self._opening, self._stopping = opening, stopping
         self._take_over, self._plain = take_over, plain
-        self._owners: Owners | None = None
+        self._topic_owners: TopicOwners | None = None
         self._store: Store | None = None
-        self._uploads: Uploads | None = None
-        self._expiring: Expiring
+        self._copy_task: CopyTask | None = None
+        self._expiration_task: ExpirationTask
         self._prepared = False
-        self._sweep_ms = float("-inf")  # when the next one is due
+        self._next_reconciliation_ms = float("-inf")  # when the next one is due
         self._failures = 0
         if url is not None:
             self._store = opening(url, storage_options)
@@ -113,58 +113,60 @@ class Tiering:
         return min(longer, options.remote_backoff_max_ms)
 
     def work(self, report: Report, *, copying: bool = True) -> None:
-        """One round: copies, expires, sweeps; without `copying` it only expires.
+        """One round: copies, deletes, reconciles; without `copying` it only deletes.
 
         Errors go into the report. Raises: LeaseLostError.
         """
-        self.remote.preview = Preview() if report.dry_run else None
+        self.remote_log.preview = DryRunState() if report.dry_run else None
         try:
             self._work(report, copying=copying)
             self._failures = 0
         except LeaseLostError:
             raise
         except (SparklogError, OSError) as error:
-            if self.remote.foreign is None:  # local retention goes by what the log itself knows
-                self.remote.foreign = {}
+            if (
+                self.remote_log.foreign_topics is None
+            ):  # local retention goes by what the log itself knows
+                self.remote_log.foreign_topics = {}
             self._failures += 1
             report.errors.append(f"remote storage: {error}")
             _LOGGER.warning("remote storage: %s; trying again in %d ms", error, self.pause_ms)
 
     def _work(self, report: Report, *, copying: bool) -> None:
         store = self._prepare(dry_run=report.dry_run)
-        if self._uploads is None:
-            self._uploads = Uploads(
-                self.remote,
+        if self._copy_task is None:
+            self._copy_task = CopyTask(
+                self.remote_log,
                 store,
                 self._copier(store),
                 batch=_BATCH * self._options.remote_copy_threads,
                 stopping=self._stopping,
             )
-            self._expiring = Expiring(self.remote, store)
-        uploads, expiring = self._uploads, self._expiring
+            self._expiration_task = ExpirationTask(self.remote_log, store)
+        copy_task, expiration_task = self._copy_task, self._expiration_task
         self._look_for_owners(store, report)
         if copying:
-            self._sweep(expiring, report)
-            self._copy(uploads, report)
+            self._reconcile(expiration_task, report)
+            self._copy(copy_task, report)
         else:
-            uploads.plan(self.remote.partitions(), report)  # says what waits
-        session = self.remote.session
+            copy_task.plan(self.remote_log.partitions(), report)  # says what waits
+        session = self.remote_log.session
         with session.locked():
-            held = floors(session, now_ms=report.time_ms)
-        expiring.expire(self.remote.partitions(), held, report, at_once=not copying)
-        expiring.bury(report)
+            held = group_retention_floors(session, now_ms=report.time_ms)
+        expiration_task.expire(self.remote_log.partitions(), held, report, at_once=not copying)
+        expiration_task.remove_deleted_topics(report)
 
-    def _copy(self, uploads: Uploads, report: Report) -> None:
-        known = self.remote.partitions()
+    def _copy(self, copy_task: CopyTask, report: Report) -> None:
+        known = self.remote_log.partitions()
         refused = refusal(self._kept(), self._keyring) if not self._plain else None
         if refused is not None:
             report.errors.append(f"remote storage: {refused}")
             _LOGGER.error("%s", refused)
-            uploads.plan(known, report)  # says what waits
+            copy_task.plan(known, report)  # says what waits
             return
-        if self.remote.preview is not None:
-            for copy in uploads.imagined(uploads.plan(known, report), report):
-                self.remote.preview.copies.setdefault(copy.key, []).append(copy)
+        if self.remote_log.preview is not None:
+            for copy in copy_task.planned_copies(copy_task.plan(known, report), report):
+                self.remote_log.preview.copies.setdefault(copy.key, []).append(copy)
                 report.uploaded.append(
                     Uploaded(
                         topic=copy.topic, partition=copy.partition, base=copy.base, end=copy.end,
@@ -172,54 +174,56 @@ class Tiering:
                     )
                 )  # fmt: skip
             return
-        if uploads.resume(known, report):
-            known = self.remote.partitions()
-        wanted = uploads.plan(known, report)
+        if copy_task.resume(known, report):
+            known = self.remote_log.partitions()
+        wanted = copy_task.plan(known, report)
         if wanted:
-            uploads.run(wanted, report)
+            copy_task.run(wanted, report)
 
-    def _sweep(self, expiring: Expiring, report: Report) -> None:
+    def _reconcile(self, expiration_task: ExpirationTask, report: Report) -> None:
         """First of all: it finds copies that the metadata may have lost."""
-        if self._is_sweep_due(report):
-            expiring.sweep(self.remote.partitions(), report)
+        if self._is_reconciliation_due(report):
+            expiration_task.reconcile_bucket(self.remote_log.partitions(), report)
             if not report.dry_run:
-                assert self._owners is not None
-                self._owners.forget(self.remote.topics(now_ms=report.time_ms))
-                self._sweep_ms = report.time_ms + self._options.remote_sweep_interval_ms
+                assert self._topic_owners is not None
+                self._topic_owners.forget(self.remote_log.topics(now_ms=report.time_ms))
+                self._next_reconciliation_ms = (
+                    report.time_ms + self._options.remote_sweep_interval_ms
+                )
 
-    def _is_sweep_due(self, report: Report) -> bool:
+    def _is_reconciliation_due(self, report: Report) -> bool:
         wanted = self._options.remote_sweep_interval_ms >= 0
-        return wanted and (report.time_ms >= self._sweep_ms or report.dry_run)
+        return wanted and (report.time_ms >= self._next_reconciliation_ms or report.dry_run)
 
     def _look_for_owners(self, store: Store, report: Report) -> None:
         """Find topics that are another log's in the bucket; the round leaves them alone."""
         if report.dry_run and self._kept() is None:
             return  # it has no name yet
-        if self._owners is None:
-            self._owners = Owners(
-                self.remote.fs,
-                self.remote.session.home,
+        if self._topic_owners is None:
+            self._topic_owners = TopicOwners(
+                self.remote_log.fs,
+                self.remote_log.session.home,
                 store,
                 self._clock,
                 take_over=self._take_over,
-                check=self.remote.lease.check,
+                check=self.remote_log.lease.check,
                 missing=lambda: self._check_same(store, "", strict=True),
             )
-        found = self._owners.foreign(
-            self.remote.topics(now_ms=report.time_ms),
-            fresh=self._is_sweep_due(report),
+        found = self._topic_owners.foreign(
+            self.remote_log.topics(now_ms=report.time_ms),
+            fresh=self._is_reconciliation_due(report),
             dry_run=report.dry_run,
         )
-        for key in found.keys() - (self.remote.foreign or {}).keys():
+        for key in found.keys() - (self.remote_log.foreign_topics or {}).keys():
             _LOGGER.error("%s", found[key])
-        self.remote.foreign = found
+        self.remote_log.foreign_topics = found
         report.errors += found.values()
 
     def _copier(self, store: Store) -> Copier:
         options, rate = self._options, self._options.remote_copy_bytes_per_second
         brake: Throttle = unthrottled if rate >= 2**63 - 1 else RateLimit(rate)
         return Copier(
-            self.remote.fs,
+            self.remote_log.fs,
             store,
             self._clock,
             keyring=self._keyring,
@@ -231,11 +235,11 @@ class Tiering:
     def _check(self) -> None:
         if self._stopping():
             raise LeaseLostError("the service stops; copying goes on when it is started again")
-        self.remote.lease.check()
+        self.remote_log.lease.check()
 
     def _prepare(self, *, dry_run: bool) -> Store:
         """Open the store, keep the URL with the log, make the metadata topic."""
-        session = self.remote.session
+        session = self.remote_log.session
         settings = self._kept()
         url = self._url or (settings.url if settings is not None else None)
         assert url is not None
@@ -249,20 +253,20 @@ class Tiering:
             self._check_same(self._store, settings.log_id)
         if dry_run:
             return self._store
-        self.remote.lease.check()
+        self.remote_log.lease.check()
         kept = RemoteSettings(url) if settings is None else replace(settings, url=url)
         if kept != settings:  # before the store is asked: the URL is given once
             write_settings(session.fs, session.home, kept)
-        fresh = decided(kept, self._keyring, plain=self._plain, look=self._look_for_key)
+        fresh = with_key_id(kept, self._keyring, plain=self._plain, look=self._look_for_key)
         if fresh != kept:
             write_settings(session.fs, session.home, fresh)
-        ensure(session)
+        ensure_topic(session)
         self._prepared = True
         return self._store
 
     def _kept(self) -> RemoteSettings | None:
         """What the log says; nothing if it is damaged and the URL was given anew."""
-        session = self.remote.session
+        session = self.remote_log.session
         try:
             return read_settings(session.fs, session.home)
         except DataCorruptionError:
@@ -276,7 +280,7 @@ class Tiering:
         `strict`: it did a while ago, and the last copies may have come to a wrong place since.
         Cost: a get; two more for each copy that is asked for, where the log's own object is gone.
         """
-        if log_id and is_known(store, log_id):
+        if log_id and is_owned(store, log_id):
             return
         asked = self._newest(oldest=strict)
         lost = (is_lost(store, copy) for copy in asked)
@@ -294,23 +298,23 @@ class Tiering:
         store = self._store
         assert store is not None
         names = [manifest_object(copy) for copy in self._newest()]
-        for (topic, p), one in () if names else self.remote.partitions().items():
+        for (topic, p), one in () if names else self.remote_log.partitions().items():
             prefix = Directory(topic, p, one.topic_id).prefix
             names += [o.name for o in store.list(prefix) if o.name.endswith(".manifest")][-1:]
-        return key_in(store, names[:_SAMPLE])
+        return key_id_in(store, names[:_SAMPLE])
 
     def _newest(self, *, oldest: bool = False) -> list[RemoteSegment]:
         """Return the last (or the first) copies of some partitions."""
         at = 0 if oldest else -1
-        with self.remote.steady() as catalog:
-            keys = catalog.keys()
-            newest = [copies[at] for key in keys if (copies := catalog.readable(key))]
+        with self.remote_log.locked_cache() as cache:
+            keys = cache.keys()
+            newest = [copies[at] for key in keys if (copies := cache.readable(key))]
         return sorted(newest, key=lambda s: -s.time_ms)[:_SAMPLE]
 
     def _check_moved(self, store: Store, before: str) -> None:
         """Refuse another URL unless the copies are there already."""
-        with self.remote.steady() as catalog:
-            copies = [s for key in list(catalog.keys()) for s in catalog.readable(key)]
+        with self.remote_log.locked_cache() as cache:
+            copies = [s for key in list(cache.keys()) for s in cache.readable(key)]
         missing = [s for s in copies if is_lost(store, s)]
         if missing:
             raise InvalidRequestError(

@@ -10,43 +10,45 @@ from sparklog.logdir.segment_files import segment_bases
 from sparklog.service.verification.ledger import EPOCH_UNKNOWN, interval_of
 from sparklog.service.verification.log_dir_state import (
     NO_LIMIT,
+    ExpectedPartition,
     Key,
+    LogDirState,
     Offsets,
-    Part,
     Situation,
-    Truth,
 )
 from sparklog.service.verification.offset_checkpoints import NAMES, Checkpoints
 
 _CLAIMS: Final = (HIGH_WATERMARK, RECOVERY_POINT)
 
 
-def part_of(fs: FileSystem, truth: Truth, checkpoints: Checkpoints, key: Key) -> Part:
+def expected_partition(
+    fs: FileSystem, log_dir_state: LogDirState, checkpoints: Checkpoints, key: Key
+) -> ExpectedPartition:
     """Return what is known of a partition that lies here."""
-    number = truth.found[key]
+    number = log_dir_state.found[key]
     known = {name: checkpoints[number, name] or {} for name in NAMES}
-    part = Part(
+    part = ExpectedPartition(
         topic=key[0],
         partition=key[1],
-        path=truth.path(key),
-        situation=truth.situation,
+        path=log_dir_state.path(key),
+        situation=log_dir_state.situation,
         start=0,
         end=0,
         gaps_below=known[CLEANER].get(key, 0),
         recovery_point=known[RECOVERY_POINT].get(key, 0),
     )
-    state = truth.state
-    if key == LEDGER and truth.ledger_end:
+    state = log_dir_state.state
+    if key == LEDGER and log_dir_state.ledger_end:
         bases = segment_bases(fs, part.path)
         return replace(
             part,
             start=bases[0] if bases else 0,  # older segments are history and may expire
-            end=truth.ledger_end,
+            end=log_dir_state.ledger_end,
             gaps_below=0,
             interval_bytes=ledger_config().index_interval_bytes,
-            recovery_point=truth.ledger_end - 1,
+            recovery_point=log_dir_state.ledger_end - 1,
         )
-    if state is None or key not in state.ends or not truth.situation.is_ours:
+    if state is None or key not in state.ends or not log_dir_state.situation.is_ours:
         return _brokers(part, known)
     topic = state.topics[key[0]]
     config = topic.parsed()
@@ -57,13 +59,13 @@ def part_of(fs: FileSystem, truth: Truth, checkpoints: Checkpoints, key: Key) ->
         end=state.ends[key],
         gaps_below=NO_LIMIT if config.compact else part.gaps_below,
         config=config,
-        interval_bytes=interval_of(truth, key[0], config),
+        interval_bytes=interval_of(log_dir_state, key[0], config),
         epoch=None if state.epoch == EPOCH_UNKNOWN else state.epoch,
         exact=not topic.adopted,
     )
 
 
-def _brokers(part: Part, known: dict[str, Offsets]) -> Part:
+def _brokers(part: ExpectedPartition, known: dict[str, Offsets]) -> ExpectedPartition:
     """A broker's checkpoints: the log goes at least as far as the lowest, or one is wrong."""
     situation = part.situation
     if situation.is_ours:  # without a ledger nobody of us can tell

@@ -17,7 +17,7 @@ from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.batch_windows import Window
 from sparklog.logdir.segment_files import joined
 from sparklog.service.verification.findings import Findings, FixKind, Severity
-from sparklog.service.verification.log_dir_state import Part
+from sparklog.service.verification.log_dir_state import ExpectedPartition
 from sparklog.service.verification.segment import Walked
 
 Table = NDArray[Any]
@@ -28,7 +28,14 @@ class IndexFile:
     """An index file of a segment: its entries, and the first thing that is wrong with it."""
 
     def __init__(
-        self, fs: FileSystem, part: Part, name: str, base: int, dtype: np.dtype[Any], *, last: bool
+        self,
+        fs: FileSystem,
+        part: ExpectedPartition,
+        name: str,
+        base: int,
+        dtype: np.dtype[Any],
+        *,
+        last: bool,
     ) -> None:
         self.base, self.path = base, joined(part.path, name)
         self.fault: tuple[str, int] | None = None
@@ -44,7 +51,7 @@ class IndexFile:
         elif torn:
             self.note(f"{len(data)} bytes are no multiple of {dtype.itemsize}", count)
 
-    def _settled(self, part: Part) -> Entries:
+    def _settled(self, part: ExpectedPartition) -> Entries:
         """Leave out what a writer preallocated, or wrote past the committed end."""
         entries = self.entries
         used = np.flatnonzero(entries["relative_offset"])
@@ -70,7 +77,7 @@ class IndexFile:
 class OffsetIndexCheck:
     """A `Consumer` for `.index`."""
 
-    def __init__(self, fs: FileSystem, part: Part, base: int, *, last: bool) -> None:
+    def __init__(self, fs: FileSystem, part: ExpectedPartition, base: int, *, last: bool) -> None:
         self.file = IndexFile(fs, part, index_name(base), base, OFFSET_ENTRY, last=last)
         self._part, self._base = part, base
         entries = self.file.entries
@@ -131,7 +138,9 @@ class OffsetIndexCheck:
 class TimeIndexCheck:
     """A `Consumer` for `.timeindex`. `final`: the entry that a roll or a close forces is due."""
 
-    def __init__(self, fs: FileSystem, part: Part, base: int, *, last: bool, final: bool) -> None:
+    def __init__(
+        self, fs: FileSystem, part: ExpectedPartition, base: int, *, last: bool, final: bool
+    ) -> None:
         self.file = IndexFile(fs, part, timeindex_name(base), base, TIME_ENTRY, last=last)
         self._part, self._final = part, final
         entries = self.file.entries

@@ -14,7 +14,7 @@ from sparklog.log.batch_windows import Window
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.segment_files import joined
 from sparklog.service.verification.findings import Findings, FixKind, Severity
-from sparklog.service.verification.log_dir_state import Part, Situation
+from sparklog.service.verification.log_dir_state import ExpectedPartition, Situation
 
 Table = NDArray[Any]
 
@@ -34,7 +34,7 @@ class Run:
 class EpochCheck:
     """A `Consumer` over all segments of a partition."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: ExpectedPartition) -> None:
         self._part = part
         self._path = ""
         self._runs: list[Run] = []

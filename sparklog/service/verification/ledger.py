@@ -11,7 +11,7 @@ from sparklog.logdir.ledger import LEDGER, fold, ledger_bases, ledger_path, repl
 from sparklog.logdir.segment_files import joined
 from sparklog.logdir.topics import TOPICS_NAME, read_topics
 from sparklog.service.verification.findings import Findings, FixKind, Severity
-from sparklog.service.verification.log_dir_state import Situation, Truth
+from sparklog.service.verification.log_dir_state import LogDirState, Situation
 from sparklog.storage.log_state import LogState, Record, TopicState
 from sparklog.storage.segments import StaleReadError
 
@@ -21,41 +21,43 @@ _STORED: Final = (
 )  # fmt: skip
 
 
-def read_ledger(fs: FileSystem, truth: Truth, out: Findings) -> None:
-    """Fill `truth` with what the ledger says, and check the ledger and what follows it.
+def read_ledger(fs: FileSystem, log_dir_state: LogDirState, out: Findings) -> None:
+    """Fill `log_dir_state` with what the ledger says, and check the ledger and what follows it.
 
     Where it can't be read, the files that were rendered from it stand in.
     """
-    if not fs.is_dir(ledger_path(truth.home)):
-        if truth.situation.is_ours:
+    if not fs.is_dir(ledger_path(log_dir_state.home)):
+        if log_dir_state.situation.is_ours:
             out.add(
-                Severity.DAMAGE, ledger_path(truth.home),
+                Severity.DAMAGE, ledger_path(log_dir_state.home),
                 "the commit ledger is gone; restore it from a copy",
             )  # fmt: skip
-            _stand_in(fs, truth, published(fs, truth.home))
+            _stand_in(fs, log_dir_state, published(fs, log_dir_state.home))
         return
-    marks = published(fs, truth.home)
-    end = _ledger_end(fs, truth, marks, out)
-    if end is not None and _tell(fs, truth, end, out):
-        _check_watermarks(truth, marks, out)
-        _check_topics(fs, truth, out)
+    marks = published(fs, log_dir_state.home)
+    end = _ledger_end(fs, log_dir_state, marks, out)
+    if end is not None and _tell(fs, log_dir_state, end, out):
+        _check_watermarks(log_dir_state, marks, out)
+        _check_topics(fs, log_dir_state, out)
     else:
-        _stand_in(fs, truth, marks)
+        _stand_in(fs, log_dir_state, marks)
 
 
-def _ledger_end(fs: FileSystem, truth: Truth, marks: Published | None, out: Findings) -> int | None:
-    path = ledger_path(truth.home)
-    if truth.situation is Situation.OPEN and marks is not None:
+def _ledger_end(
+    fs: FileSystem, log_dir_state: LogDirState, marks: Published | None, out: Findings
+) -> int | None:
+    path = ledger_path(log_dir_state.home)
+    if log_dir_state.situation is Situation.OPEN and marks is not None:
         return marks.ends.get(LEDGER, 0)
     try:
-        end = whole_end(fs, truth.home)
+        end = whole_end(fs, log_dir_state.home)
     except DataCorruptionError as error:
         out.add(
             Severity.DAMAGE, error.path, error.reason, position=error.position, first=error.first
         )
         return None
     floor = 0 if marks is None else max(marks.durable, marks.ends.get(LEDGER, 0))
-    if marks is not None and end < floor and not _may_lose(truth, marks):
+    if marks is not None and end < floor and not _may_lose(log_dir_state, marks):
         out.add(
             Severity.DAMAGE, path, "committed records are missing at its end; restore it from a "
             "copy", first=end, end=floor,
@@ -64,42 +66,42 @@ def _ledger_end(fs: FileSystem, truth: Truth, marks: Published | None, out: Find
     return end
 
 
-def _may_lose(truth: Truth, marks: Published) -> bool:
+def _may_lose(log_dir_state: LogDirState, marks: Published) -> bool:
     """Under flush=none a power cut may take the last commits."""
-    return truth.situation is Situation.CRASHED and not marks.durable
+    return log_dir_state.situation is Situation.CRASHED and not marks.durable
 
 
-def _stand_in(fs: FileSystem, truth: Truth, marks: Published | None) -> None:
+def _stand_in(fs: FileSystem, log_dir_state: LogDirState, marks: Published | None) -> None:
     """Go by watermarks and topics file."""
     state = LogState()
     try:
-        topics = read_topics(fs, truth.home)
+        topics = read_topics(fs, log_dir_state.home)
     except SparklogError:
         topics = None
     if topics is None or marks is None:
         return
-    truth.ledger_end = marks.ends.get(LEDGER, 0)
+    log_dir_state.ledger_end = marks.ends.get(LEDGER, 0)
     state.topics = topics
     keys = {(name, p) for name, topic in topics.items() for p in topic.dirs}
     state.ends = {key: marks.ends.get(key, 0) for key in keys}
     state.starts = {key: at for key, at in marks.starts.items() if key in keys}
     state.epoch = EPOCH_UNKNOWN
-    truth.state = state
+    log_dir_state.state = state
 
 
 # -- the story
 
 
-def _tell(fs: FileSystem, truth: Truth, end: int, out: Findings) -> bool:
+def _tell(fs: FileSystem, log_dir_state: LogDirState, end: int, out: Findings) -> bool:
     """Fold the whole ledger, checking each record; False if its last segment can't be read."""
-    story = _Story(truth, out)
-    bases = [base for base in ledger_bases(fs, truth.home) if base < end]
-    truth.ledger_end = end
+    story = _Story(log_dir_state, out)
+    bases = [base for base in ledger_bases(fs, log_dir_state.home) if base < end]
+    log_dir_state.ledger_end = end
     try:
         for at, base in enumerate(bases):
             stop = bases[at + 1] if at + 1 < len(bases) else end
             try:
-                for offset, record in replay(fs, truth.home, base, stop):
+                for offset, record in replay(fs, log_dir_state.home, base, stop):
                     story.take(offset, record, begins=offset == base)
             except (DataCorruptionError, StaleReadError):
                 story.interrupt()  # the partition check says where; the next segment begins anew
@@ -108,25 +110,25 @@ def _tell(fs: FileSystem, truth: Truth, end: int, out: Findings) -> bool:
         if not story.rooted:
             return False
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        out.add(Severity.DAMAGE, ledger_path(truth.home), f"not a ledger record: {error!r}")
+        out.add(Severity.DAMAGE, ledger_path(log_dir_state.home), f"not a ledger record: {error!r}")
         state = LogState()
         try:
-            fold(fs, truth.home, end, state=state, first=None)
+            fold(fs, log_dir_state.home, end, state=state, first=None)
         except (SparklogError, KeyError, TypeError, ValueError, AttributeError):
             return False
         story.state = state
-    truth.state = story.state
+    log_dir_state.state = story.state
     return True
 
 
 class _Story:
     """Folds records and says which contradicts what came before."""
 
-    def __init__(self, truth: Truth, out: Findings) -> None:
+    def __init__(self, log_dir_state: LogDirState, out: Findings) -> None:
         self.state = LogState()
         self.rooted = False
-        self._truth, self._out = truth, out
-        self._path = ledger_path(truth.home)
+        self._truth, self._out = log_dir_state, out
+        self._path = ledger_path(log_dir_state.home)
 
     def interrupt(self) -> None:
         """Records are missing: the next segment's snapshot begins anew."""
@@ -226,40 +228,44 @@ def _plain(value: Any) -> Any:
 # -- what is rendered from it
 
 
-def _check_watermarks(truth: Truth, marks: Published | None, out: Findings) -> None:
-    path, state = joined(truth.home, WATERMARKS_NAME), truth.state
+def _check_watermarks(log_dir_state: LogDirState, marks: Published | None, out: Findings) -> None:
+    path, state = joined(log_dir_state.home, WATERMARKS_NAME), log_dir_state.state
     assert state is not None
     behind = Severity.DIFFERENCE
-    if truth.situation is Situation.CRASHED:
+    if log_dir_state.situation is Situation.CRASHED:
         behind = Severity.LEFTOVER
     if marks is None:
         out.add(Severity.DIFFERENCE, path, "missing or damaged", fix=FixKind.WATERMARKS)
         return
-    if not truth.situation.is_ours:
+    if not log_dir_state.situation.is_ours:
         return  # a broker came since; the next open publishes anew
-    ends = {**state.ends, LEDGER: truth.ledger_end}
-    if marks.ends.get(LEDGER) != truth.ledger_end:
+    ends = {**state.ends, LEDGER: log_dir_state.ledger_end}
+    if marks.ends.get(LEDGER) != log_dir_state.ledger_end:
         out.add(
-            behind, path, f"of ledger end {marks.ends.get(LEDGER)}, it is {truth.ledger_end}",
+            behind,
+            path,
+            f"of ledger end {marks.ends.get(LEDGER)}, it is {log_dir_state.ledger_end}",
             fix=FixKind.WATERMARKS,
-        )  # fmt: skip
+        )
     elif marks.ends != ends or marks.starts != state.starts:
         out.add(Severity.DIFFERENCE, path, "not what the ledger says", fix=FixKind.WATERMARKS)
 
 
-def _check_topics(fs: FileSystem, truth: Truth, out: Findings) -> None:
-    path = joined(truth.home, TOPICS_NAME)
-    assert truth.state is not None
-    severity = Severity.LEFTOVER if truth.situation is Situation.CRASHED else Severity.DIFFERENCE
+def _check_topics(fs: FileSystem, log_dir_state: LogDirState, out: Findings) -> None:
+    path = joined(log_dir_state.home, TOPICS_NAME)
+    assert log_dir_state.state is not None
+    severity = (
+        Severity.LEFTOVER if log_dir_state.situation is Situation.CRASHED else Severity.DIFFERENCE
+    )
     try:
-        topics = read_topics(fs, truth.home)
+        topics = read_topics(fs, log_dir_state.home)
     except SparklogError as error:
         reason = error.reason if isinstance(error, DataCorruptionError) else str(error)
         out.add(Severity.DIFFERENCE, path, reason, fix=FixKind.TOPICS)
         return
     if topics is None:
         out.add(severity, path, "it is missing", fix=FixKind.TOPICS)
-    elif _rendered(topics) != _rendered(truth.state.topics):
+    elif _rendered(topics) != _rendered(log_dir_state.state.topics):
         out.add(severity, path, "not what the ledger says", fix=FixKind.TOPICS)
 
 
@@ -267,6 +273,6 @@ def _rendered(topics: dict[str, TopicState]) -> dict[str, Record]:
     return {name: topic.to_json() for name, topic in topics.items()}
 
 
-def interval_of(truth: Truth, topic: str, config: TopicConfig) -> int:
+def interval_of(log_dir_state: LogDirState, topic: str, config: TopicConfig) -> int:
     """Return the largest index.interval.bytes that the topic ever had."""
-    return max(truth.intervals.get(topic, 0), config.index_interval_bytes)
+    return max(log_dir_state.intervals.get(topic, 0), config.index_interval_bytes)

@@ -26,7 +26,7 @@ from sparklog.logdir.partition.producer_snapshots import is_whole, stray_offsets
 from sparklog.logdir.segment_files import bases_of, joined
 from sparklog.pluralize import pluralize
 from sparklog.service.verification.findings import Findings, FixKind, Severity
-from sparklog.service.verification.log_dir_state import Part, Situation
+from sparklog.service.verification.log_dir_state import ExpectedPartition, Situation
 
 QUARANTINE_PREFIX: Final = "sparklog-quarantine-"
 """Plain files in a log dir: a broker ignores those, but refuses to start on a directory whose
@@ -39,7 +39,7 @@ _RETIRED: Final = ("-delete", "-stray", "-future")
 
 
 def check_partition_files(
-    fs: FileSystem, part: Part, names: Sequence[str], end: int, out: Findings
+    fs: FileSystem, part: ExpectedPartition, names: Sequence[str], end: int, out: Findings
 ) -> None:
     """Report what lies in a partition directory beside its segments."""
     bases = bases_of(list(names))
@@ -81,7 +81,7 @@ def _note(out: Findings, path: str, what: str, fix: FixKind | None) -> None:
     out.add(Severity.LEFTOVER, path, what, fix=fix)
 
 
-def _note_stray(fs: FileSystem, out: Findings, part: Part, path: str) -> None:
+def _note_stray(fs: FileSystem, out: Findings, part: ExpectedPartition, path: str) -> None:
     """A broker's own of an earlier stop are pruned by its next start; ours by our close."""
     if not is_whole(fs, path):
         _note(out, path, "a snapshot of no segment, and damaged", FixKind.ASIDE)
@@ -89,7 +89,7 @@ def _note_stray(fs: FileSystem, out: Findings, part: Part, path: str) -> None:
         _note(out, path, "a snapshot of no segment", FixKind.ASIDE)
 
 
-def _note_waiting(out: Findings, part: Part, path: str) -> None:
+def _note_waiting(out: Findings, part: ExpectedPartition, path: str) -> None:
     """A cleaner's files: unfinished, or waiting for the loading that completes the swap."""
     if part.situation is Situation.CRASHED:
         _note(out, path, "of a cleaner that died", FixKind.OPEN)

@@ -58,7 +58,7 @@ class Situation(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class ExpectedPartition:
     """One partition and what must hold for it.
 
     `end`: where its log must end; for a broker's, how far it must go at least. `gaps_below`:
@@ -88,7 +88,7 @@ class Part:
 
 
 @dataclass(slots=True)
-class Truth:
+class LogDirState:
     """A log dir as its ledger and its listing have it. `state` is None without a ledger."""
 
     directories: list[str]

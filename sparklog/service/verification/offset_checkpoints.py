@@ -8,17 +8,17 @@ from sparklog.fs import FileSystem, read_bytes
 from sparklog.logdir.offset_checkpoints import CLEANER, HIGH_WATERMARK, LOG_START, RECOVERY_POINT
 from sparklog.logdir.segment_files import joined
 from sparklog.service.verification.findings import Findings, FixKind, Severity
-from sparklog.service.verification.log_dir_state import Key, Offsets, Situation, Truth
+from sparklog.service.verification.log_dir_state import Key, LogDirState, Offsets, Situation
 
 NAMES = (RECOVERY_POINT, LOG_START, HIGH_WATERMARK, CLEANER)
 Checkpoints = dict[tuple[int, str], Offsets | None]
 """{(number of the log dir, file name): its entries, None if it is missing or can't be read}"""
 
 
-def read_checkpoints(fs: FileSystem, truth: Truth, out: Findings) -> Checkpoints:
+def read_checkpoints(fs: FileSystem, log_dir_state: LogDirState, out: Findings) -> Checkpoints:
     """Read all of them; what can't be read is reported."""
     found: Checkpoints = {}
-    for number, directory in truth.numbered:
+    for number, directory in log_dir_state.numbered:
         for name in NAMES:
             path = joined(directory, name)
             found[number, name] = None
@@ -33,29 +33,29 @@ def read_checkpoints(fs: FileSystem, truth: Truth, out: Findings) -> Checkpoints
 
 
 def check_checkpoints(
-    truth: Truth, known: Checkpoints, ends: Mapping[Key, int], out: Findings
+    log_dir_state: LogDirState, known: Checkpoints, ends: Mapping[Key, int], out: Findings
 ) -> None:
     """Compare them with where the logs begin and end; `ends` must not be older than `known`."""
-    for number, directory in truth.numbered:
-        mine = {key: end for key, end in ends.items() if truth.found.get(key) == number}
+    for number, directory in log_dir_state.numbered:
+        mine = {key: end for key, end in ends.items() if log_dir_state.found.get(key) == number}
         for name in NAMES:
             offsets = known[number, name]
             if offsets is None:
                 continue
             path = joined(directory, name)
             fault = _above(offsets, mine)
-            if fault is None and truth.situation.is_ours:
-                fault = _against_ledger(truth, name, offsets, mine)
+            if fault is None and log_dir_state.situation.is_ours:
+                fault = _against_ledger(log_dir_state, name, offsets, mine)
             if fault is not None:
-                out.add(_severity(truth, name), path, fault, fix=FixKind.CHECKPOINT)
-        if truth.situation is Situation.CLOSED:
+                out.add(_severity(log_dir_state, name), path, fault, fix=FixKind.CHECKPOINT)
+        if log_dir_state.situation is Situation.CLOSED:
             for name in (RECOVERY_POINT, LOG_START, HIGH_WATERMARK):
                 if known[number, name] is None and not _is_told(out, joined(directory, name)):
                     out.add(
                         Severity.DIFFERENCE, joined(directory, name), "it is missing",
                         fix=FixKind.CHECKPOINT,
                     )  # fmt: skip
-        if truth.situation is Situation.BROKER:
+        if log_dir_state.situation is Situation.BROKER:
             _warn_below(known[number, HIGH_WATERMARK], mine, joined(directory, HIGH_WATERMARK), out)
 
 
@@ -63,8 +63,8 @@ def _is_told(out: Findings, path: str) -> bool:
     return any(f.file == path for f in out.found)
 
 
-def _severity(truth: Truth, name: str) -> Severity:
-    carried_out = name != LOG_START or truth.situation is not Situation.CRASHED
+def _severity(log_dir_state: LogDirState, name: str) -> Severity:
+    carried_out = name != LOG_START or log_dir_state.situation is not Situation.CRASHED
     return Severity.DIFFERENCE if carried_out else Severity.LEFTOVER
 
 
@@ -78,14 +78,14 @@ def _above(offsets: Offsets, mine: Mapping[Key, int]) -> str | None:
 
 
 def _against_ledger(
-    truth: Truth, name: str, offsets: Offsets, mine: Mapping[Key, int]
+    log_dir_state: LogDirState, name: str, offsets: Offsets, mine: Mapping[Key, int]
 ) -> str | None:
-    state = truth.state
+    state = log_dir_state.state
     if state is None or name == CLEANER:
         return None
     if name == LOG_START:
         wanted = {key: state.starts[key] for key in mine if key in state.starts}
-    elif truth.situation is Situation.CLOSED:
+    elif log_dir_state.situation is Situation.CLOSED:
         wanted = dict(mine)
     else:
         return None

@@ -13,7 +13,7 @@ from sparklog.service.verification.findings import Findings, FixKind, Severity
 from sparklog.service.verification.indexes import OffsetIndexCheck, TimeIndexCheck
 from sparklog.service.verification.leader_epochs import EpochCheck
 from sparklog.service.verification.leftover_files import check_partition_files
-from sparklog.service.verification.log_dir_state import Part, Situation
+from sparklog.service.verification.log_dir_state import ExpectedPartition, Situation
 from sparklog.service.verification.producers import ProducerReplay
 from sparklog.service.verification.segment import SegmentWalk, Walked
 
@@ -23,7 +23,7 @@ class Checked:
     """What was found in a partition. `end`: where its log really ends; `closed_bytes`: the sizes
     of its closed segments."""
 
-    part: Part
+    part: ExpectedPartition
     start: int = 0
     end: int = 0
     segments: int = 0
@@ -36,7 +36,7 @@ class PartitionCheck:
     """One partition; `topic_id` is the ledger's, None if nobody knows it."""
 
     def __init__(
-        self, fs: FileSystem, part: Part, *, topic_id: str | None, expiration_ms: int
+        self, fs: FileSystem, part: ExpectedPartition, *, topic_id: str | None, expiration_ms: int
     ) -> None:
         self._fs, self._part = fs, part
         self._topic_id, self._expiration_ms = topic_id, expiration_ms
@@ -80,9 +80,9 @@ class PartitionCheck:
     def _live(self, bases: list[int]) -> list[int]:
         """Return the segments that belong to the log; report missing and surplus ones."""
         part, ours = self._part, self._part.situation.is_ours
-        surplus = [base for base in bases if ours and base > part.end]
+        unreferenced_segments = [base for base in bases if ours and base > part.end]
         live = [base for base in bases if not (ours and base > part.end)]
-        for base in surplus:
+        for base in unreferenced_segments:
             self._note_surplus(base)
         first = live[0] if live else part.end
         needed = max(part.start, part.local_start)

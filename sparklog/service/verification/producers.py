@@ -18,7 +18,7 @@ from sparklog.log.batch_windows import Window, marker_reader
 from sparklog.log.producer_state import EXPIRATION_MS, ProducerState, has_producers
 from sparklog.logdir.segment_files import joined
 from sparklog.service.verification.findings import Findings, FixKind, Severity
-from sparklog.service.verification.log_dir_state import NO_LIMIT, Part
+from sparklog.service.verification.log_dir_state import NO_LIMIT, ExpectedPartition
 
 Table = NDArray[Any]
 _PLACE: Final = ("producer_epoch", "last_sequence", "last_offset")
@@ -32,7 +32,13 @@ class ProducerReplay:
     """A `Consumer` over all segments of a partition, from the first on."""
 
     def __init__(
-        self, fs: FileSystem, part: Part, out: Findings, base: int, *, expiration_ms: int
+        self,
+        fs: FileSystem,
+        part: ExpectedPartition,
+        out: Findings,
+        base: int,
+        *,
+        expiration_ms: int,
     ) -> None:
         self._fs, self._part, self._out = fs, part, out
         self._expiration_ms = expiration_ms

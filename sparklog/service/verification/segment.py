@@ -19,7 +19,7 @@ from sparklog.fs import File, FileSystem
 from sparklog.log.batch_windows import WINDOW_BYTES, Window, walk
 from sparklog.logdir.segment_files import joined
 from sparklog.service.verification.findings import Findings, FixKind, Severity
-from sparklog.service.verification.log_dir_state import Part, Situation
+from sparklog.service.verification.log_dir_state import ExpectedPartition, Situation
 
 Table = NDArray[Any]
 _MAGIC_AT: Final = 16
@@ -55,7 +55,7 @@ class SegmentWalk:
     def __init__(
         self,
         fs: FileSystem,
-        part: Part,
+        part: ExpectedPartition,
         base: int,
         out: Findings,
         *,

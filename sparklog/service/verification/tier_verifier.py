@@ -29,7 +29,7 @@ from sparklog.service.verification.findings import (
 )
 from sparklog.tiered.archive.bucket import group, listed_segments, log_start
 from sparklog.tiered.copying.orphans import is_lost
-from sparklog.tiered.copying.plan import spans
+from sparklog.tiered.copying.plan import copied_ranges
 from sparklog.tiered.encryption.envelope import CHUNK_BYTES, TAG_BYTES, open_data_key
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.manifest import (
@@ -45,8 +45,8 @@ from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.opening import Path, archive_url, no_archive
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.reading.store_retry import Patience
-from sparklog.tiered.remote_log_metadata.metadata_cache import Catalog
-from sparklog.tiered.remote_log_metadata.topic import MetadataFollower
+from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadataCache
+from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 from sparklog.tiered.settings import read_settings
 from sparklog.tiered.target import open_store
@@ -129,32 +129,32 @@ class _Look:
     def of_log(self, fs: FileSystem, clock: Clock, directories: list[str]) -> list[_Wanted]:
         """Compare what a log says of its copies with a listing; return those that are there."""
         view, whole = View(fs, directories), []
-        catalog = MetadataFollower(View(fs, directories), clock).catch_up()
+        cache = RemoteLogMetadataConsumer(View(fs, directories), clock).catch_up()
         for info in view.topics().values():
             for p, directory in sorted(info.dirs.items()):
                 where = Directory(info.name, p, info.id)
-                if not catalog.all((info.id, p)) and not info.config.remote_storage_enable:
+                if not cache.all((info.id, p)) and not info.config.remote_storage_enable:
                     continue
                 start, end = view.spans([(info.name, p)])[info.name, p]
                 try:
                     local = next(iter(segment_bases(fs, directory)), end)
                 except FileNotFoundError:  # offline: nobody can tell where local segments begin
                     local = None
-                whole += self._partition(catalog, where, start, local)
+                whole += self._partition(cache, where, start, local)
         return whole
 
     def _partition(
-        self, catalog: Catalog, where: Directory, start: int, local: int | None
+        self, cache: RemoteLogMetadataCache, where: Directory, start: int, local: int | None
     ) -> list[_Wanted]:
         """Compare a partition's copies with a listing. `local`: None if it is offline."""
         key = where.topic_id, where.partition
-        live = [s for s in catalog.all(key) if s.state is SegmentState.COPY_FINISHED]
+        live = [s for s in cache.all(key) if s.state is SegmentState.COPY_FINISHED]
         live = [s for s in live if s.end > start]
         if not live and (local is None or local <= start):
             return []
         self.partitions += 1
         out = Findings(where.topic, where.partition)
-        names = {s.id for s in catalog.readable(key)}
+        names = {s.id for s in cache.readable(key)}
         prefix = where.prefix
         listed = {o.name: o.size for o in self._ask(lambda: self._store.list(prefix))}
         whole = []
@@ -164,7 +164,7 @@ class _Look:
             one = _Wanted(copy, held or copy.id not in names, first)
             if self._is_whole(one, listed, out):
                 whole.append(one)
-        known = Tier(spans(s for s in live if s.id in names))
+        known = Tier(copied_ranges(s for s in live if s.id in names))
         if local is not None and not known.holds(start, local):
             out.add(
                 Severity.DAMAGE,
@@ -229,7 +229,7 @@ class _Look:
         return whole
 
     def _holes(self, directory: Directory, copies: Sequence[RemoteSegment], out: Findings) -> None:
-        held = spans(copies)
+        held = copied_ranges(copies)
         for (_, end), (base, _) in itertools.pairwise(held):
             out.add(
                 Severity.DAMAGE,

@@ -18,7 +18,7 @@ from sparklog.tiered.layout.object_names import (
 )
 from sparklog.tiered.object_store.store import StoredObject
 from sparklog.tiered.reading.remote_objects import RemoteObjects
-from sparklog.tiered.remote_log_metadata.metadata_cache import counting
+from sparklog.tiered.remote_log_metadata.metadata_cache import not_superseded
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 
@@ -93,8 +93,8 @@ def chosen(segments: list[RemoteSegment], objects: RemoteObjects) -> list[Remote
             )
     ids = {segment.id for segment in doubtful}
     plain = [segment for segment in segments if segment.id not in ids]
-    decided = counting(segment for segment in known if segment.id not in replaced)
-    return sorted([*plain, *decided], key=lambda s: s.base)
+    with_key_id = not_superseded(segment for segment in known if segment.id not in replaced)
+    return sorted([*plain, *with_key_id], key=lambda s: s.base)
 
 
 def _overlapping(segments: list[RemoteSegment]) -> list[RemoteSegment]:

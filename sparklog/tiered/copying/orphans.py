@@ -18,37 +18,41 @@ from sparklog.tiered.layout.object_names import (
     parse_manifest,
 )
 from sparklog.tiered.object_store.store import Store, StoredObject
-from sparklog.tiered.remote_log_metadata.metadata_cache import Catalog, Key
+from sparklog.tiered.remote_log_metadata.metadata_cache import Key, RemoteLogMetadataCache
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 GRACE_MS: Final = 3_600_000
 UPLOAD_MS: Final = 7 * 24 * 3_600_000  # an upload that is older has no writer any more
-BURIED_MS: Final = 7 * 24 * 3_600_000  # for so long leftovers of a deleted topic are looked for
+DELETED_KEPT_MS: Final = (
+    7 * 24 * 3_600_000
+)  # for so long leftovers of a deleted topic are looked for
 
 
 @dataclass(slots=True)
-class Swept:
-    """What doesn't fit below one prefix.
+class PrefixCheck:
+    """Where a prefix and the metadata differ.
 
-    `orphans`: objects that belong to no copy, and are old. `strangers`: manifests, of any age, of
-    copies that nobody knows. `lost`: copies with an object missing.
+    `orphans`: objects that belong to no copy, and are old. `unknown_manifests`: those of copies
+    that the metadata doesn't have, of any age. `missing`: copies with an object missing.
     """
 
     orphans: list[StoredObject] = field(default_factory=list)
-    strangers: list[StoredObject] = field(default_factory=list)
-    lost: list[RemoteSegment] = field(default_factory=list)
+    unknown_manifests: list[StoredObject] = field(default_factory=list)
+    missing: list[RemoteSegment] = field(default_factory=list)
 
 
-def prefixes(catalog: Catalog, topics: Mapping[Key, str], *, now_ms: int) -> dict[Key, Directory]:
+def prefixes(
+    cache: RemoteLogMetadataCache, topics: Mapping[Key, str], *, now_ms: int
+) -> dict[Key, Directory]:
     """Return where this log's objects may lie.
 
     Args: topics: {(topic id, partition): topic} of what is tiered now.
     """
     names = dict(topics)
-    for key, (topic, since_ms) in catalog.buried.items():
-        if now_ms - since_ms <= BURIED_MS:
+    for key, (topic, since_ms) in cache.deleted_partitions.items():
+        if now_ms - since_ms <= DELETED_KEPT_MS:
             names.setdefault(key, topic)
-    names |= {key: catalog.all(key)[0].topic for key in list(catalog.keys())}
+    names |= {key: cache.all(key)[0].topic for key in list(cache.keys())}
     return {key: Directory(topic, key[1], key[0]) for key, topic in names.items()}
 
 
@@ -59,12 +63,12 @@ def look(
     *,
     now_ms: int,
     grace_ms: int = GRACE_MS,
-) -> Swept:
+) -> PrefixCheck:
     """List a prefix and compare it with the copies that are known there. Changes nothing.
 
     Cost: a list request for each 1,000 objects; two more for each copy that it doesn't show.
     """
-    found = Swept()
+    found = PrefixCheck()
     known = {s.id: s for s in copies}
     listed = store.list(directory.prefix)
     names = {one.name for one in listed}
@@ -76,13 +80,13 @@ def look(
         if not segment_id or (segment is not None and one.name in objects_of(segment)):
             continue  # somebody else's, or a copy's own
         if is_manifest and segment is None:
-            found.strangers.append(one)
+            found.unknown_manifests.append(one)
         if now_ms - one.time_ms >= grace_ms:
             found.orphans.append(one)
     for segment in known.values():
         finished = segment.state is SegmentState.COPY_FINISHED
         if finished and not objects_of(segment) <= names and is_lost(store, segment):
-            found.lost.append(segment)
+            found.missing.append(segment)
     return found
 
 

@@ -13,13 +13,13 @@ from sparklog.config import TopicConfig
 from sparklog.format.checkpoint_files import Epochs
 from sparklog.logdir.retention.due_segments import Held, Tier
 from sparklog.storage.leader_epochs import clipped
-from sparklog.tiered.remote_log_metadata.metadata_cache import is_of_lineage
+from sparklog.tiered.remote_log_metadata.metadata_cache import is_within_leader_epochs
 from sparklog.tiered.remote_segment import Epochs as SegmentEpochs
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class CandidateSegment:
     """A local segment that is to be copied: offsets [base, end), `size` in bytes."""
 
     base: int
@@ -28,7 +28,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteExpired:
+class ExpiredSegment:
     """A copy that is due, by which rule (log.start.offset, retention.bytes, retention.ms)."""
 
     segment: RemoteSegment
@@ -37,28 +37,28 @@ class RemoteExpired:
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteDue:
+class ExpiredSegments:
     """What retention takes of a partition's copies, oldest first, and the log start that follows.
 
     `held_back`: bytes that only a registered reader keeps.
     """
 
-    expired: tuple[RemoteExpired, ...]
+    expired: tuple[ExpiredSegment, ...]
     log_start: int
     held_back: int = 0
 
 
-def standing(
+def valid_copies(
     readable: Iterable[RemoteSegment], lineage: Epochs, *, end: int
 ) -> list[RemoteSegment]:
     """Return the copies that are of this log's history and lie below its end, ascending.
 
-    Args: readable: `Catalog.readable`. lineage: the log's leader epochs.
+    Args: readable: `RemoteLogMetadataCache.readable`. lineage: the log's leader epochs.
     """
-    return [s for s in readable if s.end <= end and is_of_lineage(s, lineage)]
+    return [s for s in readable if s.end <= end and is_within_leader_epochs(s, lineage)]
 
 
-def spans(copies: Iterable[RemoteSegment]) -> tuple[tuple[int, int], ...]:
+def copied_ranges(copies: Iterable[RemoteSegment]) -> tuple[tuple[int, int], ...]:
     """Return the offsets [first, end) that copies hold, ascending, joined where they meet."""
     joined: list[tuple[int, int]] = []
     for copy in sorted(copies, key=lambda c: c.base):
@@ -69,14 +69,14 @@ def spans(copies: Iterable[RemoteSegment]) -> tuple[tuple[int, int], ...]:
     return tuple(joined)
 
 
-def to_copy(
+def segments_to_copy(
     segments: Sequence[Held],
     copies: Sequence[RemoteSegment],
     config: TopicConfig,
     *,
     log_start: int,
     stable: int,
-) -> list[Candidate]:
+) -> list[CandidateSegment]:
     """Return the local segments to copy, oldest first.
 
     Those that are closed, end at or below `stable` (high watermark and last stable offset) and
@@ -85,7 +85,7 @@ def to_copy(
     copy (a power cut took back that it was closed) is copied again, as that copy's successor; so
     is one of a compacted topic, which Kafka doesn't tier, once it was cleaned.
 
-    Args: copies: those that stand, and those in COPY_STARTED.
+    Args: copies: the valid ones, and those in COPY_STARTED.
     """
     if config.remote_log_copy_disable or not config.remote_storage_enable:
         return []
@@ -103,7 +103,7 @@ def to_copy(
             others.append(ordered[at])
         outdated = _is_cleaned if config.compact else _is_outgrown
         if end > log_start and all(outdated(c, held, end) for c in others):
-            found.append(Candidate(held.base, end, held.size))
+            found.append(CandidateSegment(held.base, end, held.size))
     return found
 
 
@@ -131,7 +131,7 @@ def epochs_of(entries: Epochs, base: int, end: int) -> SegmentEpochs:
     return tuple(known) or ((0, base),)
 
 
-def due_remotely(
+def expired_segments(
     copies: Sequence[RemoteSegment],
     segments: Sequence[Held],
     config: TopicConfig,
@@ -139,15 +139,15 @@ def due_remotely(
     log_start: int,
     now_ms: int,
     floor: int | None = None,
-) -> RemoteDue:
+) -> ExpiredSegments:
     """Return which copies have expired by the limits of the whole partition, both tiers together.
 
     Stops at the first that stays, at what a registered reader (`floor`) still wants, and at
     offsets of which there is no copy. Those that lie below the log start already are not in it.
 
-    Args: copies: those that stand. segments: the local ones, the active one included.
+    Args: copies: the valid ones. segments: the local ones, the active one included.
     """
-    copied = Tier(spans(copies))
+    copied = Tier(copied_ranges(copies))
     ends = [*(s.base for s in segments[1:]), 2**63]
     only_local = sum(
         s.size
@@ -156,7 +156,7 @@ def due_remotely(
     )
     live = [c for c in copies if c.end > log_start]
     size, start = only_local + sum(c.size for c in live), log_start
-    gone: list[RemoteExpired] = []
+    gone: list[ExpiredSegment] = []
     for copy in live if config.delete else ():
         if copy.base > start:
             break
@@ -164,11 +164,11 @@ def due_remotely(
         if found is None:
             break
         if floor is not None and copy.end > floor:
-            return RemoteDue(tuple(gone), start, copy.size)
-        gone.append(RemoteExpired(copy, *found))
+            return ExpiredSegments(tuple(gone), start, copy.size)
+        gone.append(ExpiredSegment(copy, *found))
         size -= copy.size
         start = copy.end
-    return RemoteDue(tuple(gone), start)
+    return ExpiredSegments(tuple(gone), start)
 
 
 def _breach(
@@ -184,15 +184,15 @@ def _breach(
     return None
 
 
-def surplus(
-    known: Iterable[RemoteSegment], standing: Sequence[RemoteSegment], *, log_start: int
+def unreferenced_segments(
+    known: Iterable[RemoteSegment], valid_copies: Sequence[RemoteSegment], *, log_start: int
 ) -> list[RemoteSegment]:
     """Return the copies that no reader looks for any more, whatever their state.
 
     Those that lie below the log start; finished ones of whose offsets above it others hold all
     (what a later copy took the place of); and those whose deletion was begun.
     """
-    ids, held = {s.id for s in standing}, Tier(spans(standing))
+    ids, held = {s.id for s in valid_copies}, Tier(copied_ranges(valid_copies))
     return [
         s
         for s in known

@@ -14,12 +14,12 @@ from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.settings import RemoteSettings
 
 
-def key_of(manifest: Manifest) -> str:
+def key_id_of(manifest: Manifest) -> str:
     """Return the id of the master key that a copy's data key is wrapped by; "" for a plain copy."""
     return "" if manifest.encryption is None else str(manifest.encryption.get("key_id"))
 
 
-def key_in(store: Store, names: Sequence[str]) -> str:
+def key_id_in(store: Store, names: Sequence[str]) -> str:
     """Return a key id under which one of these manifests' copies is encrypted; "" if none is.
 
     Raises: StorageUnavailableError. Cost: a get each.
@@ -28,7 +28,7 @@ def key_in(store: Store, names: Sequence[str]) -> str:
         try:
             if isinstance(raw, Exception):
                 raise raw
-            key_id = key_of(parse(raw, path=name)[0])
+            key_id = key_id_of(parse(raw, path=name)[0])
         except (FileNotFoundError, DataCorruptionError, UnsupportedVersionError):
             continue
         if key_id:
@@ -36,7 +36,7 @@ def key_in(store: Store, names: Sequence[str]) -> str:
     return ""
 
 
-def decided(
+def with_key_id(
     settings: RemoteSettings,
     ring: Keyring | None,
     *,
@@ -57,7 +57,7 @@ def decided(
     return settings
 
 
-def check_ring(ring: Keyring | None, *, plain: bool) -> None:
+def check_keyring(ring: Keyring | None, *, plain: bool) -> None:
     """Raise InvalidRequestError if both are given: a key ring, and not to encrypt."""
     if ring is not None and plain:
         raise InvalidRequestError("a key ring and plain copies exclude each other: give one")

@@ -62,7 +62,7 @@ class _Owner:
         return f"the log at {self.path} (id {self.log_id}, since {since})"
 
 
-class Owners:
+class TopicOwners:
     """One log's side of it, while its service runs. Not thread-safe.
 
     Args: home: the first log dir. take_over: the first look makes the log the owner of all it is
@@ -203,7 +203,7 @@ class Owners:
         return self._mine is not None and owner.log_id == self._mine.log_id
 
 
-def is_known(store: Store, owned: str) -> bool:
+def is_owned(store: Store, owned: str) -> bool:
     """Tell whether a service has been at work in a store: for this log (or a copy), or topic id."""
     try:
         store.get(PREFIX + owned)

@@ -18,7 +18,7 @@ from sparklog.logdir.segment_files import bases_of, joined
 from sparklog.tiered.reading.directory import RemoteDirectory
 from sparklog.tiered.reading.readonly import BytesMapping, ReadOnlyFileSystem
 from sparklog.tiered.reading.remote_objects import RemoteObjects
-from sparklog.tiered.remote_log_metadata.metadata_cache import is_of_lineage
+from sparklog.tiered.remote_log_metadata.metadata_cache import is_within_leader_epochs
 from sparklog.tiered.remote_segment import RemoteSegment
 
 _NOTHING: Final[list[RemoteSegment]] = []
@@ -182,7 +182,7 @@ class TieredFileSystem(ReadOnlyFileSystem):
             lineage = read_epochs(self._local, path)
         except DataCorruptionError:
             lineage = []  # a hint here; whoever needs the file says what is wrong with it
-        return [segment for segment in known if is_of_lineage(segment, lineage)]
+        return [segment for segment in known if is_within_leader_epochs(segment, lineage)]
 
 
 def _name(path: str) -> str:

@@ -14,7 +14,7 @@ from sparklog.tiered.encryption.envelope import DataKey, open_data_key
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout import manifest as manifests
 from sparklog.tiered.layout.manifest import Manifest, directory_of, manifest_object
-from sparklog.tiered.layout.topic_owners import is_known
+from sparklog.tiered.layout.topic_owners import is_owned
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.meters import fetching
 from sparklog.tiered.reading.range_fetcher import Blocks, Fetcher
@@ -120,7 +120,7 @@ def _missing(
     """Look afresh what it means that an object isn't there: only a definite absence is a loss."""
     try:
         names = {one.name for one in store.list(directory_of(segment).prefix)}
-        known = bool(names) or is_known(store, segment.topic_id)
+        known = bool(names) or is_owned(store, segment.topic_id)
     except StorageUnavailableError as failed:
         return ElsewhereError(
             errno.ENOENT, f"{error}, and what else is there can't be told: {failed}"

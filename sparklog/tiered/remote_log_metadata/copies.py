@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from sparklog.clock import Clock, system_clock
 from sparklog.fs import FileSystem
 from sparklog.logdir.view import View
-from sparklog.tiered.remote_log_metadata.topic import MetadataFollower
+from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer
 from sparklog.tiered.remote_segment import RemoteSegment
 
 
@@ -17,7 +17,7 @@ class LogCopies:
         self, fs: FileSystem, directories: Sequence[str], clock: Clock = system_clock
     ) -> None:
         self._fs, self._directories, self._clock = fs, list(directories), clock
-        self._follower: MetadataFollower | None = None
+        self._consumer: RemoteLogMetadataConsumer | None = None
         self._lock = threading.Lock()
 
     def readable(self, topic_id: str, partition: int) -> Sequence[RemoteSegment]:
@@ -27,6 +27,8 @@ class LogCopies:
         new of the topic.
         """
         with self._lock:
-            if self._follower is None:
-                self._follower = MetadataFollower(View(self._fs, self._directories), self._clock)
-            return list(self._follower.catch_up().readable((topic_id, partition)))
+            if self._consumer is None:
+                self._consumer = RemoteLogMetadataConsumer(
+                    View(self._fs, self._directories), self._clock
+                )
+            return list(self._consumer.catch_up().readable((topic_id, partition)))

@@ -1,8 +1,7 @@
-"""Which copies a partition has, and which of them count. Pure: a fold over states, no requests.
+"""Which copies a partition has, and which are readable. Pure: a fold over states, no requests.
 
 Source: RemoteLogMetadataCache, RemoteLogLeaderEpochState (Kafka 4.1). A copy that reached
-COPY_FINISHED later takes the place of those that it overlaps; those stay known until they are
-deleted. Where the log's own leader epochs are known, a copy of another history doesn't count.
+COPY_FINISHED later supersedes those that it overlaps; they stay known until they are deleted.
 """
 
 import bisect
@@ -13,13 +12,13 @@ from sparklog.tiered.remote_segment import Epochs, RemoteSegment, SegmentState
 Key = tuple[str, int]  # (topic id, partition)
 
 
-class Catalog:
+class RemoteLogMetadataCache:
     """The copies of all partitions, by state. Not thread-safe; `apply` is the only change."""
 
     def __init__(self, segments: Iterable[RemoteSegment] = ()) -> None:
         self._known: dict[Key, dict[str, RemoteSegment]] = {}
         self._readable: dict[Key, list[RemoteSegment]] = {}
-        self._buried: dict[Key, tuple[str, int]] = {}
+        self._deleted_partitions: dict[Key, tuple[str, int]] = {}
         for segment in segments:
             self.apply(segment)
 
@@ -39,14 +38,14 @@ class Catalog:
         if not known:
             self._known.pop(key, None)
 
-    def bury(self, key: Key, topic: str, time_ms: int) -> None:
+    def mark_deleted(self, key: Key, topic: str, time_ms: int) -> None:
         """Note that a partition's topic is gone, with all its copies."""
-        self._buried[key] = topic, time_ms
+        self._deleted_partitions[key] = topic, time_ms
 
     @property
-    def buried(self) -> dict[Key, tuple[str, int]]:
+    def deleted_partitions(self) -> dict[Key, tuple[str, int]]:
         """{(topic id, partition): (topic, since when in ms)} of what is gone with all copies."""
-        return self._buried
+        return self._deleted_partitions
 
     def keys(self) -> list[Key]:
         """The partitions with copies, in any state."""
@@ -61,15 +60,15 @@ class Catalog:
         return sorted(self._known.get(key, {}).values(), key=lambda s: (s.base, s.end, s.id))
 
     def readable(self, key: Key) -> list[RemoteSegment]:
-        """Return the copies that count: finished, ascending, none overlapping another."""
+        """Return the finished copies that no later one supersedes, ascending; none overlap."""
         found = self._readable.get(key)
         if found is None:
             finished = [s for s in self.all(key) if s.state is SegmentState.COPY_FINISHED]
-            found = self._readable[key] = counting(finished)
+            found = self._readable[key] = not_superseded(finished)
         return found
 
-    def shadowed(self, key: Key) -> list[RemoteSegment]:
-        """Return the finished copies that count no more: what a later copy covers."""
+    def superseded(self, key: Key) -> list[RemoteSegment]:
+        """Return the finished copies whose place later ones took."""
         kept = {segment.id for segment in self.readable(key)}
         return [
             s for s in self.all(key) if s.state is SegmentState.COPY_FINISHED and s.id not in kept
@@ -84,7 +83,7 @@ class Catalog:
         return readable[-1].end if readable else -1
 
 
-def counting(finished: Iterable[RemoteSegment]) -> list[RemoteSegment]:
+def not_superseded(finished: Iterable[RemoteSegment]) -> list[RemoteSegment]:
     """Return those that no later copy overlaps. Later is: a newer epoch, then a later upload."""
     newest_first = sorted(
         finished, key=lambda s: (s.epochs[-1][0] if s.epochs else -1, s.time_ms, s.id), reverse=True
@@ -101,7 +100,9 @@ def counting(finished: Iterable[RemoteSegment]) -> list[RemoteSegment]:
     return kept
 
 
-def is_of_lineage(segment: RemoteSegment, lineage: Epochs | Sequence[tuple[int, int]]) -> bool:
+def is_within_leader_epochs(
+    segment: RemoteSegment, lineage: Epochs | Sequence[tuple[int, int]]
+) -> bool:
     """Tell whether a copy belongs to the history that the log's leader epochs describe.
 
     Source: RemoteLogManager.isRemoteSegmentWithinLeaderEpochs. A log start that was raised may

@@ -20,9 +20,9 @@ from sparklog.logdir.topics import REMOTE_METADATA
 from sparklog.logdir.view import View
 from sparklog.tiered.layout.manifest import Manifest, parse
 from sparklog.tiered.layout.object_names import Directory, parse_manifest
-from sparklog.tiered.layout.topic_owners import Owners
+from sparklog.tiered.layout.topic_owners import TopicOwners
 from sparklog.tiered.object_store.store import Store
-from sparklog.tiered.remote_log_metadata.topic import ensure, publish
+from sparklog.tiered.remote_log_metadata.topic import ensure_topic, publish
 from sparklog.tiered.settings import read_settings
 from sparklog.tiered.target import open_store
 
@@ -164,8 +164,8 @@ def rebuild(
             tiered = {t.id: name for name, t in topics if t.parsed().remote_storage_enable}
         _check_some(session, store)
         if settings is not None:
-            Owners(fs, session.home, store, clock, take_over=True).foreign(tiered)
+            TopicOwners(fs, session.home, store, clock, take_over=True).foreign(tiered)
         if known:
             drop_topic(session, REMOTE_METADATA)
-        ensure(session)
+        ensure_topic(session)
         return fill(session, clock, store)

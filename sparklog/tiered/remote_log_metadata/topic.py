@@ -34,7 +34,7 @@ from sparklog.log.fetch import read_partition, schema_of
 from sparklog.logdir.staging import Framing
 from sparklog.logdir.topics import REMOTE_METADATA, describe
 from sparklog.logdir.view import View
-from sparklog.tiered.remote_log_metadata.metadata_cache import Catalog, Key
+from sparklog.tiered.remote_log_metadata.metadata_cache import Key, RemoteLogMetadataCache
 from sparklog.tiered.remote_log_metadata.records import (
     PartitionDeleteRecord,
     SegmentRecord,
@@ -67,7 +67,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 Row = tuple[str, bytes | None]
 
 
-def ensure(session: "Session") -> bool:
+def ensure_topic(session: "Session") -> bool:
     """Make the topic if it isn't there; tells whether it wasn't.
 
     Raises InvalidRequestError where a broker's own topic of that name lies in the log dir.
@@ -87,7 +87,9 @@ def publish(
     _commit(session, clock, rows)
 
 
-def bury(session: "Session", clock: Clock, partitions: Sequence[PartitionDeleteRecord]) -> None:
+def publish_deleted_partitions(
+    session: "Session", clock: Clock, partitions: Sequence[PartitionDeleteRecord]
+) -> None:
     """Commit that partitions and all their copies are gone; their ids stay known for sweeping."""
     _commit(session, clock, [(f"{p.topic_id}-{p.partition}", to_bytes(p)) for p in partitions])
 
@@ -122,8 +124,8 @@ def _commit(session: "Session", clock: Clock, rows: Sequence[Row]) -> None:
             write_snapshot(session)
 
 
-class MetadataFollower:
-    """The topic's content as a `Catalog`. Each `catch_up` reads what is new since the last one.
+class RemoteLogMetadataConsumer:
+    """Keeps a `RemoteLogMetadataCache` up to date: `catch_up` reads what the topic has got since.
 
     Not thread-safe. Takes no lock and writes nothing, so readers use it as well as the service.
     """
@@ -133,11 +135,11 @@ class MetadataFollower:
         self._start_over(None)
 
     def _start_over(self, topic_id: str | None) -> None:
-        self.catalog = Catalog()
+        self.cache = RemoteLogMetadataCache()
         self._at, self._topic_id, self._read_ms = 0, topic_id, self._clock()
         self._incarnation = self._view.incarnation
 
-    def catch_up(self) -> Catalog:
+    def catch_up(self) -> RemoteLogMetadataCache:
         """Return the copies as of now; the same object as long as nothing had to be read anew.
 
         All is read again if topic or log were made again, or if tombstones may have gone since.
@@ -149,7 +151,7 @@ class MetadataFollower:
             if topic_id is None:
                 if self._topic_id is not None:
                     self._start_over(None)
-                return self.catalog
+                return self.cache
             silent = self._clock() - self._read_ms
             replaced = topic_id != self._topic_id or self._incarnation != self._view.renew()
             if replaced or silent > TOMBSTONES_KEPT_MS // 2:
@@ -157,7 +159,7 @@ class MetadataFollower:
             with contextlib.suppress(TopicReplacedError, LogReplacedError, UnknownTopicError):
                 self._read_on()
                 break
-        return self.catalog
+        return self.cache
 
     def _read_on(self) -> None:
         now = self._clock()
@@ -185,29 +187,29 @@ class MetadataFollower:
         if value is None:
             named = parse_key(key)
             if named is not None:
-                self.catalog.remove(*named)
+                self.cache.remove(*named)
             return
         record = parse(value, path=REMOTE_METADATA)
         match record:
             case SegmentRecord():
-                self.catalog.apply(record.segment)
+                self.cache.apply(record.segment)
             case UpdateRecord():
                 self._update(record)
             case PartitionDeleteRecord():
-                self.catalog.bury(record.key, record.topic, record.time_ms)
+                self.cache.mark_deleted(record.key, record.topic, record.time_ms)
 
     def _update(self, update: UpdateRecord) -> None:
         if (
             update.state is SegmentState.DELETE_FINISHED
         ):  # compaction may have taken what was between
-            self.catalog.remove(update.key, update.id)
+            self.cache.remove(update.key, update.id)
             return
-        known = self.catalog.find(update.key, update.id)
+        known = self.cache.find(update.key, update.id)
         if known is None or not known.state.may_become(update.state):
             # As Kafka's cache, which drops such events (RemoteLogMetadataCache).
             _LOGGER.warning("%s-%d: %s is dropped", update.topic, update.partition, update)
             return
-        self.catalog.apply(known.become(update.state, update.time_ms))
+        self.cache.apply(known.become(update.state, update.time_ms))
 
 
 def parse_key(raw: bytes | None) -> tuple[Key, str] | None:

@@ -28,11 +28,11 @@ from sparklog.logdir.view import Key, View
 from sparklog.pluralize import pluralize
 from sparklog.service import Severity
 from sparklog.storage.log_state import LogState, TopicState
-from sparklog.tiered.copying.plan import spans, standing
+from sparklog.tiered.copying.plan import copied_ranges, valid_copies
 from sparklog.tiered.reading.opening import archive_url, reading
 from sparklog.tiered.reading.options import RemoteOptions
-from sparklog.tiered.remote_log_metadata.metadata_cache import Catalog
-from sparklog.tiered.remote_log_metadata.topic import MetadataFollower
+from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadataCache
+from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer
 from sparklog.tiered.remote_segment import RemoteSegment
 from sparklog.tiered.settings import read_settings
 from sparklog.tools.report.directories import find_directories, missing_partitions, sized
@@ -65,7 +65,7 @@ class _Look:
 
     fs: FileSystem
     log: Log
-    catalog: Catalog
+    cache: RemoteLogMetadataCache
     readers: Readers
     now_ms: int
     known: dict[str, TopicState] | None
@@ -148,11 +148,11 @@ def _opened(
 ) -> _Look:
     """Open for reading; where the metadata of copies is damaged, what is local alone."""
     reads = reading(path, options=remote, storage_options=storage_options, fs=fs)
-    catalog, notices = Catalog(), []
+    cache, notices = RemoteLogMetadataCache(), []
     directories = split_path(path)
     if url is None:
         try:
-            catalog = MetadataFollower(View(fs, directories), clock).catch_up()
+            cache = RemoteLogMetadataConsumer(View(fs, directories), clock).catch_up()
         except DataCorruptionError as error:
             reads = fs
             what = f"what is in remote storage is not shown: {error.reason}"
@@ -163,7 +163,7 @@ def _opened(
     return _Look(
         fs=reads,
         log=log,
-        catalog=catalog,
+        cache=cache,
         readers=readers,
         now_ms=clock(),
         known=read_topics(reads, home),
@@ -222,7 +222,7 @@ def _looked(look: _Look, info: TopicInfo, number: int) -> PartitionReport:
     key, path, view, config = (info.name, number), info.dirs[number], look.log.view, info.config
     copies = _copies(look, info, number)
     listed = list_partition(
-        look.fs, view, key, Tier(spans(copies)), look.spans.get(key), memory=look.memory
+        look.fs, view, key, Tier(copied_ranges(copies)), look.spans.get(key), memory=look.memory
     )
     for fault in listed.faults[:_FAULTS_TOLD]:
         look.note(Severity.DAMAGE, f"{info.name}-{number}", fault)
@@ -259,10 +259,10 @@ def _looked(look: _Look, info: TopicInfo, number: int) -> PartitionReport:
 
 def _copies(look: _Look, info: TopicInfo, number: int) -> list[RemoteSegment]:
     """The copies that stand, wherever the log ends by now."""
-    readable = look.catalog.readable((info.id, number))
+    readable = look.cache.readable((info.id, number))
     if not readable:
         return []
-    return standing(readable, read_epochs(look.fs, info.dirs[number]), end=2**63)
+    return valid_copies(readable, read_epochs(look.fs, info.dirs[number]), end=2**63)
 
 
 def _floor(

@@ -36,13 +36,13 @@ def foretell(
     """
     held = [Held(s.base, s.bytes) for s in listed.segments if s.where is not Where.REMOTE]
     is_tiered = config.remote_storage_enable and not config.compact
-    tier = Tier(plan.spans(copies), copying=not config.remote_log_copy_disable)
+    tier = Tier(plan.copied_ranges(copies), copying=not config.remote_log_copy_disable)
     log_start = listed.start
     if not is_tiered and held:
         log_start = max(log_start, held[0].base)
 
-    def copied(at_ms: int) -> plan.RemoteDue:
-        return plan.due_remotely(
+    def copied(at_ms: int) -> plan.ExpiredSegments:
+        return plan.expired_segments(
             copies, held, config, log_start=log_start, now_ms=at_ms, floor=floor(at_ms)
         )
 

@@ -149,7 +149,7 @@ def test_a_dry_round_leaves_a_running_service_as_it_was(
         with running:
             assert running.run_once(dry_run=True).deleted
             held = bases(path)
-            rounds = running._tenure.rounds
+            rounds = running._leadership.rounds
             assert rounds is not None
             report = Report(path=path, time_ms=clock())
             rounds.retain(report)
@@ -727,13 +727,13 @@ class Usurped:
     """A lease that breaks at its `number`th look; from then on nothing may be done any more."""
 
     def __init__(self, running: Service, home: str, store: FaultStore, number: int) -> None:
-        assert running._tenure.leading() is not None
-        assert running._tenure.lease is not None
+        assert running._leadership.leading() is not None
+        assert running._leadership.lease is not None
         self.looks, self._number, self._home, self._store = 0, number, home, store
-        self._real = running._tenure.lease.check
-        self._log = running._tenure._log
+        self._real = running._leadership.lease.check
+        self._log = running._leadership._log
         self.before: object = None
-        running._tenure.lease.check = self.check  # type: ignore[method-assign]
+        running._leadership.lease.check = self.check  # type: ignore[method-assign]
 
     def done(self) -> object:
         assert self._log is not None

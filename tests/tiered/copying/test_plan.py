@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from sparklog.config import TopicConfig
 from sparklog.logdir.retention.due_segments import Held
 from sparklog.tiered.copying.plan import (
-    Candidate,
-    due_remotely,
+    CandidateSegment,
+    copied_ranges,
     epochs_of,
-    spans,
-    standing,
-    surplus,
-    to_copy,
+    expired_segments,
+    segments_to_copy,
+    unreferenced_segments,
+    valid_copies,
 )
-from sparklog.tiered.remote_log_metadata.metadata_cache import Catalog
+from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadataCache
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 from tests.tiered.copies import T0, TOPIC_ID, copy
 
@@ -34,16 +34,20 @@ def config(**given: object) -> TopicConfig:
 
 
 def copied(*copies: RemoteSegment, log_start: int = 0, stable: int = 35, **given: Any) -> list[int]:
-    found = to_copy(SEGMENTS, copies, config(**given), log_start=log_start, stable=stable)
+    found = segments_to_copy(SEGMENTS, copies, config(**given), log_start=log_start, stable=stable)
     return [c.base for c in found]
 
 
 def test_candidates_skip_the_active_segment() -> None:
     """testCandidateLogSegmentsSkipsActiveSegment."""
-    found = to_copy(SEGMENTS, [], config(), log_start=0, stable=35)
-    assert found == [Candidate(0, 10, 100), Candidate(10, 20, 100), Candidate(20, 30, 100)]
-    assert to_copy(SEGMENTS[:1], [], config(), log_start=0, stable=35) == []
-    assert to_copy([], [], config(), log_start=0, stable=0) == []
+    found = segments_to_copy(SEGMENTS, [], config(), log_start=0, stable=35)
+    assert found == [
+        CandidateSegment(0, 10, 100),
+        CandidateSegment(10, 20, 100),
+        CandidateSegment(20, 30, 100),
+    ]
+    assert segments_to_copy(SEGMENTS[:1], [], config(), log_start=0, stable=35) == []
+    assert segments_to_copy([], [], config(), log_start=0, stable=0) == []
 
 
 @pytest.mark.parametrize(
@@ -100,15 +104,15 @@ def test_leader_epochs_are_clipped() -> None:
 def test_copies_of_another_history_do_not_stand() -> None:
     """testRemoteSegmentWithinLeaderEpochs: those of an epoch that the log doesn't have."""
     mine, others = copy(0, 10), copy(10, 20, epochs=((1, 10),))
-    assert standing([mine, others], [(0, 0), (2, 15)], end=35) == [mine]
-    assert standing([mine, copy(10, 40)], [(0, 0)], end=35) == [mine]
-    assert standing([mine, others], [], end=35) == [mine, others]
+    assert valid_copies([mine, others], [(0, 0), (2, 15)], end=35) == [mine]
+    assert valid_copies([mine, copy(10, 40)], [(0, 0)], end=35) == [mine]
+    assert valid_copies([mine, others], [], end=35) == [mine, others]
 
 
 def test_spans() -> None:
-    assert spans([]) == ()
-    assert spans(COPIES) == ((0, 30),)
-    assert spans([COPIES[0], COPIES[2]]) == ((0, 10), (20, 30))
+    assert copied_ranges([]) == ()
+    assert copied_ranges(COPIES) == ((0, 30),)
+    assert copied_ranges([COPIES[0], COPIES[2]]) == ((0, 10), (20, 30))
 
 
 # --- what has expired -------------------------------------------------------------------------
@@ -123,7 +127,7 @@ def due(
     floor: int | None = None,
     **given: Any,
 ) -> tuple[list[int], int]:
-    found = due_remotely(
+    found = expired_segments(
         copies, segments, config(**given), log_start=log_start, now_ms=now_ms, floor=floor
     )
     return [e.segment.base for e in found.expired], found.log_start
@@ -165,14 +169,14 @@ def test_nothing_expires_past_a_hole() -> None:
 
 def test_registered_readers_hold_copies_back() -> None:
     assert due(floor=15, now_ms=T0 + 9000, retention_ms=1000) == ([0], 10)
-    found = due_remotely(
+    found = expired_segments(
         COPIES, SEGMENTS[3:], config(retention_ms=0), log_start=0, now_ms=T0 + 9000, floor=15
     )
     assert found.held_back == 100
 
 
 def test_each_says_why() -> None:
-    found = due_remotely(
+    found = expired_segments(
         COPIES, SEGMENTS[3:], config(retention_bytes=250), log_start=0, now_ms=T0
     ).expired[0]
     assert found.rule == "retention.bytes"
@@ -185,13 +189,18 @@ def test_surplus() -> None:
     started = copy(0, 10, 7, state=SegmentState.COPY_STARTED)
     earlier = copy(10, 20, 8, time_ms=T0 - 5)
     wider = copy(15, 35, 9, epochs=((0, 15),), time_ms=T0 - 5)
-    catalog = Catalog([*COPIES, half, started, earlier, wider])
+    cache = RemoteLogMetadataCache([*COPIES, half, started, earlier, wider])
     key = TOPIC_ID, 0
-    kept = standing(catalog.readable(key), [(0, 0)], end=50)
+    kept = valid_copies(cache.readable(key), [(0, 0)], end=50)
     assert kept == COPIES
-    assert surplus(catalog.all(key), kept, log_start=0) == [earlier, half]
+    assert unreferenced_segments(cache.all(key), kept, log_start=0) == [earlier, half]
     # `wider` alone holds [30, 35), so it stays; below the log start all goes.
-    assert surplus(catalog.all(key), kept, log_start=10) == [COPIES[0], started, earlier, half]
+    assert unreferenced_segments(cache.all(key), kept, log_start=10) == [
+        COPIES[0],
+        started,
+        earlier,
+        half,
+    ]
 
 
 @given(st.data())
@@ -207,7 +216,7 @@ def test_no_offset_above_the_new_start_is_given_up(data: st.DataObject) -> None:
     ]
     local = [Held(b, data.draw(st.integers(0, 50))) for b in bases]
     log_start = data.draw(st.integers(0, end))
-    found = due_remotely(
+    found = expired_segments(
         copies, local, config(retention_bytes=data.draw(st.integers(0, 200)), retention_ms=5),
         log_start=log_start, now_ms=T0 + data.draw(st.integers(-10, 10)),
         floor=data.draw(st.none() | st.integers(0, end)),

@@ -23,7 +23,7 @@ RING = Keyring({"k1": b"1" * 32}, "k1")
 SEGMENT = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
-def key_of(chunk_bytes: int = 10) -> DataKey:
+def key_id_of(chunk_bytes: int = 10) -> DataKey:
     return new_data_key(RING, SEGMENT, chunk_bytes=chunk_bytes)
 
 
@@ -43,7 +43,7 @@ def opened(key: DataKey, stored: bytes, start: int, end: int, size: int) -> byte
     st.data(),
 )
 def test_any_range_of_any_stream(plain, chunk_bytes, cuts, data):
-    key = key_of(chunk_bytes)
+    key = key_id_of(chunk_bytes)
     places = sorted({0, len(plain), *(cut for cut in cuts if cut < len(plain))})
     pieces = [plain[a:b] for a, b in itertools.pairwise(places)]
     again = open_data_key(RING, SEGMENT, json.loads(json.dumps(key.wrapped)))
@@ -61,9 +61,9 @@ def test_any_range_of_any_stream(plain, chunk_bytes, cuts, data):
 
 
 def test_sizes():
-    key = key_of(10)
+    key = key_id_of(10)
     assert [key.stored_size(size) for size in (0, 1, 10, 11, 20)] == [16, 17, 26, 43, 52]
-    assert key_of(CHUNK_BYTES).stored_size(1 << 30) - (1 << 30) == TAG_BYTES << 14
+    assert key_id_of(CHUNK_BYTES).stored_size(1 << 30) - (1 << 30) == TAG_BYTES << 14
 
 
 def test_chunks_of_the_real_size():
@@ -79,7 +79,7 @@ def test_chunks_of_the_real_size():
 
 
 def test_every_flipped_byte_is_noticed():
-    key, plain = key_of(), bytes(range(35))
+    key, plain = key_id_of(), bytes(range(35))
     stored = sealed(key, plain)
     for at in range(len(stored)):
         bad = bytearray(stored)
@@ -91,7 +91,7 @@ def test_every_flipped_byte_is_noticed():
 
 
 def test_chunks_that_are_swapped_or_cut_off_are_noticed():
-    key, plain = key_of(), bytes(range(40))
+    key, plain = key_id_of(), bytes(range(40))
     stored = sealed(key, plain)
     chunks = [stored[at : at + 26] for at in range(0, len(stored), 26)]
     with pytest.raises(DataCorruptionError, match="chunk 0"):
@@ -105,14 +105,14 @@ def test_chunks_that_are_swapped_or_cut_off_are_noticed():
 
 
 def test_another_segments_chunks_do_not_open():
-    one, other = key_of(), key_of()
+    one, other = key_id_of(), key_id_of()
     with pytest.raises(DataCorruptionError, match="doesn't decrypt"):
         opened(other, sealed(one, b"x" * 20), 0, 20, 20)
     assert sealed(one, b"x" * 20) != sealed(other, b"x" * 20)
 
 
 def test_a_body():
-    key = key_of()
+    key = key_id_of()
     stored = key.seal_body(b"index and all")
     assert stored != key.seal_body(b"index and all")
     assert key.open_body(stored, path="m") == b"index and all"
@@ -125,16 +125,16 @@ def test_a_body():
 @pytest.mark.parametrize("difference", [-1, 1])
 def test_a_stream_of_another_size(difference):
     with pytest.raises(InvalidRequestError, match="it changed meanwhile"):
-        list(key_of().seal([b"x" * 25], 25 + difference))
+        list(key_id_of().seal([b"x" * 25], 25 + difference))
 
 
 def test_a_sealed_stream_can_be_sent_again():
-    stream = key_of().seal([b"x" * 25], 25)
+    stream = key_id_of().seal([b"x" * 25], 25)
     assert list(stream) == list(stream)
 
 
 def test_rotation():
-    key = key_of()
+    key = key_id_of()
     stored = sealed(key, b"plain")
     both = Keyring({"k1": b"1" * 32, "k2": b"2" * 32}, "k2")
     wrapped = rewrap(both, SEGMENT, key.wrapped)
@@ -148,12 +148,12 @@ def test_rotation():
 def test_a_wrong_key_is_named():
     wrong = Keyring({"k1": b"another key than that which it w"}, "k1")
     with pytest.raises(InvalidRequestError, match=f"'k1' of the key ring isn't.*{SEGMENT}") as e:
-        open_data_key(wrong, SEGMENT, key_of().wrapped)
+        open_data_key(wrong, SEGMENT, key_id_of().wrapped)
     assert "InvalidTag" not in str(e.value) and e.value.__cause__ is None
 
 
 def test_a_wrapped_key_is_bound_to_its_segment_id_and_chunks():
-    wrapped = key_of().wrapped
+    wrapped = key_id_of().wrapped
     ring = Keyring({"k1": b"1" * 32, "k2": b"1" * 32}, "k1")
     for segment, changed in (
         ("B" * 22, wrapped),
@@ -171,17 +171,17 @@ def test_a_wrapped_key_is_bound_to_its_segment_id_and_chunks():
 )
 def test_what_is_no_wrapped_key(change):
     with pytest.raises(DataCorruptionError, match="holds no wrapped key"):
-        open_data_key(RING, SEGMENT, {**key_of().wrapped, **change})
+        open_data_key(RING, SEGMENT, {**key_id_of().wrapped, **change})
 
 
 def test_a_scheme_of_a_newer_version():
     with pytest.raises(UnsupportedVersionError, match="newer sparklog"):
-        open_data_key(RING, SEGMENT, {**key_of().wrapped, "scheme": "AES-512"})
+        open_data_key(RING, SEGMENT, {**key_id_of().wrapped, "scheme": "AES-512"})
 
 
 def test_wrong_chunks():
     with pytest.raises(InvalidRequestError, match="chunk_bytes=0"):
-        key_of(0)
+        key_id_of(0)
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch):

@@ -8,7 +8,7 @@ from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.fs import LOCAL
 from sparklog.testing.faultstore import FaultStore
-from sparklog.tiered.layout.topic_owners import LOOK_MS, PREFIX, Owners
+from sparklog.tiered.layout.topic_owners import LOOK_MS, PREFIX, TopicOwners
 from sparklog.tiered.settings import RemoteSettings, read_settings, write_settings
 
 TOPICS = {"A" * 22: "a", "B" * 22: "b"}
@@ -26,7 +26,7 @@ def home(path: Path, name: str) -> str:
 
 
 def test_requests(tmp_path: Path, clock: ManualClock, store: FaultStore) -> None:
-    owners = Owners(LOCAL, home(tmp_path, "log"), store, clock)
+    owners = TopicOwners(LOCAL, home(tmp_path, "log"), store, clock)
     assert owners.foreign(TOPICS) == {}
     assert (store.counts.gets, store.counts.puts) == (2, 3)
     for _ in range(10):
@@ -44,7 +44,7 @@ def test_each_start_writes_another_token(
 ) -> None:
     path, seen = home(tmp_path, "log"), set()
     for _ in range(40):
-        assert Owners(LOCAL, path, store, clock).foreign(TOPICS) == {}
+        assert TopicOwners(LOCAL, path, store, clock).foreign(TOPICS) == {}
         settings = read_settings(LOCAL, path)
         assert settings is not None
         seen.add(settings.tokens[-1])
@@ -57,13 +57,15 @@ def test_only_what_is_anothers_is_left_alone(
     tmp_path: Path, clock: ManualClock, store: FaultStore
 ) -> None:
     """And a look that changes nothing says the same."""
-    first = Owners(LOCAL, home(tmp_path, "log"), store, clock)
+    first = TopicOwners(LOCAL, home(tmp_path, "log"), store, clock)
     first.foreign({"A" * 22: "a"})
     other = home(tmp_path, "other")
     objects = dict(store.bucket.objects)
-    assert Owners(LOCAL, other, store, clock).foreign(TOPICS, dry_run=True).keys() == {"A" * 22}
+    assert TopicOwners(LOCAL, other, store, clock).foreign(TOPICS, dry_run=True).keys() == {
+        "A" * 22
+    }
     assert store.bucket.objects == objects
-    second = Owners(LOCAL, other, store, clock)
+    second = TopicOwners(LOCAL, other, store, clock)
     found = second.foreign(TOPICS)
     assert found.keys() == {"A" * 22}
     assert str(tmp_path / "log") in found["A" * 22]
@@ -77,7 +79,7 @@ def test_only_what_is_anothers_is_left_alone(
 def test_what_somebody_removed_is_written_again(
     tmp_path: Path, clock: ManualClock, store: FaultStore
 ) -> None:
-    owners = Owners(LOCAL, home(tmp_path, "log"), store, clock)
+    owners = TopicOwners(LOCAL, home(tmp_path, "log"), store, clock)
     owners.foreign(TOPICS)
     names = store.bucket.names()
     store.delete(names)
@@ -90,7 +92,7 @@ def test_nobody_can_tell_while_the_store_is_down(
     tmp_path: Path, clock: ManualClock, store: FaultStore
 ) -> None:
     path = home(tmp_path, "log")
-    owners = Owners(LOCAL, path, store, clock)
+    owners = TopicOwners(LOCAL, path, store, clock)
     store.down(600_000)
     with pytest.raises(StorageUnavailableError):
         owners.foreign(TOPICS)
@@ -98,4 +100,4 @@ def test_nobody_can_tell_while_the_store_is_down(
     assert owners.foreign(TOPICS) == {}
     (tmp_path / "none").mkdir()
     with pytest.raises(InvalidRequestError, match="no remote storage"):
-        Owners(LOCAL, str(tmp_path / "none"), store, clock).foreign(TOPICS)
+        TopicOwners(LOCAL, str(tmp_path / "none"), store, clock).foreign(TOPICS)

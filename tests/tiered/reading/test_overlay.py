@@ -20,7 +20,7 @@ from sparklog.logdir.segment_files import segment_bases
 from sparklog.tiered.layout.manifest import log_object, manifest_object
 from sparklog.tiered.reading.overlay import TieredFileSystem
 from sparklog.tiered.remote_log_metadata.copies import LogCopies
-from sparklog.tiered.remote_log_metadata.topic import ensure, publish
+from sparklog.tiered.remote_log_metadata.topic import ensure_topic, publish
 from sparklog.tiered.remote_segment import RemoteSegment
 from tests.logdir.partitions import T0
 from tests.service.logs import SMALL, fill
@@ -36,7 +36,7 @@ def tiered(path: Path, store: DictStore) -> Log:
 
 def note(path: Path, segments: list[RemoteSegment]) -> None:
     with sparklog.open(path, "rw") as log:
-        ensure(log.session)
+        ensure_topic(log.session)
         publish(log.session, system_clock, segments, found=True)
 
 

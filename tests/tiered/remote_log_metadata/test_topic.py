@@ -22,10 +22,10 @@ from sparklog.tiered.remote_log_metadata import topic
 from sparklog.tiered.remote_log_metadata.records import PartitionDeleteRecord, PartitionDeleteState
 from sparklog.tiered.remote_log_metadata.topic import (
     METADATA,
-    MetadataFollower,
-    bury,
-    ensure,
+    RemoteLogMetadataConsumer,
+    ensure_topic,
     publish,
+    publish_deleted_partitions,
 )
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 from tests.tiered.copies import T0, TOPIC_ID, copy
@@ -38,7 +38,7 @@ KEY = TOPIC_ID, 0
 @pytest.fixture
 def log(tmp_path: Path, clock: ManualClock) -> Any:
     with sparklog.open(tmp_path / "log", "rw", clock=clock) as opened:
-        ensure(opened.session)
+        ensure_topic(opened.session)
         yield opened
 
 
@@ -48,11 +48,11 @@ def told(log: sparklog.Log, *segments: RemoteSegment, found: bool = False) -> No
 
 def seen(log: sparklog.Log) -> list[RemoteSegment]:
     """What somebody who comes now reads."""
-    return MetadataFollower(log.view, log.session.clock).catch_up().all(KEY)
+    return RemoteLogMetadataConsumer(log.view, log.session.clock).catch_up().all(KEY)
 
 
 def test_a_copys_life(log: sparklog.Log, clock: ManualClock) -> None:
-    follower = MetadataFollower(log.view, clock)
+    follower = RemoteLogMetadataConsumer(log.view, clock)
     one = copy(0, 10, state=STARTED, has_txn_index=True, epochs=((0, 0), (2, 5)))
     for state in SegmentState:
         one = one if state is STARTED else one.become(state, T0 + state)
@@ -79,7 +79,7 @@ def test_users_neither_see_nor_touch_it(log: sparklog.Log, tmp_path: Path) -> No
             act()
     with pytest.raises(UnknownTopicError, match="its topics: none"):
         log.topic("t")
-    assert not ensure(log.session)
+    assert not ensure_topic(log.session)
 
 
 def test_it_is_there_again_after_a_close(
@@ -100,11 +100,11 @@ def test_it_is_there_again_after_a_close(
 
 
 def seen_by(log: sparklog.Log, clock: ManualClock) -> list[RemoteSegment]:
-    return MetadataFollower(log.view, clock).catch_up().all(KEY)
+    return RemoteLogMetadataConsumer(log.view, clock).catch_up().all(KEY)
 
 
 def test_only_news_are_read(log: sparklog.Log, clock: ManualClock, monkeypatch: Any) -> None:
-    follower = MetadataFollower(log.view, clock)
+    follower = RemoteLogMetadataConsumer(log.view, clock)
     parsed: list[object] = []
     parse = topic.parse
     monkeypatch.setattr(topic, "parse", lambda *a, **k: parsed.append(a) or parse(*a, **k))
@@ -147,21 +147,21 @@ def test_the_dead_stay_known(log: sparklog.Log, clock: ManualClock) -> None:
         state=PartitionDeleteState.FINISHED,
         time_ms=T0,
     )
-    bury(log.session, clock, [dead])
-    follower = MetadataFollower(log.view, clock)
-    assert follower.catch_up().buried == {(TOPIC_ID, 3): ("t", T0)}
-    assert follower.catalog.keys() == []
+    publish_deleted_partitions(log.session, clock, [dead])
+    follower = RemoteLogMetadataConsumer(log.view, clock)
+    assert follower.catch_up().deleted_partitions == {(TOPIC_ID, 3): ("t", T0)}
+    assert follower.cache.keys() == []
 
 
 def test_dropped_and_made_again(log: sparklog.Log, clock: ManualClock, tmp_path: Path) -> None:
-    follower = MetadataFollower(log.view, clock)
+    follower = RemoteLogMetadataConsumer(log.view, clock)
     told(log, copy(0, 10), copy(10, 20), found=True)
     assert len(follower.catch_up().all(KEY)) == 2
     drop_topic(log.session, REMOTE_METADATA)
     assert follower.catch_up().all(KEY) == []
     with pytest.raises(UnknownTopicError):
         told(log, copy(0, 10))
-    assert ensure(log.session)
+    assert ensure_topic(log.session)
     told(log, copy(0, 10), found=True)
     assert follower.catch_up().all(KEY) == [copy(0, 10)]
     log.close()
@@ -176,7 +176,7 @@ def test_a_creation_that_was_cut_leaves_nothing_in_the_way(
         left = path / f"{REMOTE_METADATA}-0"
         left.mkdir()
         (left / f"{0:020d}.log").touch()
-        assert ensure(log.session)
+        assert ensure_topic(log.session)
         told(log, copy(0, 10), found=True)
         assert seen(log) == [copy(0, 10)]
 
@@ -190,7 +190,7 @@ def test_a_brokers_own_stays(tmp_path: Path, clock: ManualClock) -> None:
     with sparklog.open(path, "rw", clock=clock) as log:
         assert log.topics() == {}
         with pytest.raises(InvalidRequestError, match="move it away"):
-            ensure(log.session)
+            ensure_topic(log.session)
         drop = log.create_topic("t")
         assert drop.name == "t"
     assert (path / f"{REMOTE_METADATA}-7" / f"{0:020d}.log").read_bytes() == b"x"
@@ -202,7 +202,7 @@ def test_compaction_changes_nothing(
 ) -> None:
     """Any history, cleaned at any time: who reads it all knows what who followed knows."""
     rng = random.Random(seed)
-    follower = MetadataFollower(log.view, clock)
+    follower = RemoteLogMetadataConsumer(log.view, clock)
     live: dict[int, RemoteSegment] = {}
     for n in range(120):
         if live and rng.random() < 0.6:
