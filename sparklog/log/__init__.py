@@ -3,8 +3,9 @@
 - `log`: `Log`, the public face; `admin`, `appending`, `commit`: what changes a log
 - `fetch`, `partition_reader`, `segment_lookup`, `time_lookup`, `aborted_transactions`,
   `read_retry`: from offsets or times to Arrow batches
+- `batch_windows`, `index_entries`: what a segment's bytes and indexes say
 - `positions`, `truncation_detection`: where a reader stands, and whether that is still true
 - `commits_table`, `committed_batches`, `batch_gaps`, `timeline`: what the ledger tells
 - `group_lag`, `group_progress`: readers that are registered
-- `producer_state`: idempotent and transactional producers of a partition
+- `producer_state`, `producer_state_loading`: idempotent and transactional producers
 """

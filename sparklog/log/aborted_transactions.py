@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from sparklog.format.batch import CONTROL, TRANSACTIONAL
 from sparklog.format.index import collect_aborted
+from sparklog.log.index_entries import txn_entries
 from sparklog.log.segment_lookup import Lookup
-from sparklog.logdir.partition.indexes import txn_entries
 
 Table = NDArray[Any]
 
@@ -33,7 +33,7 @@ def aborted_transactions(lookup: Lookup, start: int, end: int) -> list[AbortedTx
     base: int | None = lookup.floor(start)
     while base is not None:
         # Markers past `end` are needed as well: the data before them is below it.
-        entries = txn_entries(lookup.fs, lookup.directory, base, end=2**63 - 1)
+        entries = txn_entries(lookup.segments, base, end=2**63 - 1)
         hits, complete = collect_aborted(entries, start, end)
         found += (AbortedTxn(*hit) for hit in hits)
         if complete:

@@ -16,19 +16,15 @@ from numpy.typing import NDArray
 from sparklog.errors import DataCorruptionError, SparklogError
 from sparklog.format.batch import CONTROL, LOG_OVERHEAD
 from sparklog.format.control import ControlType
-from sparklog.format.names import log_name
 from sparklog.format.records import Decoder
 from sparklog.format.scan import Batches, scan
-from sparklog.fs import FileSystem
 from sparklog.log.aborted_transactions import AbortedFilter, AbortedTxn, aborted_transactions
 from sparklog.log.batch_windows import Window, marker_reader, walk
 from sparklog.log.producer_state import ProducerState
-from sparklog.log.segment_lookup import Lookup, SegmentInfo
+from sparklog.log.producer_state_loading import load_producer_state, replay_batches
+from sparklog.log.segment_lookup import Lookup
 from sparklog.log.time_lookup import TimeLookup
-from sparklog.logdir.partition.leader_epochs import read_epochs
-from sparklog.logdir.partition.producer_snapshots import load_producers, replay
-from sparklog.logdir.segment_files import joined
-from sparklog.storage.segments import StaleReadError
+from sparklog.storage.segments import PartitionSegments, SegmentMetadata, StaleReadError
 
 COLUMNS: Final = ("key", "value", "offset", "timestamp", "timestampType", "headers")
 FIRST_BYTES: Final = 64 << 10  # the first window: a look-up needs no more; then they grow
@@ -40,36 +36,18 @@ Table = NDArray[Any]
 
 
 class PartitionReader:
-    """Look-ups are cached until `refresh`. `gaps`: offsets may be missing (a compacted log).
+    """Look-ups are cached until `refresh`."""
 
-    `topic_id` is what the directory carried before anything else of it was read.
-    """
-
-    def __init__(
-        self,
-        fs: FileSystem,
-        path: str,
-        topic: str,
-        partition: int,
-        *,
-        gaps: bool = False,
-        topic_id: str | None = None,
-    ) -> None:
-        self.path, self.topic, self.partition = path, topic, partition
-        self.topic_id = topic_id
-        self._fs = fs
-        self._lookup = Lookup(fs, path, gaps=gaps)
+    def __init__(self, segments: PartitionSegments) -> None:
+        self.segments = segments
+        self._lookup = Lookup(segments)
         self._times = TimeLookup(self._lookup)
         self._producers: ProducerState | None = None
 
     @property
-    def gaps(self) -> bool:
-        """Whether offsets may be missing."""
-        return self._lookup.gaps
-
-    @gaps.setter
-    def gaps(self, gaps: bool) -> None:
-        self._lookup.gaps = gaps
+    def where(self) -> str:
+        """Where the partition lies, for messages."""
+        return self.segments.where
 
     def refresh(self) -> None:
         """Drop what is cached; the next call lists the directory."""
@@ -79,7 +57,7 @@ class PartitionReader:
 
     def _relist(self) -> None:
         """List anew. Where segments are swapped, nothing that is known of their files holds."""
-        if self.gaps:
+        if self.segments.gaps:
             self.refresh()
         else:
             self._lookup.refresh()
@@ -88,36 +66,20 @@ class PartitionReader:
         """The first segment's base offset."""
         return self._lookup.bases[0]
 
-    def segments(self) -> list[SegmentInfo]:
+    def metadata(self) -> list[SegmentMetadata]:
         """Return the segments, listed now."""
         self.refresh()
-        bases = self._lookup.bases
-        found = []
-        for base, end in zip(bases, [*bases[1:], None], strict=True):
-            path = joined(self.path, log_name(base))
-            found.append(SegmentInfo(base, end, path, self._fs.size(path)))
-        return found
-
-    def first_local_base(self) -> int | None:
-        """The base offset of the first segment that isn't remote only; None if all are."""
-        for base in self._lookup.bases:
-            if self._fs.max_timestamp(joined(self.path, log_name(base))) is None:
-                return base
-        return None
+        return self.segments.metadata()
 
     def leader_epoch(self) -> int | None:
         """The newest leader epoch; None if the partition knows none yet."""
-        entries = read_epochs(self._fs, self.path)
+        entries = self.segments.leader_epochs()
         return entries[-1][0] if entries else None
 
     def leader_epoch_of(self, offset: int) -> int | None:
         """The leader epoch of the batch that holds `offset`; None where compaction removed it."""
         found = self._pieces(offset, offset + 1, None)
         return next((int(window.batches.table["leader_epoch"][0]) for window in found), None)
-
-    def remote_end(self) -> int | None:
-        """The offset behind the highest record with a remote copy; None if there is none."""
-        return self._fs.remote_end(self.path)
 
     def valid_end(self) -> int:
         """The end of the last segment's valid batches, by CRC. For logs without a watermark."""
@@ -132,14 +94,14 @@ class PartitionReader:
         """The first offset of the oldest transaction open at `end`, else `end`."""
         known = self._producers
         if known is None or known.end > end:
-            known = load_producers(
-                self._fs, self.path, end, log_start=0, now=0, expiration_ms=_NO_LIMIT
+            known = load_producer_state(
+                self.segments, end, log_start=0, now=0, expiration_ms=_NO_LIMIT
             )
             self._producers = known
         elif known.end < end:
             self._relist()
             self._producers = known
-            replay(self._fs, self.path, known, end, bases=self._lookup.bases)
+            replay_batches(self.segments, known, end, bases=self._lookup.bases)
         return known.last_stable_offset()
 
     def aborted(self, start: int, end: int) -> list[AbortedTxn]:
@@ -198,14 +160,14 @@ class PartitionReader:
         """
         names = None if columns is None else [c for c in COLUMNS if c == "offset" or c in columns]
         dropped = None
-        if self.gaps:
+        if self._lookup.gaps:
             self.refresh()  # swapped segments; and no log older than its aborted transactions
         if isolation == "read_committed":
             dropped = AbortedFilter(self.aborted(start, end))
         decoder = Decoder(names, max_bytes=BATCH_BYTES)
         left = _NO_LIMIT if max_records is None else max_records
         pieces = self._pieces(start, end, max_bytes)
-        for rows, following in _decode(decoder, pieces, dropped, start, end, self.path):
+        for rows, following in _decode(decoder, pieces, dropped, start, end, self.where):
             if rows.num_rows >= left:
                 rows = rows.slice(0, left)
                 yield rows, _behind(rows)
@@ -247,15 +209,15 @@ class PartitionReader:
         if following != at or at >= end:  # rolled, undone or compacted since the listing, perhaps
             self._relist()
             following = self._lookup.following(base)
-        while self.gaps and following is not None and following < at:
+        while self._lookup.gaps and following is not None and following < at:
             # What a swap has replaced already, by a segment that reaches further: as good as gone.
             following = self._lookup.following(following)
-        if self.gaps and following is not None and following >= end:
+        if self._lookup.gaps and following is not None and following >= end:
             return None
         if following is None or following >= end:
-            raise StaleReadError(f"{self.path} ends at offset {at}, {end} is expected")
-        if following < at or (following > at and not self.gaps):
-            raise StaleReadError(f"{self.path}: segment {following} begins where {at} is expected")
+            raise StaleReadError(f"{self.where} ends at offset {at}, {end} is expected")
+        if following < at or (following > at and not self._lookup.gaps):
+            raise StaleReadError(f"{self.where}: segment {following} begins where {at} is expected")
         return following
 
     def _segment(self, base: int, at: int, end: int) -> Iterator[Window]:
@@ -289,8 +251,8 @@ class PartitionReader:
     def _check_order(self, table: Table, at: int, path: str) -> None:
         expected = np.concatenate(([at], table["last_offset"][:-1] + 1))
         first = table["base_offset"]
-        wrong = first < expected if self.gaps else first != expected
-        wrong[0] = not self.gaps and int(first[0]) > at
+        wrong = first < expected if self._lookup.gaps else first != expected
+        wrong[0] = not self._lookup.gaps and int(first[0]) > at
         if wrong.any():
             row = int(wrong.nonzero()[0][0])
             raise StaleReadError(
@@ -389,5 +351,3 @@ def _wanted(window: Window, dropped: AbortedFilter | None, path: str) -> Table:
 def _behind(rows: pa.RecordBatch) -> int:
     return int(rows.column("offset")[-1].as_py()) + 1
 
-
-__all__ = ["COLUMNS", "PartitionReader", "SegmentInfo"]

@@ -57,10 +57,10 @@ def _at(reader: PartitionReader, *, timestamp: int, start: int, end: int) -> int
     if timestamp in (EARLIEST, LATEST):
         return start if timestamp == EARLIEST else end
     if timestamp == EARLIEST_LOCAL:
-        local = reader.first_local_base()
+        local = reader.segments.first_local_base()
         return None if local is None else min(max(start, local), end)
     if timestamp == LATEST_TIERED:
-        remote = reader.remote_end()
+        remote = reader.segments.remote_end()
         return remote - 1 if remote is not None and remote > start else None
     if timestamp == LARGEST:
         found = reader.offset_of_max_timestamp(start, end)

@@ -99,7 +99,7 @@ def final(
         )
     return DataCorruptionError(
         f"{error}; run recovery, or restore the file from a copy",
-        path=view.reader(topic, partition).path,
+        path=view.reader(topic, partition).where,
         first=at,
         end=end,
     )

@@ -1,4 +1,4 @@
-"""Where in a partition's files an offset lies: the segment listing and the offset indexes, cached.
+"""Where in a partition an offset lies: the segment listing and the offset indexes, cached.
 
 Indexes are hints (no checksum, zero tails, bit flips): a position given here is where to start
 looking, not the truth. Only indexes of settled segments are mapped: a segment is settled if the
@@ -10,27 +10,30 @@ import bisect
 import struct
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
-from sparklog.format.names import index_name, log_name, timeindex_name
-from sparklog.fs import File, FileSystem, Mapping, read_bytes
-from sparklog.logdir.segment_files import joined, segment_bases
-from sparklog.storage.segments import StaleReadError
+from sparklog.format.names import INDEX, TIMEINDEX
+from sparklog.storage.segments import (
+    IndexBytes,
+    IndexKind,
+    PartitionSegments,
+    SegmentLog,
+    StaleReadError,
+)
 
 MAPPED_MAX: Final = 128  # each map holds a descriptor
-SMALL_BYTES: Final = 64 << 10  # an index up to this is read whole instead
-SMALL_KEPT_BYTES: Final = 16 << 20  # of these that are kept
+SMALL_KEPT_BYTES: Final = 16 << 20  # of indexes that are in memory
 OPEN_MAX: Final = 32
 OFFSET_ITEM: Final = struct.Struct(">ii")
 TIME_ITEM: Final = struct.Struct(">qi")
 _NEVER: Final = 2**63
+_Index = tuple[int, IndexKind]
 
 
 class Entries:
     """An index's entries, from its bytes or its file. Zero entries count as past every other."""
 
-    def __init__(self, item: struct.Struct, source: File | memoryview) -> None:
+    def __init__(self, item: struct.Struct, source: SegmentLog | memoryview) -> None:
         self._item, self._source = item, source
         size = len(source) if isinstance(source, memoryview) else source.size()
         self.count = size // item.size
@@ -56,46 +59,40 @@ class Entries:
         return low - 1
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentInfo:
-    """A segment as listed: offsets [base, end), `end` None for the last; `size` in bytes."""
-
-    base: int
-    end: int | None
-    path: str
-    size: int
-
-
 class Lookup:
-    """The segments of one partition directory. Threads may share it after construction."""
+    """The segments of one partition. Threads may share it after construction."""
 
-    def __init__(self, fs: FileSystem, directory: str, *, gaps: bool = False) -> None:
-        self.fs, self.directory = fs, directory
-        self.gaps = gaps  # a compacted log: offsets may be missing, closed segments be swapped
+    def __init__(self, segments: PartitionSegments) -> None:
+        self.segments = segments
         self._bases: list[int] | None = None
-        self._maps: OrderedDict[str, Mapping] = OrderedDict()
-        self._small: dict[str, memoryview] = {}
+        self._mapped: OrderedDict[_Index, IndexBytes] = OrderedDict()
+        self._small: dict[_Index, memoryview] = {}
         self._small_bytes = 0
-        self._logs: OrderedDict[int, File] = OrderedDict()
-        self._copies: dict[str, tuple[int, memoryview | None]] = {}
+        self._logs: OrderedDict[int, SegmentLog] = OrderedDict()
+        self._copies: dict[_Index, tuple[int, memoryview | None]] = {}
+
+    @property
+    def gaps(self) -> bool:
+        """Whether offsets may be missing and closed segments be swapped: a compacted log."""
+        return self.segments.gaps
 
     @property
     def bases(self) -> list[int]:
         """Base offsets, ascending; listed once. Raises StaleReadError if there is no segment."""
         if self._bases is None:
             try:
-                self._bases = segment_bases(self.fs, self.directory)
+                self._bases = self.segments.bases()
             except FileNotFoundError as error:
-                raise StaleReadError(f"{self.directory} is gone") from error
+                raise StaleReadError(f"{self.segments.where} is gone") from error
         if not self._bases:
             self._bases = None
-            raise StaleReadError(f"{self.directory} holds no segment")
+            raise StaleReadError(f"{self.segments.where} holds no segment")
         return self._bases
 
     def refresh(self) -> None:
         """Forget everything that was read."""
         self._bases = None
-        self._maps.clear()
+        self._mapped.clear()
         self._small, self._small_bytes = {}, 0
         self._logs.clear()
         self._copies.clear()
@@ -104,7 +101,7 @@ class Lookup:
         """The greatest base at or below `offset`. Raises StaleReadError if all lie above."""
         at = bisect.bisect_right(self.bases, offset) - 1
         if at < 0:
-            raise StaleReadError(f"{self.directory}: no segment holds offset {offset}")
+            raise StaleReadError(f"{self.segments.where}: no segment holds offset {offset}")
         return self.bases[at]
 
     def following(self, base: int) -> int | None:
@@ -118,19 +115,19 @@ class Lookup:
         following = self.following(base)
         return following is not None and following < end
 
-    def log(self, base: int) -> File:
+    def log(self, base: int) -> SegmentLog:
         """Open a segment's log. Raises StaleReadError if it is gone."""
-        file = self._logs.get(base)
-        if file is None:
+        log = self._logs.get(base)
+        if log is None:
             try:
-                file = self.fs.open(joined(self.directory, log_name(base)))
+                log = self.segments.log(base)
             except FileNotFoundError as error:
-                what = f"segment {base} of {self.directory} is gone"
+                what = f"segment {base} of {self.segments.where} is gone"
                 raise StaleReadError(f"{what}: {error.strerror or error}") from error
-            self._logs[base] = file
+            self._logs[base] = log
             if len(self._logs) > OPEN_MAX:
                 self._logs.popitem(last=False)
-        return file
+        return log
 
     def position(self, base: int, offset: int, end: int) -> int:
         """Where to start looking for `offset` in the segment: 0, or what the index says."""
@@ -146,49 +143,49 @@ class Lookup:
 
     def offsets(self, base: int, end: int) -> Entries | None:
         """The segment's offset index; None if there is none."""
-        return self._entries(index_name(base), OFFSET_ITEM, self.is_settled(base, end), end)
+        return self._entries(base, INDEX, OFFSET_ITEM, end)
 
     def times(self, base: int, end: int) -> Entries | None:
         """The segment's time index; None if there is none."""
-        return self._entries(timeindex_name(base), TIME_ITEM, self.is_settled(base, end), end)
+        return self._entries(base, TIMEINDEX, TIME_ITEM, end)
 
-    def _entries(self, name: str, item: struct.Struct, settled: bool, end: int) -> Entries | None:
-        path = joined(self.directory, name)
-        try:
-            if not settled:
-                return self._growing(path, item, end)
-            small = self._small.get(path)
-            if small is not None:
-                return Entries(item, small)
-            mapping = self._maps.pop(path, None)
-            if mapping is None:
-                if self.fs.size(path) <= SMALL_BYTES:
-                    return Entries(item, self._keep(path))
-                mapping = self.fs.map(path)
-            self._maps[path] = mapping
-            if len(self._maps) > MAPPED_MAX:
-                self._maps.popitem(last=False)
-            return Entries(item, mapping.data)
-        except FileNotFoundError:
+    def _entries(self, base: int, kind: IndexKind, item: struct.Struct, end: int) -> Entries | None:
+        key = base, kind
+        if not self.is_settled(base, end):
+            return self._growing(key, item, end)
+        small = self._small.get(key)
+        if small is not None:
+            return Entries(item, small)
+        index = self._mapped.pop(key, None) or self.segments.closed_index(base, kind)
+        if index is None:
             return None
+        if index.mapping is None:
+            self._keep(key, index.data)
+        else:
+            self._mapped[key] = index
+            if len(self._mapped) > MAPPED_MAX:
+                self._mapped.popitem(last=False)
+        return Entries(item, index.data)
 
-    def _keep(self, path: str) -> memoryview:
-        data = memoryview(read_bytes(self.fs, path))
+    def _keep(self, key: _Index, data: memoryview) -> None:
         if self._small_bytes + len(data) > SMALL_KEPT_BYTES:
             self._small, self._small_bytes = {}, 0
-        self._small[path] = data
+        self._small[key] = data
         self._small_bytes += len(data)
-        return data
 
-    def _growing(self, path: str, item: struct.Struct, end: int) -> Entries:
+    def _growing(self, key: _Index, item: struct.Struct, end: int) -> Entries | None:
         """An active segment's index: what it says below an end stays. Copied at the second look."""
-        seen, copy = self._copies.get(path, (-1, None))
+        seen, copy = self._copies.get(key, (-1, None))
+        if seen >= end and copy is not None:
+            return Entries(item, copy)
+        index = self.segments.index(*key)
+        if index is None:
+            return None
         if seen < end:
             if len(self._copies) > OPEN_MAX:
                 self._copies.clear()
-            self._copies[path] = (end, None)
-            return Entries(item, self.fs.open(path))
-        if copy is None:
-            copy = memoryview(read_bytes(self.fs, path))
-            self._copies[path] = (seen, copy)
+            self._copies[key] = (end, None)
+            return Entries(item, index)
+        copy = memoryview(index.pread(index.size(), 0))
+        self._copies[key] = (seen, copy)
         return Entries(item, copy)

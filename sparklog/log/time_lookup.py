@@ -15,13 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparklog.format.batch import CONTROL
-from sparklog.format.names import log_name
 from sparklog.format.records import Decoder
-from sparklog.fs import File
 from sparklog.log.batch_windows import Window, walk
+from sparklog.log.index_entries import holds, offset_entries, regular_times
 from sparklog.log.segment_lookup import Lookup
-from sparklog.logdir.partition.indexes import holds, offset_entries, regular_times
-from sparklog.logdir.segment_files import joined
+from sparklog.storage.segments import SegmentLog
 
 SCAN_BYTES: Final = 20 << 10  # an interval of the index and a usual batch
 Table = NDArray[Any]
@@ -114,7 +112,7 @@ class TimeLookup:
             return largest
         with contextlib.suppress(FileNotFoundError):
             # As Kafka: a segment without timestamps counts as old as its file.
-            return self._lookup.fs.mtime_ms(joined(self._lookup.directory, log_name(base)))
+            return self._lookup.segments.modified_ms(base)
         return -1
 
     def _of(self, base: int, end: int) -> Largest:
@@ -126,7 +124,7 @@ class TimeLookup:
             return known
         if known is not None and known.end > limit:
             known = None  # a lower end than before: what lies between doesn't count
-        if settled and (told := self._told(base)) is not None:
+        if settled and (told := self._lookup.segments.max_timestamp(base)) is not None:
             found = self._largest[base] = Largest(told, base, limit, 0)
             return found
         log = self._lookup.log(base)
@@ -140,11 +138,7 @@ class TimeLookup:
         self._largest[base] = found
         return found
 
-    def _told(self, base: int) -> int | None:
-        """What is known of a remote segment without opening it."""
-        return self._lookup.fs.max_timestamp(joined(self._lookup.directory, log_name(base)))
-
-    def _final(self, base: int, log: File, end: int) -> Largest | None:
+    def _final(self, base: int, log: SegmentLog, end: int) -> Largest | None:
         """What a closed segment's last time entry says, if it is true."""
         entries = self._lookup.times(base, end + 1)
         if entries is None or not entries.count:
@@ -156,12 +150,11 @@ class TimeLookup:
         position = self._lookup.position(base, base + relative, end)
         return Largest(timestamp, base + relative, base + relative, position)
 
-    def _regular(self, base: int, log: File, end: int) -> Largest | None:
+    def _regular(self, base: int, log: SegmentLog, end: int) -> Largest | None:
         """Where to begin in a segment that may grow: its newest index entries, if true."""
-        fs, directory = self._lookup.fs, self._lookup.directory
-        size = log.size()
-        offsets = offset_entries(fs, directory, base, size=size, end=end)
-        times = regular_times(fs, directory, base, offsets)
+        segments, size = self._lookup.segments, log.size()
+        offsets = offset_entries(segments, base, size=size, end=end)
+        times = regular_times(segments, base, offsets)
         if not len(offsets) or not len(times):
             return None
         timestamp, holder = int(times["timestamp"][-1]), base + int(times["relative_offset"][-1])
@@ -175,7 +168,7 @@ class TimeLookup:
             return None
         return Largest(timestamp, holder, last, position)
 
-    def _is_true(self, base: int, log: File, timestamp: int, offset: int, end: int) -> bool:
+    def _is_true(self, base: int, log: SegmentLog, timestamp: int, offset: int, end: int) -> bool:
         """Tell whether the batch holding `offset` is the first near it with that maximum."""
         if not base <= offset < end or timestamp < 0:
             return False
@@ -205,7 +198,9 @@ class TimeLookup:
                 raise window.batches.error
         return None
 
-    def _start_of_search(self, base: int, log: File, timestamp: int, start: int, end: int) -> int:
+    def _start_of_search(
+        self, base: int, log: SegmentLog, timestamp: int, start: int, end: int
+    ) -> int:
         """A position before which no record can be the answer."""
         floor = max(start, base)
         times = self._lookup.times(base, end)
@@ -227,7 +222,7 @@ class TimeLookup:
         return 0
 
 
-def _grown(known: Largest, log: File, end: int) -> Largest:
+def _grown(known: Largest, log: SegmentLog, end: int) -> Largest:
     """Take in the batches behind what is known, up to `end`."""
     if known.end >= end:
         return known

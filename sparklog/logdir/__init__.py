@@ -2,6 +2,7 @@
 
 - `session`, `lock`, `guard`, `ledger`: who may write, and the commit point
 - `opening`, `adoption`, `closing`: from a path to a session and back
+- `view`, `segments`: what readers see of it, without a lock
 - `partition/`: a partition's log as its one writer sees it
 - `recovery/`: after a crash: redo, truncation, rebuild
 - `retention/`, `cleaning/`, `housekeeping`: what goes

@@ -26,6 +26,7 @@ from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.partition_reader import PartitionReader
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.segment_files import segment_bases
+from sparklog.logdir.segments import LogDirSegments
 from sparklog.storage.log_state import FORMAT_VERSION, LogState, Record
 from sparklog.storage.segments import StaleReadError
 
@@ -128,7 +129,7 @@ def replay(fs: FileSystem, directory: str, first: int, end: int) -> Iterator[tup
     """Yield (offset, record) for first <= offset < end. Raises DataCorruptionError on damage."""
     if first >= end:
         return
-    reader = PartitionReader(fs, ledger_path(directory), LEDGER_TOPIC, 0)
+    reader = PartitionReader(LogDirSegments(fs, ledger_path(directory)))
     try:
         for rows in reader.read(first, end, columns=("offset", "value")):
             yield from parse_rows(rows)

@@ -13,8 +13,15 @@ def segment_bases(fs: FileSystem, directory: str) -> list[int]:
 
 def bases_of(names: list[str]) -> list[int]:
     """Return the base offsets of the `.log` files among `names`, ascending."""
+    return offsets_of(names, LOG)
+
+
+def offsets_of(names: list[str], suffix: str) -> list[int]:
+    """Return the offsets that files with this suffix are named by, ascending."""
     return sorted(
-        base for name in names if name.endswith(LOG) and (base := parse_base(name)) is not None
+        offset
+        for name in names
+        if name.endswith(suffix) and (offset := parse_base(name)) is not None
     )
 
 

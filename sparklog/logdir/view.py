@@ -30,8 +30,8 @@ from sparklog.logdir.identity import Standing
 from sparklog.logdir.ledger import LEDGER, LEDGER_TOPIC, fold, whole_end
 from sparklog.logdir.log_dirs import find_dirs, not_found, offline_error
 from sparklog.logdir.offset_checkpoints import HIGH_WATERMARK, LOG_START, Offsets, read_offsets
-from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.segment_files import is_partition
+from sparklog.logdir.segments import LogDirSegments
 from sparklog.logdir.topics import INTERNAL, TopicInfo, read_topics
 from sparklog.storage.log_state import LogState
 from sparklog.storage.segments import StaleReadError
@@ -107,9 +107,9 @@ class View:
             if not self._missing or self._written == read_topics(self._fs, self.home):
                 break
         paths = self._paths
-        self._readers = {k: r for k, r in self._readers.items() if paths.get(k) == r.path}
+        self._readers = {k: r for k, r in self._readers.items() if paths.get(k) == r.where}
         for (topic, _), reader in self._readers.items():
-            reader.gaps = self._has_gaps(topic)
+            reader.segments.gaps = self._has_gaps(topic)
 
     def _listed(self) -> dict[Key, str]:
         """Return where each partition lies; of two places the ledger's."""
@@ -191,7 +191,7 @@ class View:
     def _drop_readers(self, topic: str, topic_id: str | None) -> None:
         """Forget what was read of a former topic of that name: its files had the same paths."""
         for key, reader in list(self._readers.items()):
-            if key[0] == topic and reader.topic_id not in (None, topic_id):
+            if key[0] == topic and reader.segments.topic_id not in (None, topic_id):
                 del self._readers[key]
 
     def bases(self, topic: str) -> dict[int, int]:
@@ -230,15 +230,15 @@ class View:
                 f"{self.partitions(topic)}"
             )
         known = self._readers.get(key)
-        if known is None or topic_id not in (None, known.topic_id):
+        if known is None or topic_id not in (None, known.segments.topic_id):
             self._check_owner(key)
             self._readers[key] = PartitionReader(
-                self._fs,
-                self._paths[key],
-                topic,
-                partition,
-                gaps=self._has_gaps(topic),
-                topic_id=self.topic_id(topic, partition),
+                LogDirSegments(
+                    self._fs,
+                    self._paths[key],
+                    gaps=self._has_gaps(topic),
+                    topic_id=self.topic_id(topic, partition),
+                )
             )
         return self._readers[key]
 
@@ -247,7 +247,7 @@ class View:
 
         Raises UnknownTopicError; DataCorruptionError.
         """
-        return read_epochs(self._fs, self.reader(topic, partition).path)
+        return self.reader(topic, partition).segments.leader_epochs()
 
     def _check_owner(self, key: Key) -> None:
         """Raise PartitionOfflineError where another topic's directory has a partition's place."""

@@ -1,21 +1,18 @@
 """What a log holds of the partitions that a query reads: choice, ranges, times, bytes."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.index import OFFSET_ENTRY
-from sparklog.format.names import index_name, log_name
-from sparklog.fs import LOCAL, FileSystem, read_bytes
+from sparklog.format.names import INDEX
+from sparklog.fs import LOCAL, FileSystem
+from sparklog.log.index_entries import whole_entries
 from sparklog.log.positions import offsets_for_times
 from sparklog.log.read_retry import stable_end
 from sparklog.log.timeline import Timeline
 from sparklog.log.truncation_detection import Histories
 from sparklog.logdir.ledger import fold, ledger_path, whole_end
-from sparklog.logdir.segment_files import segment_bases
 from sparklog.source.byte_offsets import SizeMap
 from sparklog.source.offsets import Offsets, Partition, name
 from sparklog.source.options import SourceOptions
@@ -23,6 +20,7 @@ from sparklog.source.patterns import compiled
 from sparklog.source.views import view_of
 from sparklog.storage.log_state import LogState
 from sparklog.storage.offset_ranges import SpansByKey
+from sparklog.storage.segments import SegmentLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,30 +129,26 @@ class Holdings:
 
     def sizes(self, partition: Partition, start: int, end: int) -> SizeMap:
         """Return the bytes of log by offset for [start, end), to within an index entry."""
-        path = self.view.reader(*partition).path
-        bases = segment_bases(self._fs, path)
+        segments = self.view.reader(*partition).segments
         points: list[tuple[int, int]] = []
         at = 0
-        for base, following in zip(bases, [*bases[1:], max(end, bases[-1])], strict=True):
-            if following < start or base > end:
+        for each in segments.metadata():
+            following = max(end, each.base) if each.end is None else each.end
+            if following < start or each.base > end:
                 continue
-            points.append((base, at))
-            log = os.path.join(path, log_name(base))
-            if self._fs.max_timestamp(log) is None:  # a remote index would be a request
-                entries = self._entries(os.path.join(path, index_name(base)))
-                points += [(base + offset, at + position) for offset, position in entries]
-            at += self._fs.size(log)
+            points.append((each.base, at))
+            if each.local:  # a remote index would be a request
+                entries = _entries(segments.index(each.base, INDEX))
+                points += [(each.base + offset, at + position) for offset, position in entries]
+            at += each.size
             points.append((following, at))
         if not points:
             raise InvalidRequestError(f"{name(partition)} holds no offsets [{start}, {end})")
         return SizeMap.of(points)
 
-    def _entries(self, path: str) -> list[tuple[int, int]]:
-        try:
-            raw = read_bytes(self._fs, path)
-        except FileNotFoundError:
-            return []
-        entries = np.frombuffer(raw[: len(raw) // 8 * 8], OFFSET_ENTRY)
-        entries = entries[entries["position"] > 0]  # a broker's preallocated tail is zeros
-        step = max(1, len(entries) // 4096)
-        return [(int(e["relative_offset"]), int(e["position"])) for e in entries[::step]]
+
+def _entries(index: SegmentLog | None) -> list[tuple[int, int]]:
+    entries = whole_entries(index, OFFSET_ENTRY)
+    entries = entries[entries["position"] > 0]  # a broker's preallocated tail is zeros
+    step = max(1, len(entries) // 4096)
+    return [(int(e["relative_offset"]), int(e["position"])) for e in entries[::step]]

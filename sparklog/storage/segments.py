@@ -17,12 +17,10 @@ before lists anew and tries again, for a second or so, before it believes an err
 """
 
 from dataclasses import dataclass
-from enum import Enum
-from typing import Protocol
+from typing import Literal, Protocol
 
 from sparklog.errors import SparklogError
 from sparklog.format.checkpoint_files import Epochs
-from sparklog.format.names import INDEX, TIMEINDEX, TXNINDEX
 
 
 class StaleReadError(SparklogError):
@@ -39,12 +37,8 @@ class UndeterminedLossError(FileNotFoundError):
     """
 
 
-class IndexKind(Enum):
-    """An index of a segment; the value is its file's suffix, as Kafka names it."""
-
-    OFFSET = INDEX
-    TIME = TIMEINDEX
-    TRANSACTION = TXNINDEX
+IndexKind = Literal[".index", ".timeindex", ".txnindex"]
+"""An index of a segment by its file's suffix: INDEX, TIMEINDEX, TXNINDEX of format.names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +70,14 @@ class SegmentLog(Protocol):
 
     def size(self) -> int:
         """Return the size in bytes; that of the last segment grows."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexBytes:
+    """A whole index: `data` is in memory, or mapped as long as somebody holds `mapping`."""
+
+    data: memoryview
+    mapping: object = None
 
 
 class PartitionSegments(Protocol):
@@ -113,8 +115,8 @@ class PartitionSegments(Protocol):
     def index(self, base: int, kind: IndexKind) -> SegmentLog | None:
         """Open an index, which may grow; None if the segment has none."""
 
-    def closed_index(self, base: int, kind: IndexKind) -> memoryview | None:
-        """Return the index of a segment that nobody changes any more: mapped, or in memory."""
+    def closed_index(self, base: int, kind: IndexKind) -> IndexBytes | None:
+        """Return an index of a segment that nobody changes any more; None if it has none."""
 
     def producer_snapshots(self) -> list[int]:
         """Return the offsets of the producer snapshots, ascending, listed now."""
@@ -124,6 +126,9 @@ class PartitionSegments(Protocol):
 
     def leader_epochs(self) -> Epochs:
         """Return the partition's leader epochs; none if nobody knows. Cost: one small file."""
+
+    def first_local_base(self) -> int | None:
+        """Return the base of the first segment on this host's disks; None if all are remote."""
 
     def remote_end(self) -> int | None:
         """Return the offset behind the highest record with a remote copy; None if there is none."""

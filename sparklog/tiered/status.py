@@ -11,6 +11,7 @@ from sparklog.fs import LOCAL, FileSystem
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.retention.due_segments import Held, largest_of, segments_of
+from sparklog.logdir.segments import LogDirSegments
 from sparklog.logdir.topics import TopicInfo
 from sparklog.logdir.view import View
 from sparklog.storage.segments import StaleReadError
@@ -182,7 +183,7 @@ def _lag(
     """How long ago (ms) the segment before the oldest pending one's end was written."""
     if base is None or not any(held.base == base for held in local):
         return 0
-    return max(0, clock() - largest_of(fs, path, end)(base))
+    return max(0, clock() - largest_of(LogDirSegments(fs, path), end)(base))
 
 
 def _puts(size: int) -> int:

@@ -1,7 +1,7 @@
 """What kafka-topics --describe tells of a log's topics."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, TypeVar
 
@@ -14,7 +14,7 @@ from sparklog.errors import (
 )
 from sparklog.format.names import KAFKA_INTERNAL
 from sparklog.log.log import Log
-from sparklog.log.partition_reader import PartitionReader, SegmentInfo
+from sparklog.log.partition_reader import PartitionReader
 from sparklog.log.read_retry import check_topic_id
 from sparklog.logdir.topics import TopicInfo
 from sparklog.storage.segments import StaleReadError
@@ -117,7 +117,7 @@ def _described(
     log: Log, info: TopicInfo, partition: int, path: str, span: tuple[int, int]
 ) -> PartitionDescription:
     try:
-        return _partition(log.view.reader(info.name, partition), path, span)
+        return _partition(log.view.reader(info.name, partition), partition, path, span)
     except PartitionOfflineError as error:
         return PartitionDescription(
             partition=partition, dir=path, start=span[0], end=span[1], size=0, segments=0,
@@ -126,12 +126,12 @@ def _described(
 
 
 def _partition(
-    reader: PartitionReader, path: str, span: tuple[int, int]
+    reader: PartitionReader, partition: int, path: str, span: tuple[int, int]
 ) -> PartitionDescription:
-    segments, local = settled(lambda: (reader.segments(), reader.first_local_base()))
-    here = local_segments(segments, local)
+    segments = settled(reader.metadata)
+    here = [segment for segment in segments if segment.local]
     return PartitionDescription(
-        partition=reader.partition,
+        partition=partition,
         dir=path,
         start=span[0],
         end=span[1],
@@ -140,11 +140,6 @@ def _partition(
         remote_segments=len(segments) - len(here),
         leader_epoch=reader.leader_epoch(),
     )
-
-
-def local_segments(segments: Collection[SegmentInfo], first: int | None) -> list[SegmentInfo]:
-    """Return those from the first local one on; none if all are remote."""
-    return [] if first is None else [each for each in segments if each.base >= first]
 
 
 def settled(look: Callable[[], T]) -> T:

@@ -158,7 +158,7 @@ def lookup_rows(scratch: Path) -> Iterator[Row]:
         log.create_topic("t", config={"internal.segment.bytes": 100_000})
         table = sample(1_000_000, 100)
         log.append("t", table, framing=Framing(batch_size=16 << 10))
-        segments = len(log.view.reader("t", 0).segments())
+        segments = len(log.view.reader("t", 0).metadata())
         reader, end = log.view.reader("t", 0), log.offsets("t")[0][1]
         random.seed(1)
         picks = [random.randrange(end) for _ in range(3000)]

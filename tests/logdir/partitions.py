@@ -13,6 +13,7 @@ from sparklog.format.records import encode
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.partition_reader import PartitionReader
 from sparklog.logdir.partition.partition_log import PartitionLog
+from sparklog.logdir.segments import LogDirSegments
 
 T0 = 1_700_000_000_000
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
@@ -120,7 +121,7 @@ def reopen(
 
 
 def reader(path: object, *, fs: FileSystem = LOCAL, gaps: bool = False) -> PartitionReader:
-    return PartitionReader(fs, str(path), "t", 0, gaps=gaps)
+    return PartitionReader(LogDirSegments(fs, str(path), gaps=gaps))
 
 
 def records(found: Iterator[pa.RecordBatch]) -> list[tuple[int, bytes | None]]:

@@ -10,6 +10,7 @@ import pytest
 
 from sparklog.fs import LOCAL
 from sparklog.log.partition_reader import PartitionReader
+from sparklog.logdir.segments import LogDirSegments
 from tests import paths
 
 GOLDEN = paths.GOLDEN / "kafka-4.1"
@@ -25,9 +26,9 @@ def seen(name: str) -> dict[str, Any]:
 
 
 def golden_reader(name: str) -> PartitionReader:
-    topic, _, partition = name.rpartition("-")
+    topic = name.rpartition("-")[0]
     path = str(GOLDEN / "logdir" / name)
-    return PartitionReader(LOCAL, path, topic, int(partition), gaps=topic == "compacted")
+    return PartitionReader(LogDirSegments(LOCAL, path, gaps=topic == "compacted"))
 
 
 def as_seen(part: pa.RecordBatch) -> list[list[Any]]:

@@ -13,6 +13,7 @@ from sparklog.log.segment_lookup import Lookup
 from sparklog.log.time_lookup import TimeLookup
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.segment_files import segment_bases
+from sparklog.logdir.segments import LogDirSegments
 from sparklog.storage.leader_epochs import clipped
 from sparklog.tiered.layout.manifest import Manifest, packed, to_bytes
 from sparklog.tiered.object_store.store import StoredObject
@@ -92,7 +93,7 @@ def copy_partition(
     topic_id = parse_partition_metadata(metadata, where)
     bases = segment_bases(LOCAL, where)
     edges = bases if end is None else [*bases, end]
-    times = TimeLookup(Lookup(LOCAL, where, gaps=True))
+    times = TimeLookup(Lookup(LogDirSegments(LOCAL, where, gaps=True)))
     made = []
     for base, following in zip(bases, edges[1:], strict=False):
         log = (path / f"{base:020d}.log").read_bytes()

@@ -14,6 +14,7 @@ from sparklog.clock import Clock, ManualClock
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.logdir.retention.due_segments import largest_of, segments_of
 from sparklog.logdir.segment_files import joined
+from sparklog.logdir.segments import LogDirSegments
 from sparklog.tiered.copying.segment_copy import CopyJob
 from sparklog.tiered.layout.manifest import parse
 from sparklog.tiered.object_store.store import Store
@@ -71,7 +72,7 @@ def jobs_of(log: sparklog.Log, clock: Clock, topic: str = "t", p: int = 0) -> li
     directory = session.partition_path(topic, p)
     state = session.state
     held = segments_of(session.fs, directory)
-    largest = largest_of(session.fs, directory, state.ends[topic, p])
+    largest = largest_of(LogDirSegments(session.fs, directory), state.ends[topic, p])
     jobs = []
     for n, (one, following) in enumerate(itertools.pairwise(held)):
         segment = RemoteSegment(

@@ -1,111 +1,39 @@
-"""Index files of a segment, read with suspicion: they carry no checksum.
-
-A broker's active index ends in preallocated zeros, a power cut may leave anything. What can't be
-true is cut off here; what is read out of the rest is a hint that its user must verify in the log.
-"""
+"""Index files of a partition directory; what their entries are worth: `log/index_entries`."""
 
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sparklog.format.batch import HEADER_SIZE, MAGIC_END
-from sparklog.format.index import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY, Entries, kept_below
-from sparklog.format.names import index_name, timeindex_name, txnindex_name
-from sparklog.format.scan import scan
-from sparklog.fs import File, FileSystem, read_bytes
-from sparklog.logdir.segment_files import joined
+from sparklog.format.index import Entries
+from sparklog.fs import File, FileSystem
+from sparklog.log import index_entries
+from sparklog.logdir.segments import LogDirSegments
 
 
 def read_entries(fs: FileSystem, path: str, dtype: np.dtype[Any]) -> Entries:
     """Return the whole entries of an index file; none if there is no such file."""
     try:
-        data = read_bytes(fs, path)
+        with fs.open(path) as file:
+            return index_entries.whole_entries(file, dtype)
     except FileNotFoundError:
         return np.empty(0, dtype)
-    return np.frombuffer(data, dtype, count=len(data) // dtype.itemsize)
 
 
 def offset_entries(fs: FileSystem, directory: str, base: int, *, size: int, end: int) -> Entries:
     """Return the leading offset entries that can be true for a log of `size` bytes up to `end`."""
-    entries = read_entries(fs, joined(directory, index_name(base)), OFFSET_ENTRY)
-    return entries[: plausible_offsets(entries, size=size, span=end - base)]
-
-
-def plausible_offsets(entries: Entries, *, size: int, span: int) -> int:
-    """How many leading entries rise and stay below `size` bytes and `span` offsets.
-
-    The first batch is never indexed, so a true entry has no zero in it.
-    """
-    offsets = entries["relative_offset"].astype(np.int64)
-    positions = entries["position"].astype(np.int64)
-    bad = (offsets <= _shifted(offsets, 0)) | (positions <= _shifted(positions, 0))
-    return _leading(bad | (offsets >= span) | (positions >= size))
-
-
-def plausible_times(entries: Entries, *, span: int) -> int:
-    """How many leading time entries rise and stay below `span` offsets."""
-    offsets = entries["relative_offset"].astype(np.int64)
-    stamps = entries["timestamp"].astype(np.int64)
-    bad = (stamps <= _shifted(stamps, -1)) | (offsets < _shifted(offsets, 0))
-    return _leading(bad | (offsets >= span))
+    return index_entries.offset_entries(LogDirSegments(fs, directory), base, size=size, end=end)
 
 
 def regular_times(fs: FileSystem, directory: str, base: int, offsets: Entries) -> Entries:
-    """Return the time entries that came with the offset entries `offsets`.
-
-    A roll or a close adds a final entry. It lies past the newest offset entry and is left out:
-    the next regular entry is written over it, as if the segment had never been closed.
-    """
-    entries = read_entries(fs, joined(directory, timeindex_name(base)), TIME_ENTRY)
-    reach = int(offsets["relative_offset"][-1]) + 1 if len(offsets) else 0
-    return entries[: plausible_times(entries, span=reach)]
+    """Return the time entries that came with the offset entries `offsets`."""
+    return index_entries.regular_times(LogDirSegments(fs, directory), base, offsets)
 
 
 def txn_entries(fs: FileSystem, directory: str, base: int, *, end: int) -> Entries:
     """Return the aborted transactions of a segment whose markers lie below `end`."""
-    entries = read_entries(fs, joined(directory, txnindex_name(base)), TXN_ENTRY)
-    last = entries["last_offset"].astype(np.int64)
-    bad = (entries["version"] != 0) | (last <= _shifted(last, base - 1)) | (last >= end)
-    return entries[: _leading(bad)]
+    return index_entries.txn_entries(LogDirSegments(fs, directory), base, end=end)
 
 
 def hint(fs: FileSystem, directory: str, base: int, log: File, offset: int) -> int:
     """Return a position in the log at or before the batch that holds `offset`, checked there."""
-    size = log.size()
-    entries = offset_entries(fs, directory, base, size=size, end=offset + 1)
-    if not len(entries):
-        return 0
-    position = int(entries["position"][-1])
-    last = base + int(entries["relative_offset"][-1])
-    return position if holds(log, position, size, last) else 0
-
-
-def holds(log: File, position: int, limit: int, last_offset: int) -> bool:
-    """Tell whether the batch at `position` is one that ends with `last_offset`, CRC included."""
-    head = log.pread(HEADER_SIZE, position)
-    if len(head) <= MAGIC_END:
-        return False
-    size = int.from_bytes(head[8:12], "big", signed=True) + 12
-    if not MAGIC_END < size <= limit - position:
-        return False
-    data = head[:size] if size <= len(head) else log.pread(size, position)
-    table = scan(data, path=log.path, position=position, max_batches=1).table
-    return bool(len(table)) and int(table["last_offset"][0]) == last_offset
-
-
-def entries_below(entries: Entries, base: int, end: int) -> Entries:
-    """Return the leading offset or time entries below `end`."""
-    return entries[: kept_below(entries, base, end)]
-
-
-def _shifted(values: NDArray[np.int64], first: int) -> NDArray[np.int64]:
-    """Each entry's predecessor. np.diff would do, and cost more than all else for a few entries."""
-    before = np.empty_like(values)
-    before[:1], before[1:] = first, values[:-1]
-    return before
-
-
-def _leading(bad: NDArray[np.bool_]) -> int:
-    hits = bad.nonzero()[0]
-    return int(hits[0]) if len(hits) else len(bad)
+    return index_entries.position_hint(LogDirSegments(fs, directory), base, log, offset)

@@ -31,8 +31,9 @@ from sparklog.format.names import (
 from sparklog.format.producer_snapshot import format_snapshot
 from sparklog.fs import FileSystem
 from sparklog.log.batch_windows import walk
+from sparklog.log.index_entries import plausible_offsets
 from sparklog.log.producer_state import EXPIRATION_MS, ProducerState
-from sparklog.logdir.partition.indexes import hint, plausible_offsets, read_entries
+from sparklog.logdir.partition.indexes import hint, read_entries
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.partition.producer_snapshots import (
     floor_of,

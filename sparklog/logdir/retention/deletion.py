@@ -19,6 +19,7 @@ from sparklog.log.commit import snapshot_if_due
 from sparklog.logdir.partition.segment_swap import retire
 from sparklog.logdir.retention.due_segments import Due, Held, Terms, due, largest_of, segments_of
 from sparklog.logdir.segment_files import joined
+from sparklog.logdir.segments import LogDirSegments
 from sparklog.storage.log_state import LogState, TopicState, local_to_json, nested
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def look(
         local_start=place.local_start,
         end=place.end,
         now_ms=now_ms,
-        largest=largest_of(fs, place.directory, place.end),
+        largest=largest_of(LogDirSegments(fs, place.directory), place.end),
         terms=terms,
     )
 

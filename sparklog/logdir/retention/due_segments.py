@@ -20,6 +20,7 @@ from sparklog.fs import FileSystem
 from sparklog.log.segment_lookup import Lookup
 from sparklog.log.time_lookup import TimeLookup
 from sparklog.logdir.segment_files import joined, segment_bases
+from sparklog.storage.segments import PartitionSegments
 
 NEVER_MS: Final = float("inf")
 LOG_START: Final = "log.start.offset"
@@ -109,13 +110,13 @@ def segments_of(fs: FileSystem, directory: str) -> list[Held]:
     ]
 
 
-def largest_of(fs: FileSystem, directory: str, end: int) -> Callable[[int], int]:
+def largest_of(segments: PartitionSegments, end: int) -> Callable[[int], int]:
     """Return the function base -> largest timestamp (ms) of its segment; an age for `due`.
 
     As Kafka: a segment without timestamps is as old as its file. Unlike Kafka a time index is
     believed only where the log agrees: a flipped bit must not delete records.
     """
-    times = TimeLookup(Lookup(fs, directory, gaps=True))
+    times = TimeLookup(Lookup(segments))
     return lambda base: times.reaches(base, end)
 
 

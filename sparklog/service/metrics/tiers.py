@@ -8,6 +8,7 @@ from sparklog.fs import FileSystem
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.retention.deletion import Place
 from sparklog.logdir.retention.due_segments import Held, Terms, Tier, largest_of
+from sparklog.logdir.segments import LogDirSegments
 from sparklog.logdir.view import View
 from sparklog.service.metrics.observed import Key, TierMetrics
 from sparklog.tiered.copying import plan
@@ -89,7 +90,7 @@ class TierObserver:
             return set()
         oldest = key, waiting[0].base
         if oldest not in self._largest:
-            at = largest_of(self._fs, place.directory, place.end)
+            at = largest_of(LogDirSegments(self._fs, place.directory), place.end)
             self._largest[oldest] = at(waiting[0].base)
         row.copy_lag_ms = max(row.copy_lag_ms, self._clock() - self._largest[oldest])
         return {oldest}

@@ -21,6 +21,7 @@ from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.retention.deletion import Key, Place, places
 from sparklog.logdir.retention.due_segments import largest_of
 from sparklog.logdir.segment_files import joined, segment_bases
+from sparklog.logdir.segments import LogDirSegments
 from sparklog.service.report import Report, Uploaded
 from sparklog.service.tiering.remote_log import RemoteLog, TieredPartition, is_tiered
 from sparklog.storage.lease import LeaseLostError
@@ -161,7 +162,7 @@ class CopyTask:
             id=new_segment_id(),
             base=base,
             end=end,
-            max_timestamp=largest_of(fs, place.directory, place.end)(base),
+            max_timestamp=largest_of(LogDirSegments(fs, place.directory), place.end)(base),
             size=candidate.size,
             epochs=epochs_of(read_epochs(fs, place.directory), base, end),
             state=SegmentState.COPY_STARTED,

@@ -97,16 +97,16 @@ def compaction(
     """
     reader = view.reader(*key)
     try:
-        segments = list_segments(fs, reader.path)
+        segments = list_segments(fs, reader.where)
         stable = reader.last_stable_offset(listed.end)
         if not segments:
             return None
         dirt = find_dirt(
             fs,
-            reader.path,
+            reader.where,
             config,
             segments,
-            checkpoint=read_offsets(fs, os.path.dirname(reader.path), CLEANER).get(key),
+            checkpoint=read_offsets(fs, os.path.dirname(reader.where), CLEANER).get(key),
             log_start=max(listed.start, segments[0].base),
             end=listed.end,
             stable=stable,

@@ -8,10 +8,9 @@ from sparklog.errors import DataCorruptionError
 from sparklog.format.batch import HEADER_SIZE, MAGIC, unpack_header
 from sparklog.format.compression import Codec
 from sparklog.fs import FileSystem
-from sparklog.log.partition_reader import SegmentInfo
 from sparklog.logdir.retention.due_segments import Tier, largest_of
 from sparklog.logdir.view import Key, View
-from sparklog.storage.segments import StaleReadError
+from sparklog.storage.segments import PartitionSegments, SegmentMetadata, StaleReadError
 from sparklog.tools.report.model import SegmentReport, Where
 
 _ATTEMPTS = 3  # segments are retired and swapped while they are looked at
@@ -58,12 +57,12 @@ class Memory:
         self._seen: dict[tuple[object, ...], _Read] = {}
         self._met: dict[tuple[object, ...], _Read] = {}
 
-    def read(self, fs: FileSystem, info: SegmentInfo, read: Callable[[], _Read]) -> _Read:
+    def read(self, fs: FileSystem, info: SegmentMetadata, read: Callable[[], _Read]) -> _Read:
         """Return what is known of a segment, or `read` it; the active one always."""
         if info.end is None:
             return read()
         # A cleaned segment takes the place of others as another file.
-        key = info.path, info.size, info.end, fs.identity(info.path)
+        key = info.where, info.size, info.end, fs.identity(info.where)
         found = self._met[key] = self._seen.get(key) or read()
         return found
 
@@ -108,48 +107,53 @@ def _list(
 ) -> Listed:
     reader = view.reader(*key)
     start, end = view.spans([key])[key] if span is None else span
-    found = reader.segments()  # what has come since lies behind the end, and isn't committed there
+    segments = reader.segments
+    found = reader.metadata()  # what has come since lies behind the end, and isn't committed there
     found = [each for each in found if each.base <= end] or found[:1]
-    start = start if fs.max_timestamp(found[0].path) is not None else max(start, found[0].base)
+    start = max(start, found[0].base) if found[0].local else start
     end = max(start, end)
-    largest = largest_of(fs, reader.path, end)
+    largest = largest_of(segments, end)
     faults: list[str] = []
     ages: dict[int, int] = {}
-    segments: list[SegmentReport] = []
+    reports: list[SegmentReport] = []
     for info in found:
-        told = fs.max_timestamp(info.path)
-        read = _told(fs, info, told) if told is not None else (
-            memory.read(fs, info, partial(_read, fs, info, largest))
-        )  # fmt: skip
+        read = (
+            memory.read(fs, info, partial(_read, segments, info, largest))
+            if info.local
+            else _told(segments, info)
+        )
         faults += [fault for fault in (read.head.fault, read.fault) if fault]
-        segments.append(_segment(fs, info, read, copied, end, remote=told is not None))
+        reports.append(_segment(segments, info, read, copied, end))
         ages[info.base] = read.age
-    return Listed(start, end, tuple(segments), ages, tuple(faults))
+    return Listed(start, end, tuple(reports), ages, tuple(faults))
 
 
-def _told(fs: FileSystem, info: SegmentInfo, told: int) -> _Read:
+def _told(segments: PartitionSegments, info: SegmentMetadata) -> _Read:
     """What is known of a remote segment without a request."""
-    return _Read(_Head(), told if told >= 0 else fs.mtime_ms(info.path))
+    told = -1 if info.max_timestamp is None else info.max_timestamp
+    return _Read(_Head(), told if told >= 0 else segments.modified_ms(info.base))
 
 
-def _read(fs: FileSystem, info: SegmentInfo, largest: Callable[[int], int]) -> _Read:
-    head = _head(fs, info)
+def _read(
+    segments: PartitionSegments, info: SegmentMetadata, largest: Callable[[int], int]
+) -> _Read:
+    head = _head(segments, info)
     if head.fault:
-        head = replace(head, fault=f"{info.path}: {head.fault}")
+        head = replace(head, fault=f"{info.where}: {head.fault}")
     try:
         return _Read(head, largest(info.base))
     except DataCorruptionError as error:
-        return _Read(head, fs.mtime_ms(info.path), str(error))
+        return _Read(head, segments.modified_ms(info.base), str(error))
 
 
 def _segment(
-    fs: FileSystem, info: SegmentInfo, read: _Read, copied: Tier, end: int, *, remote: bool
+    segments: PartitionSegments, info: SegmentMetadata, read: _Read, copied: Tier, end: int
 ) -> SegmentReport:
     stop = max(info.base, end) if info.end is None else info.end
     head, age = read.head, read.age
-    undated = not info.size or (head.first_ms is None and age == fs.mtime_ms(info.path))
+    undated = not info.size or (head.first_ms is None and age == segments.modified_ms(info.base))
     where = Where.LOCAL
-    if remote:
+    if not info.local:
         where = Where.REMOTE
     elif info.end is not None and copied.holds(info.base, stop):
         where = Where.BOTH
@@ -167,12 +171,11 @@ def _segment(
     )
 
 
-def _head(fs: FileSystem, info: SegmentInfo) -> _Head:
+def _head(segments: PartitionSegments, info: SegmentMetadata) -> _Head:
     """Read the first batch's header, without its CRC: `verify` is for that."""
     if not info.size:
         return _Head()
-    with fs.open(info.path) as file:
-        raw = file.pread(HEADER_SIZE, 0)
+    raw = segments.log(info.base).pread(HEADER_SIZE, 0)
     if len(raw) <= _ATTRIBUTES_AT:
         return _Head(fault=f"its {len(raw)} bytes are no batch")
     magic = raw[_MAGIC_AT]

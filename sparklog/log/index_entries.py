@@ -1,0 +1,104 @@
+"""Entries of a segment's indexes, read with suspicion: they carry no checksum.
+
+A broker's active index ends in preallocated zeros, a power cut may leave anything. What can't be
+true is cut off here; what is read out of the rest is a hint that its user must verify in the log.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparklog.format.batch import HEADER_SIZE, MAGIC_END
+from sparklog.format.index import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY, Entries
+from sparklog.format.names import INDEX, TIMEINDEX, TXNINDEX
+from sparklog.format.scan import scan
+from sparklog.storage.segments import PartitionSegments, SegmentLog
+
+
+def whole_entries(index: SegmentLog | None, dtype: np.dtype[Any]) -> Entries:
+    """Return the whole entries of an index; none if there is no such index."""
+    if index is None:
+        return np.empty(0, dtype)
+    data = index.pread(index.size(), 0)
+    return np.frombuffer(data, dtype, count=len(data) // dtype.itemsize)
+
+
+def offset_entries(segments: PartitionSegments, base: int, *, size: int, end: int) -> Entries:
+    """Return the leading offset entries that can be true for a log of `size` bytes up to `end`."""
+    entries = whole_entries(segments.index(base, INDEX), OFFSET_ENTRY)
+    return entries[: plausible_offsets(entries, size=size, span=end - base)]
+
+
+def plausible_offsets(entries: Entries, *, size: int, span: int) -> int:
+    """How many leading entries rise and stay below `size` bytes and `span` offsets.
+
+    The first batch is never indexed, so a true entry has no zero in it.
+    """
+    offsets = entries["relative_offset"].astype(np.int64)
+    positions = entries["position"].astype(np.int64)
+    bad = (offsets <= _shifted(offsets, 0)) | (positions <= _shifted(positions, 0))
+    return _leading(bad | (offsets >= span) | (positions >= size))
+
+
+def plausible_times(entries: Entries, *, span: int) -> int:
+    """How many leading time entries rise and stay below `span` offsets."""
+    offsets = entries["relative_offset"].astype(np.int64)
+    stamps = entries["timestamp"].astype(np.int64)
+    bad = (stamps <= _shifted(stamps, -1)) | (offsets < _shifted(offsets, 0))
+    return _leading(bad | (offsets >= span))
+
+
+def regular_times(segments: PartitionSegments, base: int, offsets: Entries) -> Entries:
+    """Return the time entries that came with the offset entries `offsets`.
+
+    A roll or a close adds a final entry. It lies past the newest offset entry and is left out:
+    the next regular entry is written over it, as if the segment had never been closed.
+    """
+    entries = whole_entries(segments.index(base, TIMEINDEX), TIME_ENTRY)
+    reach = int(offsets["relative_offset"][-1]) + 1 if len(offsets) else 0
+    return entries[: plausible_times(entries, span=reach)]
+
+
+def txn_entries(segments: PartitionSegments, base: int, *, end: int) -> Entries:
+    """Return the aborted transactions of a segment whose markers lie below `end`."""
+    entries = whole_entries(segments.index(base, TXNINDEX), TXN_ENTRY)
+    last = entries["last_offset"].astype(np.int64)
+    bad = (entries["version"] != 0) | (last <= _shifted(last, base - 1)) | (last >= end)
+    return entries[: _leading(bad)]
+
+
+def position_hint(segments: PartitionSegments, base: int, log: SegmentLog, offset: int) -> int:
+    """Return a position in the log at or before the batch that holds `offset`, checked there."""
+    size = log.size()
+    entries = offset_entries(segments, base, size=size, end=offset + 1)
+    if not len(entries):
+        return 0
+    position = int(entries["position"][-1])
+    last = base + int(entries["relative_offset"][-1])
+    return position if holds(log, position, size, last) else 0
+
+
+def holds(log: SegmentLog, position: int, limit: int, last_offset: int) -> bool:
+    """Tell whether the batch at `position` is one that ends with `last_offset`, CRC included."""
+    head = log.pread(HEADER_SIZE, position)
+    if len(head) <= MAGIC_END:
+        return False
+    size = int.from_bytes(head[8:12], "big", signed=True) + 12
+    if not MAGIC_END < size <= limit - position:
+        return False
+    data = head[:size] if size <= len(head) else log.pread(size, position)
+    table = scan(data, path=log.path, position=position, max_batches=1).table
+    return bool(len(table)) and int(table["last_offset"][0]) == last_offset
+
+
+def _shifted(values: NDArray[np.int64], first: int) -> NDArray[np.int64]:
+    """Each entry's predecessor. np.diff would do, and cost more than all else for a few entries."""
+    before = np.empty_like(values)
+    before[:1], before[1:] = first, values[:-1]
+    return before
+
+
+def _leading(bad: NDArray[np.bool_]) -> int:
+    hits = bad.nonzero()[0]
+    return int(hits[0]) if len(hits) else len(bad)

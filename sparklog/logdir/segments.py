@@ -1,0 +1,100 @@
+"""The segments of a partition as files of its directory: `PartitionSegments` of a log dir."""
+
+import os
+
+from sparklog.format.checkpoint_files import Epochs, parse_epochs
+from sparklog.format.names import EPOCH_CHECKPOINT, LOG, SNAPSHOT, log_name, snapshot_name
+from sparklog.fs import File, FileSystem, read_bytes
+from sparklog.logdir.segment_files import bases_of, joined, offsets_of, segment_bases
+from sparklog.storage.segments import IndexBytes, IndexKind, SegmentMetadata
+
+WHOLE_BYTES = 64 << 10  # a closed index up to this is read whole instead of mapped
+
+
+class LogDirSegments:
+    """The segments in `directory`; nothing is kept, each call looks at the files."""
+
+    def __init__(
+        self, fs: FileSystem, directory: str, *, gaps: bool = False, topic_id: str | None = None
+    ) -> None:
+        self.fs, self.directory = fs, directory
+        self.gaps, self.topic_id = gaps, topic_id
+
+    @property
+    def where(self) -> str:
+        """The directory."""
+        return self.directory
+
+    def bases(self) -> list[int]:
+        """Return the base offsets of the `.log` files, ascending."""
+        return segment_bases(self.fs, self.directory)
+
+    def metadata(self) -> list[SegmentMetadata]:
+        """Return the segments by base offset. Cost: a listing, and a stat each."""
+        bases = self.bases()
+        return [
+            self._described(base, end) for base, end in zip(bases, [*bases[1:], None], strict=True)
+        ]
+
+    def _described(self, base: int, end: int | None) -> SegmentMetadata:
+        path = self._path(base, LOG)
+        told = self.fs.max_timestamp(path)
+        return SegmentMetadata(base, end, self.fs.size(path), told, told is None, path)
+
+    def max_timestamp(self, base: int) -> int | None:
+        """Return None: a file tells its largest timestamp by a look into it."""
+        return self.fs.max_timestamp(self._path(base, LOG))
+
+    def modified_ms(self, base: int) -> int:
+        """Return the time of the log file's last change. Cost: a stat."""
+        return self.fs.mtime_ms(joined(self.directory, log_name(base)))
+
+    def log(self, base: int) -> File:
+        """Open a segment's log. Raises FileNotFoundError."""
+        return self.fs.open(joined(self.directory, log_name(base)))
+
+    def index(self, base: int, kind: IndexKind) -> File | None:
+        """Open an index; None if there is no such file."""
+        try:
+            return self.fs.open(self._path(base, kind))
+        except FileNotFoundError:
+            return None
+
+    def closed_index(self, base: int, kind: IndexKind) -> IndexBytes | None:
+        """Read an index whole if it is small, else map it."""
+        path = self._path(base, kind)
+        try:
+            if self.fs.size(path) <= WHOLE_BYTES:
+                return IndexBytes(memoryview(read_bytes(self.fs, path)))
+            mapping = self.fs.map(path)
+        except FileNotFoundError:
+            return None
+        return IndexBytes(mapping.data, mapping)
+
+    def producer_snapshots(self) -> list[int]:
+        """Return the offsets of the `.snapshot` files, ascending."""
+        return offsets_of(self.fs.listdir(self.directory), SNAPSHOT)
+
+    def producer_snapshot(self, offset: int) -> bytes:
+        """Return a snapshot file's contents. Raises FileNotFoundError."""
+        return read_bytes(self.fs, joined(self.directory, snapshot_name(offset)))
+
+    def leader_epochs(self) -> Epochs:
+        """Return the entries of leader-epoch-checkpoint; none if there is no file."""
+        path = os.path.join(self.directory, EPOCH_CHECKPOINT)
+        try:
+            return parse_epochs(read_bytes(self.fs, path), path)
+        except FileNotFoundError:
+            return []
+
+    def first_local_base(self) -> int | None:
+        """Return the first segment's base offset; None if there is no segment."""
+        found = self.fs.listdir(self.directory)
+        return next((b for b in bases_of(found) if self.max_timestamp(b) is None), None)
+
+    def remote_end(self) -> int | None:
+        """Return None: a log dir by itself has no copies."""
+        return self.fs.remote_end(self.directory)
+
+    def _path(self, base: int, suffix: str) -> str:
+        return f"{self.directory}{os.sep}{base:020d}{suffix}"
