@@ -16,8 +16,9 @@
     |- LogLockedError                     retriable: somebody else holds the log
     `- StorageUnavailableError            retriable: disk full, permissions, I/O errors
 
-Messages say what happened, where (file, position, offset range) and what to do.
-`retriable` tells whether the same call may succeed later without a change.
+Messages say what happened, where (file, position, offset range) and what to do. They are for
+people: a program goes by class and attributes. `path`: the file, directory or URL that the error
+is about, None if it is about none. `retriable`: the same call may succeed later without a change.
 """
 
 from typing import Any, ClassVar
@@ -27,6 +28,12 @@ class SparklogError(Exception):
     """Root of the tree; catch it to catch all of the above."""
 
     retriable: ClassVar[bool] = False
+    path: str | None = None
+
+    def __init__(self, *words: object, path: str | None = None) -> None:
+        super().__init__(*words)
+        if path is not None:
+            self.path = path  # in __dict__, which a pickle keeps
 
 
 class InvalidRequestError(SparklogError, ValueError):
@@ -51,8 +58,10 @@ class OffsetOutOfRangeError(SparklogError):
     `offset` is the one asked for, `start` and `end` are what the partition holds: [start, end).
     """
 
-    def __init__(self, message: str, *, offset: int, start: int, end: int) -> None:
-        super().__init__(message)
+    def __init__(
+        self, message: str, *, offset: int, start: int, end: int, path: str | None = None
+    ) -> None:
+        super().__init__(message, path=path)
         self.offset, self.start, self.end = offset, start, end
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -74,6 +83,8 @@ class DataCorruptionError(SparklogError):
     range [first, end) that can't be trusted (None where it can't be told).
     """
 
+    path: str
+
     def __init__(
         self,
         reason: str,
@@ -85,8 +96,8 @@ class DataCorruptionError(SparklogError):
     ) -> None:
         where = path if position is None else f"{path} at byte {position}"
         extent = "" if first is None else f", offsets [{first}, {'?' if end is None else end})"
-        super().__init__(f"{where}{extent}: {reason}")
-        self.reason, self.path, self.position = reason, path, position
+        super().__init__(f"{where}{extent}: {reason}", path=path)
+        self.reason, self.position = reason, position
         self.first, self.end = first, end
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -129,8 +140,8 @@ class StorageUnavailableError(SparklogError):
 
     retriable = True
 
-    def __init__(self, *words: object, passing: bool = False) -> None:
-        super().__init__(*words)
+    def __init__(self, *words: object, path: str | None = None, passing: bool = False) -> None:
+        super().__init__(*words, path=path)
         self.passing = passing
 
 

@@ -60,18 +60,22 @@ def test_every_error_is_exported_and_in_the_tree():
         assert issubclass(kind, errors.SparklogError)
 
 
+@pytest.mark.parametrize("path", [None, "/data/log"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_errors_survive_pickling(kind):
+def test_errors_survive_pickling(kind, path):
     """Spark carries an executor's errors to the driver as pickles."""
     extra = {
         errors.DataCorruptionError: {"path": "p", "position": 7, "first": 1, "end": 3},
         errors.PartitionOfflineError: {"path": "p", "first": 1, "end": 3},
         errors.OffsetOutOfRangeError: {"offset": 1, "start": 2, "end": 3},
     }.get(kind, {})
+    if path is not None or "path" not in extra:
+        extra = {**extra, "path": path}
     error = kind("what happened", **extra)
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is kind
     assert (str(again), again.__dict__) == (str(error), error.__dict__)
+    assert again.path == extra["path"]
     assert again.retriable == (kind in (errors.LogLockedError, errors.StorageUnavailableError))
 
 
