@@ -17,6 +17,7 @@ from sparklog.log.batch_gaps import warn_of_gap
 from sparklog.log.batch_windows import walk
 from sparklog.log.committed_batches import find_commit
 from sparklog.log.timeline import find_abandoned
+from sparklog.logdir.chunk_files import is_adoptable
 from sparklog.logdir.free_space import check_space
 from sparklog.logdir.offset_checkpoints import RECOVERY_POINT, read_offsets, write_offsets
 from sparklog.logdir.partition.partition_log import PartitionLog
@@ -27,7 +28,6 @@ from sparklog.storage.query_origin import Origin, predecessor
 if TYPE_CHECKING:
     from sparklog.logdir.session import Session
 
-CHUNK_PREFIX: Final = "sparklog-chunk-"
 WINDOW_BYTES: Final = 16 << 20
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -38,8 +38,7 @@ Ends = dict[str, dict[int, tuple[int, int]]]
 class Chunk:
     """Whole v2 record batches with offsets from 0, for one partition; in memory or in a file.
 
-    A file lies in a log dir under a name that begins with CHUNK_PREFIX. One that its task synced
-    in this boot is adopted as a segment, by rename.
+    A file lies in a log dir; see `sparklog.logdir.chunk_files`.
     """
 
     topic: str
@@ -318,11 +317,13 @@ def _append(session: "Session", chunks: Sequence[Chunk], stamp_ms: int | None) -
 
 
 def _adoptable(session: "Session", chunk: Chunk, log: PartitionLog) -> bool:
-    return (
-        chunk.path is not None
-        and chunk.synced_boot_id == session.fs.boot_id()
-        and os.path.dirname(chunk.path) == os.path.dirname(log.path)
-        and chunk.size_bytes <= log.config.roll_bytes
+    return is_adoptable(
+        session.fs,
+        chunk.path,
+        size_bytes=chunk.size_bytes,
+        synced_boot_id=chunk.synced_boot_id,
+        partition_path=log.path,
+        config=log.config,
     )
 
 

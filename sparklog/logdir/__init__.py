@@ -12,5 +12,5 @@
   return, are replaced, fill up
 - `high_watermarks`, `offset_checkpoints`, `topics`, `group_offsets`: small files
 - `service_lease`: one service at a time
-- `staging`: chunks that a commit takes in
+- `staging`, `chunk_files`: rows become chunks, in memory or files, which a commit takes in
 """

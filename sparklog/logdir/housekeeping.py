@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from sparklog.errors import StorageUnavailableError
 from sparklog.format.names import log_name, snapshot_name
 from sparklog.log.batch_windows import walk
+from sparklog.logdir.chunk_files import dead_chunks
 from sparklog.logdir.ledger import LEDGER, ledger_bases, ledger_path
 from sparklog.logdir.partition.producer_snapshots import floor_of, snapshot_offsets, stray_offsets
 from sparklog.logdir.recovery.leftover_files import segment_names
 from sparklog.logdir.segment_files import bases_of, joined
-from sparklog.logdir.staging import dead_chunks
 from sparklog.logdir.topics import partition_path
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from sparklog.format.names import parse_partition_dir, partition_dir
 from sparklog.fs import FileSystem, LockFile
 from sparklog.log.truncation_detection import begin_history
 from sparklog.logdir.adoption import adopt, is_as_we_left_it, leave_missing
+from sparklog.logdir.chunk_files import sweep_chunks
 from sparklog.logdir.free_space import below_floor
 from sparklog.logdir.guard import (
     GUARD_NAME,
@@ -50,7 +51,6 @@ from sparklog.logdir.recovery.redo import carry_out_all, publish_all, remove_tre
 from sparklog.logdir.retention.deleted_files import make_room, unlink_due
 from sparklog.logdir.segment_files import is_partition
 from sparklog.logdir.session import Session
-from sparklog.logdir.staging import sweep_chunks
 from sparklog.logdir.topics import INTERNAL, REMOTE_METADATA, new_topic_id, partition_path
 from sparklog.storage.log_state import LogState
 

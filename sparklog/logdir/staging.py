@@ -8,8 +8,7 @@ never committed is rubbish with a name of its own, and is swept.
 import contextlib
 import hashlib
 import os
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,7 +24,8 @@ from sparklog.format.partitioner import grouped, murmur2_partitions
 from sparklog.format.records import Encoded, Scratch, encode
 from sparklog.format.rows import Picked, Rows
 from sparklog.fs import File, FileSystem
-from sparklog.log.commit import CHUNK_PREFIX, Chunk
+from sparklog.log.commit import Chunk
+from sparklog.logdir.chunk_files import is_worth_a_segment, new_chunk_path
 from sparklog.logdir.topics import TopicInfo
 
 BATCH_SIZE: Final = 256 << 10
@@ -38,9 +38,6 @@ several times faster; at 1 MiB little more is won and a look-up decodes four tim
 FILE_BYTES: Final = 256 << 10  # a chunk larger than this goes to its file
 _FLUSH_BYTES: Final = 1 << 20  # rows are framed when so many bytes of a partition have come
 _HELD_BYTES: Final = 64 << 20  # and all rows when Arrow batches of this size were kept for them
-_ADOPT_SHARE: Final = 8  # a chunk of at least 1/8 of a segment may become one by rename
-
-_CHUNK_AGE_MS: Final = 7 * 24 * 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,8 +231,8 @@ class Stager:
     def _write(self, growing: _Growing) -> None:
         if growing.file is None:
             directory = os.path.dirname(growing.topic.dirs[growing.partition])
-            name = f"{CHUNK_PREFIX}{self._label}-{uuid.uuid4().hex}"
-            growing.file = self._fs.open(os.path.join(directory, name), create=True)
+            path = new_chunk_path(directory, str(self._label))
+            growing.file = self._fs.open(path, create=True)
         for part in growing.parts:
             growing.file.pwrite(part, growing.written)
             growing.written += len(part)
@@ -252,7 +249,7 @@ class Stager:
         else:
             self._write(growing)
             path = growing.file.path
-            if growing.size >= growing.topic.config.roll_bytes // _ADOPT_SHARE:
+            if is_worth_a_segment(growing.size, growing.topic.config):
                 growing.file.sync()
                 boot = self._fs.boot_id()
             growing.file.close()
@@ -311,47 +308,6 @@ def _naming(topic: TopicInfo) -> Iterator[None]:
 
 def _hashed(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
-
-
-def chunk_label(writer: str, batch: int) -> str:
-    """Return the label of a micro-batch's chunk files, by which `sweep_chunks` knows them."""
-    return f"{hashlib.sha256(writer.encode()).hexdigest()[:16]}-{batch}"
-
-
-def sweep_chunks(
-    fs: FileSystem, directories: Sequence[str], *, now_ms: int, writer: str = "", batch: int = -1
-) -> int:
-    """Delete staged files that nobody will commit; returns how many.
-
-    Those of `writer`'s batches up to `batch` (it has committed them), and those older than a week.
-    """
-    swept = 0
-    for path in dead_chunks(fs, directories, {writer: batch}, now_ms=now_ms):
-        with contextlib.suppress(FileNotFoundError, StorageUnavailableError):
-            fs.unlink(path)
-            swept += 1
-    return swept
-
-
-def dead_chunks(
-    fs: FileSystem, directories: Sequence[str], writers: Mapping[str, int], *, now_ms: int
-) -> Iterator[str]:
-    """Yield the paths of staged files that nobody will commit; see `sweep_chunks`.
-
-    `writers`: {writer: its last committed batch}. Lock-free: some may be gone when they come.
-    """
-    last = {chunk_label(writer, 0).rpartition("-")[0]: batch for writer, batch in writers.items()}
-    for directory in directories:
-        for name in fs.listdir(directory):
-            if not name.startswith(CHUNK_PREFIX):
-                continue
-            path = os.path.join(directory, name)
-            owner, _, rest = name.removeprefix(CHUNK_PREFIX).partition("-")
-            number = rest.partition("-")[0]
-            with contextlib.suppress(FileNotFoundError):
-                done = number.isdigit() and int(number) <= last.get(owner, -1)
-                if done or now_ms - fs.mtime_ms(path) > _CHUNK_AGE_MS:
-                    yield path
 
 
 def _check_keys(topic: TopicInfo, rows: pa.RecordBatch) -> None:

@@ -21,8 +21,8 @@ from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailab
 from sparklog.fs import LOCAL
 from sparklog.log.commit import Chunk, CommitResult
 from sparklog.log.log import Log
+from sparklog.logdir.chunk_files import chunk_label, sweep_chunks
 from sparklog.logdir.session import Session
-from sparklog.logdir.staging import chunk_label, sweep_chunks
 from sparklog.logdir.topics import TOPICS_NAME, TopicInfo
 from sparklog.sink import open_logs, task_messages
 from sparklog.sink.columns import chosen

@@ -5,7 +5,6 @@ leaves only rubbish, which is swept later.
 """
 
 import os
-import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -18,16 +17,14 @@ from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.names import check_topic, partition_dir
 from sparklog.fs import LOCAL
-from sparklog.log.commit import CHUNK_PREFIX, Chunk
+from sparklog.log.commit import Chunk
+from sparklog.logdir.chunk_files import new_chunk_path
 from sparklog.logdir.staging import Framing, Stager
 from sparklog.logdir.topics import TopicInfo
 from sparklog.sink.log_dir_check import Place
 
 INLINE_BYTES: Final = 256 << 10
 """A task whose chunks are smaller than this altogether sends them to the driver; no files."""
-
-ADOPT_BYTES: Final = 32 << 20
-"""A chunk of this size becomes a segment of its own; smaller segments would be too many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,26 +91,14 @@ class TaskPlan:
         return info
 
     def _settle(self, chunks: list[Chunk], label: str) -> list[Chunk]:
-        """Move what is too much to send through the driver into files; sync what is large."""
-        chunks = [self._adoptable(chunk) for chunk in chunks]
+        """Move what is too much to send through the driver into files."""
         if sum(chunk.size_bytes for chunk in chunks if chunk.data is not None) <= INLINE_BYTES:
             return chunks
         return [chunk if chunk.data is None else self._store(chunk, label) for chunk in chunks]
 
-    def _adoptable(self, chunk: Chunk) -> Chunk:
-        """Make a large chunk durable here, so that the commit may take it by rename.
-
-        Else the commit copies it, alone and under the lock, while the tasks' cores stand idle.
-        """
-        if chunk.path is None or chunk.synced_boot_id or chunk.size_bytes < ADOPT_BYTES:
-            return chunk
-        with LOCAL.open(chunk.path) as file:
-            file.sync()
-        return replace(chunk, synced_boot_id=LOCAL.boot_id())
-
     def _store(self, chunk: Chunk, label: str) -> Chunk:
         directory = os.path.dirname(self.topics[chunk.topic].dirs[chunk.partition])
-        path = os.path.join(directory, f"{CHUNK_PREFIX}{label}-{uuid.uuid4().hex}")
+        path = new_chunk_path(directory, label)
         with LOCAL.open(path, create=True) as file:
             assert chunk.data is not None
             file.pwrite(chunk.data, 0)

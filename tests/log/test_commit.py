@@ -12,7 +12,8 @@ import sparklog
 from sparklog import InvalidRequestError, Log
 from sparklog.fs import LOCAL
 from sparklog.log import commit
-from sparklog.log.commit import CHUNK_PREFIX, Chunk, windows
+from sparklog.log.commit import Chunk, windows
+from sparklog.logdir.chunk_files import CHUNK_PREFIX
 from tests.logdir.partitions import batch
 
 WHOLE = batch(*(bytes([n]) * 300 for n in range(10)), one_each=True)

@@ -13,8 +13,9 @@ from sparklog import BatchConflictError, Log, StorageUnavailableError
 from sparklog.clock import ManualClock
 from sparklog.fs import LOCAL, LocalFileSystem
 from sparklog.fs.files import LocalFile
-from sparklog.log.commit import CHUNK_PREFIX, Identity
+from sparklog.log.commit import Identity
 from sparklog.logdir import ledger
+from sparklog.logdir.chunk_files import CHUNK_PREFIX, chunk_label
 from sparklog.logdir.free_space import SPARE_BYTES, below_floor
 from sparklog.logdir.housekeeping import (
     expire_ledger,
@@ -24,7 +25,7 @@ from sparklog.logdir.housekeeping import (
 )
 from sparklog.logdir.ledger import LEDGER_DIR, ledger_bases
 from sparklog.logdir.partition.producer_snapshots import snapshot_offsets
-from sparklog.logdir.staging import Framing, chunk_label
+from sparklog.logdir.staging import Framing
 from tests.oracle import Oracle
 
 DAY_MS = 24 * 3_600_000

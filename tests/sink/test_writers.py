@@ -12,7 +12,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 import sparklog
 from sparklog import sink
-from sparklog.log.commit import CHUNK_PREFIX
+from sparklog.logdir.chunk_files import CHUNK_PREFIX
 from sparklog.sink.options import parse
 from sparklog.sink.writers import StreamWriter
 

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 from sparklog.errors import InvalidRequestError, RecordTooLargeError
 from sparklog.log.commit import Identity
 from sparklog.log.log import Log
-from sparklog.logdir.staging import Framing, chunk_label
+from sparklog.logdir.chunk_files import chunk_label
+from sparklog.logdir.staging import Framing
 from sparklog.tools.console.inputs import Lines, batches
 from sparklog.tools.console.sources import Linger, Readable, Source, Stopped
 

@@ -1,0 +1,97 @@
+"""Files in which tasks stage chunks: their names, which become segments, which are swept.
+
+A chunk file lies in the log dir of its partition. It is nobody's until a commit takes it in: by
+rename, as a segment of its own, or by copying its batches to the end of the active one.
+"""
+
+import contextlib
+import hashlib
+import os
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from sparklog.config import TopicConfig
+from sparklog.errors import StorageUnavailableError
+from sparklog.fs import FileSystem
+
+CHUNK_PREFIX: Final = "sparklog-chunk-"
+_SEGMENT_SHARE: Final = 8  # 1/8 of a segment is enough for a segment of its own,
+_SEGMENT_BYTES: Final = 32 << 20  # and so is this; smaller segments would be too many
+_MAX_AGE_MS: Final = 7 * 24 * 3_600_000
+
+
+def chunk_label(writer: str, batch: int) -> str:
+    """Return the label of a micro-batch's chunk files, by which `sweep_chunks` knows them."""
+    return f"{hashlib.sha256(writer.encode()).hexdigest()[:16]}-{batch}"
+
+
+def new_chunk_path(directory: str, label: str) -> str:
+    """Return a path that no other chunk has; `label` begins with a `chunk_label`."""
+    return os.path.join(directory, f"{CHUNK_PREFIX}{label}-{uuid.uuid4().hex}")
+
+
+def is_worth_a_segment(size_bytes: int, config: TopicConfig) -> bool:
+    """Tell whether a chunk is large enough to become a segment: its task then syncs the file.
+
+    Others are copied by the commit, alone and under the lock, while the tasks' cores stand idle.
+    """
+    return size_bytes >= min(config.roll_bytes // _SEGMENT_SHARE, _SEGMENT_BYTES)
+
+
+def is_adoptable(
+    fs: FileSystem,
+    path: str | None,
+    *,
+    size_bytes: int,
+    synced_boot_id: str | None,
+    partition_path: str,
+    config: TopicConfig,
+) -> bool:
+    """Tell whether a commit takes a chunk as a segment, by rename, and so without a copy.
+
+    It is a file that its task made durable in this boot (see `is_worth_a_segment`), in the
+    partition's log dir, and fits a segment. What is in it `PartitionLog.adopt` looks at.
+    """
+    return (
+        path is not None
+        and synced_boot_id == fs.boot_id()
+        and os.path.dirname(path) == os.path.dirname(partition_path)
+        and size_bytes <= config.roll_bytes
+    )
+
+
+def sweep_chunks(
+    fs: FileSystem, directories: Sequence[str], *, now_ms: int, writer: str = "", batch: int = -1
+) -> int:
+    """Delete staged files that nobody will commit; returns how many.
+
+    Those of `writer`'s batches up to `batch` (it has committed them), and those older than a week.
+    """
+    swept = 0
+    for path in dead_chunks(fs, directories, {writer: batch}, now_ms=now_ms):
+        with contextlib.suppress(FileNotFoundError, StorageUnavailableError):
+            fs.unlink(path)
+            swept += 1
+    return swept
+
+
+def dead_chunks(
+    fs: FileSystem, directories: Sequence[str], writers: Mapping[str, int], *, now_ms: int
+) -> Iterator[str]:
+    """Yield the paths of staged files that nobody will commit; see `sweep_chunks`.
+
+    `writers`: {writer: its last committed batch}. Lock-free: some may be gone when they come.
+    """
+    last = {chunk_label(writer, 0).rpartition("-")[0]: batch for writer, batch in writers.items()}
+    for directory in directories:
+        for name in fs.listdir(directory):
+            if not name.startswith(CHUNK_PREFIX):
+                continue
+            path = os.path.join(directory, name)
+            owner, _, rest = name.removeprefix(CHUNK_PREFIX).partition("-")
+            number = rest.partition("-")[0]
+            with contextlib.suppress(FileNotFoundError):
+                done = number.isdigit() and int(number) <= last.get(owner, -1)
+                if done or now_ms - fs.mtime_ms(path) > _MAX_AGE_MS:
+                    yield path
