@@ -20,7 +20,7 @@ from sparklog.storage.log_state import Last, Record, TopicState, is_writer_of
 from sparklog.storage.offset_ranges import spans_to_json
 
 if TYPE_CHECKING:
-    from sparklog.logdir.session import Session
+    from sparklog.logdir.commit_log import LogDirCommits
 
 
 def unknown(name: str, path: str, topics: Collection[str]) -> UnknownTopicError:
@@ -30,7 +30,7 @@ def unknown(name: str, path: str, topics: Collection[str]) -> UnknownTopicError:
 
 
 def create_topic(
-    session: "Session",
+    session: "LogDirCommits",
     name: str,
     partitions: int,
     config: Mapping[str, object],
@@ -74,7 +74,7 @@ def _started(name: str, starts: Mapping[int, int], bases: Mapping[int, int]) -> 
     return {p: starts.get(p, base) for p, base in bases.items()}
 
 
-def create_internal(session: "Session", name: str, config: Mapping[str, object]) -> bool:
+def create_internal(session: "LogDirCommits", name: str, config: Mapping[str, object]) -> bool:
     """Make a topic of sparklog's own, with one partition; tells whether it wasn't there.
 
     What a creation that was cut has left is made anew. Raises InvalidRequestError if there are
@@ -96,7 +96,7 @@ def create_internal(session: "Session", name: str, config: Mapping[str, object])
 
 
 def alter_topic(
-    session: "Session",
+    session: "LogDirCommits",
     name: str,
     partitions: int | None,
     config: Mapping[str, object | None],
@@ -140,7 +140,7 @@ def _check_tiering(name: str, before: TopicConfig, after: TopicConfig) -> None:
 
 
 def make(
-    session: "Session",
+    session: "LogDirCommits",
     name: str,
     topic: TopicState,
     bases: Mapping[int, int],
@@ -176,7 +176,7 @@ def make(
         step.record = {**record, **about}
 
 
-def spread(session: "Session", partitions: range) -> dict[int, int]:
+def spread(session: "LogDirCommits", partitions: range) -> dict[int, int]:
     """Give each new partition the log dir that has fewest. Source: LogManager.nextLogDirs."""
     counts = dict.fromkeys((number for number, _ in session.dirs.numbered(session.directories)), 0)
     for topic in session.state.topics.values():
@@ -197,19 +197,19 @@ def refuse_internal(name: str) -> None:
         raise InvalidRequestError(f"topic {name} is sparklog's own; leave it as it is")
 
 
-def _topic(session: "Session", name: str) -> TopicState:
+def _topic(session: "LogDirCommits", name: str) -> TopicState:
     if name not in session.state.topics:
         raise unknown(name, session.home, session.state.topics)
     return session.state.topics[name]
 
 
-def delete_topic(session: "Session", name: str) -> None:
+def delete_topic(session: "LogDirCommits", name: str) -> None:
     """Record the drop; the files go after it."""
     refuse_internal(name)
     drop_topic(session, name)
 
 
-def drop_topic(session: "Session", name: str) -> None:
+def drop_topic(session: "LogDirCommits", name: str) -> None:
     """Delete a topic, an internal one too."""
     with session.locked():
         topic = _topic(session, name)
@@ -219,7 +219,9 @@ def drop_topic(session: "Session", name: str) -> None:
         session.forget_writers()
 
 
-def delete_records(session: "Session", topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
+def delete_records(
+    session: "LogDirCommits", topic: str, offsets: Mapping[int, int]
+) -> dict[int, int]:
     """Record new log starts; a start that lies behind the present one changes nothing."""
     refuse_internal(topic)
     with session.locked():
@@ -252,7 +254,7 @@ def delete_records(session: "Session", topic: str, offsets: Mapping[int, int]) -
         return starts
 
 
-def reset_writers(session: "Session", writer: str, batch: int) -> list[str]:
+def reset_writers(session: "LogDirCommits", writer: str, batch: int) -> list[str]:
     """Record that `writer`, or all writers of that query, may commit again after `batch`.
 
     Returns the writers that had gone further; where there is none, nothing is written.
@@ -275,7 +277,7 @@ def reset_writers(session: "Session", writer: str, batch: int) -> list[str]:
         return ahead
 
 
-def _last(session: "Session", writer: str, batch: int) -> list[object] | None:
+def _last(session: "LogDirCommits", writer: str, batch: int) -> list[object] | None:
     """What the state is to say of a writer that goes back to `batch`."""
     if batch < 0:
         return None

@@ -9,7 +9,7 @@ import pyarrow as pa
 from sparklog.clock import Clock
 from sparklog.errors import InvalidRequestError
 from sparklog.log.commit import Ends, commit
-from sparklog.logdir.session import Session
+from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.staging import Framing, Stager
 from sparklog.logdir.topics import TopicInfo, describe
 
@@ -20,7 +20,7 @@ APPEND_BYTES: Final = 64 << 20
 _COLUMNS: Final = ("key", "value", "headers", "partition", "timestamp")
 
 
-def known_topic(session: Session, name: str, look: Callable[[str], TopicInfo]) -> TopicInfo:
+def known_topic(session: LogDirCommits, name: str, look: Callable[[str], TopicInfo]) -> TopicInfo:
     """Return a topic as of the session's last step: the commit checks again.
 
     Args: look: asked for one that the session doesn't know.
@@ -35,7 +35,7 @@ def known_topic(session: Session, name: str, look: Callable[[str], TopicInfo]) -
 
 
 def append(
-    session: Session,
+    session: LogDirCommits,
     clock: Clock,
     topic: TopicInfo,
     data: Data,

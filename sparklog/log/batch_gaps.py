@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
-    from sparklog.logdir.session import Session
+    from sparklog.logdir.commit_log import LogDirCommits
 
 _LOGGER: Final = logging.getLogger(__name__)
-_told: "WeakKeyDictionary[Session, set[str]]" = WeakKeyDictionary()
+_told: "WeakKeyDictionary[LogDirCommits, set[str]]" = WeakKeyDictionary()
 
 
-def warn_of_gap(session: "Session", writer: str, batch: int) -> None:
+def warn_of_gap(session: "LogDirCommits", writer: str, batch: int) -> None:
     """Say which micro-batches before `batch` are missing in the log. Under the lock."""
     last = session.state.writers.get(writer)
     if last is None or batch <= last.batch + 1:

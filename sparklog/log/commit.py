@@ -26,7 +26,7 @@ from sparklog.storage.log_state import Record
 from sparklog.storage.query_origin import Origin, predecessor
 
 if TYPE_CHECKING:
-    from sparklog.logdir.session import Session
+    from sparklog.logdir.commit_log import LogDirCommits
 
 WINDOW_BYTES: Final = 16 << 20
 _LOGGER: Final = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class CommitResult:
 
 
 def commit(
-    session: "Session",
+    session: "LogDirCommits",
     chunks: Sequence[Chunk],
     *,
     identity: Identity | None = None,
@@ -104,7 +104,7 @@ def commit(
 
 
 def _commit(
-    session: "Session",
+    session: "LogDirCommits",
     chunks: Sequence[Chunk],
     identity: Identity | None,
     *,
@@ -178,7 +178,7 @@ def _record(
     return record
 
 
-def committed(session: "Session", identity: Identity) -> CommitResult | None:
+def committed(session: "LogDirCommits", identity: Identity) -> CommitResult | None:
     """Return what this very micro-batch wrote, None if it was never committed. Under the lock.
 
     Raises BatchConflictError if its number was committed with another fingerprint.
@@ -215,7 +215,7 @@ def committed(session: "Session", identity: Identity) -> CommitResult | None:
     )
 
 
-def _check_origin(session: "Session", identity: Identity, topics: Set[str]) -> None:
+def _check_origin(session: "LogDirCommits", identity: Identity, topics: Set[str]) -> None:
     """Refuse the rows of a query that was here before, under an id that it has lost."""
     if identity.origin is None:
         return
@@ -236,7 +236,7 @@ def _check_origin(session: "Session", identity: Identity, topics: Set[str]) -> N
     )
 
 
-def _check(session: "Session", chunks: Sequence[Chunk]) -> None:
+def _check(session: "LogDirCommits", chunks: Sequence[Chunk]) -> None:
     """Refuse what can't be appended before anything is touched."""
     needed: dict[str, int] = {}
     now = session.clock()
@@ -260,7 +260,7 @@ def _check(session: "Session", chunks: Sequence[Chunk]) -> None:
     check_space(session, needed)
 
 
-def _check_ends(session: "Session", at: Mapping[tuple[str, int], int]) -> None:
+def _check_ends(session: "LogDirCommits", at: Mapping[tuple[str, int], int]) -> None:
     for key, offset in at.items():
         end = session.state.ends.get(key, 0)
         if end != offset:
@@ -270,7 +270,7 @@ def _check_ends(session: "Session", at: Mapping[tuple[str, int], int]) -> None:
             )
 
 
-def _duplicate(session: "Session", chunks: Sequence[Chunk]) -> Ends | None:
+def _duplicate(session: "LogDirCommits", chunks: Sequence[Chunk]) -> Ends | None:
     """Judge an idempotent producer's append; its old offsets if it was made before."""
     if not any(chunk.idempotent for chunk in chunks):
         return None
@@ -285,7 +285,7 @@ def _duplicate(session: "Session", chunks: Sequence[Chunk]) -> Ends | None:
     return None if found is None else {chunk.topic: {chunk.partition: found}}
 
 
-def _append_time(session: "Session", touched: Sequence[tuple[str, int]]) -> int | None:
+def _append_time(session: "LogDirCommits", touched: Sequence[tuple[str, int]]) -> int | None:
     """What topics with message.timestamp.type=LogAppendTime get (ms); None if there are none.
 
     It never goes back: the ledger's time doesn't (PROTOCOL, H14), and a broker's is looked at.
@@ -295,7 +295,7 @@ def _append_time(session: "Session", touched: Sequence[tuple[str, int]]) -> int 
     return max(session.clock(), session.state.time_ms, *stamped) if stamped else None
 
 
-def _append(session: "Session", chunks: Sequence[Chunk], stamp_ms: int | None) -> Ends:
+def _append(session: "LogDirCommits", chunks: Sequence[Chunk], stamp_ms: int | None) -> Ends:
     ends: Ends = {}
     epoch = session.state.epoch
     for chunk in chunks:
@@ -316,7 +316,7 @@ def _append(session: "Session", chunks: Sequence[Chunk], stamp_ms: int | None) -
     return ends
 
 
-def _adoptable(session: "Session", chunk: Chunk, log: PartitionLog) -> bool:
+def _adoptable(session: "LogDirCommits", chunk: Chunk, log: PartitionLog) -> bool:
     return is_adoptable(
         session.fs,
         chunk.path,
@@ -353,7 +353,7 @@ def windows(fs: FileSystem, chunk: Chunk) -> Iterator[bytes | bytearray | memory
         )
 
 
-def snapshot_if_due(session: "Session", *, destructive: bool = False) -> None:
+def snapshot_if_due(session: "LogDirCommits", *, destructive: bool = False) -> None:
     """Begin a new ledger segment, with a snapshot of the state, when the active one is full.
 
     Also when a synced commit follows unsynced ones (flush=none): recovery after a power cut gives
@@ -365,7 +365,7 @@ def snapshot_if_due(session: "Session", *, destructive: bool = False) -> None:
         write_snapshot(session)
 
 
-def write_snapshot(session: "Session") -> None:
+def write_snapshot(session: "LogDirCommits") -> None:
     """Make all that was committed durable, then begin a new ledger segment with a snapshot."""
     fs = session.fs
     for topic, partition in sorted(session.state.unsynced):
@@ -383,7 +383,9 @@ def write_snapshot(session: "Session") -> None:
         step.record = session.state.snapshot()
 
 
-def _advance_recovery_points(session: "Session", bases: Mapping[tuple[str, int], int]) -> None:
+def _advance_recovery_points(
+    session: "LogDirCommits", bases: Mapping[tuple[str, int], int]
+) -> None:
     # A saving for the next FULL recovery, nothing more: a failure costs time then.
     try:
         rolled = [key for key, base in bases.items() if session.writer(*key).state.base != base]

@@ -30,12 +30,12 @@ from sparklog.log.positions import Position, When, offsets_for_times, to_ms
 from sparklog.log.timeline import Timeline, check_timeline
 from sparklog.log.truncation_detection import Histories
 from sparklog.logdir.closing import close_session
+from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.group_offsets import delete_reader, read_readers
 from sparklog.logdir.offline_view import offline_partitions
 from sparklog.logdir.opening import clear_up, open_session
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.service_lease import ServiceLease
-from sparklog.logdir.session import Session
 from sparklog.logdir.staging import Framing, Stager
 from sparklog.logdir.topics import TopicInfo, describe
 from sparklog.logdir.unclean_election import GivenUp, give_up
@@ -73,7 +73,7 @@ class Log:
         self._fs, self._clock = fs, clock
         self._directories = split_path(path)
         self._options = LogOptions.parse(options or {})
-        self._session: Session | None = None
+        self._session: LogDirCommits | None = None
         if mode == "rw":
             self._session = open_session(fs, clock, self._directories, self._options, news=news)
         try:
@@ -363,7 +363,7 @@ class Log:
         return describe(session.directories, name, session.state.topics[name], session.offline)
 
     @property
-    def session(self) -> Session:
+    def session(self) -> LogDirCommits:
         """What background work needs of an open log. Raises InvalidRequestError in mode "r"."""
         return self._writing()
 
@@ -371,7 +371,7 @@ class Log:
         """Return the lease that a service takes before it works on the log; not taken yet."""
         return ServiceLease(self._fs, self._clock, self._writing().home)
 
-    def _writing(self) -> Session:
+    def _writing(self) -> LogDirCommits:
         if self._session is None:
             raise InvalidRequestError(
                 f"{self.path} is open for reading; use sparklog.open(path, mode='rw')"

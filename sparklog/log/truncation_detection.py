@@ -13,7 +13,7 @@ Source: OffsetsForLeaderEpoch, SubscriptionState.maybeCompleteValidation (Kafka 
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from sparklog.errors import (
     DataCorruptionError,
@@ -23,15 +23,9 @@ from sparklog.errors import (
 )
 from sparklog.format.checkpoint_files import Epochs
 from sparklog.logdir.view import View
-from sparklog.storage.leader_epochs import end_offset_for
+from sparklog.storage.leader_epochs import HISTORY_EPOCH, end_offset_for
 from sparklog.storage.segments import StaleReadError
 
-if TYPE_CHECKING:
-    from sparklog.logdir.session import Session
-
-HISTORY_EPOCH: Final = 1 << 16
-"""Leader epochs from here on begin a history; those below count brokers and forks."""
-_BEGINNING_MS: Final = 1_577_836_800_000  # 2020: seconds since then fit into Kafka's int32
 _LOGGER: Final = logging.getLogger(__name__)
 Key = tuple[str, int]
 
@@ -44,23 +38,6 @@ class Origin(NamedTuple):
 
 
 Origins = Mapping[Key, Origin]
-
-
-def begin_history(session: "Session") -> None:
-    """Write from now on under a leader epoch that no other copy of this log has. Under the lock."""
-    epoch = new_epoch(session.state.epoch, session.clock())
-    with session.step() as step:  # no start is raised: a record that any sparklog can read
-        step.record = {"kind": "start", "starts": {}, "epoch": epoch}
-    _LOGGER.warning(
-        "%s: the directory is a copy or was restored, or a power cut took its lock file's page: "
-        "what is written now has leader epoch %d, by which readers tell it from what was there",
-        session.home, epoch,
-    )  # fmt: skip
-
-
-def new_epoch(latest: int, now_ms: int) -> int:
-    """Return a leader epoch above `latest`: the seconds since 2020, so a later one is greater."""
-    return max(latest + 1, HISTORY_EPOCH, (now_ms - _BEGINNING_MS) // 1000)
 
 
 def origin_of(entries: Epochs, offset: int) -> Origin | None:

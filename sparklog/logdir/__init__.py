@@ -1,11 +1,12 @@
 """The home of a log in directories of one host: what PROTOCOL.md says, step by step.
 
-- `session`, `lock`, `guard`, `ledger`: who may write, and the commit point
-- `opening`, `adoption`, `closing`: from a path to a session and back
+- `commit_log`, `lock`, `guard`, `ledger`: who may write, and the commit point
+- `log_manager`: the partition logs that a writer has open, and what it knows of them
+- `opening`, `adoption`, `closing`: from a path to an open commit log and back
 - `view`, `segments`: what readers see of it, without a lock
 - `partition/`: a partition's log as its one writer sees it
 - `recovery/`: after a crash: redo, truncation, rebuild
-- `retention/`, `cleaning/`, `housekeeping`: what goes
+- `retention/`, `cleaning/`, `housekeeping`, `deleted_files`: what goes
 - `forking/`: a new log as an old one stood at a commit
 - `staged_directory`: directories that are made beside their names, and renamed when whole
 - `log_dirs`, `identity`, `offline_partitions`, `unclean_election`, `free_space`: disks that vanish,

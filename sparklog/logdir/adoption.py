@@ -12,7 +12,8 @@ from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.checkpoint_files import format_partition_metadata
 from sparklog.format.names import PARTITION_METADATA, partition_dir
 from sparklog.fs import write_durably
-from sparklog.logdir.offline_partitions import go_offline, missing, stored_topic_id
+from sparklog.logdir.commit_log import LogDirCommits
+from sparklog.logdir.offline_partitions import stored_topic_id
 from sparklog.logdir.offset_checkpoints import (
     CLEANED,
     HIGH_WATERMARK,
@@ -25,7 +26,6 @@ from sparklog.logdir.offset_checkpoints import (
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.recovery.log_loader import LoadReport, load
 from sparklog.logdir.segment_files import segment_bases
-from sparklog.logdir.session import Session
 from sparklog.logdir.topics import new_topic_id
 from sparklog.storage.log_state import LogState, Record, TopicState
 
@@ -34,7 +34,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 _KEEP: Final = {"retention.ms": "-1"}  # nobody's records expire because we took a log over
 
 
-def is_as_we_left_it(session: Session, found: dict[tuple[str, int], int]) -> bool:
+def is_as_we_left_it(session: LogDirCommits, found: dict[tuple[str, int], int]) -> bool:
     """Tell whether partitions, watermarks and ledger agree, as after our own clean close."""
     fs, state = session.fs, session.state
     known = {(t, p): d for t, topic in state.topics.items() for p, d in topic.dirs.items()}
@@ -65,7 +65,7 @@ def _but(places: Mapping[Key, int], offline: Collection[Key]) -> dict[Key, int]:
     return {key: value for key, value in places.items() if key not in offline}
 
 
-def leave_missing(session: Session, found: dict[Key, int], *, ours: bool) -> None:
+def leave_missing(session: LogDirCommits, found: dict[Key, int], *, ours: bool) -> None:
     """Take offline what is missing; a broker deletes, but nobody else takes partitions away.
 
     Args: ours: our own clean marks stand, so no broker was here since our close. Else what is
@@ -77,14 +77,16 @@ def leave_missing(session: Session, found: dict[Key, int], *, ours: bool) -> Non
         is_there = session.dirs.why_absent(session.directories, number) is None
         error = None
         if ours and key in found:  # it may have been moved to another log dir
-            error = missing(session, key, number=found[key])
+            error = session.missing(key, number=found[key])
         elif key not in found and (ours or not is_there):
-            error = missing(session, key)
+            error = session.missing(key)
         if error is not None:
-            go_offline(session, key, error)
+            session.go_offline(key, error)
 
 
-def adopt(session: Session, found: dict[tuple[str, int], int], *, clean: bool, news: bool) -> None:
+def adopt(
+    session: LogDirCommits, found: dict[tuple[str, int], int], *, clean: bool, news: bool
+) -> None:
     """Load every partition as Kafka would and write what that gives into the ledger."""
     fs, state = session.fs, session.state
     points: Offsets = {}
@@ -151,7 +153,9 @@ def adopt(session: Session, found: dict[tuple[str, int], int], *, clean: bool, n
     _record(session, adopted, [report.epoch for report in loaded.values()], news=news)
 
 
-def _record(session: Session, adopted: LogState, epochs: Sequence[int], *, news: bool) -> None:
+def _record(
+    session: LogDirCommits, adopted: LogState, epochs: Sequence[int], *, news: bool
+) -> None:
     """Write the one record that takes over what was found, under a higher leader epoch."""
     state = session.state
     epoch = max([state.epoch, *epochs]) + 1
@@ -173,7 +177,7 @@ def _as_of(same: TopicState | None, topic_id: str) -> TopicState:
     return TopicState(topic_id, dict(config), {}, adopted=True, bases=dict(bases))
 
 
-def _is_short(session: Session, key: tuple[str, int], path: str) -> bool:
+def _is_short(session: LogDirCommits, key: tuple[str, int], path: str) -> bool:
     """Take a partition offline whose log ends before what was committed: no broker does that."""
     end = session.state.ends.get(key, 0)
     config = session.state.topics[key[0]].parsed()
@@ -194,7 +198,7 @@ def _is_short(session: Session, key: tuple[str, int], path: str) -> bool:
     return held < end
 
 
-def _topic_ids(session: Session, found: Mapping[Key, int]) -> dict[str, str]:
+def _topic_ids(session: LogDirCommits, found: Mapping[Key, int]) -> dict[str, str]:
     """Return each topic's id, and write it where a broker before 2.8 left no partition.metadata.
 
     That of a partition that has one; else the ledger's; else a new one. As Kafka does, it is

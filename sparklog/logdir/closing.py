@@ -9,6 +9,7 @@ from sparklog.errors import LogReplacedError, PartitionOfflineError
 from sparklog.format.names import snapshot_name
 from sparklog.fs import FileSystem
 from sparklog.log.commit import write_snapshot
+from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.guard import lower_guard
 from sparklog.logdir.ledger import LEDGER, ledger_bases
 from sparklog.logdir.offset_checkpoints import (
@@ -19,13 +20,12 @@ from sparklog.logdir.offset_checkpoints import (
 )
 from sparklog.logdir.partition.producer_snapshots import is_whole
 from sparklog.logdir.recovery.redo import publish_all
-from sparklog.logdir.session import Session
 from sparklog.storage.log_state import LogState
 
 _LOGGER: Final = logging.getLogger(__name__)
 
 
-def close_session(session: Session) -> None:
+def close_session(session: LogDirCommits) -> None:
     """Close; the last session of the log leaves it as a broker's clean stop would.
 
     Raises what the disk raises; the locks are released in any case, and the next open recovers.
@@ -43,7 +43,7 @@ def close_session(session: Session) -> None:
         session.release()
 
 
-def _is_whole(session: Session) -> bool:
+def _is_whole(session: LogDirCommits) -> bool:
     """Tell whether every partition is as the ledger says; what isn't is left for recovery."""
     if session.offline:
         return False
@@ -62,14 +62,14 @@ def _is_whole(session: Session) -> bool:
     return True
 
 
-def _is_closed(session: Session, topic: str, partition: int) -> bool:
+def _is_closed(session: LogDirCommits, topic: str, partition: int) -> bool:
     """Tell whether nothing came since a clean close, which left the snapshot at the end, whole."""
     end = session.state.ends[topic, partition]
     path = os.path.join(session.partition_path(topic, partition), snapshot_name(end))
     return end > 0 and is_whole(session.fs, path)
 
 
-def _leave_clean(session: Session) -> None:
+def _leave_clean(session: LogDirCommits) -> None:
     if session.state.unsynced:
         write_snapshot(session)
     fs, state = session.fs, session.state

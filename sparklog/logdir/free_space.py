@@ -1,13 +1,11 @@
 """Room on the disks of a log: what a commit needs, and the floor that commits leave free."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from sparklog.errors import StorageUnavailableError
-from sparklog.logdir.retention.deleted_files import make_room
-
-if TYPE_CHECKING:
-    from sparklog.logdir.session import Session
+from sparklog.logdir.deleted_files import make_room
+from sparklog.logdir.log_manager import LogManager
 
 SPARE_BYTES: Final = 4 << 20  # indexes, the ledger record, the watermark file
 
@@ -20,7 +18,7 @@ class Shortage(NamedTuple):
     floor_bytes: int
 
 
-def below_floor(session: "Session") -> list[Shortage]:
+def below_floor(session: LogManager) -> list[Shortage]:
     """Return the log dirs that commits are refused on until something is deleted.
 
     The service asks this between its rounds and runs retention at once. Cost: a statvfs each.
@@ -30,7 +28,7 @@ def below_floor(session: "Session") -> list[Shortage]:
     return [Shortage(path, size, floor) for path, size in free.items() if size < floor]
 
 
-def check_space(session: "Session", needed: Mapping[str, int]) -> None:
+def check_space(session: LogManager, needed: Mapping[str, int]) -> None:
     """Refuse a commit that a disk has no room for: {log dir: bytes of records it brings there}.
 
     Log dirs on one disk share its room; the first one's takes the ledger in any case. Deleted

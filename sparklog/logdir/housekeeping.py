@@ -9,20 +9,18 @@ import contextlib
 import logging
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from sparklog.errors import StorageUnavailableError
 from sparklog.format.names import log_name, snapshot_name
 from sparklog.log.batch_windows import walk
 from sparklog.logdir.chunk_files import dead_chunks
+from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.ledger import LEDGER, ledger_bases, ledger_path
 from sparklog.logdir.partition.producer_snapshots import floor_of, snapshot_offsets, stray_offsets
 from sparklog.logdir.recovery.leftover_files import segment_names
 from sparklog.logdir.segment_files import bases_of, joined
 from sparklog.logdir.topics import partition_path
-
-if TYPE_CHECKING:
-    from sparklog.logdir.session import Session
 
 LEDGER_SEGMENTS_KEPT: Final = 2
 """The active one, and one that a roll which a power cut takes back makes the active one again."""
@@ -44,7 +42,7 @@ class LedgerSegment:
 
 
 def expire_ledger(
-    session: "Session", *, retention_ms: int, now_ms: int, dry_run: bool = False
+    session: LogDirCommits, *, retention_ms: int, now_ms: int, dry_run: bool = False
 ) -> list[LedgerSegment]:
     """Remove ledger segments whose records are all older than `retention_ms`; return them.
 
@@ -72,7 +70,7 @@ def expire_ledger(
     return gone
 
 
-def _old_segments(session: "Session", before_ms: int) -> list[LedgerSegment]:
+def _old_segments(session: LogDirCommits, before_ms: int) -> list[LedgerSegment]:
     """The oldest segments whose records are older than `before_ms`, but for the newest two."""
     fs, path = session.fs, ledger_path(session.home)
     found = []
@@ -88,7 +86,7 @@ def _old_segments(session: "Session", before_ms: int) -> list[LedgerSegment]:
     return found
 
 
-def _first_time(session: "Session", base: int) -> int | None:
+def _first_time(session: LogDirCommits, base: int) -> int | None:
     """The time of a ledger segment's snapshot, which no record before it is younger than.
 
     None if it is damaged. The ledger's time never goes back (PROTOCOL, H14).
@@ -100,7 +98,7 @@ def _first_time(session: "Session", base: int) -> int | None:
     return None
 
 
-def expire_producers(session: "Session", *, now_ms: int) -> int:
+def expire_producers(session: LogDirCommits, *, now_ms: int) -> int:
     """Forget producers that were idle for producer.id.expiration.ms; returns how many.
 
     Those of the partitions that this session has in memory: others do so when they load them.
@@ -111,7 +109,7 @@ def expire_producers(session: "Session", *, now_ms: int) -> int:
         return sum(log.expire_producers(now_ms) for log in session.open_writers())
 
 
-def prune_snapshots(session: "Session", *, dry_run: bool = False) -> list[str]:
+def prune_snapshots(session: LogDirCommits, *, dry_run: bool = False) -> list[str]:
     """Remove producer snapshots that belong to no segment, as Kafka does on loading; their paths.
 
     Closing leaves one at the log's end each time, which is of no use once the log has grown past a
@@ -131,7 +129,7 @@ def prune_snapshots(session: "Session", *, dry_run: bool = False) -> list[str]:
     return gone
 
 
-def _prune(session: "Session", key: Key, found: list[str], *, dry_run: bool) -> list[str]:
+def _prune(session: LogDirCommits, key: Key, found: list[str], *, dry_run: bool) -> list[str]:
     """Look again at a partition in which strays were found, and remove them."""
     if not found or dry_run:
         return found
@@ -150,7 +148,7 @@ def _prune(session: "Session", key: Key, found: list[str], *, dry_run: bool) -> 
     return found
 
 
-def _strays(session: "Session", path: str, start: int, end: int) -> list[str]:
+def _strays(session: LogDirCommits, path: str, start: int, end: int) -> list[str]:
     """The paths of the snapshots of a partition [start, end) that belong to no segment."""
     try:
         names = session.fs.listdir(path)
@@ -174,7 +172,7 @@ class Swept(NamedTuple):
     size_bytes: int
 
 
-def sweep(session: "Session", *, now_ms: int, dry_run: bool = False) -> list[Swept]:
+def sweep(session: LogDirCommits, *, now_ms: int, dry_run: bool = False) -> list[Swept]:
     """Delete staged files that nobody will commit, and return them.
 
     Those of micro-batches that their writer has committed (attempts that failed, or were slower)

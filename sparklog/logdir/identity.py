@@ -9,7 +9,6 @@ the cost of one stat a log dir.
 import contextlib
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from sparklog.errors import (
     DataCorruptionError,
@@ -21,9 +20,6 @@ from sparklog.logdir.ledger import fold, whole_end
 from sparklog.logdir.lock import LOCK_NAME
 from sparklog.storage.log_state import LogState
 from sparklog.storage.segments import StaleReadError
-
-if TYPE_CHECKING:
-    from sparklog.logdir.session import Session
 
 _Identity = tuple[int, int] | None
 
@@ -77,13 +73,13 @@ class Standing:
             return None
 
 
-def check_same(session: "Session") -> None:
-    """Raise LogReplacedError unless the ledger holds all that this session knows of.
+def check_same(fs: FileSystem, home: str, known: int, then: LogState) -> None:
+    """Raise LogReplacedError unless the ledger holds all that a session knows of.
 
-    Under the lock. Cost: the ledger's last segment is read.
+    Args: known, then: the ledger's end and the state, as it knows them. Under the lock.
+    Cost: the ledger's last segment is read.
     """
-    fs, home, known = session.fs, session.home, session.ledger.end
-    then, now = session.state, LogState()
+    now = LogState()
     try:
         end = whole_end(fs, home)
         if end >= known:

@@ -16,9 +16,10 @@ from sparklog.config import LogOptions
 from sparklog.errors import DataCorruptionError, InvalidRequestError, LogLockedError
 from sparklog.format.names import parse_partition_dir, partition_dir
 from sparklog.fs import FileSystem, LockFile
-from sparklog.log.truncation_detection import begin_history
 from sparklog.logdir.adoption import adopt, is_as_we_left_it, leave_missing
 from sparklog.logdir.chunk_files import sweep_chunks
+from sparklog.logdir.commit_log import LogDirCommits
+from sparklog.logdir.deleted_files import make_room, unlink_due
 from sparklog.logdir.free_space import below_floor
 from sparklog.logdir.guard import (
     GUARD_NAME,
@@ -42,15 +43,13 @@ from sparklog.logdir.ledger import (
 )
 from sparklog.logdir.lock import LOCK_NAME
 from sparklog.logdir.log_dirs import claim_dirs, find_dirs
-from sparklog.logdir.offline_partitions import leave_brokers, look_at_dirs, missing, note_missing
+from sparklog.logdir.offline_partitions import leave_brokers
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.paths import check_distinct, check_writable
 from sparklog.logdir.recovery import log_recovery
 from sparklog.logdir.recovery.log_recovery import make_durable, recover_one, recovery_points
 from sparklog.logdir.recovery.redo import carry_out_all, publish_all, remove_tree
-from sparklog.logdir.retention.deleted_files import make_room, unlink_due
 from sparklog.logdir.segment_files import is_partition
-from sparklog.logdir.session import Session
 from sparklog.logdir.topics import INTERNAL, REMOTE_METADATA, new_topic_id, partition_path
 from sparklog.storage.log_state import LogState
 
@@ -64,7 +63,7 @@ def open_session(
     options: LogOptions,
     *,
     news: bool = True,
-) -> Session:
+) -> LogDirCommits:
     """Open a log for writing; make it where the first directory is missing or empty.
 
     Args: news: whether it is to be told that a broker's directory was taken over.
@@ -82,13 +81,13 @@ def open_session(
     check_distinct(fs, dirs.present(directories))
     _check_first(fs, directories)
     brokers_out: list[LockFile] = lock_out_brokers(fs, dirs.present(directories))
-    session: Session | None = None
+    session: LogDirCommits | None = None
     try:
-        session = Session(fs, clock, list(directories), options, brokers_out)
+        session = LogDirCommits(fs, clock, list(directories), options, brokers_out)
         session.dirs = dirs
         session.lock.join()
         with session.exclusive():
-            session.dirs = look_at_dirs(session)  # somebody else may have opened it meanwhile
+            session.dirs = session.look_at_dirs()  # somebody else may have opened it meanwhile
             if short := below_floor(session):  # before anything is written
                 make_room(fs, [one.directory for one in short])
             _enter(session, news=news)
@@ -102,7 +101,7 @@ def open_session(
         raise
 
 
-def clear_up(session: Session) -> None:
+def clear_up(session: LogDirCommits) -> None:
     """Remove what nobody needs: stale staged files, and deleted ones whose delay is over.
 
     Whoever opens a log for writing does so; a service does it in its rounds, and reports it.
@@ -113,11 +112,11 @@ def clear_up(session: Session) -> None:
         unlink_due(session, now_ms=now_ms)
 
 
-def _enter(session: Session, *, news: bool) -> None:
+def _enter(session: LogDirCommits, *, news: bool) -> None:
     """Take over what lies there, under the lock."""
     if is_guarded(session.fs, session.home):
         _check_ledger(session)
-        leave_brokers(session, session.dirs)
+        leave_brokers(session.fs, session.directories, session.dirs)
         raise_guard(session.fs, session.present)  # the others' too, if we died in between
         session.refresh()
         _look_for_partitions(session)
@@ -125,22 +124,22 @@ def _enter(session: Session, *, news: bool) -> None:
         restored = _has_ledger(session) and session.lock.is_foreign()
         _take_over(session, news=news)
         if restored and session.ledger.end > 1:  # a fork has begun one, by its only record
-            begin_history(session)
+            session.begin_history()
     session.dirs = claim_dirs(session.fs, session.directories, session.dirs)
     _check_brokers_out(session.brokers_out)
 
 
-def _move(session: Session) -> None:
+def _move(session: LogDirCommits) -> None:
     """Go on in a log dir that was replaced under an open log, as if it were opened anew.
 
     Raises LogReplacedError unless it is the same log, and holds all that this session knows of.
     """
-    check_same(session)
+    check_same(session.fs, session.home, session.ledger.end, session.state)
     is_first, session.lock.replaced = session.lock.replaced, True  # till all is done
     for file in session.brokers_out:
         file.close()
     session.brokers_out[:] = []
-    session.dirs = look_at_dirs(session)
+    session.dirs = session.look_at_dirs()
     session.brokers_out[:] = lock_out_brokers(session.fs, session.present)
     session.forget()
     _enter(session, news=True)
@@ -166,11 +165,11 @@ def _make_dir(fs: FileSystem, directory: str) -> None:
         raise InvalidRequestError(f"{directory} is a file: give a directory for the log")
 
 
-def _has_ledger(session: Session) -> bool:
+def _has_ledger(session: LogDirCommits) -> bool:
     return session.fs.is_dir(ledger_path(session.home))
 
 
-def _take_over(session: Session, *, news: bool) -> None:
+def _take_over(session: LogDirCommits, *, news: bool) -> None:
     """Start from a directory that no session of ours has open."""
     fs, home = session.fs, session.home
     page = session.lock.read()
@@ -205,20 +204,20 @@ def _take_over(session: Session, *, news: bool) -> None:
     raise_guard(fs, session.present)
 
 
-def _look_for_partitions(session: Session) -> None:
+def _look_for_partitions(session: LogDirCommits) -> None:
     """Look whether all that the ledger knows is there; what is damaged may be whole again."""
     _check_dirs(session)
     first = session.lock.is_last()
     damaged = [key for key in session.offline if key in session.state.ends] if first else []
     for key in damaged:
-        if missing(session, key) is None:
+        if session.missing(key) is None:
             del session.offline[key]
             recover_one(session, key, recovery_points(session))
-    if note_missing(session, segments=first) or damaged:
+    if session.note_missing(segments=first) or damaged:
         session.idle()
 
 
-def _check_ledger(session: Session) -> None:
+def _check_ledger(session: LogDirCommits) -> None:
     if not _has_ledger(session):
         raise DataCorruptionError(
             "the commit ledger is gone though the log was not closed; restore it from a copy, or "
@@ -237,7 +236,7 @@ def _check_first(fs: FileSystem, directories: Sequence[str]) -> None:
             )
 
 
-def _check_dirs(session: Session) -> None:
+def _check_dirs(session: LogDirCommits) -> None:
     """Refuse log dirs in another order while the guard stands, and not all of them ever."""
     fs, directories = session.fs, session.directories
     guarded = is_guarded(fs, session.home)
@@ -261,7 +260,7 @@ def _check_brokers_out(held: Sequence[LockFile]) -> None:
             raise LogLockedError(f"{file.path} was removed by a stopping broker; open again")
 
 
-def _partitions(session: Session) -> dict[tuple[str, int], int]:
+def _partitions(session: LogDirCommits) -> dict[tuple[str, int], int]:
     """Return {(topic, partition): number of its log dir} of everything that lies there."""
     found: dict[tuple[str, int], int] = {}
     for number, directory in session.dirs.numbered(session.directories):
@@ -284,13 +283,13 @@ def _partitions(session: Session) -> dict[tuple[str, int], int]:
     return found
 
 
-def _place_known(session: Session, key: tuple[str, int]) -> int | None:
+def _place_known(session: LogDirCommits, key: tuple[str, int]) -> int | None:
     """The number of the log dir where the ledger has a partition; None if it doesn't know it."""
     topic = session.state.topics.get(key[0])
     return None if topic is None else topic.dirs.get(key[1])
 
 
-def _leave_others(session: Session, found: dict[tuple[str, int], int]) -> None:
+def _leave_others(session: LogDirCommits, found: dict[tuple[str, int], int]) -> None:
     """Take what is not ours to take over out of `found`.
 
     A broker's metadata of remote storage, and what only has a partition's name: a checkpoint-1.
@@ -301,7 +300,7 @@ def _leave_others(session: Session, found: dict[tuple[str, int], int]) -> None:
             del found[key]
 
 
-def _refuse_foreign(session: Session) -> None:
+def _refuse_foreign(session: LogDirCommits) -> None:
     """A broker stops at a subdirectory that is no partition, so a new log doesn't begin in one."""
     fs = session.fs
     for directory in session.present:
@@ -315,7 +314,7 @@ def _refuse_foreign(session: Session) -> None:
                 )
 
 
-def _ledger_end(session: Session) -> int:
+def _ledger_end(session: LogDirCommits) -> int:
     """Return the ledger's end; 0 if there is none (or one that was never finished)."""
     fs, home = session.fs, session.home
     if not _has_ledger(session):
@@ -343,7 +342,7 @@ def _ledger_end(session: Session) -> int:
     return end
 
 
-def _make_ledger(session: Session, generation: int) -> None:
+def _make_ledger(session: LogDirCommits, generation: int) -> None:
     log = PartitionLog.create(
         session.fs,
         ledger_path(session.home),

@@ -9,21 +9,19 @@ import logging
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sparklog.errors import InvalidRequestError
 from sparklog.format.names import partition_dir
 from sparklog.log.admin import make, spread
 from sparklog.log.commit import snapshot_if_due
+from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.log_dirs import retire_dirs
 from sparklog.logdir.offline_partitions import stored_topic_id
 from sparklog.logdir.recovery import log_recovery
 from sparklog.logdir.recovery.redo import stray_name
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.storage.log_state import nested
-
-if TYPE_CHECKING:
-    from sparklog.logdir.session import Session
 
 _LOGGER: Final = logging.getLogger(__name__)
 Key = tuple[str, int]
@@ -46,7 +44,7 @@ class GivenUp:
 
 
 def give_up(
-    session: "Session", topic: str | None, partitions: Iterable[int] | None, *, dry_run: bool
+    session: LogDirCommits, topic: str | None, partitions: Iterable[int] | None, *, dry_run: bool
 ) -> list[GivenUp]:
     """Give up what offline partitions miss, and go on; see `Log.give_up`."""
     with session.locked():
@@ -66,7 +64,7 @@ def give_up(
 
 
 def _chosen(
-    session: "Session", topic: str | None, partitions: Iterable[int] | None
+    session: LogDirCommits, topic: str | None, partitions: Iterable[int] | None
 ) -> list[Key]:
     offline = sorted(session.offline)
     if topic is None:
@@ -82,7 +80,7 @@ def _chosen(
     return wanted
 
 
-def _loss(session: "Session", key: Key) -> GivenUp:
+def _loss(session: LogDirCommits, key: Key) -> GivenUp:
     """Tell what giving a partition up loses: its first segments, or all that it held."""
     state, error = session.state, session.offline[key]
     start, end = state.starts.get(key, 0), state.ends[key]
@@ -101,7 +99,7 @@ def _loss(session: "Session", key: Key) -> GivenUp:
     )  # fmt: skip
 
 
-def _raise_start(session: "Session", one: GivenUp) -> None:
+def _raise_start(session: LogDirCommits, one: GivenUp) -> None:
     """Let the log begin at the first segment that is there."""
     key = one.topic, one.partition
     snapshot_if_due(session, destructive=True)
@@ -113,7 +111,7 @@ def _raise_start(session: "Session", one: GivenUp) -> None:
     log_recovery.recover_one(session, key, log_recovery.recovery_points(session))
 
 
-def _begin_anew(session: "Session", one: GivenUp) -> None:
+def _begin_anew(session: LogDirCommits, one: GivenUp) -> None:
     """Make the partition anew, empty, at its old end."""
     topic, fs = session.state.topics[one.topic], session.fs
     number = topic.dirs[one.partition]
@@ -132,7 +130,7 @@ def _begin_anew(session: "Session", one: GivenUp) -> None:
     session.offline.pop((one.topic, one.partition), None)
 
 
-def _told(session: "Session", one: GivenUp) -> dict[str, object]:
+def _told(session: LogDirCommits, one: GivenUp) -> dict[str, object]:
     """What the ledger keeps of it."""
     return {
         "topic": one.topic, "partition": one.partition, "first": one.first, "end": one.end,
@@ -140,7 +138,7 @@ def _told(session: "Session", one: GivenUp) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _retire_dirs(session: "Session") -> None:
+def _retire_dirs(session: LogDirCommits) -> None:
     """A log dir that is absent, and holds nothing that counts any more, has its place given away.
 
     Its id is taken from it, so that it is known for what it is if it comes back.

@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 
 from sparklog.log.group_lag import retention_floors
+from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.group_offsets import expire_readers, read_readers
 from sparklog.logdir.housekeeping import expire_ledger, expire_producers, prune_snapshots, sweep
 from sparklog.logdir.retention.deletion import Key
-from sparklog.logdir.session import Session
 from sparklog.pluralize import pluralize
 
 
 def run_housekeeping(
-    session: Session, *, now_ms: int, ledger_retention_ms: int, dry_run: bool
+    session: LogDirCommits, *, now_ms: int, ledger_retention_ms: int, dry_run: bool
 ) -> Iterator[str]:
     """Expire old ledger segments, idle producers and silent readers, sweep what nobody commits.
 
@@ -45,7 +45,7 @@ def run_housekeeping(
         yield f"reader {group} {would}forgotten: silent for offsets.retention.minutes"
 
 
-def group_retention_floors(session: Session, *, now_ms: int) -> dict[Key, int]:
+def group_retention_floors(session: LogDirCommits, *, now_ms: int) -> dict[Key, int]:
     """Where registered readers hold retention back."""
     return retention_floors(
         session.state,

@@ -11,8 +11,8 @@ from sparklog.errors import (
     SparklogError,
     UnknownTopicError,
 )
+from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.retention.deletion import Key
-from sparklog.logdir.session import Session
 from sparklog.service.report import Report
 from sparklog.storage.lease import LeaseLostError
 
@@ -22,7 +22,7 @@ _LOGGER: Final = logging.getLogger("sparklog.service")
 class QuarantinedPartitions:
     """The partitions of one log that rounds can do nothing for, while its service runs."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: LogDirCommits) -> None:
         self._session = session
         self._quarantined: dict[Key, tuple[str, str]] = {}  # partition: (topic id, why)
 

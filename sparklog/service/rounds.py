@@ -24,12 +24,12 @@ from sparklog.logdir.cleaning.cleaner import (
 from sparklog.logdir.cleaning.options import Throttle
 from sparklog.logdir.cleaning.plan import CleanJob
 from sparklog.logdir.cleaning.rewrite import Rewritten, rewrite
+from sparklog.logdir.commit_log import LogDirCommits
+from sparklog.logdir.deleted_files import waiting
 from sparklog.logdir.free_space import below_floor
-from sparklog.logdir.retention.deleted_files import waiting
 from sparklog.logdir.retention.deletion import Key, Place, delete_due, places, roll
 from sparklog.logdir.retention.due_segments import LOG_START, NO_TERMS, Due, Terms
 from sparklog.logdir.segment_files import joined, segment_bases
-from sparklog.logdir.session import Session
 from sparklog.pluralize import pluralize
 from sparklog.service.deletion_announcements import DeletionAnnouncements
 from sparklog.service.disk_probe import DiskProbe
@@ -57,7 +57,7 @@ class Rounds:
 
     def __init__(
         self,
-        session: Session,
+        session: LogDirCommits,
         lease: Lease,
         options: ServiceOptions,
         spread: Map | None,

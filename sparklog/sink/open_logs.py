@@ -22,8 +22,8 @@ from typing import Final
 from sparklog.config import LOG_KEYS, LogOptions
 from sparklog.errors import LogReplacedError, SparklogError
 from sparklog.log.log import Log
+from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.paths import same_place, split_path
-from sparklog.logdir.session import Session
 from sparklog.sink.options import SinkOptions
 
 LINGER_S: Final = 2.0
@@ -36,7 +36,7 @@ _lent = 0
 _timer: threading.Timer | None = None
 
 
-def writing(options: SinkOptions, used: Collection[Session] = ()) -> Log:
+def writing(options: SinkOptions, used: Collection[LogDirCommits] = ()) -> Log:
     """Return this process's log for the options' path, opening it if need be.
 
     A log that was removed or replaced since it was opened is opened anew, but for those who have

@@ -22,7 +22,7 @@ from sparklog.fs import LOCAL
 from sparklog.log.commit import Chunk, CommitResult
 from sparklog.log.log import Log
 from sparklog.logdir.chunk_files import chunk_label, sweep_chunks
-from sparklog.logdir.session import Session
+from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.topics import TOPICS_NAME, TopicInfo
 from sparklog.sink import open_logs, task_messages
 from sparklog.sink.columns import chosen
@@ -51,7 +51,7 @@ class _Run:
     """What one run of a query has written: (writer, log) -> last micro-batch."""
 
     batches: dict[tuple[str, tuple[int, int]], int] = field(default_factory=dict)
-    sessions: set[Session] = field(default_factory=set)
+    sessions: set[LogDirCommits] = field(default_factory=set)
 
 
 def _run(run: str) -> _Run:

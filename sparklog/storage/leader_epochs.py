@@ -8,6 +8,9 @@ from typing import Final
 from sparklog.format.checkpoint_files import Epochs
 
 UNDEFINED: Final = (-1, -1)
+HISTORY_EPOCH: Final = 1 << 16
+"""Leader epochs from here on begin a history; those below count brokers and forks."""
+_BEGINNING_MS: Final = 1_577_836_800_000  # 2020: seconds since then fit into Kafka's int32
 ASIDE: Final = "#"
 """In a source's offsets it marks what is no topic: "flights#epoch"; no topic's name may have it."""
 
@@ -35,6 +38,11 @@ def end_offset_for(entries: Epochs, epoch: int, log_end: int) -> tuple[int, int]
     following = next(entry for entry in entries if entry[0] > epoch)
     floor = [known for known, _ in entries if known <= epoch]
     return (floor[-1] if floor else epoch), following[1]
+
+
+def new_epoch(latest: int, now_ms: int) -> int:
+    """Return a leader epoch above `latest`: the seconds since 2020, so a later one is greater."""
+    return max(latest + 1, HISTORY_EPOCH, (now_ms - _BEGINNING_MS) // 1000)
 
 
 def clipped(entries: Epochs, start: int) -> Epochs:

@@ -14,7 +14,7 @@ from sparklog.format.control import encode_control
 from sparklog.format.records import encode
 from sparklog.logdir.cleaning.cleaner import CleanReport, clean_partition, intent_of, plan_job
 from sparklog.logdir.cleaning.rewrite import rewrite
-from sparklog.logdir.session import Session
+from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.testing.crashfs import CrashFS
 from tests.crash.harness import ROOT, open_log
 
@@ -109,7 +109,7 @@ class World:
         return world
 
     @property
-    def session(self) -> Session:
+    def session(self) -> LogDirCommits:
         return session_of(self.log)
 
     def write(self, segment: Segment, *, roll: bool = False) -> None:
@@ -172,7 +172,7 @@ class World:
         return [self.seen_at(bound) for bound in bounds]
 
 
-def session_of(log: sparklog.Log) -> Session:
+def session_of(log: sparklog.Log) -> LogDirCommits:
     assert log._session is not None
     return log._session
 

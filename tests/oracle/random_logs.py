@@ -17,7 +17,7 @@ from sparklog.format.columns import HEADERS_TYPE
 from sparklog.format.compression import Codec
 from sparklog.format.control import encode_control
 from sparklog.format.records import encode
-from sparklog.logdir.session import Session
+from sparklog.logdir.commit_log import LogDirCommits
 
 TOPIC = "t"
 KEY = (TOPIC, 0)
@@ -27,7 +27,7 @@ DELETE_RETENTION_MS = 1000
 class Writer:
     """Appends to partition 0 of the topic."""
 
-    def __init__(self, session: Session, clock: ManualClock, rng: random.Random) -> None:
+    def __init__(self, session: LogDirCommits, clock: ManualClock, rng: random.Random) -> None:
         self.session, self.clock, self.rng = session, clock, rng
         self.sequences: dict[int, int] = {}
         self.epochs: dict[int, int] = {}

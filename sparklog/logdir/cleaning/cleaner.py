@@ -9,7 +9,7 @@ import logging
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sparklog.clock import monotonic_ms
 from sparklog.config import TopicConfig
@@ -17,6 +17,7 @@ from sparklog.errors import InvalidRequestError
 from sparklog.logdir.cleaning.options import CleanerOptions, Throttle
 from sparklog.logdir.cleaning.plan import CleanJob, Dirt, Segment, find_dirt, list_segments
 from sparklog.logdir.cleaning.rewrite import Rewritten, discard, intent_of, is_possible, rewrite
+from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.offset_checkpoints import (
     CLEANED,
     CLEANER,
@@ -27,9 +28,6 @@ from sparklog.logdir.offset_checkpoints import (
 )
 from sparklog.logdir.partition.producer_snapshots import load_producers
 from sparklog.logdir.partition.segment_swap import perform, retired_paths
-
-if TYPE_CHECKING:
-    from sparklog.logdir.session import Session
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -88,7 +86,7 @@ class _Partition:
 
 
 def cleanable(
-    session: "Session", *, now_ms: int | None = None, every: bool = False
+    session: LogDirCommits, *, now_ms: int | None = None, every: bool = False
 ) -> list[Cleanable]:
     """Return the partitions that want cleaning, the dirtiest first; with `every`, all compacted.
 
@@ -119,7 +117,7 @@ def cleanable(
 
 
 def plan_job(
-    session: "Session",
+    session: LogDirCommits,
     topic: str,
     partition: int,
     *,
@@ -159,7 +157,7 @@ def plan_job(
 
 
 def clean_partition(
-    session: "Session",
+    session: LogDirCommits,
     topic: str,
     partition: int,
     *,
@@ -182,7 +180,7 @@ def clean_partition(
 
 
 def finish(
-    session: "Session",
+    session: LogDirCommits,
     job: CleanJob,
     rewritten: Iterable[Rewritten],
     report: CleanReport | None = None,
@@ -210,7 +208,7 @@ def finish(
     return report
 
 
-def _look(session: "Session", topic: str, partition: int) -> _Partition:
+def _look(session: LogDirCommits, topic: str, partition: int) -> _Partition:
     """Take down a partition's state; under the lock."""
     key = topic, partition
     directory = session.partition_path(topic, partition)
@@ -232,7 +230,7 @@ def _look(session: "Session", topic: str, partition: int) -> _Partition:
 
 
 def _dirt(
-    session: "Session", part: _Partition, checkpoints: Offsets, now: int
+    session: LogDirCommits, part: _Partition, checkpoints: Offsets, now: int
 ) -> tuple[Dirt, dict[int, tuple[int, int]]]:
     stable, producers = part.end, {}
     start = max(part.log_start, part.segments[0].base)
@@ -264,11 +262,11 @@ def _dirt(
     return dirt, producers
 
 
-def _checkpoints(session: "Session", directory: str) -> Offsets:
+def _checkpoints(session: LogDirCommits, directory: str) -> Offsets:
     return read_offsets(session.fs, directory, CLEANER)
 
 
-def _swap(session: "Session", job: CleanJob, made: Rewritten, report: CleanReport) -> None:
+def _swap(session: LogDirCommits, job: CleanJob, made: Rewritten, report: CleanReport) -> None:
     swap = intent_of(made)
     report.groups += 1
     report.segments += len(made.sources)
@@ -305,7 +303,7 @@ def _swap(session: "Session", job: CleanJob, made: Rewritten, report: CleanRepor
         discard(session.fs, job.directory, made)
 
 
-def _note(session: "Session", job: CleanJob, report: CleanReport) -> None:
+def _note(session: LogDirCommits, job: CleanJob, report: CleanReport) -> None:
     """Write the checkpoint file of the log dir. Source: LogCleanerManager.updateCheckpoints."""
     directory = os.path.dirname(job.directory)
     with session.locked():

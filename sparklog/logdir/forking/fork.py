@@ -23,6 +23,7 @@ from sparklog.fs import LOCAL, FileSystem, write_durably
 from sparklog.log.commit import write_snapshot
 from sparklog.log.timeline import within
 from sparklog.logdir.closing import close_session, mark_clean
+from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.forking.fork_point import ForkPoint, Wanted, find_point
 from sparklog.logdir.forking.partition_fork import Part, Tally, complete, plan_part, take
 from sparklog.logdir.guard import check_sound
@@ -39,7 +40,6 @@ from sparklog.logdir.offset_checkpoints import (
 from sparklog.logdir.opening import open_session
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.paths import check_writable, is_nested, split_path
-from sparklog.logdir.session import Session
 from sparklog.logdir.staged_directory import StagedDirectories
 from sparklog.logdir.topics import new_topic_id, write_topics
 from sparklog.storage.log_state import Record
@@ -173,7 +173,7 @@ def _check_places(fs: FileSystem, sources: list[str], targets: list[str]) -> Non
 
 
 def _take(
-    session: Session,
+    session: LogDirCommits,
     staged: StagedDirectories,
     point: ForkPoint,
     tally: Tally,
@@ -211,7 +211,7 @@ def _take(
         )
 
 
-def _checkpoint(session: Session, name: str) -> Offsets:
+def _checkpoint(session: LogDirCommits, name: str) -> Offsets:
     found: Offsets = {}
     for directory in session.present:
         found |= read_offsets(session.fs, directory, name)

@@ -11,8 +11,8 @@ from sparklog.errors import InvalidRequestError
 from sparklog.fs import FileSystem
 from sparklog.log.committed_batches import find_commit
 from sparklog.log.timeline import find_abandoned
+from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.ledger import fold, ledger_bases, replay
-from sparklog.logdir.session import Session
 from sparklog.logdir.topics import INTERNAL
 from sparklog.storage.log_state import LogState, is_writer_of
 
@@ -30,7 +30,7 @@ class ForkPoint:
 
 
 def find_point(
-    session: Session,
+    session: LogDirCommits,
     *,
     writer: str | None,
     batch: int | None,
@@ -64,7 +64,7 @@ def find_point(
     return ForkPoint(at, state.time_ms, state)
 
 
-def _of_batch(session: Session, writer: str, batch: int) -> int:
+def _of_batch(session: LogDirCommits, writer: str, batch: int) -> int:
     known = session.state.writers
     names = sorted(name for name in known if is_writer_of(name, writer))
     if not names:
@@ -87,7 +87,7 @@ def _of_batch(session: Session, writer: str, batch: int) -> int:
     return found[0] + 1
 
 
-def _begins_there(session: Session, names: list[str], batch: int) -> bool:
+def _begins_there(session: LogDirCommits, names: list[str], batch: int) -> bool:
     """Tell whether this log is itself a fork to that batch, which was not taken back since."""
     if ledger_bases(session.fs, session.home)[0] or batch > max(
         session.state.writers[name].batch for name in names
@@ -117,7 +117,7 @@ def _check_writers(state: LogState, writer: str, batch: int) -> None:
         )
 
 
-def _of_offsets(session: Session, offsets: Wanted) -> int:
+def _of_offsets(session: LogDirCommits, offsets: Wanted) -> int:
     wanted = {(topic, p): end for topic, ends in offsets.items() for p, end in ends.items()}
     for topic, partition in wanted:
         session.partition_path(topic, partition)  # raises for one that isn't there
@@ -128,7 +128,7 @@ def _of_offsets(session: Session, offsets: Wanted) -> int:
     return _newest(session, is_within, f"goes beyond {dict(offsets)}")
 
 
-def _newest(session: Session, holds: Callable[[LogState], bool], why_not: str) -> int:
+def _newest(session: LogDirCommits, holds: Callable[[LogState], bool], why_not: str) -> int:
     """Return the newest point whose state `holds`; of states that only ever grow."""
     fs, home, end = session.fs, session.home, session.ledger.end
     limit = end

@@ -29,12 +29,12 @@ from sparklog.format.names import (
 )
 from sparklog.fs import File, FileSystem
 from sparklog.log.batch_windows import walk
+from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.partition.indexes import hint, offset_entries, regular_times, txn_entries
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.partition.segment import Segment
 from sparklog.logdir.segment_files import joined, segment_bases
-from sparklog.logdir.session import Session
 from sparklog.storage.leader_epochs import clipped
 from sparklog.storage.log_state import TopicState
 
@@ -98,7 +98,7 @@ class Part:
 
 
 def plan_part(
-    session: Session,
+    session: LogDirCommits,
     topic: TopicState,
     key: tuple[str, int],
     end: int,

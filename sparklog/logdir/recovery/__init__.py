@@ -5,4 +5,5 @@
 - `partition_recovery`: below its end everything must hold, behind it all goes
 - `log_loader`: a partition that a broker wrote, loaded by Kafka's rules
 - `segment_rebuild`, `leftover_files`: what these share
+- `returned_partitions`: what was offline and has its files again
 """

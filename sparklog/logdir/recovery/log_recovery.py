@@ -15,13 +15,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.names import log_name, parse_base
 from sparklog.format.scan import scan
 from sparklog.fs import FileSystem, read_bytes
-from sparklog.logdir import offline_partitions
 from sparklog.logdir.high_watermarks import published
 from sparklog.logdir.ledger import (
     fold,
@@ -33,6 +32,7 @@ from sparklog.logdir.ledger import (
     whole_end,
 )
 from sparklog.logdir.lock import Page, offline_from
+from sparklog.logdir.log_manager import LogManager
 from sparklog.logdir.offset_checkpoints import RECOVERY_POINT, Offsets, read_offsets
 from sparklog.logdir.partition.partition_log import PartitionLog, SegmentState
 from sparklog.logdir.partition.repairs import remove
@@ -42,14 +42,11 @@ from sparklog.logdir.recovery.redo import carry_out_all, publish_all, remove_tre
 from sparklog.storage.log_state import LogState, Record
 from sparklog.storage.segments import StaleReadError
 
-if TYPE_CHECKING:
-    from sparklog.logdir.session import Session
-
 _LOGGER: Final = logging.getLogger(__name__)
 _THREADS: Final = "sparklog-recovery"
 
 
-def quick(session: "Session", page: Page) -> None:
+def quick(session: LogManager, page: Page) -> None:
     """Complete or undo the one step that a dead holder of this boot left. Idempotent.
 
     Files that don't fit the intent (restored from a copy, cut by hand) lead to `full`.
@@ -61,7 +58,7 @@ def quick(session: "Session", page: Page) -> None:
         full(session)
 
 
-def _quick(session: "Session", page: Page) -> None:
+def _quick(session: LogManager, page: Page) -> None:
     intent = page.body
     fs, home = session.fs, session.home
     session.era, session.offline = page.era, offline_from(intent)
@@ -81,7 +78,7 @@ def _quick(session: "Session", page: Page) -> None:
     session.idle()
 
 
-def undo(session: "Session", intent: Record) -> None:
+def undo(session: LogManager, intent: Record) -> None:
     """Bring every log that the intent names back to where it was; the ledger first.
 
     Its record may be whole though its fsync failed: gone before any data go, it can't be found
@@ -99,14 +96,14 @@ def undo(session: "Session", intent: Record) -> None:
         settle(fs, session.partition_path(topic, partition), swap)
 
 
-def full(session: "Session") -> bool:
+def full(session: LogManager) -> bool:
     """Recover every partition from the files alone; tells whether commits were given up.
 
     That may be with flush=none only. Cost: a CRC scan from the recovery points.
     """
     fs, home = session.fs, session.home
     session.offline.clear()
-    session.dirs = offline_partitions.look_at_dirs(session)
+    session.dirs = session.look_at_dirs()
     end = _checked_end(session)
     _LOGGER.warning("%s: recovering after an unclean stop; ledger end %d", home, end)
     state = LogState()
@@ -133,7 +130,7 @@ def full(session: "Session") -> bool:
     return end < held
 
 
-def _checked_end(session: "Session") -> int:
+def _checked_end(session: LogManager) -> int:
     """Return the ledger's end, and refuse one that lies below what was published as durable."""
     end = whole_end(session.fs, session.home)
     marks = published(session.fs, session.home)
@@ -159,7 +156,7 @@ def _remove_empty_segments(fs: FileSystem, path: str, end: int) -> None:
         fs.sync_dir(path)
 
 
-def recovery_points(session: "Session") -> Offsets:
+def recovery_points(session: LogManager) -> Offsets:
     """Return Kafka's recovery points of all log dirs; none of a file that can't be read."""
     points: Offsets = {}
     for directory in session.present:
@@ -169,7 +166,7 @@ def recovery_points(session: "Session") -> Offsets:
 
 
 def recover_one(
-    session: "Session",
+    session: LogManager,
     key: tuple[str, int],
     points: Offsets,
     remaining: Callable[[int], None] = lambda _: None,
@@ -193,20 +190,20 @@ def recover_one(
             remaining=remaining,
         )
     except (FileNotFoundError, InvalidRequestError) as error:
-        offline_partitions.go_offline(session, key, DataCorruptionError(str(error), path=path))
+        session.go_offline(key, DataCorruptionError(str(error), path=path))
     except DataCorruptionError as error:
-        offline_partitions.go_offline(session, key, error)
+        session.go_offline(key, error)
 
 
-def _recover_partitions(session: "Session") -> None:
+def _recover_partitions(session: LogManager) -> None:
     points = recovery_points(session)
-    offline_partitions.note_missing(session, segments=False)
+    session.note_missing(segments=False)
 
     def one(key: tuple[str, int]) -> None:
         remaining = partial(session.meters.segments_remain, homes[key], _thread_number())
         recover_one(session, key, points, remaining)
         if key in session.offline:  # what the swaps of a cleaner left unfinished is in place now
-            error = offline_partitions.missing(session, key)
+            error = session.missing(key)
             if error is not None:
                 session.offline[key] = error
 
@@ -233,7 +230,7 @@ def _thread_number() -> str:
     return name.rpartition("_")[2] if name.startswith(f"{_THREADS}_") else "0"
 
 
-def _durable_prefix(session: "Session", state: LogState, end: int) -> int:
+def _durable_prefix(session: LogManager, state: LogState, end: int) -> int:
     """Under flush=none, return the longest ledger prefix whose data are whole; else `end`.
 
     `state` is set to the fold of that prefix.
@@ -259,7 +256,7 @@ def _durable_prefix(session: "Session", state: LogState, end: int) -> int:
     return end
 
 
-def _whole(session: "Session", prefix: LogState, record: Record) -> bool:
+def _whole(session: LogManager, prefix: LogState, record: Record) -> bool:
     """Tell whether all bytes that a record commits are on disk."""
     after = LogState()
     after.apply({**prefix.snapshot(), "epoch": prefix.epoch})

@@ -9,7 +9,7 @@ import logging
 import os
 import re
 import uuid
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sparklog.errors import StorageUnavailableError
 from sparklog.format.names import (
@@ -23,13 +23,11 @@ from sparklog.format.names import (
 from sparklog.fs import FileSystem
 from sparklog.logdir.high_watermarks import publish
 from sparklog.logdir.ledger import LEDGER
+from sparklog.logdir.log_manager import LogManager
 from sparklog.logdir.offset_checkpoints import LOG_START, write_offsets
 from sparklog.logdir.segment_files import is_partition
 from sparklog.logdir.topics import INTERNAL, write_topics
 from sparklog.storage.log_state import Record
-
-if TYPE_CHECKING:
-    from sparklog.logdir.session import Session
 
 _LOGGER: Final = logging.getLogger(__name__)
 _DOOMED: Final = re.compile(r".+-\d+\.[0-9a-f]{32}-delete")
@@ -38,7 +36,7 @@ _TOPIC_KINDS: Final = frozenset({"topic", "drop", "adopt"})
 _START_KINDS: Final = frozenset({"start", "drop", "adopt", "topic"})
 
 
-def publish_all(session: "Session") -> None:
+def publish_all(session: LogManager) -> None:
     """Show readers the ends of everything that is committed, by one rename."""
     end = session.ledger.end
     durable = None if session.state.unsynced else end
@@ -47,7 +45,7 @@ def publish_all(session: "Session") -> None:
     publish(session.fs, session.home, ends, state.starts, durable=durable)
 
 
-def carry_out(session: "Session", record: Record) -> None:
+def carry_out(session: LogManager, record: Record) -> None:
     """Do what this record asks for, beyond the watermarks."""
     kind = record["kind"]
     if kind == "start":
@@ -63,7 +61,7 @@ def carry_out(session: "Session", record: Record) -> None:
         _remove_dropped(session)
 
 
-def carry_out_all(session: "Session", record: Record | None) -> None:
+def carry_out_all(session: LogManager, record: Record | None) -> None:
     """Do it all, as after a crash; `record` is the last one if only that may be missing."""
     if record is not None:
         carry_out(session, record)
@@ -73,7 +71,7 @@ def carry_out_all(session: "Session", record: Record | None) -> None:
     _remove_dropped(session)
 
 
-def write_starts(session: "Session") -> None:
+def write_starts(session: LogManager) -> None:
     """Bring every log dir's log-start-offset-checkpoint up to the state."""
     state = session.state
     for number, directory in session.dirs.numbered(session.directories):
@@ -85,7 +83,7 @@ def write_starts(session: "Session") -> None:
         write_offsets(session.fs, directory, LOG_START, starts)
 
 
-def _remove_dropped(session: "Session") -> None:
+def _remove_dropped(session: LogManager) -> None:
     """Take away partition directories that no topic of the state owns.
 
     Those of dropped topics go; an empty one is a topic that was never committed and goes too;

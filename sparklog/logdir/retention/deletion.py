@@ -8,7 +8,6 @@ is gone lists anew, and finds the log start raised. Source: LocalLog.removeAndDe
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from sparklog.clock import monotonic_ms
 from sparklog.config import TopicConfig
@@ -16,14 +15,12 @@ from sparklog.errors import SparklogError, StorageUnavailableError
 from sparklog.format.names import partition_dir
 from sparklog.fs import FileSystem
 from sparklog.log.commit import snapshot_if_due
+from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.partition.segment_swap import retire
 from sparklog.logdir.retention.due_segments import Due, Held, Terms, due, largest_of, segments_of
 from sparklog.logdir.segment_files import joined
 from sparklog.logdir.segments import LogDirSegments
 from sparklog.storage.log_state import LogState, TopicState, local_to_json, nested
-
-if TYPE_CHECKING:
-    from sparklog.logdir.session import Session
 
 Key = tuple[str, int]
 
@@ -52,7 +49,7 @@ class Place:
 
 
 def places(
-    session: "Session", *, only: Callable[[TopicState], bool] | None = None
+    session: LogDirCommits, *, only: Callable[[TopicState], bool] | None = None
 ) -> dict[Key, Place]:
     """Return all partitions that aren't offline. Under the lock; cost: a few us a partition.
 
@@ -101,7 +98,7 @@ def look(
 
 
 def delete_due(
-    session: "Session", keys: Mapping[Key, Terms], *, now_ms: int, budget_ms: float
+    session: LogDirCommits, keys: Mapping[Key, Terms], *, now_ms: int, budget_ms: float
 ) -> Deletion:
     """Delete what is due of some partitions, as many as fit into `budget_ms` under the lock.
 
@@ -125,7 +122,7 @@ def delete_due(
     return done
 
 
-def _look_again(session: "Session", key: Key, *, now_ms: int, terms: Terms) -> Due:
+def _look_again(session: LogDirCommits, key: Key, *, now_ms: int, terms: Terms) -> Due:
     """Under the lock. Raises UnknownTopicError, or DataCorruptionError if it is offline."""
     directory = session.partition_path(*key)
     if key in session.offline:
@@ -136,7 +133,7 @@ def _look_again(session: "Session", key: Key, *, now_ms: int, terms: Terms) -> D
     return look(session.fs, place, held, now_ms=now_ms, terms=terms)
 
 
-def _delete(session: "Session", done: Deletion) -> None:
+def _delete(session: LogDirCommits, done: Deletion) -> None:
     rolling = [key for key, found in done.taken.items() if found.rolls]
     if rolling:
         roll(session, rolling)
@@ -165,7 +162,7 @@ def _delete(session: "Session", done: Deletion) -> None:
 
 
 def _record_starts(
-    session: "Session", starts: Mapping[Key, int], local_starts: Mapping[Key, int]
+    session: LogDirCommits, starts: Mapping[Key, int], local_starts: Mapping[Key, int]
 ) -> bool:
     """Raise starts by one ledger record; tells whether readers know. Under the lock."""
     snapshot_if_due(session, destructive=True)
@@ -175,7 +172,7 @@ def _record_starts(
     return session.is_current
 
 
-def raise_starts(session: "Session", wanted: Mapping[Key, int]) -> dict[Key, int]:
+def raise_starts(session: LogDirCommits, wanted: Mapping[Key, int]) -> dict[Key, int]:
     """Raise log starts, and return those that now hold; no segment is touched.
 
     For what is remote: it may only be deleted once nobody looks for it any more. Partitions that
@@ -194,14 +191,14 @@ def raise_starts(session: "Session", wanted: Mapping[Key, int]) -> dict[Key, int
         return {key: state.starts.get(key, 0) for key in known}
 
 
-def _retire(session: "Session", key: Key, bases: list[int]) -> list[str]:
+def _retire(session: LogDirCommits, key: Key, bases: list[int]) -> list[str]:
     directory = session.partition_path(*key)
     waiting = [path for base in bases for path in retire(session.fs, directory, base)]
     session.fs.sync_dir(directory)
     return waiting
 
 
-def roll(session: "Session", keys: list[Key]) -> None:
+def roll(session: LogDirCommits, keys: list[Key]) -> None:
     """Begin a new segment in each of these partitions, as one step. Under the lock.
 
     No offset moves and no record tells of it; an empty active segment stays as it is.

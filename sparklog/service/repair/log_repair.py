@@ -17,6 +17,7 @@ from sparklog.errors import DataCorruptionError, LogLockedError, SparklogError
 from sparklog.format.checkpoint_files import parse_offsets
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.logdir.closing import close_session
+from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.guard import KAFKA_LOCK_NAME, is_guarded, lock_out_brokers
 from sparklog.logdir.high_watermarks import publish
 from sparklog.logdir.ledger import LEDGER
@@ -30,7 +31,6 @@ from sparklog.logdir.offset_checkpoints import (
 )
 from sparklog.logdir.opening import open_session
 from sparklog.logdir.recovery.redo import publish_all, write_starts
-from sparklog.logdir.session import Session
 from sparklog.logdir.topics import write_topics
 from sparklog.service.repair.derived_files import DerivedFiles
 from sparklog.service.repair.quarantined_files import QuarantinedFiles
@@ -135,7 +135,7 @@ class LogRepair:
             close_session(session)
 
     @contextlib.contextmanager
-    def _quiet(self, session: Session) -> Iterator[None]:
+    def _quiet(self, session: LogDirCommits) -> Iterator[None]:
         """Hold the lock; whoever holds it next opens every file anew, even if we die meanwhile."""
         with session.locked():
             session.idle()
@@ -144,7 +144,7 @@ class LogRepair:
             finally:
                 session.forget()
 
-    def _part_now(self, session: Session, key: Key) -> ExpectedPartition | None:
+    def _part_now(self, session: LogDirCommits, key: Key) -> ExpectedPartition | None:
         """Return a partition as it is under the lock; None if its topic is gone."""
         part, state = self.parts.get(key), session.state
         if part is None:
@@ -160,7 +160,7 @@ class LogRepair:
             local_start=state.local_start(*key),
         )
 
-    def _render(self, session: Session) -> None:
+    def _render(self, session: LogDirCommits) -> None:
         """Write what follows from the ledger; under the lock."""
         write_topics(self.fs, session.home, session.state)
         write_starts(session)

@@ -19,14 +19,14 @@ from sparklog.tiered.remote_log_metadata.topic import publish
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 if TYPE_CHECKING:
-    from sparklog.logdir.session import Session
+    from sparklog.logdir.commit_log import LogDirCommits
 
 STEP: Final = 500
 """Copies that go in one step: some requests, and two commits."""
 
 
 def delete_copies(
-    session: "Session",
+    session: "LogDirCommits",
     clock: Clock,
     store: Store,
     copies: Sequence[RemoteSegment],

@@ -27,7 +27,7 @@ from sparklog.tiered.settings import read_settings
 from sparklog.tiered.target import open_store
 
 if TYPE_CHECKING:
-    from sparklog.logdir.session import Session
+    from sparklog.logdir.commit_log import LogDirCommits
 
 _AT_ONCE: Final = 200
 _SHOWN: Final = 5
@@ -78,7 +78,7 @@ def _take(found: Found, name: str, raw: bytes | Exception) -> None:
         found.manifests.append(manifest)
 
 
-def _directories(session: "Session") -> list[Directory]:
+def _directories(session: "LogDirCommits") -> list[Directory]:
     """The prefixes of all partitions that may have copies."""
     with session.locked():
         return [
@@ -89,7 +89,7 @@ def _directories(session: "Session") -> list[Directory]:
         ]
 
 
-def _check_some(session: "Session", store: Store) -> None:
+def _check_some(session: "LogDirCommits", store: Store) -> None:
     """Refuse a store without any copy, where the log has records that only copies can hold.
 
     Cost: a listing of each partition, in the store until one has a copy.
@@ -115,7 +115,7 @@ def _check_some(session: "Session", store: Store) -> None:
         )
 
 
-def fill(session: "Session", clock: Clock, store: Store) -> Found:
+def fill(session: "LogDirCommits", clock: Clock, store: Store) -> Found:
     """Tell the topic of all copies that the bucket has of this log's topics; it must be empty."""
     found = find(store, _directories(session))
     segments = [manifest.segment for manifest in found.manifests]

@@ -46,7 +46,7 @@ from sparklog.tiered.remote_log_metadata.records import (
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 if TYPE_CHECKING:
-    from sparklog.logdir.session import Session
+    from sparklog.logdir.commit_log import LogDirCommits
 
 METADATA: Final = (REMOTE_METADATA, 0)
 TOMBSTONES_KEPT_MS: Final = 7 * 24 * 3_600_000
@@ -67,7 +67,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 Row = tuple[str, bytes | None]
 
 
-def ensure_topic(session: "Session") -> bool:
+def ensure_topic(session: "LogDirCommits") -> bool:
     """Make the topic if it isn't there; tells whether it wasn't.
 
     Raises InvalidRequestError where a broker's own topic of that name lies in the log dir.
@@ -76,7 +76,11 @@ def ensure_topic(session: "Session") -> bool:
 
 
 def publish(
-    session: "Session", clock: Clock, segments: Sequence[RemoteSegment], *, found: bool = False
+    session: "LogDirCommits",
+    clock: Clock,
+    segments: Sequence[RemoteSegment],
+    *,
+    found: bool = False,
 ) -> None:
     """Commit the states that copies have reached, in order; durable on return.
 
@@ -88,7 +92,7 @@ def publish(
 
 
 def publish_deleted_partitions(
-    session: "Session", clock: Clock, partitions: Sequence[PartitionDeleteRecord]
+    session: "LogDirCommits", clock: Clock, partitions: Sequence[PartitionDeleteRecord]
 ) -> None:
     """Commit that partitions and all their copies are gone; their ids stay known for sweeping."""
     _commit(session, clock, [(f"{p.topic_id}-{p.partition}", to_bytes(p)) for p in partitions])
@@ -105,7 +109,7 @@ def _rows(segment: RemoteSegment, *, found: bool) -> Iterator[Row]:
         yield key, None
 
 
-def _commit(session: "Session", clock: Clock, rows: Sequence[Row]) -> None:
+def _commit(session: "LogDirCommits", clock: Clock, rows: Sequence[Row]) -> None:
     with session.locked():
         topic = session.state.topics.get(REMOTE_METADATA)
     if topic is None:

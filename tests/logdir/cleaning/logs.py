@@ -11,7 +11,7 @@ from sparklog.format.compression import Codec
 from sparklog.format.control import encode_control
 from sparklog.format.records import encode
 from sparklog.logdir.cleaning.cleaner import CleanReport, clean_partition
-from sparklog.logdir.session import Session
+from sparklog.logdir.commit_log import LogDirCommits
 from tests.logdir.partitions import T0
 
 TOPIC = "t"
@@ -32,7 +32,7 @@ class CompactedLog:
         self.directory = path / f"{TOPIC}-0"
 
     @property
-    def session(self) -> Session:
+    def session(self) -> LogDirCommits:
         assert self.log._session is not None
         return self.log._session
 

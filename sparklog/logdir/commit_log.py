@@ -1,9 +1,9 @@
-"""A log opened for writing: the lock, the folded state, and a partition's writer when asked for.
+"""The commit log of a log dir: changes in one order, under the write lock.
 
 Everything that changes a log is one *step* under the write lock:
 
-    with session.locked():                # LOCK: undoes or completes what a dead holder left
-        with session.step(...) as step:   # the intent, then the header BUSY
+    with commits.locked():                # LOCK: undoes or completes what a dead holder left
+        with commits.step(...) as step:   # the intent, then the header BUSY
             ...append, make, sync...
             step.record = {...}           # the ledger record = the commit point
         # effects of the record, watermarks, header IDLE, a new generation
@@ -14,35 +14,24 @@ locks next. Source of the rules: PROTOCOL, section 1.
 
 import contextlib
 import logging
-import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from sparklog.clock import Clock
-from sparklog.config import LogOptions, TopicConfig
-from sparklog.errors import (
-    DataCorruptionError,
-    LogReplacedError,
-    SparklogError,
-    StorageUnavailableError,
-    UnknownTopicError,
-)
-from sparklog.fs import File, FileSystem, LockFile
-from sparklog.log.truncation_detection import begin_history
-from sparklog.logdir import offline_partitions
-from sparklog.logdir.ledger import LEDGER, Ledger, fold, ledger_config, ledger_path
-from sparklog.logdir.lock import LogLock, Page, State, offline_from, offline_to
-from sparklog.logdir.log_dirs import LogDirs
-from sparklog.logdir.meters import WriteMeters
-from sparklog.logdir.partition.partition_log import PartitionLog
+from sparklog.config import LogOptions
+from sparklog.errors import DataCorruptionError, LogReplacedError, SparklogError
+from sparklog.fs import FileSystem, LockFile
+from sparklog.logdir.ledger import LEDGER
+from sparklog.logdir.lock import State, offline_from
+from sparklog.logdir.log_manager import LogManager
 from sparklog.logdir.recovery import log_recovery
 from sparklog.logdir.recovery.redo import carry_out, publish_all
-from sparklog.logdir.topics import partition_path
-from sparklog.storage.log_state import LogState, Record
+from sparklog.logdir.recovery.returned_partitions import take_in_returned
+from sparklog.storage.leader_epochs import new_epoch
+from sparklog.storage.log_state import Record
 from sparklog.storage.segments import StaleReadError
 
 _LOGGER = logging.getLogger(__name__)
-_REWRITE_BYTES = 8 << 20
 
 
 class Step:
@@ -52,7 +41,7 @@ class Step:
         self.record: Record | None = None
 
 
-class Session:
+class LogDirCommits(LogManager):
     """One handle on a log. Threads may share it; a forked child may not."""
 
     def __init__(
@@ -63,43 +52,12 @@ class Session:
         options: LogOptions,
         brokers_out: list[LockFile],
     ) -> None:
-        self.fs, self.clock, self.directories, self.options = fs, clock, directories, options
-        self.lock = LogLock(fs, directories[0], timeout_ms=options.lock_timeout_ms)
-        self.state = LogState()
-        self.meters = WriteMeters(directories, self._mark)
-        self.ledger: Ledger
-        self.generation = self.era = 0
-        self._loaded = False  # whether state, ledger and writers are those of `generation`
-        self.offline: dict[tuple[str, int], DataCorruptionError] = {}
-        self.dirs = LogDirs()
-        self.brokers_out = brokers_out
-        self._writers: dict[tuple[str, int], PartitionLog] = {}
+        super().__init__(fs, clock, directories, options, brokers_out)
         self._mutex = threading.Lock()
-        self._suspect: set[str] = set()
         self._closed = False
         self.lost: str | None = None
         """Why there is nothing to go on with, and so nothing to close: the log was replaced."""
-        self.moving: Callable[[Session], None] | None = None  # set when the log is open
-
-    @property
-    def home(self) -> str:
-        """The first log dir, where sparklog's own files lie."""
-        return self.directories[0]
-
-    @property
-    def present(self) -> list[str]:
-        """The log dirs that are there; nothing is made or looked for in the others."""
-        return self.dirs.present(self.directories)
-
-    @property
-    def sync(self) -> bool:
-        """Whether commits are fsynced (flush=commit)."""
-        return self.options.flush == "commit"
-
-    @property
-    def is_current(self) -> bool:
-        """Whether what the last step did is published; else the next holder completes it."""
-        return self._loaded
+        self.moving: Callable[[LogDirCommits], None] | None = None  # set when the log is open
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -167,7 +125,7 @@ class Session:
             restored = page is None and self.lock.is_foreign()
             lost = log_recovery.full(self)
             if restored or lost:
-                begin_history(self)
+                self.begin_history()
         elif page.state is State.BUSY:
             log_recovery.quick(self, page)
         elif not self._loaded or page.generation != self.generation:
@@ -179,85 +137,18 @@ class Session:
             except (DataCorruptionError, StaleReadError, FileNotFoundError) as error:
                 _LOGGER.warning("%s: not as its lock file says (%s)", self.home, error)
                 log_recovery.full(self)
-        offline_partitions.look_again(self)
+        take_in_returned(self)
 
-    def reload(self, ledger_end: int, *, generation: int, fresh: bool = False) -> None:
-        """Drop every cache and fold the ledger up to `ledger_end` (only its news, if it can)."""
-        known = self.ledger.end if self._loaded and not fresh else -1
-        self.forget()
-        if not 0 <= known <= ledger_end:
-            self.state, known = LogState(), -1
-        first = None if known < 0 else known
-        fold(self.fs, self.home, ledger_end, state=self.state, first=first)
-        log = self._open(ledger_path(self.home), ledger_config(), ledger_end, 0, plain=True)
-        self.ledger = Ledger(log)
-        self.generation, self._loaded = generation, True
-
-    def forget(self) -> None:
-        """Make the next `refresh` load everything anew."""
-        self._loaded = False
-        self._writers.clear()
-
-    def sync_file(self, file: File) -> None:
-        """Sync a file that may have failed to before: its bytes are then written again first.
-
-        After a failed fsync the kernel may call the lost pages clean; a second fsync proves
-        nothing (PROTOCOL, C8).
-        """
-        if file.path in self._suspect:
-            for at in range(0, file.size(), _REWRITE_BYTES):
-                file.pwrite(file.pread(_REWRITE_BYTES, at), at)
-        self._suspect.add(file.path)
-        file.sync()
-        self._suspect.discard(file.path)
-
-    def forget_writers(self) -> None:
-        """Open partitions anew when they are next written: their config or start changed."""
-        self._writers.clear()
-
-    def open_writers(self) -> list[PartitionLog]:
-        """Return the partitions' writers that are in memory. Under the lock."""
-        return list(self._writers.values())
-
-    def writer(self, topic: str, partition: int) -> PartitionLog:
-        """Return the partition's writer. Use it within a step only.
-
-        Raises UnknownTopicError, or DataCorruptionError if the partition is offline.
-        """
-        key = topic, partition
-        if key in self.offline:
-            raise self.offline[key]
-        log = self._writers.get(key)
-        if log is None:
-            path = self.partition_path(*key)
-            config, start = self.state.topics[topic].parsed(), self.state.starts.get(key, 0)
-            known = self.state.topics[topic].adopted or key in self.state.idempotent
-            log = self._open(path, config, self.state.ends[key], start, plain=not known)
-            offline_partitions.check_whole(self, key, log)
-            self._writers[key] = log
-        return log
-
-    def _open(
-        self, path: str, config: TopicConfig, end: int, start: int, *, plain: bool
-    ) -> PartitionLog:
-        return PartitionLog(
-            self.fs,
-            path,
-            config,
-            self.clock,
-            end_offset=end,
-            start_offset=start,
-            producer_id_expiration_ms=self.options.producer_id_expiration_ms,
-            plain=plain,
-        )
-
-    def partition_path(self, topic: str, partition: int) -> str:
-        """Return a partition's directory. Raises UnknownTopicError."""
-        state = self.state.topics.get(topic)
-        if state is None or partition not in state.dirs:
-            held = "no such topic" if state is None else f"it has partitions {sorted(state.dirs)}"
-            raise UnknownTopicError(f"{topic}-{partition} is not in {self.home}: {held}")
-        return partition_path(self.directories, topic, state, partition)
+    def begin_history(self) -> None:
+        """Write from now on under a leader epoch that no other copy of this log has."""
+        epoch = new_epoch(self.state.epoch, self.clock())
+        with self.step() as step:  # no start is raised: a record that any sparklog can read
+            step.record = {"kind": "start", "starts": {}, "epoch": epoch}
+        _LOGGER.warning(
+            "%s: the directory is a copy or was restored, or a power cut took its lock file's "
+            "page: what is written now has leader epoch %d, by which readers tell it from what was "
+            "there", self.home, epoch,
+        )  # fmt: skip
 
     @contextlib.contextmanager
     def step(
@@ -270,7 +161,7 @@ class Session:
         """Announce what will be touched or made; see the module's text for what follows."""
         intent = self._intent(touched, making)
         places = {*(self.partition_path(*key) for key in touched), *making}
-        self._write_page(State.BUSY, intent)
+        self.write_page(State.BUSY, intent)
         step = Step()
         try:
             yield step
@@ -291,7 +182,7 @@ class Session:
         """
         intent = {**self._intent(touched), **about}
         places = {self.partition_path(*key) for key in touched}
-        self._write_page(State.BUSY, intent)
+        self.write_page(State.BUSY, intent)
         try:
             yield
         except BaseException as error:
@@ -357,37 +248,16 @@ class Session:
             self.forget()
             _LOGGER.exception("%s: could not undo; the next holder recovers all", self.home)
             try:
-                self._write_page(State.FULL)
+                self.write_page(State.FULL)
             except BaseException:  # the page then still says BUSY, which is as safe
                 _LOGGER.debug("%s: page not written", self.home, exc_info=True)
-
-    def _mark(self, number: int, failing: bool) -> None:
-        with contextlib.suppress(StorageUnavailableError, ValueError):  # closed: it is gone anyway
-            self.lock.mark(number, failing=failing)
-
-    def idle(self) -> None:
-        """Say that the log is whole: a new generation, so that others drop their caches."""
-        self.generation += 1
-        self._write_page(State.IDLE)
-
-    def _write_page(self, state: State, intent: Record | None = None) -> None:
-        page = Page(
-            state=state,
-            pid=os.getpid(),
-            generation=self.generation,
-            ledger_end=self.ledger.end,
-            era=self.era,
-            body={**(intent or {}), **offline_to(self.offline)},
-        )
-        with self.meters.writing():
-            self.lock.write(page)
 
     def _check_sizes(self, touched: Sequence[tuple[str, int]]) -> None:
         for key in (*touched, LEDGER):
             log = self.ledger.log if key == LEDGER else self.writer(*key)
-            if offline_partitions.size_on_disk(self, key, log) != log.state.size:
+            if self.size_on_disk(key, log) != log.state.size:
                 _LOGGER.warning("%s-%d: unexpected size, recovering", *key)
-                self._write_page(State.FULL)
+                self.write_page(State.FULL)
                 log_recovery.full(self)
                 return
 

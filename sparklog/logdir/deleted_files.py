@@ -9,21 +9,19 @@ commits leave, nothing waits: no reader looks for these names, and who has a fil
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sparklog.errors import StorageUnavailableError
 from sparklog.format.names import DELETED, parse_partition_dir
 from sparklog.fs import FileSystem
+from sparklog.logdir.log_manager import LogManager
 from sparklog.logdir.segment_files import joined
 from sparklog.logdir.topics import partition_path
-
-if TYPE_CHECKING:
-    from sparklog.logdir.session import Session
 
 _LOGGER: Final = logging.getLogger(__name__)
 
 
-def waiting(session: "Session", *, now_ms: int) -> dict[str, int]:
+def waiting(session: LogManager, *, now_ms: int) -> dict[str, int]:
     """Return {path: time (ms) from which it may be unlinked} of what waits in the partitions.
 
     Cost: a listing a partition, and a stat a file. Under the lock, or with a state that stays.
@@ -41,7 +39,7 @@ def waiting(session: "Session", *, now_ms: int) -> dict[str, int]:
     return found
 
 
-def unlink_due(session: "Session", *, now_ms: int) -> None:
+def unlink_due(session: LogManager, *, now_ms: int) -> None:
     """Unlink what has waited for its delay. Under the lock, for a swap uses such a name, too."""
     due = [path for path, when in waiting(session, now_ms=now_ms).items() if when <= now_ms]
     _unlink(session.fs, sorted(due))

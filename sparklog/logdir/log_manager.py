@@ -1,0 +1,251 @@
+"""The partition logs of one handle on a log dir: the folded state, and the writers that it caches.
+
+What recovery, redo and the commit log work on. It decides nothing and takes no lock: whoever calls
+holds the write lock (`sparklog.logdir.commit_log`).
+"""
+
+import contextlib
+import logging
+import os
+
+from sparklog.clock import Clock
+from sparklog.config import LogOptions, TopicConfig
+from sparklog.errors import (
+    DataCorruptionError,
+    InvalidRequestError,
+    StorageUnavailableError,
+    UnknownTopicError,
+)
+from sparklog.fs import File, FileSystem, LockFile
+from sparklog.logdir.ledger import Ledger, fold, ledger_config, ledger_path
+from sparklog.logdir.lock import LogLock, Page, State, offline_to
+from sparklog.logdir.log_dirs import LogDirs, find_dirs
+from sparklog.logdir.meters import WriteMeters
+from sparklog.logdir.offline_partitions import missing
+from sparklog.logdir.partition.partition_log import PartitionLog
+from sparklog.logdir.topics import partition_path
+from sparklog.storage.log_state import LogState, Record
+
+_LOGGER = logging.getLogger(__name__)
+_REWRITE_BYTES = 8 << 20
+
+
+class LogManager:
+    """What is known, and open, of a log's partitions; current as of `generation` while `loaded`.
+
+    Source: LogManager (Kafka 4.1), which has the same part among a broker's log dirs.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        clock: Clock,
+        directories: list[str],
+        options: LogOptions,
+        brokers_out: list[LockFile],
+    ) -> None:
+        self.fs, self.clock, self.directories, self.options = fs, clock, directories, options
+        self.lock = LogLock(fs, directories[0], timeout_ms=options.lock_timeout_ms)
+        self.state = LogState()
+        self.meters = WriteMeters(directories, self._mark)
+        self.ledger: Ledger
+        self.generation = self.era = 0
+        self._loaded = False  # whether state, ledger and writers are those of `generation`
+        self.offline: dict[tuple[str, int], DataCorruptionError] = {}
+        self.dirs = LogDirs()
+        self.brokers_out = brokers_out
+        self._writers: dict[tuple[str, int], PartitionLog] = {}
+        self._suspect: set[str] = set()
+
+    @property
+    def home(self) -> str:
+        """The first log dir, where sparklog's own files lie."""
+        return self.directories[0]
+
+    @property
+    def present(self) -> list[str]:
+        """The log dirs that are there; nothing is made or looked for in the others."""
+        return self.dirs.present(self.directories)
+
+    @property
+    def sync(self) -> bool:
+        """Whether commits are fsynced (flush=commit)."""
+        return self.options.flush == "commit"
+
+    @property
+    def is_current(self) -> bool:
+        """Whether what the last step did is published; else the next holder completes it."""
+        return self._loaded
+
+    def reload(self, ledger_end: int, *, generation: int, fresh: bool = False) -> None:
+        """Drop every cache and fold the ledger up to `ledger_end` (only its news, if it can)."""
+        known = self.ledger.end if self._loaded and not fresh else -1
+        self.forget()
+        if not 0 <= known <= ledger_end:
+            self.state, known = LogState(), -1
+        first = None if known < 0 else known
+        fold(self.fs, self.home, ledger_end, state=self.state, first=first)
+        log = self._open(ledger_path(self.home), ledger_config(), ledger_end, 0, plain=True)
+        self.ledger = Ledger(log)
+        self.generation, self._loaded = generation, True
+
+    def forget(self) -> None:
+        """Make the next `refresh` load everything anew."""
+        self._loaded = False
+        self._writers.clear()
+
+    def sync_file(self, file: File) -> None:
+        """Sync a file that may have failed to before: its bytes are then written again first.
+
+        After a failed fsync the kernel may call the lost pages clean; a second fsync proves
+        nothing (PROTOCOL, C8).
+        """
+        if file.path in self._suspect:
+            for at in range(0, file.size(), _REWRITE_BYTES):
+                file.pwrite(file.pread(_REWRITE_BYTES, at), at)
+        self._suspect.add(file.path)
+        file.sync()
+        self._suspect.discard(file.path)
+
+    def forget_writers(self) -> None:
+        """Open partitions anew when they are next written: their config or start changed."""
+        self._writers.clear()
+
+    def open_writers(self) -> list[PartitionLog]:
+        """Return the partitions' writers that are in memory. Under the lock."""
+        return list(self._writers.values())
+
+    def writer(self, topic: str, partition: int) -> PartitionLog:
+        """Return the partition's writer. Use it within a step only.
+
+        Raises UnknownTopicError, or DataCorruptionError if the partition is offline.
+        """
+        key = topic, partition
+        if key in self.offline:
+            raise self.offline[key]
+        log = self._writers.get(key)
+        if log is None:
+            path = self.partition_path(*key)
+            config, start = self.state.topics[topic].parsed(), self.state.starts.get(key, 0)
+            known = self.state.topics[topic].adopted or key in self.state.idempotent
+            log = self._open(path, config, self.state.ends[key], start, plain=not known)
+            self._check_whole(key, log)
+            self._writers[key] = log
+        return log
+
+    def _open(
+        self, path: str, config: TopicConfig, end: int, start: int, *, plain: bool
+    ) -> PartitionLog:
+        return PartitionLog(
+            self.fs,
+            path,
+            config,
+            self.clock,
+            end_offset=end,
+            start_offset=start,
+            producer_id_expiration_ms=self.options.producer_id_expiration_ms,
+            plain=plain,
+        )
+
+    def partition_path(self, topic: str, partition: int) -> str:
+        """Return a partition's directory. Raises UnknownTopicError."""
+        state = self.state.topics.get(topic)
+        if state is None or partition not in state.dirs:
+            held = "no such topic" if state is None else f"it has partitions {sorted(state.dirs)}"
+            raise UnknownTopicError(f"{topic}-{partition} is not in {self.home}: {held}")
+        return partition_path(self.directories, topic, state, partition)
+
+    def _mark(self, number: int, failing: bool) -> None:
+        with contextlib.suppress(StorageUnavailableError, ValueError):  # closed: it is gone anyway
+            self.lock.mark(number, failing=failing)
+
+    def idle(self) -> None:
+        """Say that the log is whole: a new generation, so that others drop their caches."""
+        self.generation += 1
+        self.write_page(State.IDLE)
+
+    def write_page(self, state: State, intent: Record | None = None) -> None:
+        """Say how the log stands: BUSY with an intent, IDLE, or FULL for recovery of all."""
+        page = Page(
+            state=state,
+            pid=os.getpid(),
+            generation=self.generation,
+            ledger_end=self.ledger.end,
+            era=self.era,
+            body={**(intent or {}), **offline_to(self.offline)},
+        )
+        with self.meters.writing():
+            self.lock.write(page)
+
+    # --- partitions that are missing ---------------------------------------------------------
+
+    def missing(
+        self, key: tuple[str, int], *, number: int | None = None, segments: bool = True
+    ) -> DataCorruptionError | None:
+        """Tell why a partition can't be used; see `offline_partitions.missing`."""
+        return missing(
+            self.fs, self.directories, self.dirs, self.state, key, number=number, segments=segments
+        )
+
+    def note_missing(self, *, segments: bool) -> bool:
+        """Take the partitions offline that are missing; tell whether there were new ones.
+
+        Cost: a stat and a small file a partition, and a listing with `segments`.
+        """
+        before = len(self.offline)
+        for key in self.state.ends:
+            if key not in self.offline:
+                error = self.missing(key, segments=segments)
+                if error is not None:
+                    self.go_offline(key, error)
+        return len(self.offline) > before
+
+    def go_offline(self, key: tuple[str, int], error: DataCorruptionError) -> None:
+        """Leave a partition alone from now on, and say so."""
+        self.offline[key] = error
+        _LOGGER.critical("%s-%d is offline: %s", *key, error)
+
+    def size_on_disk(self, key: tuple[str, int], log: PartitionLog) -> int:
+        """As `PartitionLog.size_on_disk`; raises PartitionOfflineError if its files are gone."""
+        try:
+            return log.size_on_disk()
+        except FileNotFoundError:
+            if key not in self.state.ends:
+                raise
+            raise self._taken_away(key) from None
+
+    def _check_whole(self, key: tuple[str, int], log: PartitionLog) -> None:
+        """Raise PartitionOfflineError if a partition that is to be written misses segments."""
+        try:
+            is_short = log.first_base > self.state.local_start(*key)
+        except (FileNotFoundError, DataCorruptionError):
+            if self.missing(key) is None:
+                raise
+            is_short = True
+        if is_short:
+            raise self._taken_away(key)
+
+    def _taken_away(self, key: tuple[str, int]) -> DataCorruptionError:
+        """Return what is to be raised of a partition whose files were taken away just now."""
+        self.dirs = self.look_at_dirs()
+        error = self.missing(key)
+        if error is None:  # they come and go
+            path = self.partition_path(*key)
+            return DataCorruptionError("its files are being replaced; try again", path=path)
+        self.forget_writers()
+        self.go_offline(key, error)
+        return error
+
+    def look_at_dirs(self) -> LogDirs:
+        """Look anew which log dirs are there, for one that recovers.
+
+        Raises nothing. One that was absent stays so until it is taken in again
+        (`recovery.returned_partitions`).
+        """
+        try:
+            found = find_dirs(self.fs, self.directories)
+        except InvalidRequestError as error:  # its partitions say by their ids whose they are
+            _LOGGER.warning("%s: %s", self.home, error)
+            return self.dirs
+        found.absent = {**self.dirs.absent, **found.absent}
+        return found

@@ -1,0 +1,75 @@
+"""What was missing and is there again: log dirs and partitions are taken in, as after a crash.
+
+A copy that ends before the ledger's end is damage, and stays offline.
+Source: PROTOCOL, "Offline partitions".
+"""
+
+import logging
+from typing import Final
+
+from sparklog.errors import InvalidRequestError, LogLockedError, PartitionOfflineError
+from sparklog.logdir.guard import lock_out_brokers, raise_guard
+from sparklog.logdir.log_dirs import claim_dirs, find_dirs
+from sparklog.logdir.log_manager import LogManager
+from sparklog.logdir.offline_partitions import leave_brokers
+from sparklog.logdir.recovery.log_recovery import recover_one, recovery_points
+from sparklog.logdir.recovery.redo import carry_out_all
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+def take_in_returned(session: LogManager) -> None:
+    """Bring back what was missing and is there again, for all sessions.
+
+    Under the lock. Cost: nothing while all is there; else some stats a missing partition.
+    """
+    offline, state = session.offline, session.state
+    dropped = [key for key in offline if key not in state.ends]
+    for key in dropped:
+        del offline[key]
+    keys = [key for key, error in offline.items() if isinstance(error, PartitionOfflineError)]
+    if not keys:
+        return
+    returned = _returned(session)
+    back = []
+    for key in keys:
+        error = session.missing(key)
+        if error is None:
+            back.append(key)
+        elif str(error) != str(offline[key]):
+            offline[key] = error
+    for key in back:
+        del offline[key]
+        recover_one(session, key, recovery_points(session))
+        if key not in offline:
+            _LOGGER.warning("%s-%d is online again", *key)
+    if returned:
+        carry_out_all(session, None)
+    if returned or back:
+        session.idle()
+
+
+def _returned(session: LogManager) -> bool:
+    """Take log dirs in again that were absent and are there, as opening them would."""
+    fs, before = session.fs, session.dirs
+    try:
+        found = find_dirs(fs, session.directories)
+    except InvalidRequestError as error:  # something else lies there now
+        _LOGGER.warning("%s: %s", session.home, error)
+        return False
+    returned = before.absent.keys() - found.absent.keys()
+    if not returned:
+        session.dirs = found
+        return False
+    for number in sorted(returned):
+        path = session.directories[number]
+        try:
+            session.brokers_out += lock_out_brokers(fs, [path])
+        except LogLockedError as error:
+            found.absent[number] = str(error)
+            continue
+        leave_brokers(fs, session.directories, found)
+        if number not in found.absent:
+            raise_guard(fs, [path])
+    session.dirs = claim_dirs(fs, session.directories, found)
+    return bool(returned - found.absent.keys())
