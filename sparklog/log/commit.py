@@ -23,7 +23,7 @@ from sparklog.logdir.offset_checkpoints import RECOVERY_POINT, read_offsets, wri
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.topics import refuse_brokers_own
 from sparklog.storage.log_state import Record
-from sparklog.storage.query_origin import Origin, predecessor
+from sparklog.storage.query_origin import QueryOrigin, predecessor
 
 if TYPE_CHECKING:
     from sparklog.logdir.commit_log import LogDirCommits
@@ -63,7 +63,7 @@ class Identity:
     writer: str
     batch: int
     fingerprint: str
-    origin: Origin | None = None
+    origin: QueryOrigin | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 from sparklog.clock import monotonic_ms, pause
+from sparklog.common import TopicPartition
 from sparklog.errors import (
     DataCorruptionError,
     InvalidRequestError,
@@ -249,7 +250,7 @@ def read_ranges(
             topic_id=ids[partition],
             incarnation=begun,
             taken=None if progress is None else progress.taken,
-            without=abandoned.get((topic, partition), ()),
+            without=abandoned.get(TopicPartition(topic, partition), ()),
         )
     if progress is not None:
         progress.flush()

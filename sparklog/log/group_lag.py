@@ -7,6 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sparklog.clock import Clock
+from sparklog.common import TopicPartition
 from sparklog.errors import OffsetOutOfRangeError, UnknownTopicError
 from sparklog.fs import FileSystem
 from sparklog.log.truncation_detection import Histories
@@ -14,7 +15,6 @@ from sparklog.logdir.group_offsets import Readers, commit_offsets, is_expired
 from sparklog.logdir.view import View
 from sparklog.storage.log_state import LogState
 
-Key = tuple[str, int]
 SCHEMA: Final = pa.schema(
     [
         ("group", pa.string()),
@@ -41,7 +41,11 @@ def commit_checked(
     offsets: Mapping[str, Mapping[int, int]],
 ) -> None:
     """Commit offsets that somebody gave by hand; see `Log.commit_offsets`."""
-    keys = {(topic, p): offset for topic, by in offsets.items() for p, offset in by.items()}
+    keys = {
+        TopicPartition(topic, p): offset
+        for topic, by in offsets.items()
+        for p, offset in by.items()
+    }
     topics = view.topics()
     for topic, partition in keys:
         if topic not in topics or partition not in topics[topic].dirs:
@@ -49,7 +53,7 @@ def commit_checked(
                 f"{topic}-{partition} is not in {view.home}; nothing was committed"
             )
     for (topic, partition), (start, end) in view.spans(list(keys)).items():
-        offset = keys[topic, partition]
+        offset = keys[TopicPartition(topic, partition)]
         if not 0 <= offset <= end:
             raise OffsetOutOfRangeError(
                 f"{topic}-{partition} ends at {end}, {offset} can't be committed: give the next "
@@ -105,25 +109,25 @@ def retention_floor(
     That is where the slowest registered reader is, for topics with retention.respect.readers;
     always within [log start, end). `retention_ms`: see offsets.retention.minutes.
     """
-    return retention_floors(
-        state, readers, [(topic, partition)], now_ms=now_ms, retention_ms=retention_ms
-    ).get((topic, partition))
+    key = TopicPartition(topic, partition)
+    floors = retention_floors(state, readers, [key], now_ms=now_ms, retention_ms=retention_ms)
+    return floors.get(key)
 
 
 def retention_floors(
     state: LogState,
     readers: Readers,
-    keys: Iterable[Key] | None = None,
+    keys: Iterable[TopicPartition] | None = None,
     *,
     now_ms: int,
     retention_ms: int,
-) -> dict[Key, int]:
+) -> dict[tuple[str, int], int]:
     """Return `retention_floor` of all partitions (or `keys`) that have one, in one pass."""
     slowest = readers.slowest(now_ms=now_ms, retention_ms=retention_ms)
     blind = any(not is_expired(t, now_ms, retention_ms) for t in readers.damaged.values())
     asks = {name for name, topic in state.topics.items() if _respects(topic.config)}
-    floors: dict[Key, int] = {}
-    for key in state.ends if keys is None else keys:
+    floors: dict[tuple[str, int], int] = {}
+    for key in map(TopicPartition._make, state.ends) if keys is None else keys:
         if key[0] in asks and key in state.ends and (blind or key in slowest):
             start, end = state.starts.get(key, 0), state.ends[key]
             at = start if blind else slowest[key]

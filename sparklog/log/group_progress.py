@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from sparklog.clock import Clock
+from sparklog.common import TopicPartition
 from sparklog.errors import LogLockedError, OffsetOutOfRangeError, StorageUnavailableError
 from sparklog.fs import FileSystem
 from sparklog.log.positions import EARLIEST, LATEST, Position, Spans
@@ -47,14 +48,15 @@ class Progress:
         markers = {"earliest": EARLIEST, "latest": LATEST}
         if not isinstance(start, str) or start not in markers:
             return start
-        known = positions(self._fs, self._home, self._group)
-        found = {
-            p: known[self._topic, p].offset if (self._topic, p) in known else markers[start]
-            for p in partitions
-        }
+        committed = positions(self._fs, self._home, self._group)
+        known = {p: committed.get(TopicPartition(self._topic, p)) for p in partitions}
+        found = {p: markers[start] if at is None else at.offset for p, at in known.items()}
         for p, offset in found.items():
             low, high = spans[self._topic, p]
-            if (self._topic, p) in known and not low <= offset <= high:
+            at = known[p]
+            if at is None:
+                continue
+            if not low <= offset <= high:
                 raise OffsetOutOfRangeError(
                     f"group {self._group} has read {self._topic}-{p} up to {offset}, which holds "
                     f"[{low}, {high}) now: to go on without what is gone give start={{{p}: -2}} "
@@ -63,12 +65,11 @@ class Progress:
                     start=low,
                     end=high,
                 )
-            if (self._topic, p) in known:
-                self._check_history(p, known[self._topic, p], spans[self._topic, p])
+            self._check_history(p, at, (low, high))
         return found
 
     def _check_history(self, partition: int, at: Committed, span: tuple[int, int]) -> None:
-        key = self._topic, partition
+        key = TopicPartition(self._topic, partition)
         parted = self._histories.parted(key, at.offset, at.origin, span)
         if parted is not None:
             raise restored(key, parted, at.offset, span)
@@ -96,7 +97,7 @@ class Progress:
 
     def _commit(self) -> None:
         now = self._clock()
-        offsets = {(self._topic, p): offset for p, offset in self._taken.items()}
+        offsets = {TopicPartition(self._topic, p): offset for p, offset in self._taken.items()}
         origins = self._histories.origins(offsets)
         commit_offsets(
             self._fs, self._home, self._group, offsets,

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import FileSystem
 from sparklog.log.committed_batches import taken_back
@@ -36,7 +37,7 @@ def abandoned_by(
     A warning tells of batches whose records have expired. Cost: one pass over the ledger.
     """
     wanted = set(writers)
-    found: dict[tuple[str, int], list[Span]] = {}
+    found: dict[TopicPartition, list[Span]] = {}
     oldest: dict[str, int] = {}
     first = ledger_bases(fs, home)[0]
     for _, record in replay(fs, home, first, end):
@@ -65,7 +66,7 @@ def find_abandoned(fs: FileSystem, home: str, end: int) -> SpansByKey:
         (offset, record) for offset, record in replay(fs, home, first, end)
         if record["kind"] == "reset"
     ]  # fmt: skip
-    found: dict[tuple[str, int], list[Span]] = {}
+    found: dict[TopicPartition, list[Span]] = {}
     state = LogState()
     for offset, record in replay(fs, home, first, end):
         kind = record["kind"]
@@ -82,7 +83,7 @@ def find_abandoned(fs: FileSystem, home: str, end: int) -> SpansByKey:
     return within(found, state)
 
 
-def within(found: Mapping[tuple[str, int], Iterable[Span]], state: LogState) -> SpansByKey:
+def within(found: Mapping[TopicPartition, Iterable[Span]], state: LogState) -> SpansByKey:
     """Return spans as a set, without what lies outside of [log start, end)."""
     sets = {
         key: clipped(merged(spans), state.starts.get(key, 0), state.ends[key])
@@ -92,10 +93,10 @@ def within(found: Mapping[tuple[str, int], Iterable[Span]], state: LogState) -> 
     return {key: spans for key, spans in sets.items() if spans}
 
 
-def _add(found: dict[tuple[str, int], list[Span]], record: Record) -> None:
+def _add(found: dict[TopicPartition, list[Span]], record: Record) -> None:
     for topic, spans in record["ends"].items():
         for partition, (first, end) in spans.items():
-            found.setdefault((topic, int(partition)), []).append((first, end))
+            found.setdefault(TopicPartition(topic, int(partition)), []).append((first, end))
 
 
 class Timeline:
@@ -136,7 +137,7 @@ class Timeline:
 
     def of(self, topic: str, partition: int) -> list[Span]:
         """Return what is abandoned of one partition."""
-        return self.abandoned().get((topic, partition), [])
+        return self.abandoned().get(TopicPartition(topic, partition), [])
 
     def _fold(self, end: int, first: int | None) -> None:
         home = self._view.home

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from sparklog.common import TopicPartition
 from sparklog.errors import (
     DataCorruptionError,
     OffsetOutOfRangeError,
@@ -27,7 +28,6 @@ from sparklog.storage.leader_epochs import HISTORY_EPOCH, end_offset_for
 from sparklog.storage.segments import StaleReadError
 
 _LOGGER: Final = logging.getLogger(__name__)
-Key = tuple[str, int]
 
 
 class Origin(NamedTuple):
@@ -37,7 +37,7 @@ class Origin(NamedTuple):
     since: int
 
 
-Origins = Mapping[Key, Origin]
+Origins = Mapping[TopicPartition, Origin]
 
 
 def origin_of(entries: Epochs, offset: int) -> Origin | None:
@@ -75,7 +75,9 @@ def parted_at(
     return max(min(common, end), entries[0][1])
 
 
-def restored(key: Key, parted: int, offset: int, span: tuple[int, int]) -> OffsetOutOfRangeError:
+def restored(
+    key: TopicPartition, parted: int, offset: int, span: tuple[int, int]
+) -> OffsetOutOfRangeError:
     """Return the error for one who has read up to `offset` what parts from the log at `parted`."""
     topic, partition = key
     return OffsetOutOfRangeError(
@@ -98,17 +100,17 @@ class Histories:
     def __init__(self, view: View) -> None:
         self._view = view
 
-    def origin(self, key: Key, offset: int) -> Origin | None:
+    def origin(self, key: TopicPartition, offset: int) -> Origin | None:
         """Return what a position at `offset` should remember. Cost: one small file."""
         return origin_of(self._epochs(key), offset)
 
-    def origins(self, offsets: Mapping[Key, int]) -> dict[Key, Origin]:
+    def origins(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, Origin]:
         """Return the origins of positions, where they are known."""
         found = {key: self.origin(key, offset) for key, offset in offsets.items()}
         return {key: origin for key, origin in found.items() if origin is not None}
 
     def parted(
-        self, key: Key, offset: int, origin: Origin | None, span: tuple[int, int]
+        self, key: TopicPartition, offset: int, origin: Origin | None, span: tuple[int, int]
     ) -> int | None:
         """See `parted_at`; `span`: the log start and end. Cost: one small file."""
         start, end = span
@@ -117,7 +119,7 @@ class Histories:
         at = parted_at(self._epochs(key), offset, origin, end, lambda o: self._epoch_at(key, o))
         return None if at is None else max(at, start)
 
-    def _epochs(self, key: Key) -> Epochs:
+    def _epochs(self, key: TopicPartition) -> Epochs:
         try:
             return self._view.epochs(*key)
         except UnknownTopicError:  # it was just deleted: who reads it is told
@@ -126,7 +128,7 @@ class Histories:
             _LOGGER.warning("%s; that no other history is read can't be checked", error)
             return []
 
-    def _epoch_at(self, key: Key, offset: int) -> int | None:
+    def _epoch_at(self, key: TopicPartition, offset: int) -> int | None:
         try:
             reader = self._view.reader(*key)
             reader.refresh()  # what it keeps open may be of the log that was there before

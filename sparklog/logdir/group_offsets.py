@@ -32,6 +32,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from sparklog.clock import attempts
+from sparklog.common import TopicPartition
 from sparklog.errors import (
     DataCorruptionError,
     InvalidRequestError,
@@ -49,7 +50,6 @@ _LOCK_TIMEOUT_MS: Final = 2000  # it is held for an fsync
 _CURE: Final = "it is written anew when its reader commits; delete it to forget that reader"
 _LOGGER: Final = logging.getLogger(__name__)
 
-Key = tuple[str, int]
 NO_ORIGINS: Final[Origins] = MappingProxyType({})
 
 
@@ -73,7 +73,7 @@ class Reader:
     host: str = ""
     app: str = ""
     batch: int | None = None
-    offsets: Mapping[Key, Committed] = field(default_factory=dict)
+    offsets: Mapping[TopicPartition, Committed] = field(default_factory=dict)
     run: str = ""
     planners: Mapping[str, list[str]] = field(default_factory=dict)
 
@@ -90,9 +90,9 @@ class Readers:
     groups: list[Reader]
     damaged: Mapping[str, int]
 
-    def slowest(self, *, now_ms: int, retention_ms: int) -> dict[Key, int]:
+    def slowest(self, *, now_ms: int, retention_ms: int) -> dict[TopicPartition, int]:
         """Return {(topic, partition): lowest offset} of all commits that haven't expired."""
-        found: dict[Key, int] = {}
+        found: dict[TopicPartition, int] = {}
         for reader in self.groups:
             for key, at in reader.offsets.items():
                 if not is_expired(at.time_ms, now_ms, retention_ms):
@@ -128,7 +128,7 @@ def commit_offsets(
     fs: FileSystem,
     home: str,
     group: str,
-    offsets: Mapping[Key, int],
+    offsets: Mapping[TopicPartition, int],
     *,
     now_ms: int,
     kind: str = "group",
@@ -161,7 +161,7 @@ def commit_offsets(
             known = Reader(group, kind)
         planners = known.planners if known.run == run else {}
         topics = sorted({topic for topic, _ in offsets})
-        again: Mapping[Key, Committed] = {}
+        again: Mapping[TopicPartition, Committed] = {}
         if batch is not None and known.batch == batch:
             again = known.offsets
         elif planner is not None and planner not in planners and planners:
@@ -192,7 +192,7 @@ def commit_planned(
     fs: FileSystem,
     home: str,
     group: str,
-    offsets: Mapping[Key, int],
+    offsets: Mapping[TopicPartition, int],
     *,
     planner: str,
     origins: Origins = NO_ORIGINS,
@@ -227,7 +227,7 @@ def group_of_planner(fs: FileSystem, home: str, planner: str) -> str | None:
     return next(found, None)
 
 
-def committed_offsets(fs: FileSystem, home: str, group: str) -> dict[Key, int]:
+def committed_offsets(fs: FileSystem, home: str, group: str) -> dict[TopicPartition, int]:
     """Return what a group has committed: {(topic, partition): the next offset to read}.
 
     Raises: DataCorruptionError for a damaged file, for to begin elsewhere would lose its place.
@@ -235,7 +235,7 @@ def committed_offsets(fs: FileSystem, home: str, group: str) -> dict[Key, int]:
     return {key: at.offset for key, at in positions(fs, home, group).items()}
 
 
-def positions(fs: FileSystem, home: str, group: str) -> Mapping[Key, Committed]:
+def positions(fs: FileSystem, home: str, group: str) -> Mapping[TopicPartition, Committed]:
     """As `committed_offsets`, with all that is known of each."""
     check_group(group)
     try:
@@ -350,7 +350,7 @@ def _read(fs: FileSystem, path: str) -> Reader | None:
         found["app"],
         found["batch"],
         {
-            (topic, int(p)): Committed(at[0], at[1], origins.get((topic, int(p))))
+            TopicPartition(topic, int(p)): Committed(at[0], at[1], origins.get((topic, int(p))))
             for topic, by_partition in found["offsets"].items()
             for p, at in by_partition.items()
         },

@@ -26,7 +26,7 @@ from sparklog.log.commit import Identity
 from sparklog.sink.options import SinkOptions
 from sparklog.sink.query import Query
 from sparklog.sink.query_origin import origin_of, sources
-from sparklog.storage.query_origin import Now
+from sparklog.storage.query_origin import BatchStart
 
 _CONNECT = (
     "foreachBatch can't see its query here (Spark Connect, a DataFrame of another session than "
@@ -39,7 +39,7 @@ _lookups: dict[str, Lookup] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class MicroBatch:
     """A micro-batch's identity and the text of its planned offsets."""
 
     identity: Identity
@@ -48,7 +48,7 @@ class Planned:
 
 def of_query(
     options: SinkOptions, query: Query | None, batch: int, fs: FileSystem = LOCAL
-) -> Planned:
+) -> MicroBatch:
     """Identify a foreachBatch call; makes the planned offsets durable, where they are local.
 
     Raises: InvalidRequestError naming the options to give where Spark doesn't tell.
@@ -70,7 +70,7 @@ def of_query(
 
 def of_checkpoint(
     options: SinkOptions, batch: int, fs: FileSystem = LOCAL, *, below: str = "", query_id: str = ""
-) -> Planned:
+) -> MicroBatch:
     """Identify a batch of `df.writeStream.format("sparklog")`, which knows its checkpoint only.
 
     Args: below, query_id: where the session's conf has Spark put checkpoints, and whose it is.
@@ -94,11 +94,11 @@ def of_checkpoint(
     return replace(planned, identity=replace(planned.identity, origin=origin))
 
 
-def _begun(checkpoint: str, batch: int, fs: FileSystem) -> Now:
+def _begun(checkpoint: str, batch: int, fs: FileSystem) -> BatchStart:
     """Where a micro-batch begins, by the one before it. Of the first nothing is known."""
     root = local_path(checkpoint)
     before = _lookup(root, fs).read(f"offsets/{batch - 1}") if batch and root else None
-    return Now() if before is None else Now(sources(before))
+    return BatchStart() if before is None else BatchStart(sources(before))
 
 
 def _found(below: str, query_id: str, fs: FileSystem) -> str | None:
@@ -110,11 +110,11 @@ def _found(below: str, query_id: str, fs: FileSystem) -> str | None:
     return next((place for place in places if _query_id(place, fs) == query_id), None)
 
 
-def _planned(who: str, name: str, batch: int, offsets: bytes) -> Planned:
+def _planned(who: str, name: str, batch: int, offsets: bytes) -> MicroBatch:
     writer = f"{who}/{name}" if name else who
     fingerprint = hashlib.sha256(offsets).hexdigest()
     identity = Identity(writer=writer, batch=batch, fingerprint=fingerprint)
-    return Planned(identity, offsets)
+    return MicroBatch(identity, offsets)
 
 
 def _local(

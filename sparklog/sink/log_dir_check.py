@@ -16,7 +16,7 @@ _PAGE_BYTES = 96
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LogDirIdentity:
     """The log dir as the driver sees it."""
 
     home: str
@@ -26,7 +26,7 @@ class Place:
     inode: int
 
     @classmethod
-    def of(cls, home: str, fs: FileSystem = LOCAL) -> "Place":
+    def of(cls, home: str, fs: FileSystem = LOCAL) -> "LogDirIdentity":
         """Describe a log that has been opened for writing on this host."""
         device, inode = fs.identity(os.path.join(home, LOCK_NAME))
         return cls(home, socket.gethostname(), fs.boot_id(), device, inode)

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from sparklog.checkpoint.files import local_path
 from sparklog.sink.options import SinkOptions
 from sparklog.sink.query import Query
-from sparklog.storage.query_origin import Now, Offsets, Origin
+from sparklog.storage.query_origin import BatchStart, Offsets, QueryOrigin
 
 _OPAQUE: Final = ("PYTHON_UDF", "SCALA_UDF", "PLAN_EXPRESSION")  # code, and tables in subqueries
 _ALL_FIELDS: Final = 2**31 - 1  # Spark leaves out those behind the 25th
@@ -23,13 +23,13 @@ _PASSING: Final = re.compile(r"#\d+L?|@[0-9a-f]+|\b(?:starting|ending|max|min)\w
 
 def origin_of(
     options: SinkOptions, checkpoint: str, offsets: bytes, *, name: str = "", plan: str = ""
-) -> Origin:
+) -> QueryOrigin:
     """Describe the query at a micro-batch with these planned offsets.
 
     Args: name: the query's; plan: of `plan_of`. Empty: unknown.
     """
     root = local_path(checkpoint)
-    return Origin(
+    return QueryOrigin(
         checkpoint=checkpoint if root is None else os.path.realpath(root),
         name=name,
         plan=plan,
@@ -66,11 +66,11 @@ def plan_of(query: Query, df: DataFrame) -> str:
     return hashlib.sha256(plain.encode()).hexdigest()[:16]
 
 
-def now(query: Query, batch: int, ends: Offsets) -> Now:
+def now(query: Query, batch: int, ends: Offsets) -> BatchStart:
     """Ask where the micro-batch begins, and who else runs in this Spark application."""
     alive = frozenset(query.others())
     before = query.planned(batch - 1) if batch else None
     if before is not None:
-        return Now(sources(before), alive)
+        return BatchStart(sources(before), alive)
     begun = query.begun()
-    return Now(tuple(begun.get(end or "") for end in ends), alive)
+    return BatchStart(tuple(begun.get(end or "") for end in ends), alive)

@@ -26,12 +26,12 @@ from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.topics import TOPICS_NAME, TopicInfo
 from sparklog.sink import open_logs, task_messages
 from sparklog.sink.columns import chosen
-from sparklog.sink.identity import Planned, of_query
-from sparklog.sink.log_dir_check import Place
+from sparklog.sink.identity import MicroBatch, of_query
+from sparklog.sink.log_dir_check import LogDirIdentity
 from sparklog.sink.options import SinkOptions, parse
 from sparklog.sink.query import Query, running
 from sparklog.sink.query_origin import now, origin_of, plan_of
-from sparklog.sink.size_estimate import Guess, is_surely_large
+from sparklog.sink.size_estimate import SizeEstimate, is_surely_large
 from sparklog.sink.task import TaskPlan
 from sparklog.sink.topic_options import tell
 
@@ -39,7 +39,7 @@ _LOGGER: Final = logging.getLogger("sparklog.sink")
 _SWEEP_EVERY: Final = 100
 _RUNS_MAX: Final = 256
 _runs: "OrderedDict[str, _Run]" = OrderedDict()  # run id -> what it wrote
-_guesses: dict[tuple[str, str], Guess] = {}
+_guesses: dict[tuple[str, str], SizeEstimate] = {}
 _topics: "WeakKeyDictionary[Log, tuple[tuple[int, ...], dict[str, TopicInfo]]]" = (
     WeakKeyDictionary()
 )
@@ -123,7 +123,7 @@ class SegmentSink:
             self._checked = run, chosen(df.schema, self._options)
         return self._checked[1]
 
-    def _with_origin(self, planned: Planned, query: Query | None, df: DataFrame) -> Planned:
+    def _with_origin(self, planned: MicroBatch, query: Query | None, df: DataFrame) -> MicroBatch:
         """Say in the identity which query this is, but for its id; see storage/query_origin.py."""
         if query is None:
             return planned
@@ -141,7 +141,7 @@ class SegmentSink:
         log: Log,
         df: DataFrame,
         columns: list[str],
-        planned: Planned,
+        planned: MicroBatch,
         query: Query | None,
         *,
         first: bool,
@@ -153,16 +153,16 @@ class SegmentSink:
             _report_replay(earlier, planned, log)
             return
         plan = plan_tasks(self._options, log, chunk_label(identity.writer, identity.batch), columns)
-        guess = _guesses.setdefault((log.path, identity.writer), Guess())
+        estimate = _guesses.setdefault((log.path, identity.writer), SizeEstimate())
         # What isn't written isn't asked for: Arrow may lack its type, the driver its memory.
         rows = df.select(*columns)
-        small = guess.is_small(planned.offsets) and not is_surely_large(rows)
+        small = estimate.is_small(planned.offsets) and not is_surely_large(rows)
         chunks = self._collect(rows, plan) if small else None
         if chunks is None:
             with _noting_tasks(log):
                 chunks = list(task_messages.to_chunks(_one_job(rows, plan)))
         result = settle(log, self._options, plan, chunks, planned, _source(query))
-        guess.learn(planned.offsets, sum(chunk.size_bytes for chunk in chunks))
+        estimate.learn(planned.offsets, sum(chunk.size_bytes for chunk in chunks))
         if result.replayed:
             _report_replay(result, planned, log)
         if identity.batch % _SWEEP_EVERY == 0:
@@ -192,7 +192,7 @@ def plan_tasks(options: SinkOptions, log: Log, name: str, columns: list[str]) ->
         topics = {**topics, options.topic: _make(options, log, options.topic)}
     new = (options.partitions, options.topic_config) if options.auto_create else None
     return TaskPlan(
-        place=Place.of(log.view.home),
+        place=LogDirIdentity.of(log.view.home),
         topic=options.topic,
         topics=topics,
         new_topic=new,
@@ -231,7 +231,7 @@ def settle(
     options: SinkOptions,
     plan: TaskPlan,
     chunks: list[Chunk],
-    planned: Planned | None,
+    planned: MicroBatch | None,
     source: dict[str, Any],
 ) -> CommitResult:
     """Make the topics that rows named first, and commit. Staged files are gone afterwards.
@@ -319,7 +319,7 @@ def _source(query: Query | None) -> dict[str, Any]:
     return {} if query is None else {"app": query.app, "query": query.id, "run": query.run}
 
 
-def _report_replay(result: CommitResult, planned: Planned, log: Log) -> None:
+def _report_replay(result: CommitResult, planned: MicroBatch, log: Log) -> None:
     where = ", ".join(
         f"{topic}-{p} [{first}, {end})"
         for topic, spans in result.ends.items()

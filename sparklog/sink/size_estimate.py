@@ -1,9 +1,9 @@
 """Whether the next micro-batch is small, without a job that counts it.
 
 A small one is collected and written in the driver, which saves a round through Python workers
-(35 instead of over 100 ms). The guess is the size of the last one, corrected by the step in the
+(35 instead of over 100 ms). The estimate is the size of the last one, corrected by the step in the
 planned offsets, where they are numbers of records (Kafka's, ours, rate's), and by Spark's own
-estimate of the plan, which knows the sizes of files and tables. A wrong guess costs time, never
+estimate of the plan, which knows the sizes of files and tables. A wrong estimate costs time, never
 correctness: Spark stops collecting at spark.driver.maxResultSize, and the batch then takes the
 large path in the same call (PROTOCOL, H7). But a task holds its whole result until then, so what
 is known to be large must not come so far.
@@ -22,7 +22,7 @@ _UNKNOWN_BYTES: Final = 1 << 60  # its estimate of what it knows nothing about l
 _FLOOR: Final = 4096  # a tiny or empty batch says little about the next one
 
 
-class Guess:
+class SizeEstimate:
     """What one writer's micro-batches have been like."""
 
     def __init__(self) -> None:

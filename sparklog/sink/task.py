@@ -21,7 +21,7 @@ from sparklog.log.commit import Chunk
 from sparklog.logdir.chunk_files import new_chunk_path
 from sparklog.logdir.staging import Framing, Stager
 from sparklog.logdir.topics import TopicInfo
-from sparklog.sink.log_dir_check import Place
+from sparklog.sink.log_dir_check import LogDirIdentity
 
 INLINE_BYTES: Final = 256 << 10
 """A task whose chunks are smaller than this altogether sends them to the driver; no files."""
@@ -34,7 +34,7 @@ class TaskPlan:
     `new_topic` is what a topic that isn't in `topics` will be like; None: it is an error.
     """
 
-    place: Place
+    place: LogDirIdentity
     topic: str | None
     topics: dict[str, TopicInfo]
     new_topic: tuple[int, TopicConfig] | None

@@ -7,8 +7,9 @@ limits are combined here. Source: KafkaMicroBatchStream.rateLimit and delayBatch
 import math
 from collections.abc import Callable
 
-from sparklog.source.byte_offsets import SizeMap
-from sparklog.source.offsets import Offsets, Partition
+from sparklog.common import TopicPartition
+from sparklog.source.byte_offsets import BytesByOffset
+from sparklog.source.offsets import Offsets
 
 
 def by_records(limit: int, start: Offsets, end: Offsets) -> Offsets:
@@ -28,7 +29,10 @@ def by_records(limit: int, start: Offsets, end: Offsets) -> Offsets:
 
 
 def by_bytes(
-    limit: int, start: Offsets, end: Offsets, sizes: Callable[[Partition, int, int], SizeMap]
+    limit: int,
+    start: Offsets,
+    end: Offsets,
+    sizes: Callable[[TopicPartition, int, int], BytesByOffset],
 ) -> Offsets:
     """Cut `end` so that about `limit` bytes of log lie in [start, end), shared out by backlog.
 
@@ -46,7 +50,7 @@ def by_bytes(
     return cut
 
 
-class Delay:
+class MinOffsetsDelay:
     """minOffsetsPerTrigger: wait until enough has come, but no longer than `longest_ms`.
 
     The first micro-batch after a (re)start never waits.

@@ -7,13 +7,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from sparklog.source.data_loss import LossPolicy, readable
+from sparklog.source.data_loss import DataLossPolicy, readable
 from sparklog.source.filters import Filters
-from sparklog.source.input_partitions import leave_out, pieces, split, together
-from sparklog.source.metadata_snapshot import Holdings
+from sparklog.source.input_partitions import coalesce, exclude_abandoned, plan_ranges, split
+from sparklog.source.metadata_snapshot import LogMetadata
 from sparklog.source.offset_bounds import resolve_end, resolve_start
 from sparklog.source.options import SourceOptions
-from sparklog.source.partition_reader import Recipe
+from sparklog.source.partition_reader import PartitionReader
 from sparklog.source.schema import arrow_schema, check_schema
 
 
@@ -23,31 +23,31 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         check_schema(schema)
         self._options = options
-        self._recipe = Recipe(options, arrow_schema(schema))
+        self._reader = PartitionReader(options, arrow_schema(schema))
         self._filters = Filters()
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the read, at this moment's ends."""
-        log, options = Holdings(self._options), self._options
-        look = log.look()
-        held = look.ranges
+        log, options = LogMetadata(self._options), self._options
+        snapshot = log.snapshot()
+        held = snapshot.ranges
         bound, strategy = options.start(streaming=False), options.strategy
         fail = options.fail_on_data_loss
         start = resolve_start(
             bound, held, lambda t: log.at_times(t, held), strategy=strategy, fail=fail
         )
         end = resolve_end(options.end(), held, lambda t: log.at_times(t, held), fail=fail)
-        loss = LossPolicy(fail)
-        ranges = readable(start, end, held, {}, loss, bases=look.bases)
+        loss = DataLossPolicy(fail)
+        ranges = readable(start, end, held, {}, loss, bases=snapshot.bases)
         ranges = self._filters.narrow(ranges, lambda t: log.at_times(t, held))
-        planned = split(pieces(ranges, look.ids), options, log.sizes)
-        planned = leave_out(planned, log.abandoned())
-        return [InputPartition(task) for task in together(planned, options, log.sizes)]
+        planned = split(plan_ranges(ranges, snapshot.ids), options, log.sizes)
+        planned = exclude_abandoned(planned, log.abandoned())
+        return [InputPartition(task) for task in coalesce(planned, options, log.sizes)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs in an executor. Spark sends None where there is nothing to read at all."""
         task: Any = partition.value
-        return self._recipe.read_all(task or ())
+        return self._reader.read_all(task or ())
 
 
 class FilteringBatchReader(BatchReader):

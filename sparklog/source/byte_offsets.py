@@ -7,14 +7,14 @@ import numpy.typing as npt
 
 
 @dataclass(frozen=True, slots=True)
-class SizeMap:
+class BytesByOffset:
     """Points (offset, bytes of log before it), both rising; straight lines between them."""
 
     offsets: npt.NDArray[np.float64]
     positions: npt.NDArray[np.float64]
 
     @classmethod
-    def of(cls, points: list[tuple[int, int]]) -> "SizeMap":
+    def of(cls, points: list[tuple[int, int]]) -> "BytesByOffset":
         """Make a map from (offset, position) pairs; at least one."""
         table = np.array(sorted(points), dtype=np.float64)
         return cls(table[:, 0], table[:, 1])

@@ -8,110 +8,123 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from sparklog.errors import OffsetOutOfRangeError, TopicReplacedError
-from sparklog.source.offsets import Offsets, Partition, Ranges, name
+from sparklog.common import TopicPartition
+from sparklog.errors import OffsetOutOfRangeError, SparklogError, TopicReplacedError
+from sparklog.source.offsets import Offsets, Ranges
 
 _LOGGER = logging.getLogger("sparklog.source")
-NO_BASES: Final[Mapping[Partition, int]] = MappingProxyType({})
+NO_BASES: Final[Mapping[TopicPartition, int]] = MappingProxyType({})
 
 
-class LossPolicy:
-    """failOnDataLoss: `report` raises where it is true, and warns where it is false."""
+class DataLossPolicy:
+    """failOnDataLoss: what is lost is an error where it is true, else a warning."""
 
     def __init__(self, fail: bool) -> None:
         self._fail = fail
 
-    def report(
-        self, partition: Partition, first: int, end: int | None, why: str, *, held: tuple[int, int]
+    def lost_offsets(
+        self,
+        partition: TopicPartition,
+        first: int,
+        end: int | None,
+        why: str,
+        *,
+        held: tuple[int, int],
     ) -> None:
         """Say that offsets [first, end) of a partition are lost (end None: nobody knows).
 
         Raises: OffsetOutOfRangeError if failOnDataLoss is true.
         """
-        lost = f"offsets [{first}, {'?' if end is None else end}) of {name(partition)}"
-        self._say(lost, first, why, held)
+        lost = f"offsets [{first}, {'?' if end is None else end}) of {partition}"
+        self._lost(lost, first, why, held)
 
-    def batches(self, what: str, first: int, end: int, why: str, *, held: tuple[int, int]) -> None:
+    def lost_batches(
+        self, store: str, first: int, end: int, why: str, *, held: tuple[int, int]
+    ) -> None:
         """Say that the changes of a state store in batches [first, end) are lost.
 
         Raises: OffsetOutOfRangeError if failOnDataLoss is true.
         """
-        self._say(f"changes of batches [{first}, {end}) of {what}", first, why, held)
+        self._lost(f"changes of batches [{first}, {end}) of {store}", first, why, held)
 
-    def again(self, what: str, first: int, end: int) -> None:
+    def _lost(self, lost: str, first: int, why: str, held: tuple[int, int]) -> None:
+        start, end = held
+        self._raise_or_warn(
+            OffsetOutOfRangeError(
+                f"data loss: {lost} can't be read: {why}. To go on without them set "
+                "failOnDataLoss=false, or start anew with another checkpoint",
+                offset=first, start=start, end=end,
+            ),
+            f"data loss: {lost} are skipped: {why}",
+        )  # fmt: skip
+
+    def reset_batches(self, store: str, first: int, end: int) -> None:
         """Say that a reset took back batches [first, end) whose changes were read already.
 
         Raises: OffsetOutOfRangeError if failOnDataLoss is true.
         """
         text = (
-            f"batches [{first}, {end}) of {what} were read, and their query was reset since: what "
+            f"batches [{first}, {end}) of {store} were read, and their query was reset since: what "
             "it computes anew comes under the same numbers"
         )
-        if self._fail:
-            raise OffsetOutOfRangeError(
+        self._raise_or_warn(
+            OffsetOutOfRangeError(
                 f"{text}. To go back and read the changes from batch {first} on set "
                 "failOnDataLoss=false; to have none of the old ones start anew with another "
                 "checkpoint and another sink",
-                offset=end,
-                start=0,
-                end=first,
-            )
-        _LOGGER.warning("%s; going back to batch %d", text, first)
+                offset=end, start=0, end=first,
+            ),
+            f"{text}; going back to batch {first}",
+        )  # fmt: skip
 
-    def _say(self, lost: str, first: int, why: str, held: tuple[int, int]) -> None:
-        if self._fail:
-            raise OffsetOutOfRangeError(
-                f"data loss: {lost} can't be read: {why}. To go on without them set "
-                "failOnDataLoss=false, or start anew with another checkpoint",
-                offset=first,
-                start=held[0],
-                end=held[1],
-            )
-        _LOGGER.warning("data loss: %s are skipped: %s", lost, why)
-
-    def parted(self, partition: Partition, first: int, end: int, *, held: tuple[int, int]) -> None:
+    def diverged(
+        self, partition: TopicPartition, first: int, end: int, *, held: tuple[int, int]
+    ) -> None:
         """Say that offsets [first, end) that were read, or planned, are of another history.
 
         Raises: OffsetOutOfRangeError if failOnDataLoss is true.
         """
         text = (
-            f"offsets [{first}, {end}) of {name(partition)} are of another history: the log was "
+            f"offsets [{first}, {end}) of {partition} are of another history: the log was "
             f"restored to {first} since this query read or planned them, and other records have "
             "been, or will be, written under those numbers"
         )
-        if self._fail:
-            raise OffsetOutOfRangeError(
+        low, high = held
+        self._raise_or_warn(
+            OffsetOutOfRangeError(
                 f"{text}. To go back to {first} and read those set failOnDataLoss=false (what was "
                 "read of the old ones stays in the sink), or start anew with another checkpoint",
-                offset=end,
-                start=held[0],
-                end=held[1],
-            )
-        _LOGGER.warning("%s; going back to offset %d", text, first)
+                offset=end, start=low, end=high,
+            ),
+            f"{text}; going back to offset {first}",
+        )  # fmt: skip
 
-    def replaced(self, partition: Partition, at: int, begins: int | None) -> None:
+    def replaced_topic(self, partition: TopicPartition, at: int, begins: int | None) -> None:
         """Say that a topic was made again: what follows offset `at` of the old one is gone.
 
         `begins` is where the new topic begins (None: nobody looked). Raises: TopicReplacedError if
         failOnDataLoss is true.
         """
         where = "" if begins is None else f", which begins at offset {begins}"
-        if self._fail:
-            raise TopicReplacedError(
-                f"{name(partition)} was deleted and made again: this query stands at offset {at} "
+        self._raise_or_warn(
+            TopicReplacedError(
+                f"{partition} was deleted and made again: this query stands at offset {at} "
                 f"of the old topic and would go on in another one{where}. To go on there set "
                 "failOnDataLoss=false; to keep the two apart start anew with another checkpoint "
                 "and another sink"
-            )
-        _LOGGER.warning(
-            "%s was deleted and made again: what the old topic held from offset %d on is skipped, "
-            "going on in the new one%s",
-            name(partition), at, where,
-        )  # fmt: skip
+            ),
+            f"{partition} was deleted and made again: what the old topic held from offset {at} on "
+            f"is skipped, going on in the new one{where}",
+        )
+
+    def _raise_or_warn(self, error: SparklogError, warning: str) -> None:
+        if self._fail:
+            raise error
+        _LOGGER.warning("%s", warning)
 
 
 def advance(
-    start: Offsets, held: Ranges, dropped: Mapping[Partition, int], loss: LossPolicy
+    start: Offsets, held: Ranges, dropped: Mapping[TopicPartition, int], loss: DataLossPolicy
 ) -> Offsets:
     """Return the latest offsets after `start`. New partitions are in it, deleted ones stay.
 
@@ -125,7 +138,7 @@ def advance(
         elif held[partition][1] < offset:
             high = held[partition][1]
             why = f"the log ends at {high}: it was restored or replaced since they were read"
-            loss.report(partition, high, offset, why, held=held[partition])
+            loss.lost_offsets(partition, high, offset, why, held=held[partition])
     return latest
 
 
@@ -133,37 +146,37 @@ def readable(
     start: Offsets,
     end: Offsets,
     held: Ranges,
-    dropped: Mapping[Partition, int],
-    loss: LossPolicy,
+    dropped: Mapping[TopicPartition, int],
+    loss: DataLossPolicy,
     *,
-    bases: Mapping[Partition, int] = NO_BASES,
-) -> dict[Partition, tuple[int, int]]:
+    bases: Mapping[TopicPartition, int] = NO_BASES,
+) -> dict[TopicPartition, tuple[int, int]]:
     """Return what can be read of [start, end), reporting all that can't.
 
     Args: start: a partition that isn't in it is new and should start at 0, as with the connector;
         end: the plan's; held: what the log holds now; dropped: the ends of deleted topics;
         bases: where topics begin that were made again: a lower offset is the former topic's.
     """
-    ranges: dict[Partition, tuple[int, int]] = {}
+    ranges: dict[TopicPartition, tuple[int, int]] = {}
     for partition, last in sorted(end.items()):
         first = start.get(partition, 0)
         if partition not in held:
             gone = dropped.get(partition, last)
             if first < gone:
-                loss.report(partition, first, gone, "its topic was deleted", held=(0, 0))
+                loss.lost_offsets(partition, first, gone, "its topic was deleted", held=(0, 0))
             continue
         low, high = held[partition]
         base = bases.get(partition, 0)
         if partition in start and first < min(base, last):
-            loss.replaced(partition, first, base)
+            loss.replaced_topic(partition, first, base)
         first = max(first, base)
         if first < min(low, last):
             why = f"the log starts at {low}"
-            loss.report(partition, first, min(low, last), why, held=(low, high))
+            loss.lost_offsets(partition, first, min(low, last), why, held=(low, high))
         first = max(first, low)
         if max(first, high) < last:
             why = f"the log ends at {high}: it was restored or replaced since they were planned"
-            loss.report(partition, max(first, high), last, why, held=(low, high))
+            loss.lost_offsets(partition, max(first, high), last, why, held=(low, high))
         last = min(last, high)
         if first < last:
             ranges[partition] = (first, last)

@@ -19,9 +19,9 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from sparklog.common import TopicPartition
 from sparklog.log.positions import to_ms
-from sparklog.source.offset_bounds import Lookup
-from sparklog.source.offsets import Partition
+from sparklog.source.offset_bounds import TimeLookup
 
 _COLUMNS = (("offset",), ("partition",), ("topic",))
 
@@ -89,14 +89,14 @@ class Filters:
         self.since_ms = max(self.since_ms or 0, to_ms(aware))
 
     def narrow(
-        self, ranges: dict[Partition, tuple[int, int]], lookup: Lookup
-    ) -> dict[Partition, tuple[int, int]]:
+        self, ranges: dict[TopicPartition, tuple[int, int]], lookup: TimeLookup
+    ) -> dict[TopicPartition, tuple[int, int]]:
         """Return the ranges cut to what the filters let through."""
         kept = {
-            (topic, p): (max(low, self.low), min(high, self.high))
-            for (topic, p), (low, high) in ranges.items()
-            if (self.partitions is None or p in self.partitions)
-            and (self.topics is None or topic in self.topics)
+            key: (max(low, self.low), min(high, self.high))
+            for key, (low, high) in ranges.items()
+            if (self.partitions is None or key.partition in self.partitions)
+            and (self.topics is None or key.topic in self.topics)
         }
         if self.since_ms is None:
             return kept

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
+from sparklog.common import TopicPartition
 from sparklog.log.truncation_detection import Origin
-from sparklog.source.byte_offsets import SizeMap
-from sparklog.source.offsets import Offsets, Partition
+from sparklog.source.byte_offsets import BytesByOffset
+from sparklog.source.offsets import Offsets
 from sparklog.source.options import SourceOptions
 from sparklog.storage.offset_ranges import Span, clipped
 
@@ -16,11 +17,11 @@ TASKS: Final = 32
 """So many tasks, or fewer, are never made fewer."""
 SMALL_RECORDS: Final = 10_000
 """The most offsets of a task that reads several pieces."""
-Sizes = Callable[[Partition, int, int], SizeMap]
+Sizes = Callable[[TopicPartition, int, int], BytesByOffset]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PlannedRange:
     """Offsets [start, end) of one partition, read by one task.
 
     `topic_id` is the topic's that was planned; None where a broker's directory carries none.
@@ -35,46 +36,53 @@ class Piece:
     without: tuple[Span, ...] = ()
 
     @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition that is read."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
     def size(self) -> int:
         """Number of offsets."""
         return self.end - self.start
 
 
 @dataclass(frozen=True, slots=True)
-class FirstPiece:
+class FirstTask:
     """A micro-batch's first task; whoever runs it registers the query at `start`, too.
 
     `origins`: of `start`, where known; `planner`: see `sparklog.source.group_registration.Planner`.
     """
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[PlannedRange, ...]
     start: Offsets
-    origins: dict[Partition, Origin] = field(default_factory=dict)
+    origins: dict[TopicPartition, Origin] = field(default_factory=dict)
     planner: str | None = None
 
 
-def pieces(
-    ranges: Mapping[Partition, tuple[int, int]], ids: Mapping[str, str | None]
-) -> list[Piece]:
+def plan_ranges(
+    ranges: Mapping[TopicPartition, tuple[int, int]], ids: Mapping[str, str | None]
+) -> list[PlannedRange]:
     """Make one piece a partition that has something to read, in order. `ids`: {topic: its id}."""
     found = (
-        Piece(topic, p, start, end, ids.get(topic))
+        PlannedRange(topic, p, start, end, ids.get(topic))
         for (topic, p), (start, end) in sorted(ranges.items())
     )
     return [piece for piece in found if piece.size > 0]
 
 
-def leave_out(planned: list[Piece], spans: Mapping[Partition, Sequence[Span]]) -> list[Piece]:
+def exclude_abandoned(
+    planned: list[PlannedRange], spans: Mapping[TopicPartition, Sequence[Span]]
+) -> list[PlannedRange]:
     """Return the pieces with what of `spans` lies in them, but those that are left out whole."""
-    found: list[Piece] = []
+    found: list[PlannedRange] = []
     for piece in planned:
-        inner = clipped(spans.get((piece.topic, piece.partition), ()), piece.start, piece.end)
+        inner = clipped(spans.get(piece.topic_partition, ()), piece.start, piece.end)
         if inner != [(piece.start, piece.end)]:
             found.append(replace(piece, without=tuple(inner)) if inner else piece)
     return found
 
 
-def split(whole: list[Piece], options: SourceOptions, sizes: Sizes) -> list[Piece]:
+def split(whole: list[PlannedRange], options: SourceOptions, sizes: Sizes) -> list[PlannedRange]:
     """Cut pieces by maxRecordsPerPartition, maxBytesPerPartition and minPartitions.
 
     The first two are limits and come first; minPartitions is a hint and shares the tasks out by
@@ -92,7 +100,7 @@ def split(whole: list[Piece], options: SourceOptions, sizes: Sizes) -> list[Piec
     return cut
 
 
-def _evenly(piece: Piece, parts: int) -> list[Piece]:
+def _evenly(piece: PlannedRange, parts: int) -> list[PlannedRange]:
     """Cut where Spark's would: what doesn't divide goes to the last parts."""
     edges = [piece.start]
     for left in range(max(1, min(parts, piece.size)), 0, -1):
@@ -100,8 +108,8 @@ def _evenly(piece: Piece, parts: int) -> list[Piece]:
     return [replace(piece, start=a, end=b) for a, b in pairwise(edges)]
 
 
-def _by_bytes(piece: Piece, most: int, sizes: Sizes) -> list[Piece]:
-    size = sizes((piece.topic, piece.partition), piece.start, piece.end)
+def _by_bytes(piece: PlannedRange, most: int, sizes: Sizes) -> list[PlannedRange]:
+    size = sizes(piece.topic_partition, piece.start, piece.end)
     total = size.between(piece.start, piece.end)
     parts = max(1, min(-(-total // most), piece.size))
     cuts = {size.offset_after(piece.start, total * k / parts) for k in range(1, parts)}
@@ -109,18 +117,18 @@ def _by_bytes(piece: Piece, most: int, sizes: Sizes) -> list[Piece]:
     return [replace(piece, start=a, end=b) for a, b in pairwise(edges)]
 
 
-def _at_least(cut: list[Piece], wanted: int) -> list[Piece]:
+def _at_least(cut: list[PlannedRange], wanted: int) -> list[PlannedRange]:
     """Give each piece the share of tasks that it has of the records, at least one.
 
     Where that is one, the piece stays whole, and the others share the rest (SPARK-36576).
     """
     total = sum(piece.size for piece in cut)
     small = [piece for piece in cut if _share(piece.size, total, wanted) == 1]
-    whole = {(piece.topic, piece.partition) for piece in small}
+    whole = {piece.topic_partition for piece in small}
     rest, tasks = total - sum(piece.size for piece in small), max(wanted - len(small), 1)
-    found: list[Piece] = []
+    found: list[PlannedRange] = []
     for piece in cut:
-        kept = (piece.topic, piece.partition) in whole
+        kept = piece.topic_partition in whole
         found += _evenly(piece, 1 if kept else _share(piece.size, rest, tasks))
     return found
 
@@ -129,7 +137,9 @@ def _share(size: int, total: int, wanted: int) -> int:
     return max(1, math.floor(size / total * wanted + 0.5))  # as Java rounds: 2.5 is 3
 
 
-def together(cut: list[Piece], options: SourceOptions, sizes: Sizes) -> list[tuple[Piece, ...]]:
+def coalesce(
+    cut: list[PlannedRange], options: SourceOptions, sizes: Sizes
+) -> list[tuple[PlannedRange, ...]]:
     """Return what each task reads: a piece, or, where there are many, small ones one by one.
 
     A task costs some 6 ms and more, whatever it reads. So of more than TASKS pieces neighbours
@@ -141,14 +151,14 @@ def together(cut: list[Piece], options: SourceOptions, sizes: Sizes) -> list[tup
         return [(piece,) for piece in cut]
     most = min(SMALL_RECORDS, options.max_records_per_partition or SMALL_RECORDS)
     most_bytes = options.max_bytes_per_partition
-    found: list[tuple[Piece, ...]] = []
-    group: list[Piece] = []
+    found: list[tuple[PlannedRange, ...]] = []
+    group: list[PlannedRange] = []
     records = size = 0
     spare = len(cut) - fewest  # how many tasks may be saved
     for piece in cut:
         own = 0
         if most_bytes is not None and piece.size <= most:
-            own = sizes((piece.topic, piece.partition), piece.start, piece.end).between(
+            own = sizes(piece.topic_partition, piece.start, piece.end).between(
                 piece.start, piece.end
             )
         fits = records + piece.size <= most and size + own <= (most_bytes or own + size)

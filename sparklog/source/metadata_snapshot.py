@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.index import OFFSET_ENTRY
 from sparklog.format.names import INDEX
@@ -13,8 +14,8 @@ from sparklog.log.read_retry import stable_end
 from sparklog.log.timeline import Timeline
 from sparklog.log.truncation_detection import Histories
 from sparklog.logdir.ledger import fold, ledger_path, whole_end
-from sparklog.source.byte_offsets import SizeMap
-from sparklog.source.offsets import Offsets, Partition, name
+from sparklog.source.byte_offsets import BytesByOffset
+from sparklog.source.offsets import Offsets
 from sparklog.source.options import SourceOptions
 from sparklog.source.patterns import compiled
 from sparklog.source.views import view_of
@@ -24,23 +25,23 @@ from sparklog.storage.segments import SegmentLog
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class MetadataSnapshot:
     """What a log holds of the partitions that are selected, at one instant.
 
     ranges: {(topic, partition): (log start, end)}; ids: {topic: its id, None if it has none};
     bases: where partitions begin that a former topic of the same name had, at its old end.
     """
 
-    ranges: dict[Partition, tuple[int, int]]
+    ranges: dict[TopicPartition, tuple[int, int]]
     ids: dict[str, str | None]
     bases: Offsets
 
-    def begins(self, partition: Partition) -> int:
+    def begins(self, partition: TopicPartition) -> int:
         """Return the first offset of this topic; for a broker's, which begin at 0, the log's."""
         return self.bases.get(partition, self.ranges[partition][0])
 
 
-class Holdings:
+class LogMetadata:
     """A read-only look at a log through a query's options. Every call looks anew."""
 
     def __init__(self, options: SourceOptions, fs: FileSystem = LOCAL) -> None:
@@ -50,7 +51,7 @@ class Holdings:
         wants_current = options.timeline == "current"
         self._timeline = Timeline(self._fs, self.view) if wants_current else None
 
-    def look(self, *, lenient: bool = False) -> Look:
+    def snapshot(self, *, lenient: bool = False) -> MetadataSnapshot:
         """Return what is selected, and where it lies.
 
         Ends are high watermarks, or last stable offsets for read_committed. Raises
@@ -62,15 +63,19 @@ class Holdings:
             ranges = self._ranges(chosen)
             if ids == self._ids(chosen):  # else offsets and ids may be of two topics of one name
                 break
-        bases = {(topic, p): base for topic in ids for p, base in self.view.bases(topic).items()}
-        return Look(ranges, ids, bases)
+        bases = {
+            TopicPartition(topic, p): base
+            for topic in ids
+            for p, base in self.view.bases(topic).items()
+        }
+        return MetadataSnapshot(ranges, ids, bases)
 
-    def _ids(self, chosen: list[Partition]) -> dict[str, str | None]:
+    def _ids(self, chosen: list[TopicPartition]) -> dict[str, str | None]:
         # One look a topic: all its partitions carry the same id.
         return {topic: self.view.topic_id(topic, p) for topic, p in dict(chosen).items()}
 
-    def _ranges(self, chosen: list[Partition]) -> dict[Partition, tuple[int, int]]:
-        spans = self.view.spans(chosen)
+    def _ranges(self, chosen: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        spans = {TopicPartition(*key): span for key, span in self.view.spans(chosen).items()}
         if self._options.isolation_level != "read_committed":
             return spans
         return {
@@ -78,22 +83,24 @@ class Holdings:
             for key, (low, high) in spans.items()
         }
 
-    def _chosen(self, *, lenient: bool) -> list[Partition]:
+    def _chosen(self, *, lenient: bool) -> list[TopicPartition]:
         topics = self.view.topics()
-        held = [(topic, p) for topic, info in topics.items() for p in sorted(info.dirs)]
+        held = [
+            TopicPartition(topic, p) for topic, info in topics.items() for p in sorted(info.dirs)
+        ]
         options = self._options
         if options.subscribe_pattern is not None:
             pattern = compiled(options.subscribe_pattern)
-            return [key for key in held if pattern.fullmatch(key[0])]
+            return [key for key in held if pattern.fullmatch(key.topic)]
         assigned, subscribed = options.assigned, options.subscribed
         missing: list[str]
         if assigned is not None:
-            missing = [name(key) for key in assigned if key not in held]
+            missing = [str(key) for key in assigned if key not in held]
             chosen = [key for key in assigned if key in held]
         else:
             assert subscribed is not None
             missing = [topic for topic in subscribed if topic not in topics]
-            chosen = [key for key in held if key[0] in subscribed]
+            chosen = [key for key in held if key.topic in subscribed]
         if missing and not lenient:
             raise UnknownTopicError(
                 f"{', '.join(missing)} not in {self.view.home}: create it first, or use "
@@ -102,16 +109,17 @@ class Holdings:
         return chosen
 
     def at_times(
-        self, times: Mapping[Partition, int], held: Mapping[Partition, tuple[int, int]]
-    ) -> dict[Partition, int | None]:
+        self, times: Mapping[TopicPartition, int], held: Mapping[TopicPartition, tuple[int, int]]
+    ) -> dict[TopicPartition, int | None]:
         """Return the first offset whose timestamp is at least the given one (ms), None if none."""
-        found: dict[Partition, int | None] = {}
+        found: dict[TopicPartition, int | None] = {}
+        spans: Mapping[tuple[str, int], tuple[int, int]] = dict(held.items())
         for topic in {topic for topic, _ in times}:
             when = {p: ms for (t, p), ms in times.items() if t == topic}
             answer = offsets_for_times(
-                self.view, topic, when, held, isolation=self._options.isolation_level
+                self.view, topic, when, spans, isolation=self._options.isolation_level
             )
-            found |= {(topic, p): offset for p, offset in answer.items()}
+            found |= {TopicPartition(topic, p): offset for p, offset in answer.items()}
         return found
 
     def abandoned(self) -> SpansByKey:
@@ -125,9 +133,13 @@ class Holdings:
         state = LogState()
         end = whole_end(self._fs, self.view.home)
         fold(self._fs, self.view.home, end, state=state, first=None)
-        return {(t, p): offset for t, ends in state.dropped.items() for p, offset in ends.items()}
+        return {
+            TopicPartition(topic, p): offset
+            for topic, ends in state.dropped.items()
+            for p, offset in ends.items()
+        }
 
-    def sizes(self, partition: Partition, start: int, end: int) -> SizeMap:
+    def sizes(self, partition: TopicPartition, start: int, end: int) -> BytesByOffset:
         """Return the bytes of log by offset for [start, end), to within an index entry."""
         segments = self.view.reader(*partition).segments
         points: list[tuple[int, int]] = []
@@ -143,8 +155,8 @@ class Holdings:
             at += each.size
             points.append((following, at))
         if not points:
-            raise InvalidRequestError(f"{name(partition)} holds no offsets [{start}, {end})")
-        return SizeMap.of(points)
+            raise InvalidRequestError(f"{partition} holds no offsets [{start}, {end})")
+        return BytesByOffset.of(points)
 
 
 def _entries(index: SegmentLog | None) -> list[tuple[int, int]]:

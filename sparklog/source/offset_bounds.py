@@ -4,16 +4,17 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError
-from sparklog.source.offsets import EARLIEST, LATEST, Bound, Offsets, Partition, Ranges, name
+from sparklog.source.offsets import EARLIEST, LATEST, Bound, Offsets, Ranges
 
 _LOGGER: Final = logging.getLogger("sparklog.source")
-Lookup = Callable[[dict[Partition, int]], dict[Partition, int | None]]
+TimeLookup = Callable[[dict[TopicPartition, int]], dict[TopicPartition, int | None]]
 """{(topic, partition): ms} -> the first offset that young, None where there is none."""
 
 
 def resolve_start(
-    bound: Bound, held: Ranges, lookup: Lookup, *, strategy: str, fail: bool = True
+    bound: Bound, held: Ranges, lookup: TimeLookup, *, strategy: str, fail: bool = True
 ) -> Offsets:
     """Return where each partition starts. `strategy` is startingOffsetsByTimestampStrategy.
 
@@ -25,7 +26,7 @@ def resolve_start(
         return _explicit(bound, held, "startingOffsets", fail=fail)
     times = _times(bound, held, "startingOffsetsByTimestamp")
     found = lookup(times)
-    missed = sorted(name(p) for p in times if found[p] is None)
+    missed = sorted(str(p) for p in times if found[p] is None)
     if missed and strategy == "error":
         when = ", ".join(sorted({str(times[p]) for p in times if found[p] is None}))
         raise InvalidRequestError(
@@ -35,7 +36,7 @@ def resolve_start(
     return {p: _or(found[p], held[p][1]) for p in times}
 
 
-def resolve_end(bound: Bound, held: Ranges, lookup: Lookup, *, fail: bool = True) -> Offsets:
+def resolve_end(bound: Bound, held: Ranges, lookup: TimeLookup, *, fail: bool = True) -> Offsets:
     """Return where each partition of a batch query ends; where no record matches, at the end."""
     if bound.kind in ("offset", "offsets"):
         return _explicit(bound, held, "endingOffsets", fail=fail)
@@ -57,7 +58,7 @@ def _explicit(bound: Bound, held: Ranges, option: str, *, fail: bool) -> Offsets
     found = {p: held[p][ends[v]] if v in ends else v for p, v in values.items()}
     past = {p: offset for p, offset in sorted(found.items()) if offset > held[p][1]}
     if past:
-        words = ", ".join(f"{name(p)} ends at {held[p][1]}, not {o}" for p, o in past.items())
+        words = ", ".join(f"{p} ends at {held[p][1]}, not {o}" for p, o in past.items())
         said = f"{option} lies past the end: {words}"
         if fail:
             raise InvalidRequestError(
@@ -77,8 +78,8 @@ def _times(bound: Bound, held: Ranges, option: str) -> Offsets:
 def _covering(values: Offsets, held: Ranges, option: str) -> Offsets:
     missing, foreign = sorted(held.keys() - values.keys()), sorted(values.keys() - held.keys())
     if missing or foreign:
-        wrong = [f"it lacks {name(p)}" for p in missing] + [
-            f"{name(p)} is not in the log or not selected" for p in foreign
+        wrong = [f"it lacks {p}" for p in missing] + [
+            f"{p} is not in the log or not selected" for p in foreign
         ]
         raise InvalidRequestError(
             f"{option} must name every partition that is read, and no other: {'; '.join(wrong)}. "

@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError
 from sparklog.log.truncation_detection import Origin, Origins
 from sparklog.storage.leader_epochs import ASIDE
 
-Partition = tuple[str, int]
-Offsets = dict[Partition, int]
-Ranges = Mapping[Partition, tuple[int, int]]
+Offsets = dict[TopicPartition, int]
+Ranges = Mapping[TopicPartition, tuple[int, int]]
 """{(topic, partition): (log start offset, end)}, end exclusive."""
 
 _ASIDES: Final = (f"{ASIDE}epoch", f"{ASIDE}since")
@@ -44,7 +44,7 @@ class Bound:
 
 
 def to_json(
-    offsets: Mapping[Partition, int], origins: Origins | None = None
+    offsets: Mapping[TopicPartition, int], origins: Origins | None = None
 ) -> dict[str, dict[str, int]]:
     """Nest and sort offsets, as they are kept in a checkpoint: {"topic": {"0": 123}}."""
     nested: dict[str, dict[str, int]] = {}
@@ -52,26 +52,26 @@ def to_json(
         nested.setdefault(topic, {})[str(partition)] = offset
     for (topic, partition), origin in sorted((origins or {}).items()):
         if origin.epoch:
-            for name, value in zip(_ASIDES, origin, strict=True):
-                nested.setdefault(topic + name, {})[str(partition)] = value
+            for aside, value in zip(_ASIDES, origin, strict=True):
+                nested.setdefault(topic + aside, {})[str(partition)] = value
     return nested
 
 
 def from_json(nested: Mapping[str, Mapping[str, int]]) -> Offsets:
     """Turn a checkpoint's offsets back into {(topic, partition): offset}."""
     return {
-        (topic, int(p)): offset
+        TopicPartition(topic, int(p)): offset
         for topic, by in nested.items()
         if ASIDE not in topic
         for p, offset in by.items()
     }
 
 
-def origins_from_json(nested: Mapping[str, Mapping[str, int]]) -> dict[Partition, Origin]:
+def origins_from_json(nested: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, Origin]:
     """Return the origins that a checkpoint's offsets remember."""
     epoch, since = _ASIDES
     return {
-        (topic.removesuffix(epoch), int(p)): Origin(
+        TopicPartition(topic.removesuffix(epoch), int(p)): Origin(
             value, nested[topic.removesuffix(epoch) + since][p]
         )
         for topic, by in nested.items()
@@ -92,19 +92,19 @@ def parse_offsets(text: str, *, option: str) -> Offsets:
         for partition, offset in by_partition.items():
             if not partition.isdecimal() or type(offset) is not int:
                 raise _wrong(option, text, '{"topicA":{"0":23,"1":-1}}')
-            found[topic, int(partition)] = offset
+            found[TopicPartition(topic, int(partition))] = offset
     return found
 
 
-def parse_assign(text: str) -> list[Partition]:
+def parse_assign(text: str) -> list[TopicPartition]:
     """Read `{"topic": [0, 1]}`. Raises InvalidRequestError."""
     shape = '{"topicA":[0,1],"topicB":[2,4]}'
     document = _object(text, "assign", shape)
-    found: list[Partition] = []
+    found: list[TopicPartition] = []
     for topic, partitions in document.items():
         if not isinstance(partitions, list) or not all(type(p) is int for p in partitions):
             raise _wrong("assign", text, shape)
-        found += [(topic, p) for p in partitions]
+        found += [TopicPartition(topic, p) for p in partitions]
     return sorted(set(found))
 
 
@@ -117,15 +117,10 @@ def parse_bound(text: str, *, option: str) -> Bound:
     for partition, offset in values.items():
         if offset < EARLIEST:
             raise InvalidRequestError(
-                f"{option} names offset {offset} of {name(partition)}: want 0 or more, -1 for "
+                f"{option} names offset {offset} of {partition}: want 0 or more, -1 for "
                 "latest or -2 for earliest"
             )
     return Bound("offsets", values=values)
-
-
-def name(partition: Partition) -> str:
-    """Return "topic-0", as Kafka writes it."""
-    return f"{partition[0]}-{partition[1]}"
 
 
 def _object(text: str, option: str, shape: str) -> dict[str, Any]:

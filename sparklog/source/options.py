@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from sparklog.common import TopicPartition
 from sparklog.configdef import Key, keys_of, option, read
 from sparklog.errors import InvalidRequestError
 from sparklog.log.timeline import TIMELINES
@@ -20,7 +21,6 @@ from sparklog.source.offsets import (
     EARLIEST,
     LATEST,
     Bound,
-    Partition,
     parse_assign,
     parse_bound,
     parse_offsets,
@@ -230,7 +230,7 @@ class SourceOptions:
         return parse_duration_ms(self.max_trigger_delay, option="maxTriggerDelay")
 
     @property
-    def assigned(self) -> list[Partition] | None:
+    def assigned(self) -> list[TopicPartition] | None:
         """The partitions of `assign`, if that is how they are chosen."""
         return None if self.assign is None else parse_assign(self.assign)
 

@@ -19,8 +19,8 @@ from sparklog.errors import (
 )
 from sparklog.log.fetch import read_partition, schema_of
 from sparklog.logdir.view import View
-from sparklog.source.data_loss import LossPolicy
-from sparklog.source.input_partitions import Piece
+from sparklog.source.data_loss import DataLossPolicy
+from sparklog.source.input_partitions import PlannedRange
 from sparklog.source.options import SourceOptions
 from sparklog.source.schema import fit
 from sparklog.source.views import view_of
@@ -29,26 +29,26 @@ _views: dict[tuple[Any, ...], View] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class PartitionReader:
     """What all tasks of a query share; it is pickled to them."""
 
     options: SourceOptions
     schema: pa.Schema
 
-    def read_all(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
+    def read_all(self, pieces: Iterable[PlannedRange]) -> Iterator[pa.RecordBatch]:
         """Yield the records of a task's pieces, one piece after the other; see `read`."""
         for piece in pieces:
             yield from self.read(piece)
 
-    def read(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+    def read(self, piece: PlannedRange) -> Iterator[pa.RecordBatch]:
         """Yield the piece's records. Raises on data loss, by failOnDataLoss, as at planning.
 
         Raises TopicReplacedError, by failOnDataLoss too, if the topic is not the planned one.
         """
-        loss = LossPolicy(self.options.fail_on_data_loss)
+        loss = DataLossPolicy(self.options.fail_on_data_loss)
         view = _view(self.options)
         wanted = schema_of(self.schema.names)
-        at = piece.start
+        key, at = piece.topic_partition, piece.start
         while at < piece.end:
             try:
                 for batch in read_partition(
@@ -61,15 +61,16 @@ class Recipe:
             except OffsetOutOfRangeError as error:
                 # Retention was quicker than this task.
                 last = min(error.start, piece.end)
-                key, held = (piece.topic, piece.partition), (error.start, error.end)
-                loss.report(key, error.offset, last, f"the log starts at {error.start}", held=held)
+                held = error.start, error.end
+                loss.lost_offsets(
+                    key, error.offset, last, f"the log starts at {error.start}", held=held
+                )
                 at = last
             except TopicReplacedError:
-                loss.replaced((piece.topic, piece.partition), at, None)
+                loss.replaced_topic(key, at, None)
                 return
             except UnknownTopicError as error:
-                key = piece.topic, piece.partition
-                loss.report(key, at, piece.end, str(error), held=(0, 0))
+                loss.lost_offsets(key, at, piece.end, str(error), held=(0, 0))
                 return
 
 

@@ -29,7 +29,7 @@ from sparklog.checkpoint.spark_files.state_change_files import ChangeFile, Store
 from sparklog.checkpoint.spark_files.state_change_reader import ChangeReader, changes_schema
 from sparklog.checkpoint.spark_files.state_schema import StoreSchema, store_schema
 from sparklog.errors import InvalidRequestError
-from sparklog.source.data_loss import LossPolicy
+from sparklog.source.data_loss import DataLossPolicy
 from sparklog.source.offsets import EARLIEST, LATEST
 from sparklog.source.schema import arrow_schema, check_schema, fit
 from sparklog.source.state_options import StateOptions
@@ -48,7 +48,7 @@ def state_schema(options: StateOptions) -> StructType:
 
 
 @dataclass(frozen=True, slots=True)
-class StatePiece:
+class StateRange:
     """What one task reads: the changes of some batches in one state partition."""
 
     files: tuple[ChangeFile, ...]
@@ -65,7 +65,7 @@ class _Topic:
         own = from_arrow_schema(changes_schema(self._store, options.column_family))
         check_schema(schema, own)
         self._schema = arrow_schema(schema)
-        self._loss = LossPolicy(options.fail_on_data_loss)
+        self._loss = DataLossPolicy(options.fail_on_data_loss)
         self._looked: StoreChanges | None = None
 
     def __getstate__(self) -> Json:
@@ -101,7 +101,7 @@ class _Topic:
         batch = int(position[_BATCH])
         first = self.changes.computed_anew(batch, int(position[_PLANNED]))
         if first is not None:
-            self._loss.again(self.changes.name, first, batch)
+            self._loss.reset_batches(self.changes.name, first, batch)
         return first
 
     def plan(self, start: int, end: int) -> list[InputPartition]:
@@ -112,7 +112,7 @@ class _Topic:
         high = self.changes.end()
         if end > high:
             why = f"the last committed batch is {high - 1}: the query was reset since"
-            self._loss.batches(self.changes.name, max(start, high), end, why, held=(0, high))
+            self._loss.lost_batches(self.changes.name, max(start, high), end, why, held=(0, high))
         end = min(end, high)
         if start >= end:
             return []
@@ -120,13 +120,13 @@ class _Topic:
         if first > start:
             low = self.changes.held()[0]
             why = f"the first batch whose changes are kept is {low}"
-            self._loss.batches(self.changes.name, start, first, why, held=(low, high))
+            self._loss.lost_batches(self.changes.name, start, first, why, held=(low, high))
         by_partition: dict[int, list[ChangeFile]] = {}
         for file in files:
             by_partition.setdefault(file.partition, []).append(file)
-        return [InputPartition(StatePiece(tuple(f))) for _, f in sorted(by_partition.items())]
+        return [InputPartition(StateRange(tuple(f))) for _, f in sorted(by_partition.items())]
 
-    def read(self, piece: StatePiece) -> Iterator[pa.RecordBatch]:
+    def read(self, piece: StateRange) -> Iterator[pa.RecordBatch]:
         """Yield a piece's changes; runs in an executor. Raises on data loss, by failOnDataLoss."""
         checkpoint = _checkpoint(self._path)
         reader = ChangeReader(checkpoint, self._store, self._options.column_family)
@@ -140,7 +140,7 @@ class _Topic:
                 name = f"operator {options.operator}, store {options.store} of {self._path}"
                 why = f"{file.path} was removed since they were planned"
                 held = file.batch + 1, file.batch + 1
-                self._loss.batches(name, file.batch, file.batch + 1, why, held=held)
+                self._loss.lost_batches(name, file.batch, file.batch + 1, why, held=held)
 
 
 class StateBatchReader(DataSourceReader):

@@ -25,23 +25,29 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from sparklog.clock import Clock, system_clock
+from sparklog.common import TopicPartition
 from sparklog.log.truncation_detection import Origins
-from sparklog.source.admission import Delay, by_bytes, by_records
-from sparklog.source.data_loss import LossPolicy, advance, readable
+from sparklog.source.admission import MinOffsetsDelay, by_bytes, by_records
+from sparklog.source.data_loss import DataLossPolicy, advance, readable
 from sparklog.source.group_registration import Planner, begins, register
-from sparklog.source.input_partitions import FirstPiece, leave_out, pieces, split, together
-from sparklog.source.metadata_snapshot import Holdings, Look
+from sparklog.source.input_partitions import (
+    FirstTask,
+    coalesce,
+    exclude_abandoned,
+    plan_ranges,
+    split,
+)
+from sparklog.source.metadata_snapshot import LogMetadata, MetadataSnapshot
 from sparklog.source.offset_bounds import resolve_start
 from sparklog.source.offsets import (
     Offsets,
-    Partition,
     Ranges,
     from_json,
     origins_from_json,
     to_json,
 )
 from sparklog.source.options import SourceOptions
-from sparklog.source.partition_reader import Recipe
+from sparklog.source.partition_reader import PartitionReader
 from sparklog.source.schema import arrow_schema, check_schema
 
 Json = dict[str, Any]
@@ -55,19 +61,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> None:
         check_schema(schema)
         self._options, self._clock = options, clock
-        self._recipe = Recipe(options, arrow_schema(schema))
-        self._loss = LossPolicy(options.fail_on_data_loss)
-        self._delay = Delay(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
+        self._reader = PartitionReader(options, arrow_schema(schema))
+        self._loss = DataLossPolicy(options.fail_on_data_loss)
+        self._delay = MinOffsetsDelay(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
         self._planner = Planner(options, clock)
         self._target: Offsets | None = None  # trigger AvailableNow: no further than this
-        self._held: Holdings | None = None
+        self._held: LogMetadata | None = None
         self._ids: dict[str, str] = {}  # of the topics that this run's offsets belong to
 
     @property
-    def _log(self) -> Holdings:
+    def _log(self) -> LogMetadata:
         # Made late: this reader is also made, and pickled, where nothing is read.
         if self._held is None:
-            self._held = Holdings(self._options)
+            self._held = LogMetadata(self._options)
         return self._held
 
     def __getstate__(self) -> Json:
@@ -76,9 +82,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Json:
         """Where a new query starts. Asked twice, so the first answer must stand."""
         bound = self._options.start(streaming=True)
-        look = self._log.look()
-        self._remember(look)
-        held, strategy = look.ranges, self._options.strategy
+        snapshot = self._log.snapshot()
+        self._remember(snapshot)
+        held, strategy = snapshot.ranges, self._options.strategy
         start = resolve_start(
             bound, held, lambda t: self._log.at_times(t, held),
             strategy=strategy, fail=self._options.fail_on_data_loss,
@@ -95,22 +101,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember the ends as of now."""
-        look = self._log.look(lenient=True)
-        self._remember(look)
-        self._target = {p: high for p, (_, high) in look.ranges.items()}
+        snapshot = self._log.snapshot(lenient=True)
+        self._remember(snapshot)
+        self._target = {p: high for p, (_, high) in snapshot.ranges.items()}
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         """How far the next micro-batch goes."""
         begin, origins = from_json(start), origins_from_json(start)
-        look = self._log.look(lenient=True)
-        back = self._moved_back(begin, origins, look)
-        self._planner.committed(begins(begin, begin, look.ranges), origins)
+        snapshot = self._log.snapshot(lenient=True)
+        back = self._moved_back(begin, origins, snapshot)
+        self._planner.committed(begins(begin, begin, snapshot.ranges), origins)
         if back:  # an empty micro-batch, which a replay finds empty as well
             return self._json(begin | back, start)
-        return self._json(self._limited(begin, look, limit), start)
+        return self._json(self._limited(begin, snapshot, limit), start)
 
-    def _limited(self, begin: Offsets, look: Look, limit: ReadLimit) -> Offsets:
-        held = look.ranges
+    def _limited(self, begin: Offsets, snapshot: MetadataSnapshot, limit: ReadLimit) -> Offsets:
+        held = snapshot.ranges
         end = self._available(begin, held)
         if isinstance(limit, ReadAllAvailable):
             return end
@@ -131,47 +137,49 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         still = {p: origin for p, origin in origins.items() if p in end and p not in moved}
         return to_json(end, still | self._log.histories.origins(moved))
 
-    def _remember(self, look: Look) -> None:
-        for topic, topic_id in look.ids.items():
+    def _remember(self, snapshot: MetadataSnapshot) -> None:
+        for topic, topic_id in snapshot.ids.items():
             if topic_id is not None:
                 self._ids.setdefault(topic, topic_id)
 
-    def _replaced(self, look: Look) -> set[str]:
+    def _replaced(self, snapshot: MetadataSnapshot) -> set[str]:
         """The topics that have another id than the one this run's offsets belong to."""
-        return {t for t, now in look.ids.items() if now and self._ids.get(t, now) != now}
+        return {t for t, now in snapshot.ids.items() if now and self._ids.get(t, now) != now}
 
-    def _moved_back(self, begin: Offsets, origins: Origins, look: Look) -> Offsets:
+    def _moved_back(self, begin: Offsets, origins: Origins, snapshot: MetadataSnapshot) -> Offsets:
         """Report what was made again or restored; return where to go on, where that lies back."""
-        replaced = self._replaced(look)
+        replaced = self._replaced(snapshot)
         back: Offsets = {}
-        for partition in sorted(p for p in begin if p[0] in replaced and p in look.ranges):
-            at, begins = begin[partition], look.begins(partition)
-            if at >= begins or partition not in look.bases:  # `readable` reports what lies below
-                self._loss.replaced(partition, at, begins)
+        for partition in sorted(p for p in begin if p.topic in replaced and p in snapshot.ranges):
+            at, begins = begin[partition], snapshot.begins(partition)
+            if at >= begins or partition not in snapshot.bases:  # below: `readable` reports it
+                self._loss.replaced_topic(partition, at, begins)
             if at > begins:
                 back[partition] = begins
         self._ids = {t: topic_id for t, topic_id in self._ids.items() if t not in replaced}
-        self._remember(look)
+        self._remember(snapshot)
         return back | {
             partition: first
             for partition, at in sorted(begin.items())
-            if partition[0] not in replaced
-            and (first := self._parted(partition, at, origins, look)) is not None
+            if partition.topic not in replaced
+            and (first := self._parted(partition, at, origins, snapshot)) is not None
         }
 
-    def _parted(self, partition: Partition, at: int, origins: Origins, look: Look) -> int | None:
+    def _parted(
+        self, partition: TopicPartition, at: int, origins: Origins, snapshot: MetadataSnapshot
+    ) -> int | None:
         """Report a position that is of another history; return where that parts from the log's.
 
         None where it doesn't, where all that is known is that the log ends before it, and for a
         former topic's offset: those are reported elsewhere.
         """
-        if partition not in look.ranges or at <= look.bases.get(partition, 0):
+        if partition not in snapshot.ranges or at <= snapshot.bases.get(partition, 0):
             return None
-        span = look.ranges[partition]
+        span = snapshot.ranges[partition]
         first = self._log.histories.parted(partition, at, origins.get(partition), span)
         if first is None or first == span[1]:
             return None
-        self._loss.parted(partition, first, at, held=span)
+        self._loss.diverged(partition, first, at, held=span)
         return first
 
     def _available(self, begin: Offsets, held: Ranges) -> Offsets:
@@ -186,41 +194,43 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> Json:
         """The log's ends, for the query's progress."""
-        look = self._log.look(lenient=True)
-        return to_json({p: high for p, (_, high) in look.ranges.items()})
+        snapshot = self._log.snapshot(lenient=True)
+        return to_json({p: high for p, (_, high) in snapshot.ranges.items()})
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         """Plan one micro-batch; also a replayed one, so everything is checked anew."""
-        look = self._log.look(lenient=True)
-        held, begin, finish = look.ranges, from_json(start), from_json(end)
-        replaced = self._replaced(look)  # since `latestOffset`: what it planned is gone
-        for partition in sorted(p for p in finish if p[0] in replaced and p in held):
-            self._loss.replaced(partition, begin.get(partition, 0), look.begins(partition))
+        snapshot = self._log.snapshot(lenient=True)
+        held, begin, finish = snapshot.ranges, from_json(start), from_json(end)
+        replaced = self._replaced(snapshot)  # since `latestOffset`: what it planned is gone
+        for partition in sorted(p for p in finish if p.topic in replaced and p in held):
+            self._loss.replaced_topic(
+                partition, begin.get(partition, 0), snapshot.begins(partition)
+            )
             del finish[partition]
-        self._remember(look)
+        self._remember(snapshot)
         origins = origins_from_json(end)
         for partition, last in list(finish.items()):
             if begin.get(partition, 0) < last:
-                parted = self._parted(partition, last, origins, look)
+                parted = self._parted(partition, last, origins, snapshot)
                 finish[partition] = last if parted is None else parted
         dropped = self._log.dropped() if finish.keys() - held.keys() else {}
-        ranges = readable(begin, finish, held, dropped, self._loss, bases=look.bases)
-        planned = split(pieces(ranges, look.ids), self._options, self._log.sizes)
-        planned = leave_out(planned, self._log.abandoned())
+        ranges = readable(begin, finish, held, dropped, self._loss, bases=snapshot.bases)
+        planned = split(plan_ranges(ranges, snapshot.ids), self._options, self._log.sizes)
+        planned = exclude_abandoned(planned, self._log.abandoned())
         if not planned:
             return []
-        tasks = together(planned, self._options, self._log.sizes)
+        tasks = coalesce(planned, self._options, self._log.sizes)
         start_at, origins = begins(begin, finish, held), origins_from_json(start)
-        first = FirstPiece(tasks[0], start_at, origins, self._planner.planned())
+        first = FirstTask(tasks[0], start_at, origins, self._planner.planned())
         return [InputPartition(task) for task in (first, *tasks[1:])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs in an executor."""
         task = partition.value
-        if isinstance(task, FirstPiece):
+        if isinstance(task, FirstTask):
             register(self._options, task.start, origins=task.origins, planner=task.planner)
             task = task.pieces
-        return self._recipe.read_all(task)
+        return self._reader.read_all(task)
 
     def commit(self, end: Json) -> None:
         """Nothing to do: the query's checkpoint keeps the offsets, tasks register the query."""

@@ -39,7 +39,7 @@ from sparklog.storage.offset_ranges import (
     spans_from_json,
     spans_to_json,
 )
-from sparklog.storage.query_origin import Origin
+from sparklog.storage.query_origin import QueryOrigin
 
 FORMAT_VERSION: Final = 1
 TIERED_VERSION: Final = 2
@@ -128,7 +128,7 @@ class LogState:
     local_starts: dict[tuple[str, int], int] = field(default_factory=dict)  # where above the start
     dropped: dict[str, dict[int, int]] = field(default_factory=dict)  # topic -> partition -> end
     writers: dict[str, Last] = field(default_factory=dict)
-    origins: dict[str, Origin] = field(default_factory=dict)  # of writers whose query is known
+    origins: dict[str, QueryOrigin] = field(default_factory=dict)  # of writers whose query is known
     epoch: int = 0
     time_ms: int = 0
     unsynced: set[tuple[str, int]] = field(default_factory=set)  # written with flush=none
@@ -158,8 +158,8 @@ class LogState:
         writer = record["writer"]
         self.writers[writer] = Last(record["batch"], record["fp"], record["time"], ends)
         if "origin" in record:
-            before = self.origins.get(writer, Origin())
-            origin = Origin.from_json(record["origin"])
+            before = self.origins.get(writer, QueryOrigin())
+            origin = QueryOrigin.from_json(record["origin"])
             self.origins[writer] = origin.written(before.topics | ends.keys())
 
     def _topic(self, record: Record) -> None:
@@ -263,7 +263,7 @@ class LogState:
             for name, ends in record["dropped"].items()
         }
         self.writers = {w: Last.from_json(last) for w, last in record["writers"].items()}
-        self.origins = {w: Origin.from_json(o) for w, o in record.get("origins", {}).items()}
+        self.origins = {w: QueryOrigin.from_json(o) for w, o in record.get("origins", {}).items()}
         self.idempotent = {(t, p) for t, p in record.get("idempotent", ())}
         known = record.get("abandoned")
         self.abandoned = None if known is None else spans_from_json(known)

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from sparklog.common import TopicPartition
+
 Span = tuple[int, int]
-Key = tuple[str, int]
-SpansByKey = dict[Key, list[Span]]
+SpansByKey = dict[TopicPartition, list[Span]]
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
@@ -54,7 +55,9 @@ def outside(rows: pa.RecordBatch, spans: Sequence[Span]) -> pa.RecordBatch:
     return rows.filter(pa.array(kept))
 
 
-def spans_to_json(spans: Mapping[Key, Sequence[Span]]) -> dict[str, dict[str, list[list[int]]]]:
+def spans_to_json(
+    spans: Mapping[TopicPartition, Sequence[Span]],
+) -> dict[str, dict[str, list[list[int]]]]:
     """Return {topic: {partition: [[first, end], ...]}}."""
     nested: dict[str, dict[str, list[list[int]]]] = {}
     for (topic, partition), some in sorted(spans.items()):
@@ -65,7 +68,7 @@ def spans_to_json(spans: Mapping[Key, Sequence[Span]]) -> dict[str, dict[str, li
 def spans_from_json(nested: Mapping[str, Mapping[str, list[list[int]]]]) -> SpansByKey:
     """Return what `spans_to_json` was given."""
     return {
-        (topic, int(p)): [(first, end) for first, end in some]
+        TopicPartition(topic, int(p)): [(first, end) for first, end in some]
         for topic, by_partition in nested.items()
         for p, some in by_partition.items()
     }

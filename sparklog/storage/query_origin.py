@@ -23,7 +23,7 @@ _EVIDENCE: Final = {"checkpoint": "checkpoint location", "name": "name", "plan":
 
 
 @dataclass(frozen=True, slots=True)
-class Now:
+class BatchStart:
     """What only the running query knows: where its micro-batch begins, and who else runs."""
 
     starts: Offsets = ()
@@ -31,7 +31,7 @@ class Now:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class QueryOrigin:
     """A query as it shows: empty is unknown. `ends`: up to where its micro-batch reads.
 
     `topics`: those that its writer has written to; only in the state.
@@ -45,7 +45,7 @@ class Origin:
     ends: Offsets = ()
     topics: frozenset[str] = frozenset()
     is_meant: bool = field(default=False, compare=False)
-    look: Callable[[], Now] | None = field(default=None, compare=False)
+    look: Callable[[], BatchStart] | None = field(default=None, compare=False)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
@@ -61,11 +61,11 @@ class Origin:
         found["ends"] = list(self.ends)
         return found | ({"topics": sorted(self.topics)} if self.topics else {})
 
-    def written(self, topics: Set[str]) -> "Origin":
+    def written(self, topics: Set[str]) -> "QueryOrigin":
         """The same, of a writer that has written to these topics, too."""
         return replace(self, topics=self.topics | topics)
 
-    def without(self, topics: Set[str]) -> "Origin":
+    def without(self, topics: Set[str]) -> "QueryOrigin":
         """The same, when these topics are gone."""
         return replace(self, topics=self.topics - topics)
 
@@ -81,7 +81,7 @@ class Predecessor:
 
 
 def predecessor(
-    origins: Mapping[str, Origin], writer: str, origin: Origin, topics: Set[str]
+    origins: Mapping[str, QueryOrigin], writer: str, origin: QueryOrigin, topics: Set[str]
 ) -> Predecessor | None:
     """Find whose rows `writer` is about to write again; None if there is nobody.
 
@@ -91,7 +91,7 @@ def predecessor(
     fresh = topics - (mine.topics if mine is not None else frozenset())
     if origin.is_meant or not fresh:
         return None
-    now: Now | None = None
+    now: BatchStart | None = None
     query, _, sink = writer.partition("/")
     for other, known in origins.items():
         other_query, _, other_sink = other.partition("/")
@@ -100,13 +100,13 @@ def predecessor(
         if other_query == query or other_sink != sink or not shared or evidence is None:
             continue
         if now is None:
-            now = Now() if origin.look is None else origin.look()
+            now = BatchStart() if origin.look is None else origin.look()
         if other_query not in now.alive and _overlap(known.ends, origin.ends, now.starts):
             return Predecessor(other, evidence, shared, known.ends)
     return None
 
 
-def _same(one: Origin, other: Origin) -> str | None:
+def _same(one: QueryOrigin, other: QueryOrigin) -> str | None:
     for name, text in _EVIDENCE.items():
         if getattr(one, name) and getattr(one, name) == getattr(other, name):
             return text

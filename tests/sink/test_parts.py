@@ -1,4 +1,4 @@
-"""The sink's parts that need no Spark session: options, place, messages, guess, identity."""
+"""The sink's parts that need no Spark session: options, place, messages, estimate, identity."""
 
 import logging
 from dataclasses import replace
@@ -12,9 +12,9 @@ from sparklog.errors import InvalidRequestError, LogReplacedError, RecordTooLarg
 from sparklog.format.compression import Codec
 from sparklog.log.commit import Chunk
 from sparklog.sink.identity import of_checkpoint, of_query
-from sparklog.sink.log_dir_check import Place
+from sparklog.sink.log_dir_check import LogDirIdentity
 from sparklog.sink.options import REFUSED, parse
-from sparklog.sink.size_estimate import SMALL_BYTES, Guess, total
+from sparklog.sink.size_estimate import SMALL_BYTES, SizeEstimate, total
 from sparklog.sink.task_messages import error_row, to_chunks, to_rows
 from sparklog.sink.topic_options import differences, tell
 
@@ -80,7 +80,7 @@ def test_differences_are_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixt
 
 def test_place_is_known_by_boot_and_inode(tmp_path: Path) -> None:
     with sparklog.open(tmp_path / "log", "rw"):
-        place = Place.of(str(tmp_path / "log"))
+        place = LogDirIdentity.of(str(tmp_path / "log"))
         place.check()
         replace(place, device=place.device + 1).check()  # another mount of the same file
         for other in (
@@ -116,14 +116,14 @@ def offsets(count: int) -> bytes:
 def test_guess_follows_the_last_batch_and_the_planned_step() -> None:
     assert total(offsets(7)) == 7
     assert total(b'v1\n{}\n{"t":{"0":7},"t#epoch":{"0":217518351},"t#since":{"0":4}}') == 7
-    guess = Guess()
-    assert not guess.is_small(offsets(100))  # nothing is known yet
-    guess.learn(offsets(100), 10_000)
-    guess.learn(offsets(200), 10_000)
-    assert guess.is_small(offsets(300))
-    assert not guess.is_small(offsets(200 + 100 * (SMALL_BYTES // 10_000 + 1)))
-    guess.learn(offsets(300), SMALL_BYTES + 1)
-    assert not guess.is_small(offsets(400))
+    estimate = SizeEstimate()
+    assert not estimate.is_small(offsets(100))  # nothing is known yet
+    estimate.learn(offsets(100), 10_000)
+    estimate.learn(offsets(200), 10_000)
+    assert estimate.is_small(offsets(300))
+    assert not estimate.is_small(offsets(200 + 100 * (SMALL_BYTES // 10_000 + 1)))
+    estimate.learn(offsets(300), SMALL_BYTES + 1)
+    assert not estimate.is_small(offsets(400))
 
 
 def test_a_log_within_its_querys_checkpoint_is_refused(

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
-from sparklog.source.admission import Delay, by_bytes, by_records
-from sparklog.source.byte_offsets import SizeMap
-from sparklog.source.data_loss import LossPolicy, advance, readable
-from sparklog.source.input_partitions import Piece, pieces, split, together
+from sparklog.source.admission import MinOffsetsDelay, by_bytes, by_records
+from sparklog.source.byte_offsets import BytesByOffset
+from sparklog.source.data_loss import DataLossPolicy, advance, readable
+from sparklog.source.input_partitions import PlannedRange, coalesce, plan_ranges, split
 from sparklog.source.offset_bounds import resolve_end, resolve_start
 from sparklog.source.offsets import (
     Bound,
     Offsets,
-    Partition,
     from_json,
     parse_assign,
     parse_bound,
@@ -24,9 +24,9 @@ from sparklog.source.offsets import (
 )
 from sparklog.source.options import SourceOptions
 
-A, B = ("t", 0), ("t", 1)
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 HELD = {A: (10, 100), B: (0, 50)}
-FAIL, WARN = LossPolicy(True), LossPolicy(False)
+FAIL, WARN = DataLossPolicy(True), DataLossPolicy(False)
 
 offsets = st.dictionaries(
     st.tuples(st.sampled_from(["t", "u"]), st.integers(0, 4)), st.integers(0, 10**12)
@@ -51,14 +51,15 @@ def test_explicit_bounds_resolve_markers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "words"), [({A: 1}, "lacks t-1"), ({A: 1, B: 1, ("u", 0): 1}, "u-0 is not in")]
+    ("values", "words"),
+    [({A: 1}, "lacks t-1"), ({A: 1, B: 1, TopicPartition("u", 0): 1}, "u-0 is not in")],
 )
 def test_explicit_bounds_must_cover_all_partitions(values: Offsets, words: str) -> None:
     with pytest.raises(InvalidRequestError, match=words):
         resolve_start(Bound("offsets", values=values), HELD, dict, strategy="error")
 
 
-def lookup(times: Offsets) -> dict[Partition, int | None]:
+def lookup(times: Offsets) -> dict[TopicPartition, int | None]:
     return {p: 42 if p == A else None for p in times}
 
 
@@ -71,7 +72,7 @@ def test_time_without_a_record_follows_the_strategy() -> None:
 
 
 backlogs = st.dictionaries(
-    st.tuples(st.just("t"), st.integers(0, 8)),
+    st.builds(TopicPartition, st.just("t"), st.integers(0, 8)),
     st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)),
     min_size=1,
 )
@@ -79,7 +80,7 @@ backlogs = st.dictionaries(
 
 @given(backlogs, st.integers(1, 10**6))
 def test_record_limit_shares_out_and_always_advances(
-    ranges: dict[Partition, tuple[int, int]], limit: int
+    ranges: dict[TopicPartition, tuple[int, int]], limit: int
 ) -> None:
     start = {p: first for p, (first, _) in ranges.items()}
     end = {p: first + more for p, (first, more) in ranges.items()}
@@ -91,7 +92,7 @@ def test_record_limit_shares_out_and_always_advances(
 
 
 def test_byte_limit_follows_the_index() -> None:
-    size = SizeMap.of([(0, 0), (100, 1000), (200, 101_000)])  # the later records are larger
+    size = BytesByOffset.of([(0, 0), (100, 1000), (200, 101_000)])  # the later records are larger
     cut = by_bytes(50_000, {A: 0}, {A: 200}, lambda *_: size)
     assert 140 <= cut[A] <= 150
     assert by_bytes(10, {A: 150}, {A: 200}, lambda *_: size) == {A: 151}
@@ -99,7 +100,7 @@ def test_byte_limit_follows_the_index() -> None:
 
 
 def test_delay_waits_for_enough_or_long_enough() -> None:
-    delay = Delay(100, longest_ms=1000)
+    delay = MinOffsetsDelay(100, longest_ms=1000)
     assert not delay.wait({A: 0}, {A: 1}, 0)  # the first trigger never waits
     assert delay.wait({A: 1}, {A: 50}, 10)
     assert not delay.wait({A: 1}, {A: 101}, 20)
@@ -111,8 +112,8 @@ def options(**more: object) -> SourceOptions:
     return SourceOptions(path="/log", subscribe="t", **more)  # type: ignore[arg-type]
 
 
-def sizes(partition: Partition, start: int, end: int) -> SizeMap:
-    return SizeMap.of([(0, 0), (1000, 100_000)])
+def sizes(partition: TopicPartition, start: int, end: int) -> BytesByOffset:
+    return BytesByOffset.of([(0, 0), (1000, 100_000)])
 
 
 @given(
@@ -124,7 +125,9 @@ def sizes(partition: Partition, start: int, end: int) -> SizeMap:
 def test_splits_are_seamless(
     lengths: list[int], tasks: int | None, records: int | None, size: int | None
 ) -> None:
-    whole = pieces({("t", p): (0, length) for p, length in enumerate(lengths)}, {"t": "id"})
+    whole = plan_ranges(
+        {TopicPartition("t", p): (0, length) for p, length in enumerate(lengths)}, {"t": "id"}
+    )
     cut = split(
         whole,
         options(
@@ -144,7 +147,7 @@ def test_splits_are_seamless(
 
 
 def test_min_partitions_shares_tasks_by_length() -> None:
-    whole = pieces({A: (0, 900), B: (0, 100)}, {})
+    whole = plan_ranges({A: (0, 900), B: (0, 100)}, {})
     cut = split(whole, options(min_partitions=10), sizes)
     assert [c.size for c in cut] == [100] * 10
     assert split(whole, options(min_partitions=1), sizes) == whole
@@ -175,7 +178,9 @@ def test_min_partitions_shares_tasks_by_length() -> None:
     ],
 )  # fmt: skip
 def test_tasks_are_those_of_sparks_connector(lengths, records, wanted, expected) -> None:
-    whole = pieces({("t", p): (1, 1 + length) for p, length in enumerate(lengths)}, {})
+    whole = plan_ranges(
+        {TopicPartition("t", p): (1, 1 + length) for p, length in enumerate(lengths)}, {}
+    )
     more = {"max_records_per_partition": records, "min_partitions": wanted}
     cut = split(whole, options(**more), sizes)
     found = [[c.size for c in cut if c.partition == p] for p in range(len(lengths))]
@@ -195,8 +200,8 @@ def test_tasks_are_those_of_sparks_connector(lengths, records, wanted, expected)
     ],
 )
 def test_of_many_small_pieces_neighbours_share_a_task(count, length, more, tasks) -> None:
-    whole = pieces({("t", p): (0, length) for p in range(count)}, {})
-    found = together(whole, options(**more), sizes)
+    whole = plan_ranges({TopicPartition("t", p): (0, length) for p in range(count)}, {})
+    found = coalesce(whole, options(**more), sizes)
     assert [piece for task in found for piece in task] == whole
     assert tasks <= len(found) <= tasks + 2
     biggest = max(len(task) for task in found)
@@ -234,7 +239,7 @@ def test_loss_is_cut_to_what_was_planned() -> None:
 
 
 def test_deleted_topic_is_lost_up_to_its_old_end() -> None:
-    gone = ("u", 0)
+    gone = TopicPartition("u", 0)
     with pytest.raises(OffsetOutOfRangeError, match=r"\[5, 9\) of u-0 .*deleted"):
         readable({gone: 5}, {gone: 9}, HELD, {gone: 9}, FAIL)
     assert readable({gone: 9}, {gone: 9}, HELD, {gone: 9}, FAIL) == {}  # all of it was read
@@ -254,10 +259,10 @@ def test_new_partition_starts_at_its_beginning() -> None:
 
 
 def test_deleted_topic_keeps_its_place_in_the_offsets() -> None:
-    gone = ("u", 0)
+    gone = TopicPartition("u", 0)
     assert advance({gone: 5}, {}, {gone: 9}, FAIL) == {gone: 9}
     assert advance({gone: 9}, {gone: (9, 12)}, {}, FAIL) == {gone: 12}  # made again
 
 
 def test_pieces_are_ordered_and_never_empty() -> None:
-    assert pieces({B: (5, 5), A: (1, 2)}, {"t": "id"}) == [Piece("t", 0, 1, 2, "id")]
+    assert plan_ranges({B: (5, 5), A: (1, 2)}, {"t": "id"}) == [PlannedRange("t", 0, 1, 2, "id")]

@@ -25,7 +25,7 @@ from sparklog.errors import (
 )
 from sparklog.service.metrics import collect
 from sparklog.sink import SegmentSink, open_logs, segment_sink
-from sparklog.sink.log_dir_check import Place
+from sparklog.sink.log_dir_check import LogDirIdentity
 
 pytestmark = pytest.mark.spark
 
@@ -451,13 +451,13 @@ def test_executor_that_sees_another_directory(
     planned: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    here = Place.of
+    here = LogDirIdentity.of
 
-    def elsewhere(home: str) -> Place:
+    def elsewhere(home: str) -> LogDirIdentity:
         real = here(home)
-        return Place(home, "driver-host", "another boot", real.device, real.inode + 1)
+        return LogDirIdentity(home, "driver-host", "another boot", real.device, real.inode + 1)
 
-    monkeypatch.setattr(Place, "of", elsewhere)
+    monkeypatch.setattr(LogDirIdentity, "of", elsewhere)
     df = spark.range(5).selectExpr("'v' as value")
     with pytest.raises(InvalidRequestError, match=rf"on host .* can't see the log {path} of the"):
         SegmentSink(path, "t", writerId="w", checkpointLocation=planned(0))(df, 0)

@@ -15,22 +15,24 @@ from sparklog.log.commit import Identity
 from sparklog.log.commit import write_snapshot as snapshot
 from sparklog.log.log import Log
 from sparklog.logdir.staging import Framing
-from sparklog.storage.query_origin import Now, Origin, positions
+from sparklog.storage.query_origin import BatchStart, QueryOrigin, positions
 
 
 def kafka(*ends: int, topic: str = "in") -> str:
     return json.dumps({topic: {str(p): end for p, end in enumerate(ends)}})
 
 
-OLD = Origin(checkpoint="/c", name="q", plan="filter A", ends=(kafka(100, 100),))
+OLD = QueryOrigin(checkpoint="/c", name="q", plan="filter A", ends=(kafka(100, 100),))
 
 
-def origin(start: str | None = kafka(0, 0), alive: Any = (), **fields: Any) -> Origin:
+def origin(start: str | None = kafka(0, 0), alive: Any = (), **fields: Any) -> QueryOrigin:
     given = {"checkpoint": "/c", "plan": "filter A", "ends": (kafka(10, 10),), **fields}
-    return Origin(**given, look=lambda: Now((start,), frozenset(alive)))
+    return QueryOrigin(**given, look=lambda: BatchStart((start,), frozenset(alive)))
 
 
-def write(log: Log, writer: str, origin: Origin | None, *, batch: int = 0, topic: str = "t") -> Any:
+def write(
+    log: Log, writer: str, origin: QueryOrigin | None, *, batch: int = 0, topic: str = "t"
+) -> Any:
     stager = log.stager(Framing())
     stager.add(log.topic(topic), pa.record_batch({"value": ["v"]}))
     identity = Identity(writer=writer, batch=batch, fingerprint=f"fp{batch}", origin=origin)

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from sparklog.clock import Clock, stopwatch, system_clock
+from sparklog.common import TopicPartition
 from sparklog.config import LogOptions
 from sparklog.errors import DataCorruptionError, SparklogError
 from sparklog.fs import LOCAL, FileSystem
@@ -271,7 +272,7 @@ def _floor(
     """Where retention must stop at some time for a registered reader's sake."""
     if not info.config.retention_respect_readers or look.known is None:
         return lambda at_ms: None
-    key = info.name, number
+    key = TopicPartition(info.name, number)
     state = LogState(topics=look.known, starts={key: start}, ends={key: end})
     kept_ms = look.offsets_retention_ms
     return lambda at_ms: retention_floors(
