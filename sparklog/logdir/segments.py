@@ -2,9 +2,10 @@
 
 import os
 
-from sparklog.format.checkpoint_files import Epochs, parse_epochs
-from sparklog.format.names import EPOCH_CHECKPOINT, LOG, SNAPSHOT, log_name, snapshot_name
+from sparklog.format.checkpoint_files import Epochs
+from sparklog.format.names import LOG, SNAPSHOT, log_name, snapshot_name
 from sparklog.fs import File, FileSystem, read_bytes
+from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.segment_files import bases_of, joined, offsets_of, segment_bases
 from sparklog.storage.segments import IndexBytes, IndexKind, SegmentMetadata
 
@@ -81,11 +82,7 @@ class LogDirSegments:
 
     def leader_epochs(self) -> Epochs:
         """Return the entries of leader-epoch-checkpoint; none if there is no file."""
-        path = os.path.join(self.directory, EPOCH_CHECKPOINT)
-        try:
-            return parse_epochs(read_bytes(self.fs, path), path)
-        except FileNotFoundError:
-            return []
+        return read_epochs(self.fs, self.directory)
 
     def first_local_base(self) -> int | None:
         """Return the first segment's base offset; None if there is no segment."""

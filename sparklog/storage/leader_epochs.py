@@ -45,8 +45,12 @@ def new_epoch(latest: int, now_ms: int) -> int:
     return max(latest + 1, HISTORY_EPOCH, (now_ms - _BEGINNING_MS) // 1000)
 
 
-def clipped(entries: Epochs, start: int) -> Epochs:
-    """Return `entries` from offset `start` on."""
+def clipped(entries: Epochs, *, start: int = 0, end: int | None = None) -> Epochs:
+    """Return the entries of the offsets [start, end); the epoch that holds `start` begins there."""
+    if end is not None:
+        entries = [entry for entry in entries if entry[1] < end]
+    if not start:
+        return entries
     before = [entry for entry in entries if entry[1] <= start]
     after = [entry for entry in entries if entry[1] > start]
     return [(before[-1][0], start), *after] if before else after

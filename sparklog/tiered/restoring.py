@@ -23,7 +23,6 @@ from sparklog.errors import (
 from sparklog.format.checkpoint_files import (
     CLEAN_SHUTDOWN,
     CLEAN_SHUTDOWN_CONTENT,
-    format_epochs,
     format_partition_metadata,
     parse_epochs,
 )
@@ -49,6 +48,7 @@ from sparklog.logdir.offset_checkpoints import (
     RECOVERY_POINT,
     write_offsets,
 )
+from sparklog.logdir.partition.leader_epochs import write_epochs
 from sparklog.logdir.segment_files import joined
 from sparklog.logdir.view import View
 from sparklog.storage.leader_epochs import clipped
@@ -325,9 +325,9 @@ def _close(fs: FileSystem, work: str, objects: RemoteObjects, part: _Part) -> in
                     if len(window.batches):
                         end = int(window.batches.table["last_offset"][-1]) + 1
         raw = objects.open(last).part(EPOCH_CHECKPOINT) or b"0\n0\n"
-        known = [entry for entry in parse_epochs(raw, EPOCH_CHECKPOINT) if entry[1] < end]
-        epochs = format_epochs(clipped(known, part.start))
-        write_durably(fs, joined(directory, EPOCH_CHECKPOINT), epochs, sync_dir=False)
+        known = parse_epochs(raw, EPOCH_CHECKPOINT)
+        epochs = clipped(known, start=part.start, end=end)
+        write_epochs(fs, directory, epochs, sync_dir=False)
     fs.sync_dir(directory)
     return end
 

@@ -115,7 +115,7 @@ def copy_partition(
             end=following,
             max_timestamp=times._of(base, following).timestamp,
             size=len(log),
-            epochs=tuple(clipped(epochs, base)),
+            epochs=tuple(clipped(epochs, start=base)),
             state=SegmentState.COPY_FINISHED,
             time_ms=1000 + len(store.objects),
             has_txn_index=".txnindex" in parts,

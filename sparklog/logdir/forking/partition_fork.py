@@ -17,9 +17,8 @@ from sparklog.errors import (
     OffsetOutOfRangeError,
     StorageUnavailableError,
 )
-from sparklog.format.checkpoint_files import Epochs, format_epochs, format_partition_metadata
+from sparklog.format.checkpoint_files import Epochs, format_partition_metadata
 from sparklog.format.names import (
-    EPOCH_CHECKPOINT,
     PARTITION_METADATA,
     index_name,
     log_name,
@@ -31,7 +30,7 @@ from sparklog.fs import File, FileSystem
 from sparklog.log.batch_windows import walk
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.partition.indexes import hint, offset_entries, regular_times, txn_entries
-from sparklog.logdir.partition.leader_epochs import read_epochs
+from sparklog.logdir.partition.leader_epochs import read_epochs, write_epochs
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.partition.segment import Segment
 from sparklog.logdir.segment_files import joined, segment_bases
@@ -230,10 +229,9 @@ def complete(
 
     Raises: InvalidRequestError: records below the end were compacted away since.
     """
-    epochs = [entry for entry in part.epochs if entry[1] < part.end]
-    epochs = clipped(epochs, part.start) if part.start else epochs
     _write(fs, joined(target, PARTITION_METADATA), format_partition_metadata(topic_id))
-    _write(fs, joined(target, EPOCH_CHECKPOINT), format_epochs(epochs))
+    epochs = clipped(part.epochs, start=part.start, end=part.end)
+    write_epochs(fs, target, epochs, sync_dir=False)
     config = part.state.parsed()
     interval = config.index_interval_bytes
     reached = -1

@@ -1,8 +1,8 @@
 """A partition's leader epochs: which epoch began at which offset, in `leader-epoch-checkpoint`.
 
-Epochs and start offsets both rise. The checkpoint is written before the data that need it, so a
-crash can leave an entry at or past the log's end (undo and recovery drop it), never a batch
-without one. Source: LeaderEpochFileCache.java (Kafka 4.1).
+Nothing else writes that file. Epochs and start offsets both rise. The checkpoint is written
+before the data that need it, so a crash can leave an entry at or past the log's end (truncation
+and recovery drop it), never a batch without one. Source: LeaderEpochFileCache.java (Kafka 4.1).
 """
 
 import os
@@ -10,11 +10,12 @@ import os
 from sparklog.errors import InvalidRequestError
 from sparklog.format.checkpoint_files import Epochs, format_epochs, parse_epochs
 from sparklog.format.names import EPOCH_CHECKPOINT
-from sparklog.fs import FileSystem, read_bytes, write_durably
-from sparklog.storage.leader_epochs import assigned, clipped, end_offset_for
+from sparklog.fs import File, FileSystem, read_bytes, write_durably
+from sparklog.logdir.partition.repairs import replace
+from sparklog.storage.leader_epochs import assigned, clipped
 
 
-class EpochCache:
+class LeaderEpochFileCache:
     """The epochs of one partition directory; changes are durable when a call returns.
 
     Raises DataCorruptionError on construction if the file can't be read; recovery rebuilds it.
@@ -42,15 +43,11 @@ class EpochCache:
 
     def truncate_from_end(self, end: int) -> None:
         """Drop the epochs that begin at or past `end`."""
-        self._replace([entry for entry in self.entries if entry[1] < end])
+        self._replace(clipped(self.entries, end=end))
 
     def truncate_from_start(self, start: int) -> None:
         """Drop what lies before `start`; the epoch that holds `start` then begins there."""
-        self._replace(clipped(self.entries, start))
-
-    def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
-        """Return (epoch, end offset) of the greatest epoch that is at most `epoch`."""
-        return end_offset_for(self.entries, epoch, log_end)
+        self._replace(clipped(self.entries, start=start))
 
     def _replace(self, entries: Epochs) -> None:
         if entries != self.entries:
@@ -67,6 +64,29 @@ def read_epochs(fs: FileSystem, directory: str) -> Epochs:
         return []
 
 
-def write_epochs(fs: FileSystem, directory: str, entries: Epochs) -> None:
-    """Write the checkpoint durably."""
-    write_durably(fs, os.path.join(directory, EPOCH_CHECKPOINT), format_epochs(entries))
+def create_epochs(fs: FileSystem, directory: str) -> File:
+    """Make a new partition's checkpoint, without entries; the caller makes it durable."""
+    file = fs.open(os.path.join(directory, EPOCH_CHECKPOINT), create=True)
+    file.pwrite(format_epochs([]), 0)
+    return file
+
+
+def write_epochs(
+    fs: FileSystem, directory: str, entries: Epochs, *, sync_dir: bool = True
+) -> None:
+    """Replace the checkpoint, durably; without `sync_dir` the caller syncs the directory."""
+    path = os.path.join(directory, EPOCH_CHECKPOINT)
+    write_durably(fs, path, format_epochs(entries), sync_dir=sync_dir)
+
+
+def repair_epochs(fs: FileSystem, directory: str, entries: Epochs) -> None:
+    """Replace the checkpoint as a repair, durably: the log says what was cut and written."""
+    replace(fs, os.path.join(directory, EPOCH_CHECKPOINT), format_epochs(entries), sync_dir=True)
+
+
+def truncate_epochs(fs: FileSystem, directory: str, end: int) -> None:
+    """Drop the epochs that begin at or past `end`, as a repair. Idempotent."""
+    entries = read_epochs(fs, directory)
+    kept = clipped(entries, end=end)
+    if kept != entries:
+        repair_epochs(fs, directory, kept)

@@ -15,13 +15,13 @@ from sparklog.clock import Clock
 from sparklog.config import TopicConfig
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.batch import LOG_APPEND_TIME, Buffer
-from sparklog.format.checkpoint_files import format_epochs, format_partition_metadata
-from sparklog.format.names import EPOCH_CHECKPOINT, PARTITION_METADATA
+from sparklog.format.checkpoint_files import format_partition_metadata
+from sparklog.format.names import PARTITION_METADATA
 from sparklog.format.scan import rebase, rebase_headers, scan, stamp
 from sparklog.fs import FileSystem
 from sparklog.log.producer_state import EXPIRATION_MS, ProducerState, has_producers
 from sparklog.logdir.partition import truncation as _undo
-from sparklog.logdir.partition.leader_epochs import EpochCache
+from sparklog.logdir.partition.leader_epochs import LeaderEpochFileCache, create_epochs
 from sparklog.logdir.partition.producer_state_manager import ProducerKeeper
 from sparklog.logdir.partition.rolling import entry_limits, fit
 from sparklog.logdir.partition.segment import Segment
@@ -67,7 +67,7 @@ class PartitionLog:
         self._segment: Segment | None = None
         self._first_base = 0
         self._fault: str | None = None
-        self._epoch_cache: EpochCache | None = None
+        self._epoch_cache: LeaderEpochFileCache | None = None
         self._keeper.forget()
         self._jitter_ms, self._stamped_ms = 0, -1
         self._pending = Pending(self._fs, self.path)
@@ -94,8 +94,6 @@ class PartitionLog:
         fs.mkdir(path)
         metadata = fs.open(joined(path, PARTITION_METADATA), create=True)
         metadata.pwrite(format_partition_metadata(topic_id), 0)
-        epochs = fs.open(joined(path, EPOCH_CHECKPOINT), create=True)  # `sync` makes it durable
-        epochs.pwrite(format_epochs([]), 0)
         log = cls(
             fs,
             path,
@@ -105,7 +103,7 @@ class PartitionLog:
             start_offset=start_offset,
             producer_id_expiration_ms=producer_id_expiration_ms,
         )
-        log._pending.files += [metadata, epochs]
+        log._pending.files += [metadata, create_epochs(fs, path)]  # `sync` makes them durable
         log._segment = log._new_segment()
         log._jitter_ms = log._draw_jitter()
         return log
@@ -188,9 +186,9 @@ class PartitionLog:
         return segment
 
     @property
-    def _epochs(self) -> EpochCache:
+    def _epochs(self) -> LeaderEpochFileCache:
         if self._epoch_cache is None:
-            self._epoch_cache = EpochCache(self._fs, self.path)
+            self._epoch_cache = LeaderEpochFileCache(self._fs, self.path)
         return self._epoch_cache
 
     def _draw_jitter(self) -> int:

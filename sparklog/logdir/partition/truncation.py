@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from sparklog.errors import DataCorruptionError
-from sparklog.format.checkpoint_files import format_epochs
 from sparklog.format.index import TXN_ENTRY
 from sparklog.format.names import (
     EPOCH_CHECKPOINT,
@@ -24,9 +23,9 @@ from sparklog.format.names import (
 )
 from sparklog.fs import FileSystem
 from sparklog.logdir.partition.indexes import offset_entries, regular_times, txn_entries
-from sparklog.logdir.partition.leader_epochs import read_epochs
+from sparklog.logdir.partition.leader_epochs import truncate_epochs
 from sparklog.logdir.partition.producer_snapshots import is_whole, snapshot_offsets
-from sparklog.logdir.partition.repairs import cut, remove, replace
+from sparklog.logdir.partition.repairs import cut, remove
 from sparklog.logdir.segment_files import joined
 
 _WHY: Final = "of a commit that was undone"
@@ -62,7 +61,7 @@ def undo_at(fs: FileSystem, directory: str, state: SegmentState) -> None:
         why = f"offsets from {state.end} on, {_WHY}"
         cut(fs, joined(directory, log_name(state.base)), state.size, why, sync=True)
     _cut_indexes(fs, directory, state)
-    _cut_epochs(fs, directory, state.end)
+    truncate_epochs(fs, directory, state.end)
     fs.sync_dir(directory)
 
 
@@ -122,13 +121,6 @@ def _cut_indexes(fs: FileSystem, directory: str, state: SegmentState) -> None:
         cut(fs, path, len(aborted) * TXN_ENTRY.itemsize, _WHY, sync=False)
     else:
         remove(fs, path, _WHY)
-
-
-def _cut_epochs(fs: FileSystem, directory: str, end: int) -> None:
-    entries = read_epochs(fs, directory)
-    kept = [entry for entry in entries if entry[1] < end]
-    if kept != entries:
-        replace(fs, joined(directory, EPOCH_CHECKPOINT), format_epochs(kept), sync_dir=True)
 
 
 __all__ = ["SegmentState", "undo_at"]

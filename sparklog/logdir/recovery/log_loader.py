@@ -27,7 +27,7 @@ from sparklog.format.producer_snapshot import ProducerEntry
 from sparklog.fs import FileSystem, write_durably
 from sparklog.log.producer_state import EXPIRATION_MS, ProducerState
 from sparklog.logdir.partition.indexes import txn_entries
-from sparklog.logdir.partition.leader_epochs import EpochCache
+from sparklog.logdir.partition.leader_epochs import LeaderEpochFileCache
 from sparklog.logdir.partition.producer_snapshots import (
     load_producers,
     snapshot_offsets,
@@ -87,7 +87,7 @@ class _Loader:
         self.log_start, self.expiration_ms = log_start, expiration_ms
         self.removed: list[str] = []
         try:
-            self.epochs = EpochCache(fs, path)
+            self.epochs = LeaderEpochFileCache(fs, path)
         except DataCorruptionError as error:
             raise DataCorruptionError(
                 f"{error.reason}; remove the file to have it rebuilt from the log", path=error.path

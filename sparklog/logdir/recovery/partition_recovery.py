@@ -18,10 +18,9 @@ import numpy as np
 from sparklog.clock import Clock, stopwatch
 from sparklog.config import TopicConfig
 from sparklog.errors import DataCorruptionError
-from sparklog.format.checkpoint_files import Epochs, format_epochs
+from sparklog.format.checkpoint_files import Epochs
 from sparklog.format.index import OFFSET_ENTRY
 from sparklog.format.names import (
-    EPOCH_CHECKPOINT,
     SNAPSHOT,
     index_name,
     log_name,
@@ -34,7 +33,7 @@ from sparklog.log.batch_windows import walk
 from sparklog.log.index_entries import plausible_offsets
 from sparklog.log.producer_state import EXPIRATION_MS, ProducerState
 from sparklog.logdir.partition.indexes import hint, read_entries
-from sparklog.logdir.partition.leader_epochs import read_epochs
+from sparklog.logdir.partition.leader_epochs import read_epochs, repair_epochs
 from sparklog.logdir.partition.producer_snapshots import (
     floor_of,
     load_producers,
@@ -273,14 +272,12 @@ def _write_epochs(
     log_start: int,
     from_base: int,
 ) -> None:
-    entries = [entry for entry in known if entry[1] < from_base]
+    entries = clipped(known, end=from_base)
     for found in plan.scanned:
         for epoch, start in found.epochs:
             if found.base >= from_base and (not entries or epoch > entries[-1][0]):
                 entries = assigned(entries, epoch, start)
-    entries = [entry for entry in entries if entry[1] < end]
-    entries = clipped(entries, log_start) if log_start else entries
-    replace(fs, joined(path, EPOCH_CHECKPOINT), format_epochs(entries), sync_dir=True)
+    repair_epochs(fs, path, clipped(entries, start=log_start, end=end))
 
 
 def _ensure_active(

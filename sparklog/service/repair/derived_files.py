@@ -11,7 +11,7 @@ from typing import Final
 
 from sparklog.clock import Clock
 from sparklog.errors import DataCorruptionError
-from sparklog.format.checkpoint_files import Epochs, format_epochs, format_partition_metadata
+from sparklog.format.checkpoint_files import Epochs, format_partition_metadata
 from sparklog.format.names import (
     TXNINDEX,
     index_name,
@@ -23,7 +23,7 @@ from sparklog.format.names import (
 from sparklog.format.producer_snapshot import format_snapshot
 from sparklog.fs import FileSystem
 from sparklog.log.producer_state import ProducerState
-from sparklog.logdir.partition.leader_epochs import read_epochs
+from sparklog.logdir.partition.leader_epochs import read_epochs, repair_epochs
 from sparklog.logdir.partition.producer_snapshots import load_producers
 from sparklog.logdir.partition.repairs import replace
 from sparklog.logdir.recovery.segment_rebuild import Scanned, scan_segment
@@ -65,7 +65,7 @@ class DerivedFiles:
             case FixKind.SNAPSHOT:
                 self._snapshot(fix.path, fix.offset)
             case FixKind.EPOCHS:
-                self._replace(fix.path, format_epochs(self._epochs()))
+                repair_epochs(self._fs, self._part.path, self._epochs())
             case FixKind.METADATA if topic_id is not None:
                 self._quarantine.move(fix.path, self._log_dir)
                 self._replace(fix.path, format_partition_metadata(topic_id))
@@ -150,14 +150,14 @@ class DerivedFiles:
         entries: Epochs = []
         if bases and bases[0] > part.start:  # of batches whose only copies are remote
             with contextlib.suppress(DataCorruptionError):
-                entries = [e for e in read_epochs(self._fs, part.path) if e[1] < bases[0]]
+                entries = clipped(read_epochs(self._fs, part.path), end=bases[0])
         for run in check.rising(nobody):
             entries = assigned(entries, run.epoch, run.first)
         with contextlib.suppress(DataCorruptionError):  # a leader without a batch yet
             for epoch, start in read_epochs(self._fs, part.path):
                 if start == part.end and (not entries or epoch > entries[-1][0]):
                     entries = assigned(entries, epoch, start)
-        return clipped(entries, part.start) if part.start else entries
+        return clipped(entries, start=part.start)
 
     # -- what nobody can read any more
 

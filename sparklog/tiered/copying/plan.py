@@ -127,7 +127,7 @@ def epochs_of(entries: Epochs, base: int, end: int) -> SegmentEpochs:
 
     Kafka wants at least one; batches that are older than leader epochs have none.
     """
-    known = [entry for entry in clipped(entries, base) if entry[1] < end]
+    known = clipped(entries, start=base, end=end)
     return tuple(known) or ((0, base),)
 
 

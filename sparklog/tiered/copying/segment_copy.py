@@ -28,6 +28,7 @@ from sparklog.logdir.partition.indexes import txn_entries
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.partition.producer_snapshots import load_producers
 from sparklog.logdir.segment_files import joined
+from sparklog.storage.leader_epochs import clipped
 from sparklog.tiered.encryption.envelope import DataKey, new_data_key
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.manifest import (
@@ -185,7 +186,7 @@ class Copier:
 
     def _parts(self, job: CopyJob, source: "Source") -> dict[str, bytes]:
         segment, fs, directory = job.segment, self._fs, job.directory
-        epochs = [entry for entry in read_epochs(fs, directory) if entry[1] < segment.end]
+        epochs = clipped(read_epochs(fs, directory), end=segment.end)
         parts = {
             ".index": bytes(source.index),
             ".timeindex": bytes(source.timeindex),
