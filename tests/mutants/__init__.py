@@ -1,0 +1,27 @@
+"""Seeded bugs that the small suite must catch: what `make test-mutants` puts in, one by one.
+
+Each is one a person could write: a sync that was left out, a bound that is off by one, a
+fingerprint that isn't compared. Whoever cuts tests, or lowers a count in tests/depth.py, runs
+them; whoever mends a bug that the suite let through adds it here.
+
+    commits      commit, ledger, lock file, producers
+    recovery     undo, quick and full recovery, adoption
+    retention    retention, group offsets, compaction, forks
+    reading      look-ups, reads, transactions, the format
+    tiering      copies, their metadata, deletion, remote reads, the service's lease
+    checkpoints  checkpoints as logs, reset, backups
+"""
+
+from tests.mutants import checkpoints, commits, reading, recovery, retention, tiering
+from tests.mutants.mutant import Mutant
+
+MUTANTS = (
+    *commits.MUTANTS,
+    *recovery.MUTANTS,
+    *retention.MUTANTS,
+    *reading.MUTANTS,
+    *tiering.MUTANTS,
+    *checkpoints.MUTANTS,
+)
+
+__all__ = ["MUTANTS", "Mutant"]
