@@ -48,7 +48,7 @@ lint: $(VENV)/.test ## ruff, mypy --strict, import-linter
 	@$(BIN)/python -m tests.test_tidy
 
 test: lint ## the checks and the suite, in less than ten minutes; DEPTH=ci: more seeds, kills, providers
-	@home="$$(scripts/java)" && JAVA_HOME="$$home" SPARKLOG_TEST_DEPTH=$(DEPTH) $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --durations 25 $(PYTEST_ARGS)
+	@home="$$(scripts/java)" && JAVA_HOME="$$home" SPARKLOG_TEST_DEPTH=$(DEPTH) $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --durations 25 --junitxml build/junit-$(DEPTH).xml $(PYTEST_ARGS)
 
 test-all: ## all there is, for a night: thousands of crash seeds, 50 rounds of kill -9
 	@$(MAKE) test DEPTH=all PYTEST_ARGS='--timeout 0 $(PYTEST_ARGS)'

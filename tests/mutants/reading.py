@@ -22,8 +22,8 @@ MUTANTS = (
     mutant(
         "gap-between-segments-read",
         "log/partition_reader.py",
-        "if following < at or (following > at and not self.gaps):",
-        "if following < at:",
+        "if following < at or (following > at and not",
+        "if following < at or (following < at and not",
         "log/test_partition_reader.py",
         "crash/test_corruption.py::test_a_damaged_segment_below_the_end",
     ),

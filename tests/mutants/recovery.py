@@ -44,7 +44,7 @@ MUTANTS = (
     ),
     mutant(
         "epoch-entry-not-undone",
-        "logdir/recovery/truncation.py",
+        "logdir/partition/truncation.py",
         "kept = [entry for entry in entries if entry[1] < end]",
         "kept = [entry for entry in entries if entry[1] <= end]",
         "logdir/recovery/test_truncation.py",
@@ -52,7 +52,7 @@ MUTANTS = (
     ),
     mutant(
         "undo-lowest-segment-first",
-        "logdir/recovery/truncation.py",
+        "logdir/partition/truncation.py",
         "for _, name in sorted(doomed, reverse=True):",
         "for _, name in sorted(doomed):",
         "logdir/recovery/test_truncation.py",
@@ -60,7 +60,7 @@ MUTANTS = (
     ),
     mutant(
         "undo-not-synced",
-        "logdir/recovery/truncation.py",
+        "logdir/partition/truncation.py",
         "state.size, why, sync=True)",
         "state.size, why, sync=False)",
         "logdir/recovery/test_truncation.py",
@@ -120,7 +120,7 @@ MUTANTS = (
     ),
     mutant(
         "gaps-in-a-segment-taken",
-        "logdir/recovery/segment_rebuild.py",
+        "logdir/partition/validation.py",
         "wrong = first < wanted if gaps else first != wanted",
         "wrong = first < wanted",
         "logdir/recovery/test_partition_recovery.py",
