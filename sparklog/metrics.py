@@ -15,6 +15,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
+
+from sparklog.lru_cache import LruCache
 
 Labels = tuple[str, ...]
 
@@ -231,17 +234,23 @@ class Meters:
 QUERIES: Final = "spark:queries"
 """Where this process's streaming queries are counted: `meters(QUERIES)`, see sparklog.sink."""
 
-_meters: dict[str, Meters] = {}
+_IDLE_MAX: Final = 256
+_meters: WeakValueDictionary[str, Meters] = WeakValueDictionary()  # all that somebody holds
+_latest: LruCache[str, Meters] = LruCache(_IDLE_MAX)
 _mutex = threading.Lock()
 
 
 def meters(home: str) -> Meters:
     """Return what this process counts of one thing: a log by its first log dir, a store by its URL.
 
-    They stay for the process's life, so that a log that is opened again counts on.
+    They stay while somebody has them, and those of the last 256 things after that, so that a log
+    that is opened again counts on.
     """
-    found = _meters.get(home)
+    found = _latest.get(home)
     if found is None:
         with _mutex:
-            found = _meters.setdefault(home, Meters())
+            found = _meters.get(home)
+            if found is None:
+                found = _meters[home] = Meters()
+            _latest.put(home, found)
     return found

@@ -92,3 +92,14 @@ def test_a_count_costs_next_to_nothing() -> None:
         histogram.observe(2)
 
     assert min(timeit.repeat(once, number=1000, repeat=5)) / 1000 < 50e-6
+
+
+def test_what_nobody_holds_is_forgotten_after_many_others() -> None:
+    held = meters("/held")
+    held.counter(PLAIN).add()
+    meters("/idle").counter(PLAIN).add()
+    assert [s.value for s in meters("/idle").samples()] == [1], "opened again soon"
+    for number in range(1000):
+        meters(f"/other-{number}")
+    assert meters("/held") is held
+    assert list(meters("/idle").samples()) == []

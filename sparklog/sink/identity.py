@@ -23,6 +23,7 @@ from sparklog.checkpoint.unfinished_reset import complete
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.commit import Identity
+from sparklog.lru_cache import LruCache
 from sparklog.sink.options import SinkOptions
 from sparklog.sink.query import Query
 from sparklog.sink.query_origin import origin_of, sources
@@ -35,7 +36,7 @@ _CONNECT = (
 )
 _LOOKUPS_MAX: Final = 64
 _check_apart = lru_cache(_LOOKUPS_MAX)(check_apart)  # once for each pair
-_lookups: dict[str, Lookup] = {}
+_lookups: LruCache[str, Lookup] = LruCache(_LOOKUPS_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +169,6 @@ def _query_id(checkpoint: str, fs: FileSystem) -> str | None:
 
 def _lookup(root: str, fs: FileSystem) -> Lookup:
     """The checkpoint's lookup: a query asks it for every micro-batch."""
-    found = _lookups.get(root) if fs is LOCAL else Lookup(root, fs)
-    if found is None:
-        if len(_lookups) >= _LOOKUPS_MAX:
-            _lookups.clear()
-        found = _lookups[root] = Lookup(root, fs)
-    return found
+    if fs is not LOCAL:
+        return Lookup(root, fs)
+    return _lookups.get_or_make(root, lambda: Lookup(root, fs))

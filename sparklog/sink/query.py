@@ -5,6 +5,8 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame
 
+from sparklog.lru_cache import LruCache
+
 _KNOWN_MAX: Final = 64
 _SCAN: Final = "StreamingDataSourceV2ScanRelation"
 
@@ -58,7 +60,7 @@ class _Handles:
     active: Any  # {query id: execution} of the application
 
 
-_known: dict[str, Query] = {}  # query id -> its run of now, or the last one; a few
+_known: LruCache[str, Query] = LruCache(_KNOWN_MAX)  # query id -> its run of now, or the last one
 
 
 def running(df: DataFrame) -> Query | None:
@@ -78,10 +80,7 @@ def running(df: DataFrame) -> Query | None:
         return query
     query = _look_up(df, query_id)
     if query is not None:
-        _known.pop(query.id, None)
-        _known[query.id] = query
-        while len(_known) > _KNOWN_MAX:
-            _known.pop(next(iter(_known)), None)
+        _known.put(query.id, query)
     return query
 
 

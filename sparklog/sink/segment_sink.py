@@ -4,7 +4,6 @@ import contextlib
 import logging
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,6 +23,7 @@ from sparklog.log.log import Log
 from sparklog.logdir.chunk_files import chunk_label, sweep_chunks
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.topics import TOPICS_NAME, TopicInfo
+from sparklog.lru_cache import LruCache
 from sparklog.sink import open_logs, task_messages
 from sparklog.sink.columns import chosen
 from sparklog.sink.identity import MicroBatch, of_query
@@ -38,8 +38,8 @@ from sparklog.sink.topic_options import tell
 _LOGGER: Final = logging.getLogger("sparklog.sink")
 _SWEEP_EVERY: Final = 100
 _RUNS_MAX: Final = 256
-_runs: "OrderedDict[str, _Run]" = OrderedDict()  # run id -> what it wrote
-_guesses: dict[tuple[str, str], SizeEstimate] = {}
+_runs: "LruCache[str, _Run]" = LruCache(_RUNS_MAX)  # run id -> what it wrote
+_estimates: LruCache[tuple[str, str], SizeEstimate] = LruCache(_RUNS_MAX)  # by log and writer
 _topics: "WeakKeyDictionary[Log, tuple[tuple[int, ...], dict[str, TopicInfo]]]" = (
     WeakKeyDictionary()
 )
@@ -52,16 +52,6 @@ class _Run:
 
     batches: dict[tuple[str, tuple[int, int]], int] = field(default_factory=dict)
     sessions: set[LogDirCommits] = field(default_factory=set)
-
-
-def _run(run: str) -> _Run:
-    """Find or begin a run; of those that are used least the oldest is forgotten."""
-    with _mutex:
-        found = _runs.setdefault(run, _Run())
-        _runs.move_to_end(run)
-        if len(_runs) > _RUNS_MAX:
-            _runs.popitem(last=False)
-        return found
 
 
 class SegmentSink:
@@ -95,7 +85,7 @@ class SegmentSink:
         query = running(df)
         columns = self._chosen(df, query)
         planned = self._with_origin(of_query(self._options, query, batch), query, df)
-        run = _run(query.run if query else "")
+        run = _runs.get_or_make(query.run if query else "", _Run)
         log = open_logs.writing(self._options, run.sessions)
         seen = planned.identity.writer, log.session.place
         with _mutex:
@@ -153,7 +143,7 @@ class SegmentSink:
             _report_replay(earlier, planned, log)
             return
         plan = plan_tasks(self._options, log, chunk_label(identity.writer, identity.batch), columns)
-        estimate = _guesses.setdefault((log.path, identity.writer), SizeEstimate())
+        estimate = _estimates.get_or_make((log.path, identity.writer), SizeEstimate)
         # What isn't written isn't asked for: Arrow may lack its type, the driver its memory.
         rows = df.select(*columns)
         small = estimate.is_small(planned.offsets) and not is_surely_large(rows)

@@ -10,17 +10,19 @@ from typing import Final
 from sparklog.config import KEYS
 from sparklog.configdef import format_value
 from sparklog.logdir.topics import TopicInfo
+from sparklog.lru_cache import LruCache
 from sparklog.sink.options import SinkOptions
 
 _LOGGER: Final = logging.getLogger("sparklog.sink")
-_told: set[tuple[str, str]] = set()  # (topic id, what was told)
+_WARNED_MAX: Final = 1024
+_warned: LruCache[tuple[str, str], bool] = LruCache(_WARNED_MAX)  # (topic id, the warning)
 
 
 def tell(options: SinkOptions, topic: TopicInfo, path: str) -> None:
     """Warn of given options that differ from what the topic is like, with the command to run."""
     text = differences(options, topic, path)
-    if text is not None and (topic.id, text) not in _told:
-        _told.add((topic.id, text))
+    if text is not None and _warned.get((topic.id, text)) is None:
+        _warned.put((topic.id, text), True)
         _LOGGER.warning("%s", text)
 
 

@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -19,13 +19,15 @@ from sparklog.errors import (
 )
 from sparklog.log.fetch import read_partition, schema_of
 from sparklog.logdir.view import View
+from sparklog.lru_cache import LruCache
 from sparklog.source.data_loss import DataLossPolicy
 from sparklog.source.input_partitions import PlannedRange
 from sparklog.source.options import SourceOptions
 from sparklog.source.schema import fit
 from sparklog.source.views import view_of
 
-_views: dict[tuple[Any, ...], View] = {}
+_VIEWS_MAX: Final = 64
+_views: LruCache[tuple[Any, ...], View] = LruCache(_VIEWS_MAX)  # by process, path and options
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +82,10 @@ def _view(options: SourceOptions) -> View:
         os.getpid(), path, options.until, options.storage_options, options.remote,
         options.streaming,
     )  # fmt: skip
-    if key not in _views:
-        try:
-            _, _views[key] = view_of(options)
-        except InvalidRequestError as error:
-            raise InvalidRequestError(
-                f"the executor on host {socket.gethostname()} can't see the log {path}: {error}. "
-                "Every executor must have the log's disk, or reach the archive"
-            ) from error
-    return _views[key]
+    try:
+        return _views.get_or_make(key, lambda: view_of(options)[1])
+    except InvalidRequestError as error:
+        raise InvalidRequestError(
+            f"the executor on host {socket.gethostname()} can't see the log {path}: {error}. "
+            "Every executor must have the log's disk, or reach the archive"
+        ) from error

@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ from sparklog.checkpoint.spark_files.state_change_files import ChangeFile, Store
 from sparklog.checkpoint.spark_files.state_change_reader import ChangeReader, changes_schema
 from sparklog.checkpoint.spark_files.state_schema import StoreSchema, store_schema
 from sparklog.errors import InvalidRequestError
+from sparklog.lru_cache import LruCache
 from sparklog.source.data_loss import DataLossPolicy
 from sparklog.source.offsets import EARLIEST, LATEST
 from sparklog.source.schema import arrow_schema, check_schema, fit
@@ -37,7 +39,8 @@ from sparklog.source.state_options import StateOptions
 Json = dict[str, Any]
 _BATCH: Final = "batch"
 _PLANNED: Final = "planned"
-_checkpoints: dict[tuple[int, str], Checkpoint] = {}  # of this process, for its tasks
+_CHECKPOINTS_MAX: Final = 64
+_checkpoints: LruCache[tuple[int, str], Checkpoint] = LruCache(_CHECKPOINTS_MAX)  # for tasks
 
 
 def state_schema(options: StateOptions) -> StructType:
@@ -221,12 +224,13 @@ class StateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _checkpoint(path: str) -> Checkpoint:
     """The checkpoint as this process knows it; each path is looked up when it is read."""
-    key = os.getpid(), path
-    if key not in _checkpoints:
-        if not os.path.isdir(path):
-            raise InvalidRequestError(
-                f"the executor on host {socket.gethostname()} can't see the checkpoint {path}: "
-                "every executor must have its disk"
-            )
-        _checkpoints[key] = Checkpoint.unlisted(path)
-    return _checkpoints[key]
+    return _checkpoints.get_or_make((os.getpid(), path), partial(_seen_checkpoint, path))
+
+
+def _seen_checkpoint(path: str) -> Checkpoint:
+    if not os.path.isdir(path):
+        raise InvalidRequestError(
+            f"the executor on host {socket.gethostname()} can't see the checkpoint {path}: "
+            "every executor must have its disk"
+        )
+    return Checkpoint.unlisted(path)

@@ -12,7 +12,12 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.errors import InvalidRequestError, LogReplacedError
+from sparklog.errors import (
+    InvalidRequestError,
+    LogLockedError,
+    LogReplacedError,
+    StorageUnavailableError,
+)
 from sparklog.fs import LOCAL
 from sparklog.logdir.guard import is_guarded
 from sparklog.sink import open_logs
@@ -52,6 +57,23 @@ def test_one_log_however_its_path_is_spelled(path: Path, spellings: list[str]) -
     assert not is_guarded(LOCAL, str(path)), "closed by another name"
     assert other.session.stands()
     assert open_logs.writing(to(spellings[5])) is open_logs.writing(to(path))
+
+
+def test_sinks_with_other_options_have_their_own_values(path: Path) -> None:
+    mine = parse({"path": str(path), "topic": "t"})
+    impatient = parse({"path": str(path), "topic": "t", "lock.timeout.ms": 50})
+    greedy = parse({"path": str(path), "topic": "t", "log.min.free.bytes": 1 << 60})
+    logs = [open_logs.writing(each) for each in (mine, impatient, greedy)]
+    logs[0].create_topic("t")
+    with sparklog.open(path, "rw") as another:  # a service's or a tool's in the same process
+        assert another.append("t", ROWS) == {"t": {0: (0, 1)}}
+        assert logs[0].append("t", ROWS) == {"t": {0: (1, 2)}}
+        with pytest.raises(StorageUnavailableError, match=r"log\.min\.free\.bytes"):
+            logs[2].append("t", ROWS)
+        with another.session.locked(), pytest.raises(LogLockedError, match="50 ms"):
+            logs[1].append("t", ROWS)
+        assert logs[1].append("t", ROWS) == {"t": {0: (2, 3)}}
+    assert open_logs.writing(greedy) is logs[2]
 
 
 def test_topics_of_a_removed_log(path: Path) -> None:
