@@ -17,7 +17,7 @@ batches     which batch can be gone back to       history, verify
 selection, cut, building, place, pending, running                  of fork and reset
 convert     import_ and export           rights    whose new files are    apart
 changes     state as a topic: changelog, state_schema, unsafe_row, state_rows
-archiving, restoring, pruning      to any URL and back; points, vault, sending,
+archiving, restoring, pruning      to any URL and back; points, repository, sending,
             pieces, marks: its layout
 """
 
@@ -28,9 +28,8 @@ from sparklog.checkpoint.changes import changes
 from sparklog.checkpoint.convert import Converted, export, import_
 from sparklog.checkpoint.fork import Forked, fork
 from sparklog.checkpoint.history import BatchRow, History, history
-from sparklog.checkpoint.report import CheckpointReport
 from sparklog.checkpoint.reset import Reset, reset
-from sparklog.checkpoint.verify import verify
+from sparklog.checkpoint.verify import CheckpointReport, verify
 
 __all__ = [
     "Archived",

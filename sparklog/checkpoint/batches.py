@@ -17,9 +17,9 @@ from sparklog.checkpoint.spark_files.file_source_log import missing_entries
 from sparklog.checkpoint.spark_files.offset_log import BatchOffsets, log_offset_of, parse_offsets
 from sparklog.checkpoint.spark_files.state_schema import has_all_in_one
 from sparklog.checkpoint.spark_files.state_stores import (
-    Chain,
-    Store,
-    StoreInfo,
+    StateStore,
+    StateStoreMetadata,
+    VersionFiles,
     metadata_path,
     operators_of,
     read_metadata,
@@ -42,11 +42,11 @@ class Batches:
         self.committed = _numbers(checkpoint.names("commits"))
         self._offsets: dict[int, BatchOffsets] = {}
         self._commits: dict[int, Commit] = {}
-        self._metadata: dict[str, list[StoreInfo]] = {}
+        self._metadata: dict[str, list[StateStoreMetadata]] = {}
         self._in_one: dict[int, bool] = {}
 
     @cached_property
-    def stores(self) -> list[Store]:
+    def stores(self) -> list[StateStore]:
         """The state stores."""
         return stores_of(self.checkpoint)
 
@@ -94,12 +94,12 @@ class Batches:
             return str(error)
         return None
 
-    def chains(self, batch: int) -> dict[tuple[int, int, str], Chain]:
+    def chains(self, batch: int) -> dict[tuple[int, int, str], VersionFiles]:
         """{(operator, partition, store): what loading the state after a batch takes}.
 
         Raises: FileNotFoundError, DataCorruptionError: of the commit or an operator's metadata.
         """
-        found: dict[tuple[int, int, str], Chain] = {}
+        found: dict[tuple[int, int, str], VersionFiles] = {}
         for store in self.stores:
             if store.partition >= (self.partitions(store.operator, batch) or store.partition + 1):
                 continue  # of before it was repartitioned
@@ -114,10 +114,10 @@ class Batches:
                 for part in range(self.partitions(operator, batch) or info.partitions):
                     name = info.name
                     lost = f"there is no state of operator {operator}, partition {part}, {name}"
-                    found.setdefault((operator, part, name), Chain([], lost))
+                    found.setdefault((operator, part, name), VersionFiles([], lost))
         return found
 
-    def _wanted(self, operator: int, batch: int) -> list[StoreInfo]:
+    def _wanted(self, operator: int, batch: int) -> list[StateStoreMetadata]:
         """The stores that an operator's metadata name, with their numbers of partitions."""
         path = metadata_path(self.checkpoint, operator, batch)
         if path is None:

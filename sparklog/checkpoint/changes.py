@@ -22,10 +22,10 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from sparklog.checkpoint.change_feed.change_files import ChangeFile, StoreChanges
+from sparklog.checkpoint.change_feed.change_reader import ChangeReader
 from sparklog.checkpoint.files import Checkpoint
-from sparklog.checkpoint.spark_files.state_change_files import ChangeFile, StoreChanges
-from sparklog.checkpoint.spark_files.state_change_reader import ChangeReader
-from sparklog.checkpoint.spark_files.state_stores import DEFAULT
+from sparklog.checkpoint.spark_files.state_stores import DEFAULT_STORE
 from sparklog.errors import OffsetOutOfRangeError
 from sparklog.fs import LOCAL, FileSystem
 
@@ -33,7 +33,7 @@ from sparklog.fs import LOCAL, FileSystem
 def changes(
     path: str | os.PathLike[str],
     operator: int = 0,
-    store: str = DEFAULT,
+    store: str = DEFAULT_STORE,
     start: int | None = None,
     end: int | None = None,
     *,

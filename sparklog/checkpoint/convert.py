@@ -12,17 +12,17 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sparklog.checkpoint.as_log.layout import FILE_BYTES_MAX, place_of, stays_file
-from sparklog.checkpoint.as_log.lock import LOCK_NAME, CheckpointLock
-from sparklog.checkpoint.as_log.metadata_marker import MARKED, is_marked, leave
-from sparklog.checkpoint.as_log.partition import Partition
-from sparklog.checkpoint.as_log.partition_writer import Output, Record, append, create
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.log_backed.layout import FILE_BYTES_MAX, address_of, stays_file
+from sparklog.checkpoint.log_backed.lock import LOCK_NAME, CheckpointLock
+from sparklog.checkpoint.log_backed.metadata_marker import METADATA_FILE, has_marker, leave
+from sparklog.checkpoint.log_backed.partition import CheckpointPartition
+from sparklog.checkpoint.log_backed.partition_writer import FileWriter, Record, append, create
 from sparklog.checkpoint.ownership import take_after, take_logs_after
 from sparklog.checkpoint.running_query import check_quiet, stopped
 from sparklog.checkpoint.spark_files.checksums import hadoop_name
-from sparklog.checkpoint.staged_directory import retire
+from sparklog.checkpoint.staged_checkpoint import remove_log_dir
 from sparklog.checkpoint.unfinished_reset import complete
 from sparklog.clock import Clock, system_clock
 from sparklog.fs import LOCAL, FileSystem, read_bytes
@@ -72,7 +72,7 @@ def import_(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) 
             real = checkpoint.real(file)
             is_file = file in checkpoint.files() and not stays_file(file)
             if is_file and fs.size(real) <= FILE_BYTES_MAX:
-                by_partition.setdefault(place_of(file).partition, []).append(file)
+                by_partition.setdefault(address_of(file).partition, []).append(file)
         size = 0
         for name, files in by_partition.items():
             size += _take_over(checkpoint, lock, name, files)
@@ -80,10 +80,10 @@ def import_(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) 
             model = checkpoint.real(next(iter(by_partition.values()))[0])
             take_logs_after(fs, checkpoint.path, checkpoint.path, model)
         _remove(checkpoint, [file for files in by_partition.values() for file in files])
-        if checkpoint.exists(MARKED):
+        if checkpoint.exists(METADATA_FILE):
             leave(fs, checkpoint.path)
             model = os.path.join(checkpoint.logs, LOCK_NAME)
-            take_after(fs, checkpoint.real(MARKED), model)
+            take_after(fs, checkpoint.real(METADATA_FILE), model)
     return Converted(
         path=checkpoint.path,
         files=sum(map(len, by_partition.values())),
@@ -99,9 +99,9 @@ def _take_over(checkpoint: Checkpoint, lock: CheckpointLock, name: str, files: l
         create(fs, directory)
     size = 0
     with lock.partition(name):
-        partition = Partition(fs, directory)
+        partition = CheckpointPartition(fs, directory)
         known = {key for key, _ in partition.live()}  # the record is newer: the file goes as it is
-        new = [file for file in files if place_of(file).key not in known]
+        new = [file for file in files if address_of(file).key not in known]
         new.sort(key=lambda file: (fs.mtime_ms(checkpoint.real(file)), file))
 
         def records() -> Iterator[Record]:
@@ -110,7 +110,7 @@ def _take_over(checkpoint: Checkpoint, lock: CheckpointLock, name: str, files: l
                 real = checkpoint.real(file)
                 data = read_bytes(fs, real)
                 size += len(data)
-                yield Record(place_of(file).key, data, fs.mtime_ms(real))
+                yield Record(address_of(file).key, data, fs.mtime_ms(real))
 
         append(partition, records())
         # Those that a call before this one wrote are no less to be durable.
@@ -153,11 +153,11 @@ def export(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) -
             size += _write_back(checkpoint, file)
         for directory in sorted({os.path.dirname(checkpoint.real(file)) for file in records}):
             fs.sync_dir(directory)
-        if is_marked(fs, checkpoint.path):  # and no record, which had replaced it
-            fs.unlink(checkpoint.real(MARKED))
+        if has_marker(fs, checkpoint.path):  # and no record, which had replaced it
+            fs.unlink(checkpoint.real(METADATA_FILE))
             fs.sync_dir(checkpoint.path)
         files, partitions = len(records), len(checkpoint.partitions)
-        retire(fs, checkpoint.path, checkpoint.logs)
+        remove_log_dir(fs, checkpoint.path, checkpoint.logs)
     return Converted(path=checkpoint.path, files=files, bytes=size, partitions=partitions)
 
 
@@ -171,7 +171,7 @@ def _write_back(checkpoint: Checkpoint, file: str) -> int:
         fs.unlink(checkpoint.real(stale))
     directory, name = os.path.split(real)
     hidden = os.path.join(directory, f".{name}.tmp")
-    output = Output(fs, hidden)
+    output = FileWriter(fs, hidden)
     output.write(data)
     output.close()
     fs.set_mtime_ms(hidden, stat.mtime_ms)

@@ -5,16 +5,28 @@ manager made is continued as it is. A live record wins.
 """
 
 import bisect
+import json
 import os
 import re
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import Final
 
-from sparklog.checkpoint.as_log.layout import LOGS, METADATA, RESET, RUNS, path_of, place_of
-from sparklog.checkpoint.as_log.lock import LOCK_NAME, tells_power_cut
-from sparklog.checkpoint.as_log.metadata_marker import MARKED, is_marked, mixed
-from sparklog.checkpoint.as_log.partition import Entry, Partition, partition_dirs
+from sparklog.checkpoint.log_backed.layout import (
+    LOGS,
+    METADATA_PARTITION,
+    RESET,
+    RUNS,
+    address_of,
+    path_of,
+)
+from sparklog.checkpoint.log_backed.lock import LOCK_NAME, tells_power_cut
+from sparklog.checkpoint.log_backed.metadata_marker import METADATA_FILE, has_marker
+from sparklog.checkpoint.log_backed.partition import (
+    CheckpointPartition,
+    NewestRecord,
+    partition_dirs,
+)
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem, read_bytes
 from sparklog.logdir.ledger import ledger_path
@@ -40,9 +52,9 @@ class Checkpoint:
     def __init__(self, path: str, fs: FileSystem = LOCAL, *, listed: bool = True) -> None:
         self.path, self.fs = path, fs
         self.logs = os.path.join(path, LOGS)
-        self.partitions: dict[str, Partition] = {}
+        self.partitions: dict[str, CheckpointPartition] = {}
         self.damage: dict[str, DataCorruptionError] = {}
-        self._records: dict[str, tuple[Partition, str, Entry]] = {}
+        self._records: dict[str, tuple[CheckpointPartition, str, NewestRecord]] = {}
         self._files: set[str] = set()
         self._paths: list[str] = []
         if listed:
@@ -60,7 +72,7 @@ class Checkpoint:
         """
         found = cls.inspect(path, fs)
         ends = filter(None, map(found.wrong_end, found.partitions.values() if to_end else ()))
-        for damage in (*found.damage.values(), *ends, *mixed(found)):
+        for damage in (*found.damage.values(), *ends, *second_history(found)):
             raise damage
         return found
 
@@ -93,7 +105,9 @@ class Checkpoint:
                 if name in self.partitions:
                     self.partitions[name].refresh()
                 else:
-                    self.partitions[name] = Partition(self.fs, os.path.join(self.logs, name))
+                    self.partitions[name] = CheckpointPartition(
+                        self.fs, os.path.join(self.logs, name)
+                    )
                 path_of(name, "")
             except DataCorruptionError as error:
                 self.damage[name] = error
@@ -104,8 +118,8 @@ class Checkpoint:
                 self.partitions.pop(name, None)
         # Commits before state: of what is committed meanwhile nothing may be missed.
         self._files = set(walk_files(self.fs, self.path))
-        if MARKED in self._files and is_marked(self.fs, self.path):
-            self._files.discard(MARKED)
+        if METADATA_FILE in self._files and has_marker(self.fs, self.path):
+            self._files.discard(METADATA_FILE)
         self._records = {
             path_of(name, key): (partition, key, entry)
             for name, partition in self.partitions.items()
@@ -114,7 +128,7 @@ class Checkpoint:
         seen = {path for path in self._files if not _is_hidden(path)} | self._records.keys()
         self._paths = sorted(seen - _OURS)
 
-    def wrong_end(self, partition: Partition) -> DataCorruptionError | None:
+    def wrong_end(self, partition: CheckpointPartition) -> DataCorruptionError | None:
         """The damage of a partition's last batch, which no reader sees then; None if it has none.
 
         A write that was cut off is too short; wrong bytes come from a power cut, or are damage.
@@ -149,10 +163,10 @@ class Checkpoint:
 
         Cost: lists that one directory, or reads its partition's tail.
         """
-        name, _ = place_of(f"{directory}/0")
+        name, _ = address_of(f"{directory}/0")
         real = self.real(directory)
         found = set(self.fs.listdir(real)) if self.fs.is_dir(real) else set()
-        if name != METADATA and self.fs.is_dir(os.path.join(self.logs, name)):
+        if name != METADATA_PARTITION and self.fs.is_dir(os.path.join(self.logs, name)):
             partition = self._partition(name)
             partition.refresh()
             found |= {key for key, _ in partition.live()}
@@ -209,7 +223,7 @@ class Checkpoint:
 
     def find(self, path: str) -> bool:
         """Look at one path again, without listing all; tell whether it exists."""
-        name, key = place_of(path)
+        name, key = address_of(path)
         partition = None
         if self.fs.is_dir(os.path.join(self.logs, name)):
             partition = self._partition(name)
@@ -220,14 +234,14 @@ class Checkpoint:
             entry = partition.entries.get(key)
             if entry is not None and entry.value_bytes >= 0:
                 self._records[path] = partition, key, entry
-        is_mark = path == MARKED and is_marked(self.fs, self.path)
+        is_mark = path == METADATA_FILE and has_marker(self.fs, self.path)
         if self.fs.exists(self.real(path)) and not is_mark:
             self._files.add(path)
         return self.exists(path)
 
-    def _partition(self, name: str) -> Partition:
+    def _partition(self, name: str) -> CheckpointPartition:
         if name not in self.partitions:
-            self.partitions[name] = Partition(self.fs, os.path.join(self.logs, name))
+            self.partitions[name] = CheckpointPartition(self.fs, os.path.join(self.logs, name))
         return self.partitions[name]
 
 
@@ -279,9 +293,53 @@ def _is_checkpoint(fs: FileSystem, path: str) -> bool:
     metadata, plans, logs = (os.path.join(path, n) for n in ("metadata", "offsets", LOGS))
     if (fs.exists(metadata) and not fs.is_dir(metadata)) or fs.is_dir(plans):
         return True
-    is_log = fs.is_dir(ledger_path(logs)) and not fs.is_dir(os.path.join(logs, METADATA))
+    is_log = fs.is_dir(ledger_path(logs)) and not fs.is_dir(os.path.join(logs, METADATA_PARTITION))
     return fs.exists(os.path.join(logs, LOCK_NAME)) and not is_log
 
 
 def _is_hidden(path: str) -> bool:
     return path.rpartition("/")[2].startswith(".")
+
+
+def second_history(checkpoint: Checkpoint) -> Iterator[DataCorruptionError]:
+    """Yield what a session without sparklog's manager wrote beside a checkpoint's log.
+
+    Plans and commits that lie there as files are older than what only the log has, where it goes on
+    with an ordinary checkpoint; or they are the same, where an import was cut off.
+    """
+    if not checkpoint.partitions:
+        return
+    if checkpoint.is_record(METADATA_FILE) and METADATA_FILE in checkpoint.files():
+        file = read_bytes(checkpoint.fs, checkpoint.real(METADATA_FILE))
+        if _id_of(file) != _id_of(checkpoint.read(METADATA_FILE)):
+            yield _beside_the_log(checkpoint, METADATA_FILE)
+    for directory in ("offsets", "commits"):
+        batches = {name for name in checkpoint.names(directory) if name.isdecimal()}
+        kept = {name for name in batches if checkpoint.is_record(f"{directory}/{name}")}
+        files = {name for name in batches if f"{directory}/{name}" in checkpoint.files()}
+        own = min(map(int, kept - files), default=None)
+        for name in sorted(files, key=int):
+            path = f"{directory}/{name}"
+            if name in kept:
+                file = read_bytes(checkpoint.fs, checkpoint.real(path))
+                is_other = checkpoint.read(path) != file
+            else:
+                is_other = own is not None and int(name) > own
+            if is_other:
+                yield _beside_the_log(checkpoint, path)
+
+
+def _beside_the_log(checkpoint: Checkpoint, path: str) -> DataCorruptionError:
+    return DataCorruptionError(
+        "a session without sparklog's checkpoint manager wrote it, beside the log that the "
+        "checkpoint is: these are two histories; the log's goes on when metadata, offsets and "
+        "commits of the other one are moved away. What that session wrote to its sink stays there",
+        path=checkpoint.real(path),
+    )
+
+
+def _id_of(data: bytes) -> object:
+    try:
+        return json.loads(data)["id"]
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -9,11 +9,11 @@ from sparklog.checkpoint.batch_selection import Target, check_sources, select
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint, own_path
 from sparklog.checkpoint.history import writer_name
-from sparklog.checkpoint.nesting import check_apart
+from sparklog.checkpoint.nesting import check_not_nested
 from sparklog.checkpoint.running_query import cleaned_meanwhile
-from sparklog.checkpoint.staged_directory import Place
+from sparklog.checkpoint.staged_checkpoint import FORK, staged_checkpoint
 from sparklog.checkpoint.truncated_copy import build
-from sparklog.checkpoint.truncation import plan_cut
+from sparklog.checkpoint.truncation import plan_truncation
 from sparklog.checkpoint.unfinished_reset import check_log, complete
 from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.errors import InvalidRequestError, LogLockedError
@@ -85,7 +85,7 @@ def fork(
     target = own_path(new_path)
     with cleaned_meanwhile(path):
         checkpoint = Checkpoint.open(path, fs, to_end=False)
-        _check_apart(fs, checkpoint.path, target)
+        _check_target(fs, checkpoint.path, target)
         complete(checkpoint.path, fs=fs, clock=clock)
         batches = Batches(checkpoint)
         batch = select(batches, to)
@@ -94,14 +94,14 @@ def fork(
         who = None if log is None else writer_name(checkpoint, writer)
         if log is not None and who is not None:
             check_log(log, who, fs)
-            check_apart(checkpoint.path, log)
-        with Place(fs, target, "fork") as place:
-            cut = plan_cut(batches, batch, target, is_reset=False)
-            built = build(checkpoint, cut, place.directory, clock=clock)
-            check_built(place.directory, batch, fs)
+            check_not_nested(checkpoint.path, log)
+        with staged_checkpoint(fs, target, FORK) as staged:
+            cut = plan_truncation(batches, batch, target, is_reset=False)
+            built = build(checkpoint, cut, staged.directory, clock=clock)
+            check_built(staged.directory, batch, fs)
             if log is not None and new_log is not None:
                 fork_log(log, new_log, writer=who, batch=batch, fs=fs, clock=clock)
-            place.publish()
+            staged.publish()
     return Forked(
         path=checkpoint.path,
         new_path=target,
@@ -124,7 +124,7 @@ def check_built(directory: str, batch: int, fs: FileSystem) -> None:
         )
 
 
-def _check_apart(fs: FileSystem, path: str, target: str) -> None:
+def _check_target(fs: FileSystem, path: str, target: str) -> None:
     if is_nested(path, target):
         raise InvalidRequestError(f"{target} and {path} lie in one another: choose another place")
     if fs.exists(target):

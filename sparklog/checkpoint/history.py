@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from sparklog.checkpoint.as_log.metadata_marker import MARK_BEGIN
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.log_backed.metadata_marker import MARKER_START
 from sparklog.checkpoint.spark_files.offset_log import document_of, rows_between
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
@@ -129,7 +129,7 @@ def query_id(checkpoint: Checkpoint) -> str | None:
     """
     try:
         data = checkpoint.read("metadata")
-        if data.startswith(MARK_BEGIN):  # its record is gone
+        if data.startswith(MARKER_START):  # its record is gone
             return None
     except FileNotFoundError:
         return None

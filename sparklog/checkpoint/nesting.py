@@ -11,7 +11,7 @@ from sparklog.logdir.paths import is_within
 _LOGGER: Final = logging.getLogger(__name__)
 
 
-def check_apart(checkpoint: str, log: str | os.PathLike[str]) -> None:
+def check_not_nested(checkpoint: str, log: str | os.PathLike[str]) -> None:
     """Look at where both really are, links resolved; a checkpoint within a log dir is warned of.
 
     Raises: InvalidRequestError: the log lies in the checkpoint, where a reset would exchange it and

@@ -2,8 +2,8 @@
 
 import os
 
-from sparklog.checkpoint.as_log.layout import LOGS
-from sparklog.checkpoint.as_log.lock import LOCK_NAME
+from sparklog.checkpoint.log_backed.layout import LOGS
+from sparklog.checkpoint.log_backed.lock import LOCK_NAME
 from sparklog.fs import FileSystem, LocalFileSystem
 
 

@@ -8,12 +8,16 @@ bytes are known in spite of the damage (lost.py) stays, mended, at its offset.
 import os
 from typing import Final
 
-from sparklog.checkpoint.as_log.damaged_records import Lost, examine
-from sparklog.checkpoint.as_log.layout import path_of
-from sparklog.checkpoint.as_log.lock import CheckpointLock, tells_power_cut
-from sparklog.checkpoint.as_log.partition import Partition, Segment, partition_dirs
-from sparklog.checkpoint.as_log.partition_writer import Output, copy_ranges
 from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.log_backed.damaged_records import DamagedRecord, examine
+from sparklog.checkpoint.log_backed.layout import path_of
+from sparklog.checkpoint.log_backed.lock import CheckpointLock, tells_power_cut
+from sparklog.checkpoint.log_backed.partition import (
+    CheckpointPartition,
+    CheckpointSegment,
+    partition_dirs,
+)
+from sparklog.checkpoint.log_backed.partition_writer import FileWriter, copy_ranges
 from sparklog.checkpoint.ownership import take_after
 from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
 from sparklog.format.names import CLEANED, log_name
@@ -46,7 +50,7 @@ def _repair(fs: FileSystem, directory: str, logs: str) -> list[Finding]:
     name = os.path.basename(directory)
     try:
         path_of(name, "")
-        partition = Partition(fs, directory, lenient=True)
+        partition = CheckpointPartition(fs, directory, lenient=True)
     except (InvalidRequestError, DataCorruptionError):  # told by verify: somebody else's
         return []
     found = []
@@ -63,7 +67,9 @@ def _repair(fs: FileSystem, directory: str, logs: str) -> list[Finding]:
     return found
 
 
-def _finding(partition: Partition, segment: Segment, lost: Lost) -> Finding:
+def _finding(
+    partition: CheckpointPartition, segment: CheckpointSegment, lost: DamagedRecord
+) -> Finding:
     name = os.path.basename(partition.directory)
     severity, aside = Severity.DAMAGE, f"it stays in {log_name(segment.base)}{DAMAGED}"
     if lost.mended is not None and lost.key is not None:
@@ -83,11 +89,13 @@ def _finding(partition: Partition, segment: Segment, lost: Lost) -> Finding:
     )  # fmt: skip
 
 
-def _rewrite(partition: Partition, segment: Segment, lost: list[Lost]) -> None:
+def _rewrite(
+    partition: CheckpointPartition, segment: CheckpointSegment, lost: list[DamagedRecord]
+) -> None:
     """Write a segment without its damage; the original gets another name."""
     fs, path = partition.fs, partition.path(segment)
     with fs.open(path) as source:
-        output = Output(fs, path + CLEANED)
+        output = FileWriter(fs, path + CLEANED)
         at = 0
         for each in sorted(lost, key=lambda one: one.position):
             copy_ranges(source, [(at, each.position)], output.write)
@@ -112,7 +120,7 @@ def _set_aside(fs: FileSystem, path: str) -> None:
         fs.link(path, aside)
     except StorageUnavailableError:
         with fs.open(path) as source:
-            output = Output(fs, aside)
+            output = FileWriter(fs, aside)
             copy_ranges(source, [(0, source.size())], output.write)
             output.close()
     fs.sync_dir(os.path.dirname(path))

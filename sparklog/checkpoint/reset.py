@@ -12,18 +12,18 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sparklog.checkpoint.as_log.layout import LOGS
-from sparklog.checkpoint.as_log.lock import CheckpointLock
 from sparklog.checkpoint.batch_selection import Target, check_sources, select
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.fork import check_built
 from sparklog.checkpoint.history import writer_name
-from sparklog.checkpoint.nesting import check_apart
+from sparklog.checkpoint.log_backed.layout import LOGS
+from sparklog.checkpoint.log_backed.lock import CheckpointLock
+from sparklog.checkpoint.nesting import check_not_nested
 from sparklog.checkpoint.running_query import check_quiet, cleaned_meanwhile, stopped
-from sparklog.checkpoint.staged_directory import Place, is_mount_point
+from sparklog.checkpoint.staged_checkpoint import RESET, is_mount_point, staged_checkpoint
 from sparklog.checkpoint.truncated_copy import build
-from sparklog.checkpoint.truncation import Cut, plan_cut
+from sparklog.checkpoint.truncation import Truncation, plan_truncation
 from sparklog.checkpoint.unfinished_reset import check_log, complete, note
 from sparklog.clock import Clock, system_clock
 from sparklog.errors import InvalidRequestError, LogLockedError
@@ -113,7 +113,7 @@ def reset(
         batches.check_reachable(batch)
         check_sources(batches, batch, sources or {}, fs=fs)
         check_quiet(batches, clock())
-        cut = plan_cut(batches, batch, checkpoint.path, is_reset=True)
+        cut = plan_truncation(batches, batch, checkpoint.path, is_reset=True)
         done = _describe(batches, cut, log, writer, dry_run=dry_run)
         if not dry_run:
             _carry_out(batches, cut, done, fs, clock)
@@ -121,13 +121,13 @@ def reset(
 
 
 def _describe(
-    batches: Batches, cut: Cut, log: Path | None, writer: str | None, *, dry_run: bool
+    batches: Batches, cut: Truncation, log: Path | None, writer: str | None, *, dry_run: bool
 ) -> Reset:
     checkpoint = batches.checkpoint
     who = None if log is None else writer_name(checkpoint, writer)
     if log is not None and who is not None:
         check_log(log, who, checkpoint.fs)
-        check_apart(checkpoint.path, log)
+        check_not_nested(checkpoint.path, log)
     known = {*batches.planned, *batches.committed}
     return Reset(
         path=checkpoint.path,
@@ -140,21 +140,26 @@ def _describe(
     )
 
 
-def _carry_out(batches: Batches, cut: Cut, wanted: Reset, fs: FileSystem, clock: Clock) -> None:
+def _carry_out(
+    batches: Batches, cut: Truncation, wanted: Reset, fs: FileSystem, clock: Clock
+) -> None:
     checkpoint = batches.checkpoint
     before = _plans(checkpoint)
-    with Place(fs, checkpoint.path, "reset") as place, contextlib.ExitStack() as stack:
-        build(checkpoint, cut, place.directory, clock=clock)
-        check_built(place.directory, cut.batch, fs)
+    with (
+        staged_checkpoint(fs, checkpoint.path, RESET) as staged,
+        contextlib.ExitStack() as stack,
+    ):
+        build(checkpoint, cut, staged.directory, clock=clock)
+        check_built(staged.directory, cut.batch, fs)
         if wanted.log is not None and wanted.writer is not None:
-            note(fs, place.directory, wanted.log, wanted.writer, cut.batch, clock())
+            note(fs, staged.directory, wanted.log, wanted.writer, cut.batch, clock())
         if checkpoint.is_log_backed:  # no query may start with it before its log has followed
-            lock = stack.enter_context(CheckpointLock(fs, os.path.join(place.directory, LOGS)))
+            lock = stack.enter_context(CheckpointLock(fs, os.path.join(staged.directory, LOGS)))
             lock.take_running("reset it")
         checkpoint.refresh()
         if _plans(checkpoint) != before:
             raise LogLockedError(f"{checkpoint.path}: its query runs: stop it, then reset it")
-        if not place.exchange():
+        if not staged.exchange():
             raise InvalidRequestError(
                 f"{checkpoint.path} lies on {fs.kind(checkpoint.path)}, which can't exchange two "
                 "directories: use sparklog.checkpoint.fork instead, and start the query with that"

@@ -9,9 +9,9 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-from sparklog.checkpoint.as_log.lock import CheckpointLock
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.log_backed.lock import CheckpointLock
 from sparklog.errors import LogLockedError
 
 QUIET_MS: Final = 10_000

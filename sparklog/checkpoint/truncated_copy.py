@@ -12,14 +12,20 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sparklog.checkpoint.as_log.layout import LOGS, METADATA, path_of, place_of
-from sparklog.checkpoint.as_log.lock import LOCK_NAME
-from sparklog.checkpoint.as_log.metadata_marker import MARKED, leave
-from sparklog.checkpoint.as_log.partition import Partition, Segment
-from sparklog.checkpoint.as_log.partition_writer import Output, Record, append, copy_ranges, create
 from sparklog.checkpoint.files import Checkpoint, walk_directories
+from sparklog.checkpoint.log_backed.layout import LOGS, METADATA_PARTITION, address_of, path_of
+from sparklog.checkpoint.log_backed.lock import LOCK_NAME
+from sparklog.checkpoint.log_backed.metadata_marker import METADATA_FILE, leave
+from sparklog.checkpoint.log_backed.partition import CheckpointPartition, CheckpointSegment
+from sparklog.checkpoint.log_backed.partition_writer import (
+    FileWriter,
+    Record,
+    append,
+    copy_ranges,
+    create,
+)
 from sparklog.checkpoint.ownership import take_after, take_logs_after
-from sparklog.checkpoint.truncation import Cut
+from sparklog.checkpoint.truncation import Truncation
 from sparklog.clock import Clock
 from sparklog.errors import LogLockedError, StorageUnavailableError
 from sparklog.format.names import log_name
@@ -30,7 +36,7 @@ from sparklog.storage.leader_epochs import assigned
 
 
 @dataclass(slots=True)
-class Built:
+class CopyStats:
     """What was written: names given to existing files, bytes copied, leader epochs begun."""
 
     linked_files: int = 0
@@ -38,13 +44,13 @@ class Built:
     copied_bytes: int = 0
 
 
-def build(checkpoint: Checkpoint, cut: Cut, directory: str, *, clock: Clock) -> Built:
+def build(checkpoint: Checkpoint, cut: Truncation, directory: str, *, clock: Clock) -> CopyStats:
     """Write all that `cut` leaves of a checkpoint into `directory`, which exists and is empty.
 
     Raises: LogLockedError: the checkpoint changes too quickly; StorageUnavailableError.
     Cost: a link and an fdatasync a file; the last segment of each partition is copied.
     """
-    fs, built = checkpoint.fs, Built()
+    fs, built = checkpoint.fs, CopyStats()
     made = [directory]
     for path in walk_directories(fs, checkpoint.path):
         made.append(os.path.join(directory, path))
@@ -55,10 +61,10 @@ def build(checkpoint: Checkpoint, cut: Cut, directory: str, *, clock: Clock) -> 
     if checkpoint.is_log_backed:
         _build_logs(checkpoint, cut, os.path.join(directory, LOGS), built, clock)
         take_logs_after(fs, directory, checkpoint.logs, os.path.join(checkpoint.logs, LOCK_NAME))
-        if checkpoint.is_record(MARKED):
+        if checkpoint.is_record(METADATA_FILE):
             leave(fs, directory)
             model = os.path.join(checkpoint.logs, LOCK_NAME)
-            take_after(fs, os.path.join(directory, MARKED), model)
+            take_after(fs, os.path.join(directory, METADATA_FILE), model)
     else:
         for path, data in cut.replaced.items():
             write_durably(fs, os.path.join(directory, path), data)
@@ -69,7 +75,7 @@ def build(checkpoint: Checkpoint, cut: Cut, directory: str, *, clock: Clock) -> 
     return built
 
 
-def _bring(fs: FileSystem, source: str, target: str, built: Built) -> None:
+def _bring(fs: FileSystem, source: str, target: str, built: CopyStats) -> None:
     """Give a file a second name, or copy it where there are no hard links; make it durable."""
     try:
         with fs.open(source) as file:
@@ -80,7 +86,7 @@ def _bring(fs: FileSystem, source: str, target: str, built: Built) -> None:
                 built.linked_files += 1
                 built.linked_bytes += size
             except StorageUnavailableError:
-                output = Output(fs, target)
+                output = FileWriter(fs, target)
                 copy_ranges(file, [(0, size)], output.write)
                 output.close()
                 take_after(fs, target, source)
@@ -89,12 +95,14 @@ def _bring(fs: FileSystem, source: str, target: str, built: Built) -> None:
         return  # cleaned up since it was listed; what is needed is looked for at the end
 
 
-def _build_logs(checkpoint: Checkpoint, cut: Cut, logs: str, built: Built, clock: Clock) -> None:
+def _build_logs(
+    checkpoint: Checkpoint, cut: Truncation, logs: str, built: CopyStats, clock: Clock
+) -> None:
     fs = checkpoint.fs
     fs.mkdir(logs)
     fs.open_lock(os.path.join(logs, LOCK_NAME)).close()
     known, gone = frozenset(checkpoint.paths()), cut.dropped | cut.replaced.keys()
-    names = dict.fromkeys([*checkpoint.partitions, *([METADATA] if cut.replaced else [])])
+    names = dict.fromkeys([*checkpoint.partitions, *([METADATA_PARTITION] if cut.replaced else [])])
     for name in names:
         source = checkpoint.partitions.get(name)
         target = os.path.join(logs, name)
@@ -103,18 +111,22 @@ def _build_logs(checkpoint: Checkpoint, cut: Cut, logs: str, built: Built, clock
         else:
             _copy_partition(source, known, gone, target, built)
         records = [
-            Record(place_of(path).key, data, clock())
+            Record(address_of(path).key, data, clock())
             for path, data in cut.replaced.items()
-            if place_of(path).partition == name
+            if address_of(path).partition == name
         ]
         if records:
-            append(Partition(fs, target), records)
+            append(CheckpointPartition(fs, target), records)
         fs.sync_dir(target)
     fs.sync_dir(logs)
 
 
 def _copy_partition(
-    source: Partition, known: frozenset[str], gone: frozenset[str], directory: str, built: Built
+    source: CheckpointPartition,
+    known: frozenset[str],
+    gone: frozenset[str],
+    directory: str,
+    built: CopyStats,
 ) -> None:
     name = os.path.basename(source.directory)
     for _ in range(5):
@@ -130,7 +142,9 @@ def _copy_partition(
     raise LogLockedError(f"{source.directory} is rewritten all the time: try again")
 
 
-def _copy_segments(source: Partition, gone: frozenset[str], directory: str, built: Built) -> None:
+def _copy_segments(
+    source: CheckpointPartition, gone: frozenset[str], directory: str, built: CopyStats
+) -> None:
     fs = source.fs
     fs.mkdir(directory)
     name = os.path.basename(source.directory)
@@ -151,7 +165,7 @@ def _copy_segments(source: Partition, gone: frozenset[str], directory: str, buil
     create(fs, directory, assigned(epochs, epoch, kept_end))
 
 
-def _kept(segment: Segment, partition: str, gone: frozenset[str]) -> NDArray[np.bool_]:
+def _kept(segment: CheckpointSegment, partition: str, gone: frozenset[str]) -> NDArray[np.bool_]:
     """Which batches of a segment belong to paths that stay."""
     if not segment.keys:
         return np.zeros(0, np.bool_)
@@ -164,11 +178,11 @@ def _kept(segment: Segment, partition: str, gone: frozenset[str]) -> NDArray[np.
 
 
 def _copy_segment(
-    source: Partition,
-    segment: Segment,
+    source: CheckpointPartition,
+    segment: CheckpointSegment,
     kept: NDArray[np.bool_],
     target: str,
-    built: Built,
+    built: CopyStats,
 ) -> None:
     """Raises InterruptedError: the segment isn't any more what was read."""
     fs, path, linked = source.fs, source.path(segment), False
@@ -186,7 +200,7 @@ def _copy_segment(
             built.linked_files += 1
             built.linked_bytes += segment.end
             return
-        output = Output(fs, target)
+        output = FileWriter(fs, target)
         if len(kept):
             table = np.concatenate(segment.tables)[kept]
             ends = table["position"] + table["size"]

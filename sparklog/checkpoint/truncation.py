@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from sparklog.checkpoint.as_log.layout import BUILDING, METADATA, RESET, RUNS
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.log_backed.layout import BUILDING, METADATA_PARTITION, RESET, RUNS
 from sparklog.checkpoint.spark_files.checksums import hadoop_name, spark_name
 from sparklog.checkpoint.spark_files.file_source_log import entries_after
 from sparklog.checkpoint.spark_files.offset_log import log_offset_of
@@ -30,7 +30,7 @@ _RUNS_MAX: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class Truncation:
     """`dropped`: paths, hidden ones too, that go; `replaced`: path -> new content."""
 
     batch: int
@@ -38,7 +38,7 @@ class Cut:
     replaced: Mapping[str, bytes] = field(default_factory=dict)
 
 
-def plan_cut(batches: Batches, batch: int, root: str, *, is_reset: bool) -> Cut:
+def plan_truncation(batches: Batches, batch: int, root: str, *, is_reset: bool) -> Truncation:
     """Choose what goes when the checkpoint is cut back to `batch`, to lie at `root`.
 
     Raises: DataCorruptionError: a snapshot's zip, or an operator's metadata, can't be read.
@@ -66,7 +66,7 @@ def plan_cut(batches: Batches, batch: int, root: str, *, is_reset: bool) -> Cut:
         _fence(checkpoint, replaced)
     else:
         dropped.add(RUNS)
-    return Cut(batch, frozenset(dropped), replaced)
+    return Truncation(batch, frozenset(dropped), replaced)
 
 
 def _is_later(path: str, batch: int) -> bool:
@@ -109,7 +109,7 @@ def _below(root: str, file: str) -> str:
 
 def _fence(checkpoint: Checkpoint, replaced: dict[str, bytes]) -> None:
     """Put a run that never was before all others, so that tasks of those write no more."""
-    partition = checkpoint.partitions.get(METADATA)
+    partition = checkpoint.partitions.get(METADATA_PARTITION)
     known = partition.read(RUNS) if partition is not None else None
     if known is not None:
         runs = [str(uuid.uuid4()), *known.decode().splitlines()][:_RUNS_MAX]

@@ -10,7 +10,7 @@ import json
 import os
 from typing import Any, Final
 
-from sparklog.checkpoint.as_log.layout import RESET
+from sparklog.checkpoint.log_backed.layout import RESET
 from sparklog.clock import Clock, system_clock
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem, read_bytes, write_durably

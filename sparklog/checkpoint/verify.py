@@ -8,19 +8,21 @@ or Spark left beside them.
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
-from sparklog.checkpoint.as_log.layout import RESET
-from sparklog.checkpoint.as_log.metadata_marker import mixed
-from sparklog.checkpoint.as_log.partition import Partition, Segment
+import pyarrow as pa
+
 from sparklog.checkpoint.batches import Batches
-from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.files import Checkpoint, second_history
 from sparklog.checkpoint.history import query_id
+from sparklog.checkpoint.log_backed.layout import RESET
+from sparklog.checkpoint.log_backed.partition import CheckpointPartition, CheckpointSegment
 from sparklog.checkpoint.repair import DAMAGED
 from sparklog.checkpoint.repair import repair as repair_records
-from sparklog.checkpoint.report import CheckpointReport
 from sparklog.checkpoint.running_query import cleaned_meanwhile
 from sparklog.checkpoint.spark_files.checksums import (
     check_hadoop,
@@ -30,17 +32,85 @@ from sparklog.checkpoint.spark_files.checksums import (
 )
 from sparklog.checkpoint.spark_files.state_changelog import read_changes
 from sparklog.checkpoint.spark_files.state_files import plain, read_zip
-from sparklog.checkpoint.spark_files.state_stores import Store, unshared
+from sparklog.checkpoint.spark_files.state_stores import StateStore, unshared
 from sparklog.clock import monotonic_ms
 from sparklog.errors import DataCorruptionError, StorageUnavailableError
 from sparklog.format.names import CLEANED
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.pluralize import pluralize
-from sparklog.service.verification.findings import BAD, Finding, Findings, Severity, ordered
+from sparklog.service.verification.findings import (
+    BAD,
+    FINDINGS_SCHEMA,
+    Finding,
+    Findings,
+    Severity,
+    ordered,
+)
 
 _LOOKS: Final = 5
 _SST_MAGICS: Final = (0x88E241B785F4CFF7, 0xDB4775248B80FB57)  # block-based, and its old form
+
+
+@dataclass(slots=True, kw_only=True)
+class CheckpointReport:
+    """The result of `verify`. `batches`: that are retained; `bytes`: of the files read.
+
+    `latest`: the newest batch that the query, a fork or a reset can continue behind; None if none.
+    `outlook`: what all of it means for the query's next start.
+    """
+
+    path: str
+    is_log_backed: bool
+    batches: list[int] = field(default_factory=list)
+    latest: int | None = None
+    outlook: str = ""
+    stores: int = 0
+    files: int = 0
+    bytes: int = 0
+    took_ms: float = 0.0
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no damage and no difference, but for what was repaired right now."""
+        return not any(f.severity in BAD and not f.repaired for f in self.findings)
+
+    def counts(self) -> dict[str, int]:
+        """{severity: number of findings}."""
+        found = Counter(str(f.severity) for f in self.findings)
+        return {str(severity): found[str(severity)] for severity in Severity}
+
+    def table(self) -> pa.Table:
+        """The findings, a row each."""
+        return pa.Table.from_pylist([f.to_dict() for f in self.findings], schema=FINDINGS_SCHEMA)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole report as JSON takes it."""
+        return {
+            "ok": self.ok,
+            "path": self.path,
+            "log_backed": self.is_log_backed,
+            "batches": self.batches,
+            "latest": self.latest,
+            "outlook": self.outlook,
+            "stores": self.stores,
+            "files": self.files,
+            "bytes": self.bytes,
+            "took_ms": round(self.took_ms, 1),
+            "counts": self.counts(),
+            "findings": [f.to_dict() for f in self.findings],
+        }
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{n} {severity}" for severity, n in self.counts().items() if n)
+        span = f"{self.batches[0]}..{self.batches[-1]}" if self.batches else "none"
+        head = (
+            f"{self.path}: batches {span}, {self.stores} state stores, {self.files} files, "
+            f"{self.bytes} bytes: {counts or 'nothing found'}"
+        )
+        outlook = [] if self.ok else [self.outlook]
+        return "\n".join([head, *map(str, self.findings), *outlook])
 
 
 def verify(
@@ -106,7 +176,7 @@ class _Verifier:
         for partition in checkpoint.partitions.values():
             self._check_partition(partition)
         self._check_leftovers()
-        for beside in mixed(self._checkpoint):
+        for beside in second_history(self._checkpoint):
             self._damage(beside)
         self._try("metadata", lambda: query_id(checkpoint))
         unnamed = self._unnamed()
@@ -124,7 +194,7 @@ class _Verifier:
 
     # -- the log dir ---------------------------------------------------------------------------
 
-    def _check_partition(self, partition: Partition) -> None:
+    def _check_partition(self, partition: CheckpointPartition) -> None:
         try:
             read_epochs(self._fs, partition.directory)
         except DataCorruptionError as error:
@@ -150,7 +220,7 @@ class _Verifier:
             if segment.torn:
                 self._note_torn(partition, segment)
 
-    def _note_torn(self, partition: Partition, segment: Segment) -> None:
+    def _note_torn(self, partition: CheckpointPartition, segment: CheckpointSegment) -> None:
         """A write that was cut off, or is under way; or the last record, damaged."""
         damage = self._checkpoint.wrong_end(partition)
         if damage is not None:
@@ -209,7 +279,7 @@ class _Verifier:
 
         self._try(path, check)
 
-    def _check_state(self, store: Store, name: str) -> None:
+    def _check_state(self, store: StateStore, name: str) -> None:
         path = store.path(name)
         where = self._checkpoint.locate(path)[0]
 

@@ -10,7 +10,7 @@ from sparklog.checkpoint.backup.archiving import archive as archive_checkpoint
 from sparklog.checkpoint.backup.pruning import list_points
 from sparklog.checkpoint.backup.pruning import prune as prune_archive
 from sparklog.checkpoint.backup.restoring import restore as restore_checkpoint
-from sparklog.checkpoint.backup.snapshots import no_points
+from sparklog.checkpoint.backup.snapshots import no_snapshots
 from sparklog.checkpoint.files import local_path
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_OK
@@ -148,7 +148,7 @@ def points(url: str, storage_options: str, as_json: bool) -> int:
     """List the points of the archive at URL, oldest first."""
     found = list_points(url, storage_options=parse_storage_options(storage_options))
     if not found:
-        raise no_points(url)
+        raise no_snapshots(url)
     if as_json:
         print_json([point.to_dict() for point in found])
         return EXIT_OK

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Final
 
-from sparklog.checkpoint.as_log.layout import LOGS
-from sparklog.checkpoint.as_log.lookup import Lookup
-from sparklog.checkpoint.as_log.metadata_marker import MARKED, is_marked
 from sparklog.checkpoint.files import local_path
-from sparklog.checkpoint.nesting import check_apart
+from sparklog.checkpoint.log_backed.file_lookup import FileLookup
+from sparklog.checkpoint.log_backed.layout import LOGS
+from sparklog.checkpoint.log_backed.metadata_marker import METADATA_FILE, has_marker
+from sparklog.checkpoint.nesting import check_not_nested
 from sparklog.checkpoint.unfinished_reset import complete
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
@@ -35,8 +35,8 @@ _CONNECT = (
     "query's alone) and checkpointLocation (the query's own)"
 )
 _LOOKUPS_MAX: Final = 64
-_check_apart = lru_cache(_LOOKUPS_MAX)(check_apart)  # once for each pair
-_lookups: LruCache[str, Lookup] = LruCache(_LOOKUPS_MAX)
+_check_not_nested = lru_cache(_LOOKUPS_MAX)(check_not_nested)  # once for each pair
+_lookups: LruCache[str, FileLookup] = LruCache(_LOOKUPS_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def _local(
     if root is None:
         return None
     if options.path is not None:
-        _check_apart(root, options.path)
+        _check_not_nested(root, options.path)
     complete(root, fs=fs)
     _check_one_history(root, batch, query, fs)
     return _lookup(root, fs).read(f"offsets/{batch}", durable=True)
@@ -142,11 +142,11 @@ def _check_one_history(root: str, batch: int, query: str | None, fs: FileSystem)
 
     Where the mark lies Spark's own manager can't have begun: older versions left none.
     """
-    if not fs.is_dir(os.path.join(root, LOGS)) or is_marked(fs, root):
+    if not fs.is_dir(os.path.join(root, LOGS)) or has_marker(fs, root):
         return
     lookup = _lookup(root, fs)
-    others = [path for path in (MARKED, f"offsets/{batch}") if lookup.differs(path)]
-    kept = lookup.record(MARKED)
+    others = [path for path in (METADATA_FILE, f"offsets/{batch}") if lookup.differs(path)]
+    kept = lookup.record(METADATA_FILE)
     is_another = kept is not None and query is not None and query.encode() not in kept
     if others or is_another:
         raise InvalidRequestError(
@@ -167,8 +167,8 @@ def _query_id(checkpoint: str, fs: FileSystem) -> str | None:
     return found if isinstance(found, str) else None  # the mark, and its record is gone
 
 
-def _lookup(root: str, fs: FileSystem) -> Lookup:
+def _lookup(root: str, fs: FileSystem) -> FileLookup:
     """The checkpoint's lookup: a query asks it for every micro-batch."""
     if fs is not LOCAL:
-        return Lookup(root, fs)
-    return _lookups.get_or_make(root, lambda: Lookup(root, fs))
+        return FileLookup(root, fs)
+    return _lookups.get_or_make(root, lambda: FileLookup(root, fs))

@@ -25,10 +25,10 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from sparklog.checkpoint.change_feed.change_files import ChangeFile, StoreChanges
+from sparklog.checkpoint.change_feed.change_reader import ChangeReader, changes_schema
 from sparklog.checkpoint.files import Checkpoint
-from sparklog.checkpoint.spark_files.state_change_files import ChangeFile, StoreChanges
-from sparklog.checkpoint.spark_files.state_change_reader import ChangeReader, changes_schema
-from sparklog.checkpoint.spark_files.state_schema import StoreSchema, store_schema
+from sparklog.checkpoint.spark_files.state_schema import StateStoreSchema, store_schema
 from sparklog.errors import InvalidRequestError
 from sparklog.lru_cache import LruCache
 from sparklog.source.data_loss import DataLossPolicy
@@ -64,7 +64,7 @@ class _Topic:
         checkpoint = Checkpoint.open(options.path or "")
         self._path = checkpoint.path
         self._options = options
-        self._store: StoreSchema = store_schema(checkpoint, options.operator, options.store)
+        self._store: StateStoreSchema = store_schema(checkpoint, options.operator, options.store)
         own = from_arrow_schema(changes_schema(self._store, options.column_family))
         check_schema(schema, own)
         self._schema = arrow_schema(schema)

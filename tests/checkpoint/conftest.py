@@ -30,7 +30,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody's query was just stopped here."""
-    monkeypatch.setattr("sparklog.checkpoint.as_log.lock.RELEASE_MS", 0)
+    monkeypatch.setattr("sparklog.checkpoint.log_backed.lock.RELEASE_MS", 0)
 
 
 @pytest.fixture

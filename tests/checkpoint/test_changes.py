@@ -11,8 +11,8 @@ import pytest
 import xxhash
 
 from sparklog import checkpoint
+from sparklog.checkpoint.change_feed.change_files import StoreChanges
 from sparklog.checkpoint.files import Checkpoint
-from sparklog.checkpoint.spark_files.state_change_files import StoreChanges
 from sparklog.errors import DataCorruptionError, InvalidRequestError, OffsetOutOfRangeError
 from tests.checkpoint.conftest import Golden
 
@@ -53,7 +53,10 @@ def rewrite(path: Path, data: bytes) -> None:
 @pytest.mark.parametrize(
     ("name", "first", "end"),
     [
-        ("hdfs", 4, 14), ("hdfs-zstd", 0, 6), ("changelog", 0, 14), ("ids", 0, 10),
+        ("hdfs", 4, 14),
+        ("hdfs-zstd", 0, 6),
+        ("changelog", 0, 14),
+        ("ids", 0, 10),
         ("ids-lzf", 0, 6),
     ],
 )

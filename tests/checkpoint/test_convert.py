@@ -9,10 +9,10 @@ import pytest
 
 import sparklog
 from sparklog.checkpoint import export, fork, history, import_, reset, verify
-from sparklog.checkpoint.as_log.layout import path_of, stays_file
-from sparklog.checkpoint.as_log.lock import CheckpointLock
-from sparklog.checkpoint.as_log.partition import Partition
-from sparklog.checkpoint.as_log.partition_writer import Record, append
+from sparklog.checkpoint.log_backed.layout import path_of, stays_file
+from sparklog.checkpoint.log_backed.lock import CheckpointLock
+from sparklog.checkpoint.log_backed.partition import CheckpointPartition
+from sparklog.checkpoint.log_backed.partition_writer import Record, append
 from sparklog.errors import DataCorruptionError, InvalidRequestError, LogLockedError
 from sparklog.fs import LOCAL
 from sparklog.testing.crashfs import CrashFS
@@ -66,7 +66,10 @@ def test_kafka_format_readers_take_it(golden: Golden) -> None:
 def test_a_record_wins_over_a_file_of_before(golden: Golden) -> None:
     path = golden("stateless")
     import_(path)
-    append(Partition(LOCAL, str(path / "sparklog/metadata-0")), [Record("more/12", b"new", 1)])
+    append(
+        CheckpointPartition(LOCAL, str(path / "sparklog/metadata-0")),
+        [Record("more/12", b"new", 1)],
+    )
     (path / "more").mkdir()
     (path / "more" / "12").write_text("stale")
     before = view(path)
@@ -77,7 +80,10 @@ def test_a_deleted_record_does_not_hide_a_file(golden: Golden) -> None:
     path = golden("stateless")
     import_(path)
     for value in (b"old", None):
-        append(Partition(LOCAL, str(path / "sparklog/metadata-0")), [Record("more/12", value, 1)])
+        append(
+            CheckpointPartition(LOCAL, str(path / "sparklog/metadata-0")),
+            [Record("more/12", value, 1)],
+        )
     assert "more/12" not in view(path)
     (path / "more").mkdir()
     (path / "more" / "12").write_text("new")

@@ -12,9 +12,9 @@ import pytest
 
 import sparklog
 from sparklog.checkpoint import fork, history, import_, truncated_copy, verify
-from sparklog.checkpoint.as_log.layout import stays_file
-from sparklog.checkpoint.as_log.partition import Partition
-from sparklog.checkpoint.as_log.partition_writer import Record, append, clean
+from sparklog.checkpoint.log_backed.layout import stays_file
+from sparklog.checkpoint.log_backed.partition import CheckpointPartition
+from sparklog.checkpoint.log_backed.partition_writer import Record, append, clean
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.fs import LOCAL, LocalFileSystem
@@ -72,8 +72,8 @@ def test_files_are_links_and_records_stay_bytes(golden: Golden) -> None:
         assert os.stat(a / name).st_ino == os.stat(path / name).st_ino, name
     import_(path)
     fork(path, path.with_name("b"), to=11)
-    source = Partition(LOCAL, str(path / "sparklog/offsets-0"))
-    copy = Partition(LOCAL, str(path.with_name("b") / "sparklog/offsets-0"))
+    source = CheckpointPartition(LOCAL, str(path / "sparklog/offsets-0"))
+    copy = CheckpointPartition(LOCAL, str(path.with_name("b") / "sparklog/offsets-0"))
     assert copy.entries == {k: e for k, e in source.entries.items() if int(k) <= 11}
     assert np.array_equal(copy.segments[0].tables[0], source.segments[0].tables[0][:4])
     (first, second) = read_epochs(LOCAL, copy.directory)
@@ -85,11 +85,11 @@ def test_files_are_links_and_records_stay_bytes(golden: Golden) -> None:
 def test_whole_closed_segments_are_linked(tmp_path: Path, golden: Golden) -> None:
     path = golden("hdfs")
     import_(path)
-    big = Partition(LOCAL, str(path / "sparklog/state.0.default-0"))
+    big = CheckpointPartition(LOCAL, str(path / "sparklog/state.0.default-0"))
     for n in range(20):  # old versions' records are dead by now, but of no dropped file
         append(big, [Record("1.delta", bytes(1000), n)], segment_bytes=5000)
     done = fork(path, tmp_path / "new", to=13)
-    copy = Partition(LOCAL, str(tmp_path / "new/sparklog/state.0.default-0"))
+    copy = CheckpointPartition(LOCAL, str(tmp_path / "new/sparklog/state.0.default-0"))
     closed = [s.base for s in big.segments[:-1]]
     assert len(closed) > 3
     assert [s.base for s in copy.segments] == [s.base for s in big.segments]
@@ -241,10 +241,10 @@ def test_what_a_crash_left_goes_with_the_next_fork(golden: Golden, tmp_path: Pat
     assert not (tmp_path / "new" / ".sparklog.building").exists()
 
 
-def backed_in_segments(path: Path, partition: str) -> Partition:
+def backed_in_segments(path: Path, partition: str) -> CheckpointPartition:
     """Make records of a checkpoint's files, and rewrite some so that they fill closed segments."""
     import_(path)
-    big = Partition(LOCAL, str(path / "sparklog" / partition))
+    big = CheckpointPartition(LOCAL, str(path / "sparklog" / partition))
     for n in range(20):
         append(big, [Record("1.delta", bytes(1000), n)], segment_bytes=5000)
     return big
@@ -288,14 +288,14 @@ def test_what_a_running_query_writes_meanwhile_stays_out(
     real = truncated_copy._copy_segments
     met: set[str] = set()
 
-    def busy(source: Partition, *rest: Any) -> None:
+    def busy(source: CheckpointPartition, *rest: Any) -> None:
         if source.directory not in met:
             met.add(source.directory)
             for n in range(9):
                 key = "99.snapshot" if "state" in source.directory else "99"
-                other = Partition(LOCAL, source.directory)
+                other = CheckpointPartition(LOCAL, source.directory)
                 append(other, [Record(key, bytes(30_000), 1), Record("x", bytes(30_000), n)])
-            assert clean(Partition(LOCAL, source.directory))
+            assert clean(CheckpointPartition(LOCAL, source.directory))
         real(source, *rest)
 
     monkeypatch.setattr(truncated_copy, "_copy_segments", busy)
@@ -308,11 +308,11 @@ def test_the_next_record_follows_the_last_that_stayed(golden: Golden, tmp_path: 
     """Also where all of the last segment goes: a file of a later offset must not take it."""
     path = golden("hdfs")
     import_(path)
-    plans = Partition(LOCAL, str(path / "sparklog/offsets-0"))
+    plans = CheckpointPartition(LOCAL, str(path / "sparklog/offsets-0"))
     for n in range(14, 20):
         append(plans, [Record(str(n), bytes(1000), n)], segment_bytes=1500)
     fork(path, tmp_path / "new", to=10)
-    copy = Partition(LOCAL, str(tmp_path / "new/sparklog/offsets-0"))
+    copy = CheckpointPartition(LOCAL, str(tmp_path / "new/sparklog/offsets-0"))
     end = max(entry.offset for entry in copy.entries.values()) + 1
     assert (copy.segments[-1].base, copy.next_offset) == (end, end)
     assert read_epochs(LOCAL, copy.directory)[-1] == (1, end)

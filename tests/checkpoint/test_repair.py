@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from sparklog.checkpoint import archive, changes, export, fork, history, import_, reset, verify
-from sparklog.checkpoint.as_log.lock import CheckpointLock
-from sparklog.checkpoint.as_log.partition import Partition
-from sparklog.checkpoint.as_log.partition_writer import Record, append
 from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.log_backed.lock import CheckpointLock
+from sparklog.checkpoint.log_backed.partition import CheckpointPartition
+from sparklog.checkpoint.log_backed.partition_writer import Record, append
 from sparklog.errors import DataCorruptionError, LogLockedError
 from sparklog.fs import LOCAL
 from sparklog.service.verification.findings import Severity
@@ -51,7 +51,7 @@ def test_a_purged_plan_stops_nothing(path: Path, tmp_path: Path) -> None:
     spoil(path, "offsets/7", -20)
     with pytest.raises(DataCorruptionError, match="no newer one of that file"):
         history(path)
-    lenient = Partition(LOCAL, str(path / "sparklog" / "offsets-0"), lenient=True)
+    lenient = CheckpointPartition(LOCAL, str(path / "sparklog" / "offsets-0"), lenient=True)
     append(lenient, [Record("7", None, 0)])
     before = view(path)
     assert "offsets/7" not in before

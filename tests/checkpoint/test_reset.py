@@ -7,11 +7,11 @@ import pytest
 
 import sparklog
 from sparklog.checkpoint import export, history, import_, reset, verify
-from sparklog.checkpoint.as_log.layout import METADATA, RUNS
-from sparklog.checkpoint.as_log.lock import CheckpointLock
-from sparklog.checkpoint.as_log.partition import Partition
-from sparklog.checkpoint.as_log.partition_writer import Record, append
 from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.log_backed.layout import METADATA_PARTITION, RUNS
+from sparklog.checkpoint.log_backed.lock import CheckpointLock
+from sparklog.checkpoint.log_backed.partition import CheckpointPartition
+from sparklog.checkpoint.log_backed.partition_writer import Record, append
 from sparklog.checkpoint.unfinished_reset import complete
 from sparklog.clock import ManualClock
 from sparklog.errors import (
@@ -118,9 +118,12 @@ def test_tasks_of_runs_before_are_fenced_off(golden: Golden) -> None:
     """The first run in the list may write; the reset puts one there that never was."""
     path = golden("hdfs")
     import_(path)
-    append(Partition(LOCAL, str(path / "sparklog" / METADATA)), [Record(RUNS, b"run-b\nrun-a", 1)])
+    append(
+        CheckpointPartition(LOCAL, str(path / "sparklog" / METADATA_PARTITION)),
+        [Record(RUNS, b"run-b\nrun-a", 1)],
+    )
     reset(path, to=9)
-    runs = Partition(LOCAL, str(path / "sparklog" / METADATA)).read(RUNS)
+    runs = CheckpointPartition(LOCAL, str(path / "sparklog" / METADATA_PARTITION)).read(RUNS)
     assert runs is not None
     first, *rest = runs.decode().split("\n")
     assert len(first) == 36

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sparklog.checkpoint import import_
-from sparklog.checkpoint.as_log.lock import CheckpointLock
+from sparklog.checkpoint.log_backed.lock import CheckpointLock
 from sparklog.cli.app import run
 from sparklog.fs import LOCAL
 from tests.checkpoint.conftest import Golden, golden, impatient, unpacked

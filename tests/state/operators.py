@@ -137,9 +137,7 @@ PROVIDERS = {
 }
 
 
-def start(
-    spark: SparkSession, operator: str, checkpoint: Path, output: Output
-) -> StreamingQuery:
+def start(spark: SparkSession, operator: str, checkpoint: Path, output: Output) -> StreamingQuery:
     """Start the query; `output` gets the rows of each batch, which a replay must give again."""
     frame, mode = OPERATORS[operator](spark)
 
@@ -156,9 +154,7 @@ def start(
     )
 
 
-def run(
-    spark: SparkSession, operator: str, checkpoint: Path, output: Output, until: int
-) -> None:
+def run(spark: SparkSession, operator: str, checkpoint: Path, output: Output, until: int) -> None:
     """Run the query until batch `until` is committed."""
     query = start(spark, operator, checkpoint, output)
     try:

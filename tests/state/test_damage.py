@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from sparklog.checkpoint.as_log.partition import Partition
+from sparklog.checkpoint.log_backed.partition import CheckpointPartition
 from sparklog.errors import DataCorruptionError
 from sparklog.fs import LOCAL
 from tests.state.manager import Manager
@@ -21,7 +21,7 @@ Contents = dict[str, bytes] | None
 
 def by_python(root: Path) -> Contents:
     try:
-        partition = Partition(LOCAL, str(root / "sparklog" / "offsets-0"))
+        partition = CheckpointPartition(LOCAL, str(root / "sparklog" / "offsets-0"))
     except DataCorruptionError:
         return None
     return {key: partition.read(key) or b"" for key, _ in partition.live()}
@@ -52,7 +52,7 @@ def original(request: pytest.FixtureRequest, managers: Managers) -> Manager:
 def damaged(original: Manager, root: Path, rng: random.Random, count: int) -> tuple[str, int]:
     """Copy a checkpoint and damage some bytes in a row of one record, not of the last one."""
     shutil.copytree(original.root, root)
-    partition = Partition(LOCAL, str(root / "sparklog" / "offsets-0"))
+    partition = CheckpointPartition(LOCAL, str(root / "sparklog" / "offsets-0"))
     rows = [(s, row) for s in partition.segments for table in s.tables for row in table][:-1]
     segment, row = rng.choice(rows)
     at = rng.randrange(int(row["size"]) - count)
@@ -98,5 +98,5 @@ def test_a_query_goes_on_over_a_dead_record(
     assert found == by_spark(manager)
     assert found is not None
     assert sorted(found, key=int) == ["3", "4", "5", "6", "11"]
-    partition = Partition(LOCAL, str(copy / "sparklog" / "offsets-0"))
+    partition = CheckpointPartition(LOCAL, str(copy / "sparklog" / "offsets-0"))
     assert not any(segment.lost for segment in partition.segments)

@@ -13,8 +13,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from sparklog.checkpoint import archive, export, history, verify
-from sparklog.checkpoint.as_log.lock import CheckpointLock
-from sparklog.checkpoint.as_log.metadata_marker import MARK
+from sparklog.checkpoint.log_backed.lock import CheckpointLock
+from sparklog.checkpoint.log_backed.metadata_marker import MARKER
 from sparklog.fs import LOCAL
 from sparklog.state.session import MANAGER
 from tests.checkpoint.views import tree
@@ -47,7 +47,7 @@ def test_without_the_manager_it_is_refused(spark: SparkSession, tmp_path: Path) 
     ours, plain = session(spark, "hdfs", MANAGER), session(spark, "hdfs", None)
     path = tmp_path / "c"
     assert go(ours, path, 2) == [0, 1]
-    assert (path / "metadata").read_bytes() == MARK
+    assert (path / "metadata").read_bytes() == MARKER
     before = tree(path)
     with pytest.raises(Exception, match="sparklog keeps this checkpoint as a log"):
         go(plain, path, 1)
@@ -55,7 +55,7 @@ def test_without_the_manager_it_is_refused(spark: SparkSession, tmp_path: Path) 
     (path / "metadata").unlink()  # as older versions left it
     last = history(path).batches[-1].batch
     assert go(ours, path, 1)[0] >= last
-    assert (path / "metadata").read_bytes() == MARK
+    assert (path / "metadata").read_bytes() == MARKER
     (path / "metadata").unlink()
     assert go(plain, path, 1) == [0]  # and so it went
     assert not verify(path).ok
@@ -76,7 +76,7 @@ def test_an_ordinary_checkpoint_that_goes_on_as_a_log(spark: SparkSession, tmp_p
     go(plain, path, 2)
     known = history(path).query_id
     go(ours, path, 2)
-    assert (path / "metadata").read_bytes() == MARK
+    assert (path / "metadata").read_bytes() == MARKER
     assert history(path).query_id == known
     assert verify(path).ok
     with pytest.raises(Exception, match="sparklog checkpoint export"):
@@ -161,7 +161,7 @@ def test_a_clean_hand_over(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock goes with the query, at once; who starts waits a little for it."""
-    monkeypatch.setattr("sparklog.checkpoint.as_log.lock.RELEASE_MS", 100)
+    monkeypatch.setattr("sparklog.checkpoint.log_backed.lock.RELEASE_MS", 100)
     ours, path = session(spark, "hdfs", MANAGER), tmp_path / "c"
     for _ in range(5):
         go(ours, path, 1)

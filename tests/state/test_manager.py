@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 import sparklog
 from sparklog import checkpoint
-from sparklog.checkpoint.as_log.lock import CheckpointLock
+from sparklog.checkpoint.log_backed.lock import CheckpointLock
 from sparklog.fs import LOCAL
 from tests.state.manager import Manager
 
@@ -467,7 +467,9 @@ class Other(Manager):
         jars = os.path.join(os.path.dirname(pyspark.__file__), "jars", "*")
         java = os.path.join(os.environ["JAVA_HOME"], "bin", "java")
         gateway = JavaGateway.launch_gateway(
-            classpath=f"{jar()}:{jars}", die_on_exit=True, java_path=java,
+            classpath=f"{jar()}:{jars}",
+            die_on_exit=True,
+            java_path=java,
             jarpath=next(Path(os.path.dirname(jars)).glob("py4j-*.jar")).as_posix(),
         )
         self._gateway = gateway

@@ -1,5 +1,7 @@
-"""Archives of checkpoints: a repository of blocks, and snapshots that name them.
+"""Backups of checkpoints, in the way of restic: a repository of blocks, and snapshots naming them.
 
-- `archiving`, `restoring`, `pruning`; `repository`, `snapshots`
-- `upload`, `segment_pieces`: what is new goes; `operation_marks`: archiving and pruning keep apart
+- `archiving`, `restoring`, `pruning`: what is done to a repository
+- `repository`: objects, blocks and keys; `snapshots`: which files and blocks each one has
+- `upload`: what is new is uploaded; `segment_blocks`: how segments are split into blocks
+- `repository_locks`: archiving and pruning exclude one another
 """

@@ -1,6 +1,6 @@
 """`archive`: a checkpoint, or checkpoint and log at one batch, to any fsspec URL, incrementally.
 
-What is sent is a fork, made of hard links beside the original: so query and log may go on
+What is uploaded is a fork, made of hard links beside the original: so query and log may go on
 meanwhile, and log, state and checkpoint are of one batch.
 """
 
@@ -14,15 +14,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from sparklog.checkpoint.backup import snapshots
-from sparklog.checkpoint.backup.operation_marks import RUNNING, Mark, check_no_pruning
-from sparklog.checkpoint.backup.repository import BLOCKS, Vault
-from sparklog.checkpoint.backup.snapshots import CHECKPOINT, LOG, Point, Trees
-from sparklog.checkpoint.backup.upload import Progress, Sender
+from sparklog.checkpoint.backup.repository import BLOCKS, Repository, as_keyring
+from sparklog.checkpoint.backup.repository_locks import ARCHIVING, RepositoryLock, check_no_pruning
+from sparklog.checkpoint.backup.snapshots import CHECKPOINT, LOG, Snapshot, SnapshotTrees
+from sparklog.checkpoint.backup.upload import Progress, Uploader
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint, local_path, own_path
 from sparklog.checkpoint.fork import fork as fork_checkpoint
 from sparklog.checkpoint.history import query_id, writer_name
-from sparklog.checkpoint.nesting import check_apart
+from sparklog.checkpoint.nesting import check_not_nested
 from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem, LocalFileSystem
@@ -30,6 +30,7 @@ from sparklog.logdir.forking.fork import fork as fork_log
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.staged_directory import StagedDirectories
 from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.target import open_store
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -39,7 +40,10 @@ Path = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archived:
-    """A point that was made. `bytes` are those of its `files`, `new_bytes` those that went."""
+    """A snapshot that was made: `point` is its name.
+
+    `bytes` are those of its `files`, `new_bytes` those that were uploaded.
+    """
 
     url: str
     point: str
@@ -72,7 +76,7 @@ def archive(
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> Archived:
-    """Archive the checkpoint at `path`, and its query's `log` with it, as a new point at `url`.
+    """Archive the checkpoint at `path`, and its query's `log` with it, as a new snapshot at `url`.
 
     Args:
         batch: the batch to go on behind; by default the newest, or an error if that can't be. A
@@ -83,60 +87,81 @@ def archive(
         threads: files that go at once, each with a block (16 MiB) in memory.
     Raises: InvalidRequestError: the batch can't be had, a bad URL or key ring, another query's
         archive; LogLockedError: the archive is being pruned, or the same is archived already;
-        StorageUnavailableError; DataCorruptionError. No point is made then; blocks that went stay.
-    Cost: closed segments and other large files that the newest point has are not read; of what is
-        read only blocks that the archive lacks are sent.
+        StorageUnavailableError; DataCorruptionError. No snapshot is made then; uploaded
+        blocks stay.
+    Cost: closed segments and other large files that the newest snapshot has are not read; of what
+        is read only blocks that the repository lacks are uploaded.
     """
     watch = stopwatch()
-    local = local_path(os.fspath(path))
-    if local is None or not fs.is_dir(local):
-        raise InvalidRequestError(f"{path}: want a directory on this machine's own disk")
+    local = _own_directory(fs, path)
     if threads < 1:
         raise InvalidRequestError(f"threads={threads}: want at least 1")
     store = open_store(url, storage_options)
     homes = [local, *([] if log is None else split_path(log)[:1])]
-    _check_apart(store.url, homes)
+    _check_places(store.url, homes)
     ring = as_keyring(keyring)
-    vault = Vault.writing(store, ring)
-    with _staged(fs, homes) as place, Mark(store, RUNNING, clock) as mark:
-        check_no_pruning(mark, store.url)
+    repository = Repository.writing(store, ring)
+    with _staged(fs, homes) as staged, RepositoryLock(store, ARCHIVING, clock) as lock:
+        check_no_pruning(lock, store.url)
         checkpoint = _checkpoint(fs, local)
         chosen = _batch(checkpoint, local, batch)
         if chosen is not None:
-            fork_checkpoint(local, place.directories[0], to=chosen, fs=fs, clock=clock)
-        roots = {CHECKPOINT: (local if chosen is None else place.directories[0], local)}
+            fork_checkpoint(local, staged.directories[0], to=chosen, fs=fs, clock=clock)
+        roots = {CHECKPOINT: (local if chosen is None else staged.directories[0], local)}
         if log is not None:
             fork_log(
-                log, place.directories[1], writer=_known_as(checkpoint, local, writer),
+                log, staged.directories[1], writer=_known_as(checkpoint, local, writer),
                 batch=chosen, leave_remote=leave_remote, fs=fs, clock=clock,
             )  # fmt: skip
-            roots[LOG] = place.directories[1], os.fspath(log)
-        stored = {one.name: one.size for one in store.list(BLOCKS)}
-        held = snapshots.points(store)[-1:]
+            roots[LOG] = staged.directories[1], os.fspath(log)
+        newest = snapshots.list_snapshots(store)[-1:]
         query = None if checkpoint is None else query_id(checkpoint)
-        sender = Sender(
-            fs, vault, stored, _known(vault, held, ring, query), now_ms=mark.began_ms,
-            threads=threads, alive=mark.renew, progress=progress,
+        uploader = Uploader(
+            fs, repository, _stored(store), _known(repository, newest, ring, query),
+            now_ms=lock.began_ms, threads=threads, keep_alive=lock.refresh, progress=progress,
         )  # fmt: skip
-        trees = sender.send(roots)
+        trees = uploader.upload(roots)
         trees[CHECKPOINT] = replace(trees[CHECKPOINT], query=query)
-        now_ms = max(clock(), *(point.time_ms + 1 for point in held), 0)  # the newest by name, too
-        point = Point.make(now_ms, chosen, uuid.uuid4().hex[:12], has_log=log is not None)
-        snapshots.write(vault, point, trees)
+        made = _next_snapshot(clock(), newest, chosen, has_log=log is not None)
+        snapshots.write(repository, made, trees)
     return Archived(
-        url=store.url, point=point.name, batch=chosen, log=log is not None,
-        took_ms=watch(), **asdict(sender.sent),
+        url=store.url, point=made.name, batch=chosen, log=log is not None,
+        took_ms=watch(), **asdict(uploader.stats),
     )  # fmt: skip
 
 
-def _check_apart(url: str, homes: Sequence[str]) -> None:
-    """Raises: InvalidRequestError: each point would hold all points before it, or the log twice."""
+def _own_directory(fs: FileSystem, path: Path) -> str:
+    """The local directory at `path`. Raises: InvalidRequestError: there is none."""
+    local = local_path(os.fspath(path))
+    if local is None or not fs.is_dir(local):
+        raise InvalidRequestError(f"{path}: want a directory on this machine's own disk")
+    return local
+
+
+def _check_places(url: str, homes: Sequence[str]) -> None:
+    """Refuse a repository inside of what it is to hold, and a log inside of the checkpoint.
+
+    Raises: InvalidRequestError: each snapshot would hold all snapshots before it, or the log twice.
+    """
     for log in homes[1:]:
-        check_apart(homes[0], log)
+        check_not_nested(homes[0], log)
     target = local_path(url)
     for home in homes:
         if target is not None and f"{own_path(target)}/".startswith(f"{own_path(home)}/"):
             raise InvalidRequestError(f"{url} lies in {home}, which it is to hold: choose another")
+
+
+def _next_snapshot(
+    now_ms: int, newest: list[Snapshot], batch: int | None, *, has_log: bool
+) -> Snapshot:
+    """Name a snapshot that is the newest by its name, whatever the clock says."""
+    time_ms = max(now_ms, *(each.time_ms + 1 for each in newest), 0)
+    return Snapshot.make(time_ms, batch, uuid.uuid4().hex[:12], has_log=has_log)
+
+
+def _stored(store: Store) -> dict[str, int]:
+    """The blocks that are there: {object: bytes}."""
+    return {one.name: one.size for one in store.list(BLOCKS)}
 
 
 def _staged(fs: FileSystem, homes: Sequence[str]) -> StagedDirectories:
@@ -150,11 +175,6 @@ def _staged(fs: FileSystem, homes: Sequence[str]) -> StagedDirectories:
         return os.path.join(tempfile.gettempdir(), f"{os.path.basename(home)}-{digest}")
 
     return StagedDirectories(fs, [name(home) for home in homes], "archive", fresh=False)
-
-
-def as_keyring(given: Keyring | str | None) -> Keyring | None:
-    """Return a key ring, read from its file if it is a path."""
-    return Keyring.load(given) if isinstance(given, str) else given
 
 
 def _checkpoint(fs: FileSystem, path: str) -> Checkpoint | None:
@@ -206,23 +226,25 @@ def _known_as(checkpoint: Checkpoint | None, path: str, writer: str | None) -> s
     return writer_name(checkpoint, writer)
 
 
-def _known(vault: Vault, held: list[Point], ring: Keyring | None, query: str | None) -> Trees:
-    """A point's files, if it is of the same key; one that can't be read saves nothing.
+def _known(
+    repository: Repository, newest: list[Snapshot], ring: Keyring | None, query: str | None
+) -> SnapshotTrees:
+    """The newest snapshot's trees, if it is under the same key; an unreadable one saves nothing.
 
     Raises: InvalidRequestError: it is another query's.
     """
-    trees: Trees = {}
-    for point in held:
+    trees: SnapshotTrees = {}
+    for snapshot in newest:
         try:
-            known, trees = snapshots.read(vault.store, point, ring)
+            known, trees = snapshots.read(repository.store, snapshot, ring)
         except (InvalidRequestError, DataCorruptionError) as error:
             _LOGGER.warning("%s: all is read anew", error)
             continue
         other = trees[CHECKPOINT].query
         if None not in (query, other) and other != query:
             raise InvalidRequestError(
-                f"{vault.store.url} has points of query {other}, this one is {query}: give each "
-                "query a URL of its own, for restore and prune go by the newest point"
+                f"{repository.store.url} has points of query {other}, this one is {query}: give "
+                "each query a URL of its own, for restore and prune go by the newest point"
             )
-        trees = trees if known.key_id == vault.key_id else {}
+        trees = trees if known.key_id == repository.key_id else {}
     return trees

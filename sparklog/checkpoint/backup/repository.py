@@ -1,13 +1,14 @@
-"""Where archives lie: blocks named by their contents, and points that name blocks.
+"""The backup repository: blocks named by their contents, and snapshots that name blocks.
 
-    blocks/<2 hex>/<64 hex>     a piece of a file, at most BLOCK_BYTES; SHA-256 of its bytes
-    points/<name>               which files an archived point has; written last (points.py)
-    keys/<id>                   the archive's key, wrapped by the key ring's current one
-    running/<time>-<id>         an archiving under way: blocks that nothing names must stay
+    blocks/<2 hex>/<64 hex>     a part of a file, at most BLOCK_BYTES; SHA-256 of its bytes
+    points/<name>               a snapshot: which files it has; written last (snapshots.py)
+    keys/<id>                   the repository's key, wrapped by the key ring's current one
+    running/<id>, pruning/<id>  locks (repository_locks.py)
 
-A block is written once, whatever points name it. Where a key ring is given, one key of the archive
-is drawn, and from it one for each block, by the block's contents: equal blocks are stored once
-under a key that seals nothing else, and neither names nor bytes tell what is in them.
+A block is written once, however many snapshots name it. Where a key ring is given, the repository
+gets one random key, and each block a key derived from that and the block's contents: equal blocks
+are stored once, under a key that seals nothing else, and neither names nor bytes tell what is in
+them.
 """
 
 import hashlib
@@ -28,15 +29,20 @@ KEYS: Final = "keys/"
 _CURE: Final = "restore the object from a copy of the bucket"
 
 
-class Vault:
+def as_keyring(given: Keyring | str | None) -> Keyring | None:
+    """Return a key ring, read from its file if it is a path."""
+    return Keyring.load(given) if isinstance(given, str) else given
+
+
+class Repository:
     """Blocks below one URL, sealed if it has a key. Threads may share it."""
 
     def __init__(self, store: Store, key_id: str | None = None, key: bytes = b"") -> None:
         self.store, self.key_id, self._key = store, key_id, key
 
     @classmethod
-    def writing(cls, store: Store, ring: Keyring | None) -> "Vault":
-        """The vault for new points; its key is made where there is none yet. One or two requests.
+    def writing(cls, store: Store, ring: Keyring | None) -> "Repository":
+        """Open for new snapshots; makes the key where there is none yet. One or two requests.
 
         Raises: InvalidRequestError: it is encrypted, and there is no key ring, or another one.
         """
@@ -55,8 +61,8 @@ class Vault:
         return cls(store, key_id, key)
 
     @classmethod
-    def reading(cls, store: Store, ring: Keyring | None, key_id: str | None) -> "Vault":
-        """The vault of a point that was written under this key. Raises as `writing`."""
+    def reading(cls, store: Store, ring: Keyring | None, key_id: str | None) -> "Repository":
+        """Open for a snapshot that was written under this key. Raises as `writing`."""
         if key_id is None:
             return cls(store)
         if ring is None:
@@ -101,7 +107,7 @@ class Vault:
         return data
 
     def seal_text(self, name: str, data: bytes) -> bytes:
-        """Return the body of a point as it is stored; `name` is what it is bound to."""
+        """Return the body of a snapshot as it is stored; `name` is what it is bound to."""
         return self._data_key(name.encode()).seal_body(data) if self._key else data
 
     def open_text(self, name: str, data: bytes, *, path: str) -> bytes:
@@ -117,9 +123,9 @@ class Vault:
 
 
 def rotate(store: Store, ring: Keyring) -> int:
-    """Wrap the archive's keys under the ring's current key; returns how many were not.
+    """Wrap the repository's keys under the ring's current key; returns how many were not.
 
-    Blocks and points stay as they are. Raises: as `Vault.reading`.
+    Blocks and snapshots stay as they are. Raises: as `Repository.reading`.
     """
     changed = 0
     for one in store.list(KEYS):

@@ -1,8 +1,8 @@
-"""`restore`: an archived point back to directories, on any machine.
+"""`restore`: a snapshot of a backup repository back to directories, on any machine.
 
-The files come beside the final names, every block checked, and are then forked from there: by
-hard links, under the final paths (which Spark writes into some files), the log with a higher
-leader epoch and topic ids of its own. So a point can be restored any number of times.
+The files are fetched beside the final names, every block checked, and are then forked from there:
+by hard links, under the final paths (which Spark writes into some files), the log with a higher
+leader epoch and topic ids of its own. So a snapshot can be restored any number of times.
 """
 
 import os
@@ -13,9 +13,14 @@ from threading import Lock
 from typing import Any, Final
 
 from sparklog.checkpoint.backup import snapshots
-from sparklog.checkpoint.backup.archiving import Path, as_keyring
-from sparklog.checkpoint.backup.repository import Vault
-from sparklog.checkpoint.backup.snapshots import CHECKPOINT, LOG, Entry, Point, Tree
+from sparklog.checkpoint.backup.repository import Repository, as_keyring
+from sparklog.checkpoint.backup.snapshots import (
+    CHECKPOINT,
+    LOG,
+    Snapshot,
+    SnapshotFile,
+    SnapshotTree,
+)
 from sparklog.checkpoint.backup.upload import Progress
 from sparklog.checkpoint.files import local_path
 from sparklog.checkpoint.fork import fork as fork_checkpoint
@@ -28,6 +33,7 @@ from sparklog.logdir.staged_directory import StagedDirectories, arrived
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.target import open_store
 
+Path = str | os.PathLike[str]
 _RAW: Final = "raw"
 _EVER_MS: Final = 2**62
 
@@ -63,15 +69,16 @@ def restore(
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> Restored:
-    """Make the checkpoint `path`, and the log dir `log`, out of a point of the archive at `url`.
+    """Make the checkpoint `path`, and the log dir `log`, out of a snapshot at `url`.
 
     Both must not exist yet. They appear when all of them is there and checked, the checkpoint
     last; a log that a restore left without its checkpoint goes with the next one.
 
     Args:
-        batch, point: the newest point of that batch, or that one; by default the newest.
+        batch, point: the newest snapshot of that batch, or the one of that name; by default the
+            newest.
         log: where the log is to be; without it only the checkpoint comes.
-    Raises: InvalidRequestError: no such point, or it has no log; a place that is taken;
+    Raises: InvalidRequestError: no such snapshot, or it has no log; a path that exists;
         DataCorruptionError: an object is gone or damaged; StorageUnavailableError; LogLockedError:
         another process restores to the same place.
     """
@@ -87,12 +94,12 @@ def restore(
     wanted = snapshots.choose(store, batch, point)
     if logs and not wanted.has_log:
         raise InvalidRequestError(f"{store.url}: point {wanted.name} has no log; leave out log")
-    vault, trees = snapshots.read(store, wanted, as_keyring(keyring))
+    repository, trees = snapshots.read(store, wanted, as_keyring(keyring))
     parts = [CHECKPOINT, LOG] if logs else [CHECKPOINT]
-    with StagedDirectories(fs, [target, *logs], "restore") as place:
-        roots = {part: place.beside(number, _RAW) for number, part in enumerate(parts)}
+    with StagedDirectories(fs, [target, *logs], "restore") as staged:
+        roots = {part: staged.beside(number, _RAW) for number, part in enumerate(parts)}
         total = sum(trees[part].size for part in parts)
-        fetcher = _Fetcher(fs, vault, total, threads, progress)
+        fetcher = _Fetcher(fs, repository, total, threads, progress)
         for number, part in enumerate(parts):
             _check_room(fs, os.path.dirname([target, *logs][number]), trees[part].size)
         for part in parts:
@@ -102,7 +109,7 @@ def restore(
                 roots[LOG],
                 logs[0],
                 time_ms=_EVER_MS,
-                waits_for=place.waiting(1),
+                waits_for=staged.waiting(1),
                 fs=fs,
                 clock=clock,
             )
@@ -119,7 +126,7 @@ def restore(
     )
 
 
-def _finish(fs: FileSystem, clock: Clock, wanted: Point, raw: str, target: str) -> None:
+def _finish(fs: FileSystem, clock: Clock, wanted: Snapshot, raw: str, target: str) -> None:
     if wanted.batch is not None:
         fork_checkpoint(raw, target, to=wanted.batch, fs=fs, clock=clock)
         return
@@ -139,12 +146,17 @@ class _Fetcher:
     """Brings trees, several files at once, all durable."""
 
     def __init__(
-        self, fs: FileSystem, vault: Vault, total: int, threads: int, progress: Progress | None
+        self,
+        fs: FileSystem,
+        repository: Repository,
+        total: int,
+        threads: int,
+        progress: Progress | None,
     ) -> None:
-        self._fs, self._vault, self._threads = fs, vault, threads
+        self._fs, self._repository, self._threads = fs, repository, threads
         self._total, self._progress, self._done, self._mutex = total, progress, 0, Lock()
 
-    def fetch(self, tree: Tree, root: str) -> None:
+    def fetch(self, tree: SnapshotTree, root: str) -> None:
         """Make the directory `root`. Raises: DataCorruptionError, StorageUnavailableError."""
         directories = [root, *(os.path.join(root, path) for path in tree.directories)]
         for directory in directories:
@@ -160,14 +172,14 @@ class _Fetcher:
         for directory in reversed(directories):
             self._fs.sync_dir(directory)
 
-    def _fetch(self, entry: Entry, root: str) -> None:
+    def _fetch(self, entry: SnapshotFile, root: str) -> None:
         with self._fs.open(os.path.join(root, entry.path), create=True) as file:
             if entry.data is not None:
                 file.pwrite(entry.data, 0)
                 self._add(entry.size)
             at = 0
-            for digest, size in entry.sizes():
-                file.pwrite(self._vault.get(digest, size), at)
+            for digest, size in entry.blocks_and_sizes():
+                file.pwrite(self._repository.get(digest, size), at)
                 at += size
                 self._add(size)
             file.sync()

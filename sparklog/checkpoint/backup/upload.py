@@ -1,9 +1,9 @@
-"""From directories to blocks: what is new is read and written, what was archived before is not.
+"""From directories to blocks: what is new is read and uploaded, what was archived before is not.
 
-A file of 1 MiB or more that has the inode, size and time of change that the newest point knows is
-not even read: it is a closed segment or a file of RocksDB, which are written once. Of one that has
-grown, its whole blocks are there already. Segments of a checkpoint's log dir, which grow and are
-cleaned with every point, are cut at their records (pieces.py).
+A file of 1 MiB or more that has the inode, size and time of change that the newest snapshot knows
+is not even read: it is a closed segment or a file of RocksDB, which are written once. Of one that
+has grown, the whole blocks are there already. Segments of a checkpoint's log dir, which grow and
+are cleaned from one snapshot to the next, are split at their records (segment_blocks.py).
 """
 
 import hashlib
@@ -15,15 +15,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
-from sparklog.checkpoint.as_log.layout import LOGS
-from sparklog.checkpoint.backup.repository import BLOCK_BYTES, Vault
-from sparklog.checkpoint.backup.segment_pieces import pieces_of
-from sparklog.checkpoint.backup.snapshots import Entry, Tree, Trees
+from sparklog.checkpoint.backup.repository import BLOCK_BYTES, Repository
+from sparklog.checkpoint.backup.segment_blocks import block_sizes
+from sparklog.checkpoint.backup.snapshots import SnapshotFile, SnapshotTree, SnapshotTrees
+from sparklog.checkpoint.log_backed.layout import LOGS
 from sparklog.errors import StorageUnavailableError
 from sparklog.fs import FileSystem
 
-INLINE_BYTES: Final = 256  # smaller files are in the point itself
-TRUSTED_BYTES: Final = 1 << 20  # larger ones are told by inode and time
+INLINE_BYTES: Final = 256  # smaller files are in the snapshot itself
+TRUSTED_BYTES: Final = 1 << 20  # from here on inode, size and time of change tell a file
 SETTLED_MS: Final = 2_000  # since its last change: a second one would show in its time
 _RECORDS: Final = re.compile(rf"{LOGS}/[^/]+/[0-9]{{20}}\.log")
 Progress = Callable[[int, int], None]
@@ -31,8 +31,8 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(slots=True)
-class Sent:
-    """What went: files and bytes looked at, bytes read, blocks and bytes written."""
+class UploadStats:
+    """What was done: files and bytes in the snapshot, bytes read, blocks and bytes uploaded."""
 
     files: int = 0
     bytes: int = 0
@@ -41,43 +41,43 @@ class Sent:
     new_bytes: int = 0
 
 
-class Sender:
-    """Sends the files of trees, several at once.
+class Uploader:
+    """Uploads the files of trees, several at once.
 
-    Args: stored: {object: bytes} of the blocks that are there. before: the newest point's trees.
-        alive: is called before each block is written.
+    Args: stored: {object: bytes} of the blocks that are there. before: the newest snapshot's trees.
+        keep_alive: is called before each block is written.
     """
 
     def __init__(
         self,
         fs: FileSystem,
-        vault: Vault,
+        repository: Repository,
         stored: Mapping[str, int],
-        before: Trees,
+        before: SnapshotTrees,
         *,
         now_ms: int,
         threads: int,
-        alive: Callable[[], None],
+        keep_alive: Callable[[], None],
         progress: Progress | None = None,
     ) -> None:
-        self.sent = Sent()
-        self._fs, self._vault, self._stored = fs, vault, dict(stored)
-        self._threads, self._now_ms, self._alive = threads, now_ms, alive
+        self.stats = UploadStats()
+        self._fs, self._repository, self._stored = fs, repository, dict(stored)
+        self._threads, self._now_ms, self._keep_alive = threads, now_ms, keep_alive
         self._progress, self._total = progress, 0
         self._mutex = threading.Lock()
         self._known = {
             (*entry.seen, entry.size): entry
             for tree in before.values()
             for entry in tree.files
-            if entry.seen is not None and all(self._is_there(*b) for b in entry.sizes())
+            if entry.seen is not None and all(self._is_there(*b) for b in entry.blocks_and_sizes())
         }
 
-    def send(self, roots: Mapping[str, tuple[str, str]]) -> Trees:
-        """Send {part: (directory, what it is the image of)}; returns what a point needs.
+    def upload(self, roots: Mapping[str, tuple[str, str]]) -> SnapshotTrees:
+        """Upload {part: (directory, the path it is a copy of)}; returns what a snapshot needs.
 
         Raises: StorageUnavailableError: the store; or a file changed while it was read.
         """
-        trees = {part: Tree(origin) for part, (_, origin) in roots.items()}
+        trees = {part: SnapshotTree(origin) for part, (_, origin) in roots.items()}
         jobs = []
         for part, (root, _) in roots.items():
             for path, is_dir in walk(self._fs, root):
@@ -87,7 +87,7 @@ class Sender:
                     jobs.append((part, root, path))
         self._total = sum(self._fs.size(os.path.join(root, path)) for _, root, path in jobs)
         with ThreadPoolExecutor(self._threads, "sparklog-archive") as pool:
-            futures = [(part, pool.submit(self._send, root, path)) for part, root, path in jobs]
+            futures = [(part, pool.submit(self._upload, root, path)) for part, root, path in jobs]
             try:
                 for part, future in futures:
                     trees[part].files.append(future.result())
@@ -96,12 +96,12 @@ class Sender:
                 raise
         return trees
 
-    def _send(self, root: str, path: str) -> Entry:
+    def _upload(self, root: str, path: str) -> SnapshotFile:
         file = os.path.join(root, path)
         size, seen = self._look(file)
         known = self._known.get((*seen, size)) if size >= TRUSTED_BYTES else None
         if known is not None:
-            entry = Entry(path, size, known.blocks, None, seen, known.pieces)
+            entry = SnapshotFile(path, size, known.blocks, None, seen, known.block_sizes)
         else:
             entry = self._read(file, path, size, seen)
             if self._look(file) != (size, seen):
@@ -110,24 +110,24 @@ class Sender:
                     "batch of it; no point was made"
                 )
         with self._mutex:
-            self.sent.files += 1
-            self.sent.bytes += size
+            self.stats.files += 1
+            self.stats.bytes += size
             if self._progress is not None:
-                self._progress(self.sent.bytes, self._total)
+                self._progress(self.stats.bytes, self._total)
         return entry
 
     def _look(self, file: str) -> tuple[int, tuple[int, int, int]]:
         return self._fs.size(file), (*self._fs.identity(file), self._fs.mtime_ms(file))
 
-    def _read(self, file: str, path: str, size: int, seen: tuple[int, int, int]) -> Entry:
+    def _read(self, file: str, path: str, size: int, seen: tuple[int, int, int]) -> SnapshotFile:
         blocks: list[bytes] = []
         with self._fs.open(file) as source:
             if size <= INLINE_BYTES:
-                return Entry(path, size, (), source.pread(size, 0))
-            pieces = pieces_of(source, size) if _RECORDS.fullmatch(path) else []
+                return SnapshotFile(path, size, (), source.pread(size, 0))
+            sizes = block_sizes(source, size) if _RECORDS.fullmatch(path) else []
             at = 0
             while at < size:
-                length = pieces[len(blocks)] if pieces else min(BLOCK_BYTES, size - at)
+                length = sizes[len(blocks)] if sizes else min(BLOCK_BYTES, size - at)
                 data = source.pread(length, at)
                 if len(data) < length:
                     break  # it became shorter, which the caller notices
@@ -136,23 +136,29 @@ class Sender:
                 blocks.append(digest)
                 self._put(digest, data)
         settled = seen[2] + SETTLED_MS < self._now_ms and size >= TRUSTED_BYTES
-        return Entry(path, size, tuple(blocks), None, seen if settled else None, tuple(pieces))
+        return SnapshotFile(
+            path, size, tuple(blocks), None, seen if settled else None, tuple(sizes)
+        )
 
     def _put(self, digest: bytes, data: bytes) -> None:
         with self._mutex:
-            self.sent.read_bytes += len(data)
+            self.stats.read_bytes += len(data)
             if self._is_there(digest, len(data)):
                 return
-        self._alive()
-        self._vault.put(digest, data)
+        self._keep_alive()
+        self._repository.put(digest, data)
         with self._mutex:
-            self._stored[self._vault.name(digest)] = self._vault.stored_size(digest, len(data))
-            self.sent.new_blocks += 1
-            self.sent.new_bytes += len(data)
+            self._stored[self._repository.name(digest)] = self._repository.stored_size(
+                digest, len(data)
+            )
+            self.stats.new_blocks += 1
+            self.stats.new_bytes += len(data)
 
     def _is_there(self, digest: bytes, size: int) -> bool:
         """Tell whether a block was listed with the size that it must have."""
-        return self._stored.get(self._vault.name(digest)) == self._vault.stored_size(digest, size)
+        return self._stored.get(self._repository.name(digest)) == self._repository.stored_size(
+            digest, size
+        )
 
 
 def walk(fs: FileSystem, root: str, directory: str = "") -> Iterator[tuple[str, bool]]:

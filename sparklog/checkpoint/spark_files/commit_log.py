@@ -15,7 +15,7 @@ from sparklog.checkpoint.spark_files.offset_log import read_lines
 from sparklog.errors import DataCorruptionError
 
 _VERSIONS: Final = ("v1", "v2", "v3")
-Ids = Mapping[int, list[list[str]]]
+StateIds = Mapping[int, list[list[str]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Commit:
     batch: int
     version: int
     next_watermark_ms: int
-    state_ids: Ids | None
+    state_ids: StateIds | None
 
 
 def parse_commit(data: bytes, *, batch: int, path: str) -> Commit:

@@ -37,7 +37,7 @@ _NO_ZIP: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Immutable:
+class ImmutableFile:
     """A file that a RocksDB snapshot shares with others: path below the store, and its size."""
 
     path: str
@@ -60,7 +60,7 @@ def plain(data: bytes, path: str) -> bytes:
     raise DataCorruptionError("it isn't compressed by any of Spark's codecs", path=path, position=0)
 
 
-def read_zip(data: bytes, path: str, *, check: bool = False) -> list[Immutable]:
+def read_zip(data: bytes, path: str, *, check: bool = False) -> list[ImmutableFile]:
     """The SST and log files that a RocksDB snapshot needs; `check` looks at all CRCs.
 
     Raises: DataCorruptionError.
@@ -111,8 +111,8 @@ def _zip_metadata(data: bytes, path: str, *, check: bool) -> dict[str, Any]:
     return fields
 
 
-def _immutable(directory: str, key: str, fields: dict[str, Any]) -> Immutable:
-    return Immutable(f"{directory}/{fields[key]}", int(fields["sizeBytes"]))
+def _immutable(directory: str, key: str, fields: dict[str, Any]) -> ImmutableFile:
+    return ImmutableFile(f"{directory}/{fields[key]}", int(fields["sizeBytes"]))
 
 
 def _unblock(data: bytes, path: str) -> bytes:

@@ -2,7 +2,7 @@
 
     HDFS provider     a row
     RocksDB           version byte 0, a row; keys of stores with column families begin with the
-                      family's id (i16), and may be split for scans (see KeyLayout):
+                      family's id (i16), and may be split for scans (see KeyEncoder):
         prefix, range     i32 bytes of the first part, that part, the rest of the key; both parts
                           as above. range: its fields are binary, a byte that tells null or sign,
                           then the number big-endian, bits flipped where a float is negative
@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from sparklog.checkpoint.spark_files.state_schema import Family
+from sparklog.checkpoint.spark_files.state_schema import ColumnFamily
 from sparklog.checkpoint.spark_files.unsafe_row import (
     Bytes,
     Cells,
@@ -37,7 +37,9 @@ _NULL: Final = 2
 _NEGATIVE: Final = 0
 
 
-def read_keys(family: Family, data: Bytes, keys: Spans, path: str, *, rocksdb: bool) -> pa.Array:
+def read_keys(
+    family: ColumnFamily, data: Bytes, keys: Spans, path: str, *, rocksdb: bool
+) -> pa.Array:
     """Decode keys into structs. Raises: DataCorruptionError: they are none of this family."""
     if pa.types.is_binary(family.key):
         return binary(family.key, data, keys)
@@ -55,7 +57,7 @@ def read_keys(family: Family, data: Bytes, keys: Spans, path: str, *, rocksdb: b
 
 
 def read_values(
-    family: Family, data: Bytes, values: Spans, path: str, *, rocksdb: bool
+    family: ColumnFamily, data: Bytes, values: Spans, path: str, *, rocksdb: bool
 ) -> pa.Array:
     """Decode values, one each, into structs. Raises: DataCorruptionError."""
     if pa.types.is_binary(family.value):
@@ -119,7 +121,7 @@ def _versioned(data: Bytes, rows: Spans, path: str) -> Spans:
 
 
 def _split_keys(
-    family: Family, types: list[pa.DataType], data: Bytes, keys: Spans, path: str
+    family: ColumnFamily, types: list[pa.DataType], data: Bytes, keys: Spans, path: str
 ) -> list[pa.Array]:
     first = family.layout.first
     rest = [n for n in range(len(types)) if n not in first]

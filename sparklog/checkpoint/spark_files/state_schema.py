@@ -23,8 +23,8 @@ import pyarrow as pa
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.spark_files.offset_log import parse_offsets
 from sparklog.checkpoint.spark_files.state_stores import (
-    DEFAULT,
-    StoreInfo,
+    DEFAULT_STORE,
+    StateStoreMetadata,
     operators_of,
     stores_info,
     stores_of,
@@ -67,7 +67,7 @@ _LAYOUTS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class KeyLayout:
+class KeyEncoder:
     """How the RocksDB provider writes keys. `first`: the ordinals that come first, for its scans.
 
     kind: "plain", "prefix", "range", "time first", "time last".
@@ -78,7 +78,7 @@ class KeyLayout:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class ColumnFamily:
     """A column family, or all of a store without; key and value as Arrow structs.
 
     They are binary where they are Avro: spark.sql.streaming.stateStore.encodingFormat.
@@ -87,21 +87,23 @@ class Family:
     name: str
     key: pa.DataType
     value: pa.DataType
-    layout: KeyLayout
+    layout: KeyEncoder
 
 
 @dataclass(frozen=True, slots=True)
-class StoreSchema:
+class StateStoreSchema:
     """What a store holds. `families`: by name; one, "default", where the store has none."""
 
     operator: int
     store: str
     partitions: int
     has_families: bool
-    families: dict[str, Family]
+    families: dict[str, ColumnFamily]
 
 
-def store_schema(checkpoint: Checkpoint, operator: int, store: str = DEFAULT) -> StoreSchema:
+def store_schema(
+    checkpoint: Checkpoint, operator: int, store: str = DEFAULT_STORE
+) -> StateStoreSchema:
     """The schema of an operator's store, by the newest of its metadata.
 
     Raises: InvalidRequestError: there is no such store, or its schema isn't written yet;
@@ -119,7 +121,9 @@ def store_schema(checkpoint: Checkpoint, operator: int, store: str = DEFAULT) ->
         for each in stores_of(checkpoint):
             if each.operator == operator:
                 known_parts = infos[each.name].partitions if each.name in infos else 0
-                infos[each.name] = StoreInfo(each.name, max(known_parts, each.partition + 1), 0, ())
+                infos[each.name] = StateStoreMetadata(
+                    each.name, max(known_parts, each.partition + 1), 0, ()
+                )
     if store not in infos:
         raise InvalidRequestError(
             f"operator {operator} of {checkpoint.path} has no store {store}: there are "
@@ -132,7 +136,7 @@ def store_schema(checkpoint: Checkpoint, operator: int, store: str = DEFAULT) ->
             name: replace(family, key=pa.binary(), value=pa.binary())
             for name, family in families.items()
         }
-    return StoreSchema(operator, store, info.partitions, has_families, families)
+    return StateStoreSchema(operator, store, info.partitions, has_families, families)
 
 
 def has_all_in_one(checkpoint: Checkpoint, operator: int) -> bool:
@@ -162,13 +166,13 @@ def _is_avro(checkpoint: Checkpoint) -> bool:
 
 
 def _families(
-    checkpoint: Checkpoint, operator: int, info: StoreInfo
-) -> tuple[dict[str, Family], bool]:
+    checkpoint: Checkpoint, operator: int, info: StateStoreMetadata
+) -> tuple[dict[str, ColumnFamily], bool]:
     paths = [f"state/{operator}/{m[1]}" for m in map(_SCHEMA_FILE.fullmatch, info.schemas) if m]
     if not paths:
-        inside = "" if info.name == DEFAULT else f"{info.name}/"
+        inside = "" if info.name == DEFAULT_STORE else f"{info.name}/"
         paths = [f"state/{operator}/0/{inside}_metadata/schema"]
-    found: dict[str, Family] = {}
+    found: dict[str, ColumnFamily] = {}
     version = 0
     for path in paths:
         try:
@@ -212,7 +216,7 @@ class _Input:
         return json.loads("".join(self.text() for _ in range(self.number(4))))
 
 
-def _parse(data: bytes, prefix_columns: int) -> tuple[int, list[Family]]:
+def _parse(data: bytes, prefix_columns: int) -> tuple[int, list[ColumnFamily]]:
     given = _Input(data)
     version = given.text()
     if version == "v3":
@@ -222,11 +226,13 @@ def _parse(data: bytes, prefix_columns: int) -> tuple[int, list[Family]]:
     key, value = (
         json.loads(given.text()) if version == "v1" else given.document() for _ in range(2)
     )
-    layout = KeyLayout("prefix", tuple(range(prefix_columns))) if prefix_columns else KeyLayout()
-    return int(version[1:]), [Family(DEFAULT, arrow_type(key), arrow_type(value), layout)]
+    layout = KeyEncoder("prefix", tuple(range(prefix_columns))) if prefix_columns else KeyEncoder()
+    return int(version[1:]), [
+        ColumnFamily(DEFAULT_STORE, arrow_type(key), arrow_type(value), layout)
+    ]
 
 
-def _family(given: _Input) -> Family:
+def _family(given: _Input) -> ColumnFamily:
     name = given.text()
     given.number(2)  # the id of the key's schema, for those that evolve
     key = arrow_type(given.document())
@@ -240,7 +246,7 @@ def _family(given: _Input) -> Family:
         first = range(int(spec["numColsPrefixKey"]))
     elif kind == "range":
         first = [int(ordinal) for ordinal in spec["orderingOrdinals"]]
-    return Family(name, key, value, KeyLayout(kind, tuple(first)))
+    return ColumnFamily(name, key, value, KeyEncoder(kind, tuple(first)))
 
 
 def arrow_type(document: Any) -> pa.DataType:

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.spark_files.state_changelog import read_lineage
-from sparklog.checkpoint.spark_files.state_files import Immutable, plain, read_zip
+from sparklog.checkpoint.spark_files.state_files import ImmutableFile, plain, read_zip
 from sparklog.errors import DataCorruptionError
 
 _NAME: Final = re.compile(r"([0-9]+)(?:_([^.]+))?\.(delta|snapshot|changelog|zip)")
@@ -25,11 +25,11 @@ _DIRECTORY: Final = re.compile(r"state/([0-9]+)/([0-9]+)(?:/([a-zA-Z0-9][a-zA-Z0
 _OPERATOR: Final = re.compile(r"state/([0-9]+)/.*")
 _SHARED: Final = re.compile(r"state/[0-9]+/[0-9]+/(?:[^/]+/)?(?:SSTs|logs)/[^/]+")
 _SNAPSHOTS: Final = ("snapshot", "zip")
-DEFAULT: Final = "default"
-Version = tuple[int, str | None]
+DEFAULT_STORE: Final = "default"
+StateVersion = tuple[int, str | None]
 
 
-class StateName(NamedTuple):
+class StateFileName(NamedTuple):
     """What a state file's name says."""
 
     version: int
@@ -37,7 +37,7 @@ class StateName(NamedTuple):
     kind: str
 
 
-class StoreInfo(NamedTuple):
+class StateStoreMetadata(NamedTuple):
     """One store of an operator, by the operator's metadata.
 
     `prefix_columns`: how many columns of the key make its prefix. `schemas`: paths of its schema
@@ -51,7 +51,7 @@ class StoreInfo(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class VersionFiles:
     """The files that a version is loaded from, or why it can't be."""
 
     files: list[str]
@@ -59,17 +59,17 @@ class Chain:
 
 
 @dataclass(slots=True)
-class Store:
+class StateStore:
     """One store of one partition of one operator, and its files."""
 
     operator: int
     partition: int
     name: str
     directory: str
-    snapshots: dict[Version, str] = field(default_factory=dict)  # file names
-    changes: dict[Version, str] = field(default_factory=dict)
-    _needed: dict[str, list[Immutable]] = field(default_factory=dict)
-    _lineages: dict[str, list[Version]] = field(default_factory=dict)
+    snapshots: dict[StateVersion, str] = field(default_factory=dict)  # file names
+    changes: dict[StateVersion, str] = field(default_factory=dict)
+    _needed: dict[str, list[ImmutableFile]] = field(default_factory=dict)
+    _lineages: dict[str, list[StateVersion]] = field(default_factory=dict)
 
     @property
     def provider(self) -> str:
@@ -81,66 +81,72 @@ class Store:
         """The relative path of one of its files."""
         return f"{self.directory}/{name}"
 
-    def chain(self, checkpoint: Checkpoint, version: int, ids: Collection[str] | None) -> Chain:
+    def chain(
+        self, checkpoint: Checkpoint, version: int, ids: Collection[str] | None
+    ) -> VersionFiles:
         """What loading `version` takes; `ids`: those of the commit, for this partition.
 
         Cost: reads a RocksDB snapshot's zip, and in format 2 a changelog, once each.
         """
         if version == 0:
-            return Chain([])
+            return VersionFiles([])
         if ids is None:
             return self._from_snapshot(checkpoint, ((v, None) for v in range(version, 0, -1)))
         try:
             before = self._lineage(checkpoint, version, ids)
         except DataCorruptionError as error:
-            return Chain([], str(error))
+            return VersionFiles([], str(error))
         if not before:
-            return Chain([], f"no file of version {version} has an id of the commit")
+            return VersionFiles([], f"no file of version {version} has an id of the commit")
         return self._from_snapshot(checkpoint, reversed(before))
 
-    def _from_snapshot(self, checkpoint: Checkpoint, versions: Iterator[Version]) -> Chain:
+    def _from_snapshot(
+        self, checkpoint: Checkpoint, versions: Iterator[StateVersion]
+    ) -> VersionFiles:
         """Try the newest snapshot first; without one all changes from version 1 on are needed."""
         reason: str | None = None
         needed: list[str] = []
-        at: Version = (1, None)
+        at: StateVersion = (1, None)
         for at in versions:
             if at in self.snapshots:
                 files = self._snapshot_files(checkpoint, self.snapshots[at])
                 if files.missing is None:
-                    return Chain(files.files + needed[::-1])
+                    return VersionFiles(files.files + needed[::-1])
                 reason = reason or files.missing
             if at not in self.changes:
-                return Chain([], reason or f"version {at[0]} is gone: {self._lost(at)}")
+                return VersionFiles([], reason or f"version {at[0]} is gone: {self._lost(at)}")
             needed.append(self.path(self.changes[at]))
         if at[0] == 1:
-            return Chain(needed[::-1])
-        return Chain([], reason or f"the snapshot before version {at[0]} is gone")
+            return VersionFiles(needed[::-1])
+        return VersionFiles([], reason or f"the snapshot before version {at[0]} is gone")
 
-    def _lost(self, version: Version) -> str:
+    def _lost(self, version: StateVersion) -> str:
         number, unique = version
         stem = str(number) if unique is None else f"{number}_{unique}"
         kinds = "delta" if self.provider == "hdfs" else "changelog or zip"
         return f"there is no {self.path(stem)}.{kinds}"
 
-    def _snapshot_files(self, checkpoint: Checkpoint, name: str) -> Chain:
+    def _snapshot_files(self, checkpoint: Checkpoint, name: str) -> VersionFiles:
         path = self.path(name)
         if not name.endswith(".zip"):
-            return Chain([path])
+            return VersionFiles([path])
         files = [path]
         try:
             for needed in self.immutables(checkpoint, name):
                 shared = self.path(needed.path)
                 if not checkpoint.exists(shared):
-                    return Chain([], f"{path} needs {shared}, which is missing")
+                    return VersionFiles([], f"{path} needs {shared}, which is missing")
                 size = checkpoint.stat(shared).size
                 if size != needed.size_bytes:
-                    return Chain([], f"{shared} has {size} bytes, {path} says {needed.size_bytes}")
+                    return VersionFiles(
+                        [], f"{shared} has {size} bytes, {path} says {needed.size_bytes}"
+                    )
                 files.append(shared)
         except (DataCorruptionError, FileNotFoundError) as error:
-            return Chain([], str(error))
-        return Chain(files)
+            return VersionFiles([], str(error))
+        return VersionFiles(files)
 
-    def immutables(self, checkpoint: Checkpoint, name: str) -> list[Immutable]:
+    def immutables(self, checkpoint: Checkpoint, name: str) -> list[ImmutableFile]:
         """The SST and log files of a snapshot's zip. Raises: DataCorruptionError."""
         if name not in self._needed:
             path = self.path(name)
@@ -148,7 +154,9 @@ class Store:
             self._needed[name] = read_zip(checkpoint.read(path), where)
         return self._needed[name]
 
-    def _lineage(self, checkpoint: Checkpoint, version: int, ids: Collection[str]) -> list[Version]:
+    def _lineage(
+        self, checkpoint: Checkpoint, version: int, ids: Collection[str]
+    ) -> list[StateVersion]:
         """The versions up to `version` on its branch, oldest first, as far back as it is told."""
         at = next((v for v in ((version, i) for i in ids) if self._has(v)), None)
         if at is None or at in self.snapshots:
@@ -161,26 +169,27 @@ class Store:
             self._lineages[name] = sorted(read_lineage(data, where))
         return [*self._lineages[name], at]
 
-    def _has(self, version: Version) -> bool:
+    def _has(self, version: StateVersion) -> bool:
         return version in self.snapshots or version in self.changes
 
 
-def parse_name(name: str) -> StateName | None:
+def parse_name(name: str) -> StateFileName | None:
     """Read a state file's name; None for others (checksums, schemas)."""
     match = _NAME.fullmatch(name)
-    return None if match is None else StateName(int(match[1]), match[2], match[3])
+    return None if match is None else StateFileName(int(match[1]), match[2], match[3])
 
 
-def stores_of(checkpoint: Checkpoint) -> list[Store]:
+def stores_of(checkpoint: Checkpoint) -> list[StateStore]:
     """All stores that have state files, by operator, partition and name."""
-    found: dict[str, Store] = {}
+    found: dict[str, StateStore] = {}
     for path in checkpoint.paths("state"):
         directory, _, file = path.rpartition("/")
         match, name = _DIRECTORY.fullmatch(directory), parse_name(file)
         if match is None or name is None:
             continue
         store = found.setdefault(
-            directory, Store(int(match[1]), int(match[2]), match[3] or DEFAULT, directory)
+            directory,
+            StateStore(int(match[1]), int(match[2]), match[3] or DEFAULT_STORE, directory),
         )
         files = store.snapshots if name.kind in _SNAPSHOTS else store.changes
         files[name.version, name.id] = file
@@ -188,7 +197,7 @@ def stores_of(checkpoint: Checkpoint) -> list[Store]:
 
 
 def unshared(
-    checkpoint: Checkpoint, stores: Iterable[Store], *, without: Collection[str] = ()
+    checkpoint: Checkpoint, stores: Iterable[StateStore], *, without: Collection[str] = ()
 ) -> set[str]:
     """The SST and log files of RocksDB that no snapshot names, but for those of `without`.
 
@@ -209,7 +218,9 @@ def operators_of(checkpoint: Checkpoint) -> list[int]:
     return sorted({int(match[1]) for match in matches if match is not None})
 
 
-def stores_info(checkpoint: Checkpoint, operator: int, batch: int | None = None) -> list[StoreInfo]:
+def stores_info(
+    checkpoint: Checkpoint, operator: int, batch: int | None = None
+) -> list[StateStoreMetadata]:
     """What an operator's metadata say of its stores, at a batch or (None) now; none without.
 
     Raises: DataCorruptionError: they can't be read.
@@ -229,7 +240,7 @@ def metadata_path(checkpoint: Checkpoint, operator: int, batch: int | None) -> s
     return path if checkpoint.exists(path) else None
 
 
-def read_metadata(checkpoint: Checkpoint, path: str) -> list[StoreInfo]:
+def read_metadata(checkpoint: Checkpoint, path: str) -> list[StateStoreMetadata]:
     """What an operator's metadata say of its stores. Source: OperatorStateMetadata.
 
     Raises: DataCorruptionError; FileNotFoundError.
@@ -238,7 +249,7 @@ def read_metadata(checkpoint: Checkpoint, path: str) -> list[StoreInfo]:
     try:
         document = json.loads(checkpoint.read(path).decode().partition("\n")[2])
         return [
-            StoreInfo(
+            StateStoreMetadata(
                 str(store["storeName"]),
                 int(store["numPartitions"]),
                 int(store.get("numColsPrefixKey", 0)),

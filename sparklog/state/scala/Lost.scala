@@ -10,7 +10,7 @@ final case class Lost(position: Long, key: String, isDeletion: Boolean)
 
 /**
  * Whose a damaged record was, by what its bytes can't deny: its layout, and its CRC, which holds if
- * one byte of the CRC, or one before the end of the key, is changed. sparklog/checkpoint/as_log/damaged_records.py has
+ * one byte of the CRC, or one before the end of the key, is changed. sparklog/checkpoint/log_backed/damaged_records.py has
  * the whole of it.
  */
 object Lost {

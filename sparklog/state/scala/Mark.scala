@@ -7,7 +7,7 @@ import java.nio.file.{Files, Path}
 /**
  * What lies at `metadata` of a checkpoint that is kept as a log: a file of which Spark's own manager
  * can't make a query's id. Its error shows what the file says, and the query doesn't begin from batch
- * 0. To this manager the file isn't there. sparklog/checkpoint/as_log/metadata_marker.py writes the same.
+ * 0. To this manager the file isn't there. sparklog/checkpoint/log_backed/metadata_marker.py writes the same.
  */
 object Mark {
   val File = "metadata"

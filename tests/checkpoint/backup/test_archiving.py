@@ -14,15 +14,15 @@ import pytest
 
 import sparklog
 from sparklog.checkpoint import import_, verify
-from sparklog.checkpoint.as_log.layout import place_of
-from sparklog.checkpoint.as_log.partition import Partition
-from sparklog.checkpoint.as_log.partition_writer import Record, append, clean, create
 from sparklog.checkpoint.backup import archiving, pruning, repository, restoring, snapshots, upload
 from sparklog.checkpoint.backup.archiving import Archived, archive
 from sparklog.checkpoint.backup.pruning import list_points, prune
 from sparklog.checkpoint.backup.restoring import restore
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.log_backed.layout import address_of
+from sparklog.checkpoint.log_backed.partition import CheckpointPartition
+from sparklog.checkpoint.log_backed.partition_writer import Record, append, clean, create
 from sparklog.clock import ManualClock
 from sparklog.errors import (
     DataCorruptionError,
@@ -185,12 +185,12 @@ class Growing:
             return
         by_partition: dict[str, list[Record]] = {}
         for name, data in files.items():
-            place = place_of(name)
+            place = address_of(name)
             by_partition.setdefault(place.partition, []).append(Record(place.key, data, 0))
         for partition, records in by_partition.items():
             directory = str(self.path / "sparklog" / partition)
             create(LOCAL, directory)
-            held = Partition(LOCAL, directory)
+            held = CheckpointPartition(LOCAL, directory)
             append(held, records)
             clean(held)
 
@@ -224,7 +224,7 @@ def test_a_point_of_records_costs_what_one_of_files_does(tmp_path: Path) -> None
             query.run(9, kept=12)
             sent[backed].append(archive(query.path, f"file://{tmp_path}/archive-{backed}"))
     logs = tmp_path / "query-True" / "sparklog"
-    partition = Partition(LOCAL, str(logs / "state.0.default-0"))
+    partition = CheckpointPartition(LOCAL, str(logs / "state.0.default-0"))
     assert len(partition.entries) < 36  # it was cleaned
     for files, records in zip(*sent.values(), strict=True):
         assert records.batch == files.batch
@@ -537,9 +537,9 @@ class TestDamage:
     def test_a_path_that_leads_elsewhere(self, tmp_path: Path, file_url: str) -> None:
         store = open_store(file_url)
         for path in ("../evil", "/evil", "a/../../evil"):
-            point = snapshots.Point.make(1, None, "0" * 12, has_log=False)
-            bad = snapshots.Tree("x", [], [snapshots.Entry(path, 4, (), b"evil")])
-            snapshots.write(repository.Vault(store), point, {"checkpoint": bad})
+            point = snapshots.Snapshot.make(1, None, "0" * 12, has_log=False)
+            bad = snapshots.SnapshotTree("x", [], [snapshots.SnapshotFile(path, 4, (), b"evil")])
+            snapshots.write(repository.Repository(store), point, {"checkpoint": bad})
             with pytest.raises(DataCorruptionError, match="leads out of"):
                 restore(file_url, tmp_path / "back")
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.checkpoint.spark_files.state_rows import read_keys, read_values, unlisted
-from sparklog.checkpoint.spark_files.state_schema import Family, KeyLayout
+from sparklog.checkpoint.spark_files.state_schema import ColumnFamily, KeyEncoder
 from sparklog.checkpoint.spark_files.unsafe_row import Spans
 from sparklog.errors import DataCorruptionError
 from tests.checkpoint.spark_files.test_unsafe_row import write_all
@@ -41,7 +41,7 @@ def ordered(kind: pa.DataType, value: Any) -> bytes:
     return (b"\0" if negative else b"\1") + raw
 
 
-def encode(family: Family, key: list[Any]) -> bytes:
+def encode(family: ColumnFamily, key: list[Any]) -> bytes:
     types = [field.type for field in family.key]
     kind, first = family.layout.kind, family.layout.first
     if kind == "plain":
@@ -66,7 +66,7 @@ def spans(values: list[bytes]) -> tuple[np.ndarray, Spans]:
 
 
 @st.composite
-def families(draw: st.DrawFn) -> tuple[Family, list[list[Any]]]:
+def families(draw: st.DrawFn) -> tuple[ColumnFamily, list[list[Any]]]:
     kinds = draw(st.lists(st.sampled_from([*NUMBERS, pa.string()]), min_size=1, max_size=4))
     kind = draw(st.sampled_from(["plain", "prefix", "range", "time first", "time last"]))
     first: list[int] = []
@@ -84,11 +84,11 @@ def families(draw: st.DrawFn) -> tuple[Family, list[list[Any]]]:
     fields = [v if kind.startswith("time") else st.none() | v for v in values]
     keys = draw(st.lists(st.tuples(*fields).map(list), min_size=1, max_size=8))
     names = pa.struct([(str(n), k) for n, k in enumerate(kinds)])
-    return Family("f", names, names, KeyLayout(kind, tuple(first))), keys
+    return ColumnFamily("f", names, names, KeyEncoder(kind, tuple(first))), keys
 
 
 @given(families())
-def test_keys_come_back(made: tuple[Family, list[list[Any]]]) -> None:
+def test_keys_come_back(made: tuple[ColumnFamily, list[list[Any]]]) -> None:
     family, keys = made
     data, where = spans([encode(family, key) for key in keys])
     found = read_keys(family, data, where, "path", rocksdb=True)
@@ -98,7 +98,7 @@ def test_keys_come_back(made: tuple[Family, list[list[Any]]]) -> None:
 
 @given(made=families(), raw=st.lists(st.binary(max_size=60), min_size=1, max_size=4))
 def test_any_bytes_are_read_or_refused(
-    made: tuple[Family, list[list[Any]]], raw: list[bytes]
+    made: tuple[ColumnFamily, list[list[Any]]], raw: list[bytes]
 ) -> None:
     family, _ = made
     if any(pa.types.is_string(f.type) for f in family.key):
@@ -129,14 +129,16 @@ def test_lists_are_taken_apart(lists: list[list[int]], comma: bool) -> None:
         wanted += [(n, v) for v in values or [77]]
     data, where = spans(written)
     index, found = unlisted(data, where, "path")
-    values = read_values(Family("f", kind, kind, KeyLayout()), data, found, "path", rocksdb=True)
+    values = read_values(
+        ColumnFamily("f", kind, kind, KeyEncoder()), data, found, "path", rocksdb=True
+    )
     assert list(zip(index.tolist(), values.field(0).to_pylist(), strict=True)) == wanted
 
 
 @pytest.mark.parametrize("kind", ["plain", "prefix", "range", "time first"])
 def test_a_key_of_another_layout(kind: str) -> None:
     names = pa.struct([("a", pa.int64()), ("b", pa.int64())])
-    family = Family("f", names, names, KeyLayout(kind, (0,) if kind != "plain" else ()))
+    family = ColumnFamily("f", names, names, KeyEncoder(kind, (0,) if kind != "plain" else ()))
     data, where = spans([b"\1\1"])
     with pytest.raises(DataCorruptionError, match=r"^path: a "):
         read_keys(family, data, where, "path", rocksdb=True)

@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 from crc32c import crc32c
 from numpy.typing import NDArray
 
-from sparklog.checkpoint.as_log.damaged_records import Lost, examine
-from sparklog.checkpoint.as_log.torn_tail import Remains
+from sparklog.checkpoint.log_backed.damaged_records import DamagedRecord, examine
+from sparklog.checkpoint.log_backed.torn_tail import TornTail
 from sparklog.errors import DataCorruptionError, LogLockedError
 from sparklog.format.batch import CRC_START, HEADER_SIZE, LOG_OVERHEAD, MAGIC
 from sparklog.format.decoder import Decoder
@@ -45,7 +45,7 @@ _CURE: Final = (
 )
 
 
-class Entry(NamedTuple):
+class NewestRecord(NamedTuple):
     """The newest record of a key: where its batch lies, and what the value is."""
 
     base: int  # of the segment
@@ -57,7 +57,7 @@ class Entry(NamedTuple):
 
 
 @dataclass(slots=True)
-class Segment:
+class CheckpointSegment:
     """A segment file as it was read: whole batches up to `end`, offsets up to `next_offset`."""
 
     base: int
@@ -67,12 +67,12 @@ class Segment:
     next_offset: int = 0
     torn: bool = False  # bytes lie behind `end` that are no whole batch
     short: bool = False  # and the file ends before that batch does
-    lost: list[Lost] = field(default_factory=list)  # damaged batches before `end`
+    lost: list[DamagedRecord] = field(default_factory=list)  # damaged batches before `end`
     tables: list[Table] = field(default_factory=list)
     keys: list[pa.Array] = field(default_factory=list)
 
 
-class Partition:
+class CheckpointPartition:
     """What a partition directory holds now; `refresh` takes in what was written since.
 
     `entries` has the newest record of every key, deleted ones too, in the order of their offsets.
@@ -85,8 +85,8 @@ class Partition:
         self.directory = directory
         self.fs = fs
         self._lenient = lenient
-        self.segments: list[Segment] = []
-        self.entries: dict[str, Entry] = {}
+        self.segments: list[CheckpointSegment] = []
+        self.entries: dict[str, NewestRecord] = {}
         self._told: set[tuple[int, int]] = set()
         self.refresh()
 
@@ -103,7 +103,7 @@ class Partition:
         epochs = read_epochs(self.fs, self.directory)
         return epochs[-1][0] if epochs else 0
 
-    def path(self, segment: Segment) -> str:
+    def path(self, segment: CheckpointSegment) -> str:
         """The path of a segment's file."""
         return joined(self.directory, log_name(segment.base))
 
@@ -130,7 +130,7 @@ class Partition:
         for base in bases[len(self.segments) :]:
             path = joined(self.directory, log_name(base))
             identity = self.fs.identity(path)
-            self.segments.append(Segment(base, identity, next_offset=base))
+            self.segments.append(CheckpointSegment(base, identity, next_offset=base))
         first = max((n for n, s in enumerate(self.segments) if s.end), default=0)
         for segment in self.segments[first:]:
             self._read_on(segment)
@@ -152,7 +152,7 @@ class Partition:
         assert entry is not None
         raise self._damage(entry, "the record isn't there any more")
 
-    def _read_value(self, entry: Entry) -> bytes | None:
+    def _read_value(self, entry: NewestRecord) -> bytes | None:
         segment = next(s for s in self.segments if s.base == entry.base)
         path = self.path(segment)
         try:
@@ -168,13 +168,13 @@ class Partition:
         end = len(raw) - 1  # behind the value is the number of headers, none
         return raw[end - entry.value_bytes : end]
 
-    def _damage(self, entry: Entry, reason: str) -> DataCorruptionError:
+    def _damage(self, entry: NewestRecord, reason: str) -> DataCorruptionError:
         path = joined(self.directory, log_name(entry.base))
         return DataCorruptionError(
             reason, path=path, position=entry.position, first=entry.offset, end=entry.offset + 1
         )
 
-    def _is_same(self, segment: Segment) -> bool:
+    def _is_same(self, segment: CheckpointSegment) -> bool:
         """Whether it only grew. A rewritten one may have got an inode that was free again, but its
         last batch that we know doesn't lie where it did."""
         path = self.path(segment)
@@ -190,7 +190,7 @@ class Partition:
             return False
         return found == _OVERHEAD.pack(last["base_offset"], last["size"] - LOG_OVERHEAD)
 
-    def _read_on(self, segment: Segment) -> None:
+    def _read_on(self, segment: CheckpointSegment) -> None:
         """Read the batches behind those that are known."""
         is_last = segment is self.segments[-1]
         with self.fs.open(self.path(segment)) as file:
@@ -204,13 +204,13 @@ class Partition:
                 segment.torn = segment.end < segment.size
                 if not segment.torn:
                     return
-                rest = Remains.of(file, segment.end, segment.size)
+                rest = TornTail.of(file, segment.end, segment.size)
                 segment.short = rest.short
                 if is_last and rest.next is None:
                     return
                 self._step_over(segment, file, rest.next)
 
-    def _step_over(self, segment: Segment, file: File, position: int | None) -> None:
+    def _step_over(self, segment: CheckpointSegment, file: File, position: int | None) -> None:
         """Go on at the next whole batch, at `position` or in the next segment; note what is lost.
 
         Raises: DataCorruptionError: it can't be told whose that was.
@@ -239,7 +239,7 @@ class Partition:
             if each.key is not None and each.is_deletion:
                 self.entries.pop(each.key, None)
                 at = segment.base, each.position, each.size, each.first
-                self.entries[each.key] = Entry(*at, timestamp=0, value_bytes=-1)
+                self.entries[each.key] = NewestRecord(*at, timestamp=0, value_bytes=-1)
         segment.end = until
         segment.next_offset = max(segment.next_offset, end)
 
@@ -268,7 +268,9 @@ class Partition:
                         end=each.end,
                     )
 
-    def _take(self, segment: Segment, path: str, data: bytes, position: int, table: Table) -> None:
+    def _take(
+        self, segment: CheckpointSegment, path: str, data: bytes, position: int, table: Table
+    ) -> None:
         """Note the newest record of each key of some batches."""
         odd = np.flatnonzero((table["count"] != 1) | (table["magic"] != MAGIC))
         if len(odd):
@@ -299,10 +301,10 @@ class Partition:
         entries = self.entries
         for key, (at, size, offset, timestamp, length) in zip(keys.to_pylist(), rows, strict=True):
             entries.pop(key, None)  # so that the order is that of the offsets
-            entries[key] = Entry(segment.base, at, size, offset, timestamp, length)
+            entries[key] = NewestRecord(segment.base, at, size, offset, timestamp, length)
         segment.next_offset = int(table["last_offset"][-1]) + 1
 
-    def live(self) -> Iterator[tuple[str, Entry]]:
+    def live(self) -> Iterator[tuple[str, NewestRecord]]:
         """Yield the files that exist."""
         return ((key, entry) for key, entry in self.entries.items() if entry.value_bytes >= 0)
 

@@ -1,8 +1,8 @@
-"""Where a segment of a checkpoint's log dir is cut, so that an archive sends what is new of it.
+"""How a segment of a checkpoint's log dir is split into blocks: only new ones are uploaded.
 
-By what the records say, not by where they lie: a record of 4 KiB or more is a piece of its own, as
-the file would be that it stands for; smaller ones go together, by 16 offsets. So a cleaning, which
-moves what it keeps, and a longer end leave all other pieces as they were.
+By content, not by position: a record of 4 KiB or more is a block of its own, as the file would be
+that it stands for; smaller ones go together, by 16 offsets. So a cleaning, which moves what it
+keeps, and a longer end leave all other blocks as they were.
 """
 
 from itertools import pairwise
@@ -18,8 +18,8 @@ ALONE_BYTES: Final = 4 << 10
 TOGETHER: Final = 16  # offsets
 
 
-def pieces_of(file: File, size: int) -> list[int]:
-    """The sizes of the pieces of a segment's first `size` bytes, at most BLOCK_BYTES each.
+def block_sizes(file: File, size: int) -> list[int]:
+    """The sizes of the blocks of a segment's first `size` bytes, at most BLOCK_BYTES each.
 
     Cost: reads it, without the CRCs.
     """

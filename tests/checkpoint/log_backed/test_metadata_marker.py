@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from sparklog.checkpoint import archive, export, fork, history, import_, reset, restore, verify
-from sparklog.checkpoint.as_log.metadata_marker import MARK
-from sparklog.checkpoint.as_log.partition import Partition
-from sparklog.checkpoint.as_log.partition_writer import Record, append
+from sparklog.checkpoint.log_backed.metadata_marker import MARKER
+from sparklog.checkpoint.log_backed.partition import CheckpointPartition
+from sparklog.checkpoint.log_backed.partition_writer import Record, append
 from sparklog.errors import DataCorruptionError
 from sparklog.fs import LOCAL
 from tests.checkpoint.conftest import Golden
@@ -17,30 +17,30 @@ from tests.checkpoint.conftest import Golden
 NAME = "changelog"
 
 
-def is_marked(path: Path) -> bool:
-    return (path / "metadata").read_bytes() == MARK
+def has_marker(path: Path) -> bool:
+    return (path / "metadata").read_bytes() == MARKER
 
 
 def test_it_stays_where_the_log_is(golden: Golden, tmp_path: Path) -> None:
     """Through import, fork, reset, archive and restore; and goes with the export."""
     path = golden(NAME)
     written = (path / "metadata").read_bytes()
-    assert isinstance(json.loads(MARK)["id"], list)  # no text, which Spark would take
+    assert isinstance(json.loads(MARKER)["id"], list)  # no text, which Spark would take
     import_(path)
-    assert is_marked(path)
+    assert has_marker(path)
     assert import_(path).files == 0  # it is none
-    assert is_marked(path)
+    assert has_marker(path)
     known = history(path).query_id
     assert known == json.loads(written)["id"]
     batch = history(path).batches[-3].batch
     fork(path, tmp_path / "forked", to=batch)
-    assert is_marked(tmp_path / "forked")
+    assert has_marker(tmp_path / "forked")
     reset(path, to=batch)
-    assert is_marked(path)
+    assert has_marker(path)
     archive(path, (tmp_path / "points").as_uri())
     restore((tmp_path / "points").as_uri(), tmp_path / "restored")
     for copy in (path, tmp_path / "forked", tmp_path / "restored"):
-        assert is_marked(copy)
+        assert has_marker(copy)
         assert history(copy).query_id == known
         assert verify(copy).ok
     export(path)
@@ -89,7 +89,7 @@ def test_an_import_that_was_cut_off_is_one_history(golden: Golden) -> None:
     copy = shutil.copytree(path, path.with_name("copy"))
     import_(path)
     first, *_, last = sorted(int(p.name) for p in (copy / "commits").glob("[0-9]*"))
-    partition = Partition(LOCAL, str(path / "sparklog" / "commits-0"))
+    partition = CheckpointPartition(LOCAL, str(path / "sparklog" / "commits-0"))
     append(partition, [Record(str(n), None, 0) for n in range(first + 1, last)])
     for n in range(first, last):  # the last record is what was written since
         shutil.copy(copy / "commits" / str(n), path / "commits" / str(n))

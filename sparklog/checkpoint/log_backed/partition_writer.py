@@ -13,7 +13,11 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from sparklog.checkpoint.as_log.partition import SEGMENT_BYTES, Partition, Segment
+from sparklog.checkpoint.log_backed.partition import (
+    SEGMENT_BYTES,
+    CheckpointPartition,
+    CheckpointSegment,
+)
 from sparklog.errors import DataCorruptionError
 from sparklog.format.batch import encode_one
 from sparklog.format.names import CLEANED, EPOCH_CHECKPOINT, log_name
@@ -46,7 +50,7 @@ def create(fs: FileSystem, directory: str, epochs: Sequence[tuple[int, int]] = (
 
 
 def append(
-    partition: Partition, records: Iterable[Record], *, segment_bytes: int = SEGMENT_BYTES
+    partition: CheckpointPartition, records: Iterable[Record], *, segment_bytes: int = SEGMENT_BYTES
 ) -> None:
     """Write records to the end; they are durable when the call returns, all or (on error) none
     of those that went into the last segment.
@@ -63,7 +67,7 @@ def append(
     partition.refresh()
 
 
-def clean(partition: Partition) -> bool:
+def clean(partition: CheckpointPartition) -> bool:
     """Rewrite the segments if more of them is dead than alive, and over 64 KiB; tell whether.
 
     Cost: the live bytes are copied and synced.
@@ -118,7 +122,7 @@ def merged(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         yield held
 
 
-class Output:
+class FileWriter:
     """A file that is written from its start; `close` makes its contents durable."""
 
     def __init__(self, fs: FileSystem, path: str) -> None:
@@ -144,7 +148,9 @@ def _batch(record: Record, offset: int, epoch: int) -> bytearray:
     return batch
 
 
-def _append_some(partition: Partition, batches: Iterator[bytearray], segment_bytes: int) -> int:
+def _append_some(
+    partition: CheckpointPartition, batches: Iterator[bytearray], segment_bytes: int
+) -> int:
     """Append to the last segment until it is full, or nothing is left; return the next offset."""
     if not partition.segments or partition.segments[-1].end >= segment_bytes:
         _roll(partition)
@@ -168,21 +174,21 @@ def _append_some(partition: Partition, batches: Iterator[bytearray], segment_byt
     return partition.next_offset
 
 
-def _roll(partition: Partition) -> None:
+def _roll(partition: CheckpointPartition) -> None:
     fs, path = partition.fs, joined(partition.directory, log_name(partition.next_offset))
     fs.open(path, create=True).close()
     fs.sync_dir(partition.directory)
     partition.refresh()
 
 
-def _cut_torn(partition: Partition, segment: Segment) -> None:
+def _cut_torn(partition: CheckpointPartition, segment: CheckpointSegment) -> None:
     if segment.torn:
         with partition.fs.open(partition.path(segment), write=True) as file:
             file.truncate(segment.end)
             file.sync()
 
 
-def _clean_segment(partition: Partition, segment: Segment) -> None:
+def _clean_segment(partition: CheckpointPartition, segment: CheckpointSegment) -> None:
     """Keep the live batches of a segment; of the last one the last batch, too."""
     spans = {
         (entry.position, entry.position + entry.size)
@@ -197,7 +203,7 @@ def _clean_segment(partition: Partition, segment: Segment) -> None:
         fs.unlink(path)
         fs.sync_dir(partition.directory)
     elif sum(end - first for first, end in spans) < segment.end:
-        output = Output(fs, path + CLEANED)
+        output = FileWriter(fs, path + CLEANED)
         with fs.open(path) as source:
             copy_ranges(source, sorted(spans), output.write)
         output.close()

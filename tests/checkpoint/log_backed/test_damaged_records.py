@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparklog.checkpoint.as_log.damaged_records import Lost, examine
+from sparklog.checkpoint.log_backed.damaged_records import DamagedRecord, examine
 from sparklog.format.batch import encode_one
 from sparklog.format.scan import rebase
 
@@ -17,7 +17,7 @@ def batch(key: str, value: bytes | None, offset: int = 5, epoch: int = 3) -> byt
     return bytes(found)
 
 
-def told(raw: bytes, *, first: int = 5, end: int = 6) -> list[Lost]:
+def told(raw: bytes, *, first: int = 5, end: int = 6) -> list[DamagedRecord]:
     return examine(raw, position=1000, first=first, end=end, epoch=3)
 
 

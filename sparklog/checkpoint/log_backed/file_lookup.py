@@ -3,17 +3,17 @@
 import os
 import threading
 
-from sparklog.checkpoint.as_log.layout import LOGS, place_of
-from sparklog.checkpoint.as_log.partition import Partition
+from sparklog.checkpoint.log_backed.layout import LOGS, address_of
+from sparklog.checkpoint.log_backed.partition import CheckpointPartition
 from sparklog.fs import LOCAL, FileSystem, read_bytes
 
 
-class Lookup:
+class FileLookup:
     """Looks paths up, records or files. Remembers what it read of a partition. Thread-safe."""
 
     def __init__(self, root: str, fs: FileSystem = LOCAL) -> None:
         self._root, self._fs = root, fs
-        self._partitions: dict[str, Partition] = {}
+        self._partitions: dict[str, CheckpointPartition] = {}
         self._mutex = threading.Lock()
 
     def read(self, path: str, *, durable: bool = False) -> bytes | None:
@@ -49,13 +49,13 @@ class Lookup:
             return self._record(path, durable=False)
 
     def _record(self, path: str, *, durable: bool) -> bytes | None:
-        name, key = place_of(path)
+        name, key = address_of(path)
         directory = os.path.join(self._root, LOGS, name)
         partition = self._partitions.get(name)
         if partition is not None:
             partition.refresh()
         elif self._fs.is_dir(directory):
-            partition = self._partitions[name] = Partition(self._fs, directory)
+            partition = self._partitions[name] = CheckpointPartition(self._fs, directory)
         data = None if partition is None else partition.read(key)
         if partition is not None and data is not None and durable:
             base = partition.entries[key].base

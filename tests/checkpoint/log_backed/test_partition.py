@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sparklog
-from sparklog.checkpoint.as_log.partition import Partition
-from sparklog.checkpoint.as_log.partition_writer import Record, append, clean, create
+from sparklog.checkpoint.log_backed.partition import CheckpointPartition
+from sparklog.checkpoint.log_backed.partition_writer import Record, append, clean, create
 from sparklog.errors import DataCorruptionError, StorageUnavailableError
 from sparklog.format.names import log_name
 from sparklog.fs import LOCAL, LocalFileSystem
@@ -19,35 +19,35 @@ from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Fault, SimulatedKill
 
 LOG = "00000000000000000000.log"
-Write = Callable[..., Partition]
+Write = Callable[..., CheckpointPartition]
 
 
-def contents(partition: Partition) -> dict[str, bytes | None]:
+def contents(partition: CheckpointPartition) -> dict[str, bytes | None]:
     return {key: partition.read(key) for key, _ in partition.live()}
 
 
-def put(partition: Partition, *records: tuple[str, bytes | None], **options: int) -> None:
+def put(partition: CheckpointPartition, *records: tuple[str, bytes | None], **options: int) -> None:
     append(partition, [Record(k, v, 1_700_000_000_000) for k, v in records], **options)
 
 
 @pytest.fixture
-def partition(tmp_path: Path) -> Partition:
+def partition(tmp_path: Path) -> CheckpointPartition:
     directory = str(tmp_path / "offsets-0")
     create(LOCAL, directory)
-    return Partition(LOCAL, directory)
+    return CheckpointPartition(LOCAL, directory)
 
 
-def test_the_last_record_of_a_key_is_the_file(partition: Partition) -> None:
+def test_the_last_record_of_a_key_is_the_file(partition: CheckpointPartition) -> None:
     put(partition, ("0", b"a"), ("1", b""), ("0", b"b" * 300), ("2", None), ("3", b"x"))
     put(partition, ("3", None))
     assert contents(partition) == {"0": b"b" * 300, "1": b""}
-    assert contents(Partition(LOCAL, partition.directory)) == contents(partition)
+    assert contents(CheckpointPartition(LOCAL, partition.directory)) == contents(partition)
     assert partition.read("3") is partition.read("never") is None
     entry = partition.entries["0"]
     assert (entry.offset, entry.value_bytes, entry.timestamp) == (2, 300, 1_700_000_000_000)
 
 
-def test_kafka_and_sparklog_read_it(partition: Partition) -> None:
+def test_kafka_and_sparklog_read_it(partition: CheckpointPartition) -> None:
     put(partition, ("0", b"a"), ("1", b"b"), ("0", None))
     with sparklog.open(Path(partition.directory).parent, until="log-end") as log:
         rows = log.read("offsets").read_all().to_pylist()
@@ -56,8 +56,8 @@ def test_kafka_and_sparklog_read_it(partition: Partition) -> None:
     ]  # fmt: skip
 
 
-def test_a_reader_sees_what_others_write(partition: Partition) -> None:
-    other = Partition(LocalFileSystem(), partition.directory)
+def test_a_reader_sees_what_others_write(partition: CheckpointPartition) -> None:
+    other = CheckpointPartition(LocalFileSystem(), partition.directory)
     put(partition, ("0", b"a"))
     other.refresh()
     assert contents(other) == {"0": b"a"}
@@ -66,27 +66,27 @@ def test_a_reader_sees_what_others_write(partition: Partition) -> None:
     assert contents(partition) == {"0": b"b", "1": b"c"}
 
 
-def test_segments_roll(partition: Partition) -> None:
+def test_segments_roll(partition: CheckpointPartition) -> None:
     for number in range(20):
         put(partition, (str(number % 7), b"x" * 100), segment_bytes=500)
     assert len(partition.segments) > 3
     assert partition.next_offset == 20
-    again = Partition(LOCAL, partition.directory)
+    again = CheckpointPartition(LOCAL, partition.directory)
     assert {k: e.offset for k, e in again.live()} == {str(n % 7): n for n in range(13, 20)}
 
 
-def test_cleaning_keeps_the_live_ones_and_their_offsets(partition: Partition) -> None:
+def test_cleaning_keeps_the_live_ones_and_their_offsets(partition: CheckpointPartition) -> None:
     for number in range(60):
         put(partition, (str(number), b"x" * 2000), segment_bytes=40_000)
         if number >= 4:
             put(partition, (str(number - 4), None), segment_bytes=40_000)
     before, end = contents(partition), partition.next_offset
-    reader = Partition(LOCAL, partition.directory)
+    reader = CheckpointPartition(LOCAL, partition.directory)
     assert clean(partition)
     assert not clean(partition)
     size = sum(p.stat().st_size for p in Path(partition.directory).glob("*.log"))
     assert size < 2 * sum(map(len, filter(None, before.values()))) + 4096
-    for view in (partition, reader, Partition(LOCAL, partition.directory)):
+    for view in (partition, reader, CheckpointPartition(LOCAL, partition.directory)):
         view.refresh()
         assert contents(view) == before
         assert view.next_offset == end
@@ -94,18 +94,18 @@ def test_cleaning_keeps_the_live_ones_and_their_offsets(partition: Partition) ->
     assert partition.entries["new"].offset == end
 
 
-def test_a_read_survives_a_cleaning_in_between(partition: Partition) -> None:
+def test_a_read_survives_a_cleaning_in_between(partition: CheckpointPartition) -> None:
     for number in range(50):
         put(partition, (str(number % 5), b"x" * 4000 + b"%d" % number))
-    reader = Partition(LOCAL, partition.directory)
+    reader = CheckpointPartition(LOCAL, partition.directory)
     assert clean(partition)
     assert reader.read("3") == b"x" * 4000 + b"48"
 
 
-def test_a_rewritten_segment_on_the_old_inode_is_noticed(partition: Partition) -> None:
+def test_a_rewritten_segment_on_the_old_inode_is_noticed(partition: CheckpointPartition) -> None:
     for number in range(50):
         put(partition, (str(number % 5), b"x" * 4000 + b"%d" % number))
-    reader = Partition(LOCAL, partition.directory)
+    reader = CheckpointPartition(LOCAL, partition.directory)
     assert clean(partition)
     raw = (Path(partition.directory) / LOG).read_bytes()
     (Path(partition.directory) / LOG).write_bytes(raw)
@@ -132,14 +132,16 @@ class MovingFS(LocalFileSystem):
         return file
 
 
-def test_a_cleaning_between_two_segments_brings_nothing_back(partition: Partition) -> None:
+def test_a_cleaning_between_two_segments_brings_nothing_back(
+    partition: CheckpointPartition,
+) -> None:
     """The first segment read before it, the second after it: its deletion would be missing."""
     put(partition, ("gone", b"x" * 100_000), segment_bytes=1000)
     for number in range(3):
         put(partition, ("gone", None), ("other", b"%d" % number), segment_bytes=1000)
     assert len(partition.segments) == 2
     moving = MovingFS(log_name(0), lambda: clean(partition))
-    reader = Partition(moving, partition.directory)
+    reader = CheckpointPartition(moving, partition.directory)
     assert contents(reader) == {"other": b"2"}
 
 
@@ -149,7 +151,7 @@ def test_a_cleaning_between_two_segments_brings_nothing_back(partition: Partitio
 def written(directory: str) -> tuple[bytes, list[int]]:
     """A partition of three records, the last of which replaces the first; where each ends."""
     create(LOCAL, directory)
-    partition = Partition(LOCAL, directory)
+    partition = CheckpointPartition(LOCAL, directory)
     ends = []
     for record in (("0", b"first"), ("1", b"y" * 600), ("0", b"second" * 20)):
         put(partition, record)
@@ -167,11 +169,11 @@ def test_cut_at_every_byte_of_a_write(tmp_path: Path) -> None:
             if raw[:size] + padding == raw:  # it ends in a zero
                 continue
             path.write_bytes(raw[:size] + padding)
-            partition = Partition(LOCAL, directory)
+            partition = CheckpointPartition(LOCAL, directory)
             assert contents(partition) == {"0": b"first", "1": b"y" * 600}
             assert partition.segments[0].torn == (size > ends[1] or bool(padding))
     put(partition, ("0", b"again"))
-    assert contents(Partition(LOCAL, directory)) == {"0": b"again", "1": b"y" * 600}
+    assert contents(CheckpointPartition(LOCAL, directory)) == {"0": b"again", "1": b"y" * 600}
     assert path.stat().st_size == partition.segments[0].end
 
 
@@ -192,14 +194,14 @@ def test_a_flipped_bit_is_damage_where_somebody_needs_the_record(
     negative = at == 0 and place % 8 == 7  # an offset's sign
     if start and (8 <= at < 12 or at >= 16 or negative):
         with pytest.raises(DataCorruptionError) as caught:
-            Partition(LOCAL, directory)
+            CheckpointPartition(LOCAL, directory)
         assert (caught.value.path, caught.value.position) == (f"{directory}/{LOG}", start)
     else:  # dead; or no CRC covers it: offset and leader epoch change no contents
-        found = contents(Partition(LOCAL, directory))
+        found = contents(CheckpointPartition(LOCAL, directory))
         assert found == {"0": b"second" * 20, "1": b"y" * 600}
 
 
-def flip(partition: Partition, offset: int, at: int, bit: int = 0x10) -> None:
+def flip(partition: CheckpointPartition, offset: int, at: int, bit: int = 0x10) -> None:
     """Flip a bit of a batch's byte, counted from its end if negative."""
     for segment in partition.segments:
         for table in segment.tables:
@@ -213,7 +215,9 @@ def flip(partition: Partition, offset: int, at: int, bit: int = 0x10) -> None:
 
 @pytest.mark.parametrize("at", [10, 17, 40, 61, 66, 80, -2])
 @pytest.mark.parametrize("segment_bytes", [300, 1 << 20])
-def test_dead_records_may_be_damaged(partition: Partition, at: int, segment_bytes: int) -> None:
+def test_dead_records_may_be_damaged(
+    partition: CheckpointPartition, at: int, segment_bytes: int
+) -> None:
     """Purged ones, replaced ones, deletions: read, written, cleaned on as if they were whole."""
     for number in range(12):
         put(partition, (str(number), b"x" * 90), segment_bytes=segment_bytes)
@@ -223,61 +227,64 @@ def test_dead_records_may_be_damaged(partition: Partition, at: int, segment_byte
     wanted = contents(partition)
     for offset in (0, 5, 11, 14):
         flip(partition, offset, min(at, 66) if offset == 14 else at)
-    found = Partition(LOCAL, partition.directory)
+    found = CheckpointPartition(LOCAL, partition.directory)
     assert contents(found) == wanted
     assert sum(len(segment.lost) for segment in found.segments) == 4
     assert found.next_offset == partition.next_offset
     put(found, ("more", b"2"), segment_bytes=segment_bytes)
-    assert contents(Partition(LOCAL, partition.directory)) == {**wanted, "more": b"2"}
+    assert contents(CheckpointPartition(LOCAL, partition.directory)) == {**wanted, "more": b"2"}
     put(found, *[("more", b"z" * 9_000)] * 12, segment_bytes=segment_bytes)
     assert clean(found)
-    again = Partition(LOCAL, partition.directory)
+    again = CheckpointPartition(LOCAL, partition.directory)
     assert contents(again) == {**wanted, "more": b"z" * 9_000}
     assert not any(segment.lost for segment in again.segments)
 
 
-def test_a_live_record_is_needed_until_a_newer_one_comes(partition: Partition) -> None:
+def test_a_live_record_is_needed_until_a_newer_one_comes(partition: CheckpointPartition) -> None:
     put(partition, ("0", b"x" * 90), ("1", b"y" * 90))
     flip(partition, 0, 80)
     for _ in range(2):
         with pytest.raises(DataCorruptionError, match=r"record of 0 is.*--repair") as caught:
-            Partition(LOCAL, partition.directory)
+            CheckpointPartition(LOCAL, partition.directory)
         assert (caught.value.position, caught.value.first, caught.value.end) == (0, 0, 1)
-    lenient = Partition(LOCAL, partition.directory, lenient=True)
+    lenient = CheckpointPartition(LOCAL, partition.directory, lenient=True)
     assert contents(lenient) == {"1": b"y" * 90}
     put(lenient, ("0", b"new"))
-    assert contents(Partition(LOCAL, partition.directory)) == {"0": b"new", "1": b"y" * 90}
+    assert contents(CheckpointPartition(LOCAL, partition.directory)) == {
+        "0": b"new",
+        "1": b"y" * 90,
+    }
 
 
-def test_an_older_record_of_the_file_doesnt_make_it_dead(partition: Partition) -> None:
+def test_an_older_record_of_the_file_doesnt_make_it_dead(partition: CheckpointPartition) -> None:
     put(partition, ("0", b"old" * 30), ("0", b"new" * 30), ("1", b"y"))
     flip(partition, 1, 80)
     with pytest.raises(DataCorruptionError, match="record of 0 is damaged") as caught:
-        Partition(LOCAL, partition.directory)
+        CheckpointPartition(LOCAL, partition.directory)
     assert caught.value.first == 1
 
 
-def test_damage_that_hides_whose_it_was(partition: Partition) -> None:
+def test_damage_that_hides_whose_it_was(partition: CheckpointPartition) -> None:
     put(partition, ("0", b"x" * 90), ("1", b"y" * 90), ("0", None))
     for at in (25, 61, 70, 90):
         flip(partition, 0, at)
     with pytest.raises(DataCorruptionError, match="can't be told of which file") as caught:
-        Partition(LOCAL, partition.directory)
+        CheckpointPartition(LOCAL, partition.directory)
     assert (caught.value.first, caught.value.end) == (0, 1)
 
 
-def test_damage_in_a_segment_that_is_not_the_last(partition: Partition) -> None:
+def test_damage_in_a_segment_that_is_not_the_last(partition: CheckpointPartition) -> None:
     for number in range(6):
         put(partition, (str(number), b"x" * 300), segment_bytes=700)
     first = Path(partition.directory) / LOG
     first.write_bytes(first.read_bytes()[:-1])
     with pytest.raises(DataCorruptionError, match="no whole batch") as caught:
-        Partition(LOCAL, partition.directory)
+        CheckpointPartition(LOCAL, partition.directory)
     assert caught.value.path == str(first)
     assert (caught.value.first, caught.value.end) == (1, 2)
 
 
-def test_a_damaged_record_found_when_it_is_read(partition: Partition) -> None:
+def test_a_damaged_record_found_when_it_is_read(partition: CheckpointPartition) -> None:
     put(partition, ("0", b"a" * 100), ("1", b"b"))
     path = Path(partition.directory) / LOG
     bad = bytearray(path.read_bytes())
@@ -294,13 +301,13 @@ def test_records_with_headers(tmp_path: Path) -> None:
         log.create_topic("offsets")
         log.append("offsets", pa.table({"key": ["a"], "value": ["1"], "headers": headers}))
     with pytest.raises(DataCorruptionError, match="a record with headers"):
-        Partition(LOCAL, str(tmp_path / "log" / "offsets-0"))
+        CheckpointPartition(LOCAL, str(tmp_path / "log" / "offsets-0"))
 
 
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 8191, 8192, 1 << 20, (1 << 20) + 1])
-def test_sizes_at_which_varints_grow(partition: Partition, size: int) -> None:
+def test_sizes_at_which_varints_grow(partition: CheckpointPartition, size: int) -> None:
     put(partition, ("k" * 64, b"v" * size), ("k", None), ("x", b"z" * max(0, size - 7)))
-    assert contents(Partition(LOCAL, partition.directory)) == {
+    assert contents(CheckpointPartition(LOCAL, partition.directory)) == {
         "k" * 64: b"v" * size,
         "x": b"z" * max(0, size - 7),
     }
@@ -311,18 +318,18 @@ def test_records_of_somebody_else(tmp_path: Path) -> None:
         log.create_topic("offsets")
         log.append("offsets", pa.table({"key": ["a", "b"], "value": ["1", "2"]}))
     with pytest.raises(DataCorruptionError, match="a checkpoint's hold one each"):
-        Partition(LOCAL, str(tmp_path / "log" / "offsets-0"))
+        CheckpointPartition(LOCAL, str(tmp_path / "log" / "offsets-0"))
 
 
 # -- crashes ---------------------------------------------------------------------------------------
 
 
-def small(fs: CrashFS) -> Partition:
+def small(fs: CrashFS) -> CheckpointPartition:
     fs.mkdir("/logs")
     fs.sync_dir("/")
     create(fs, "/logs/offsets-0")
     fs.sync_dir("/logs")
-    return Partition(fs, "/logs/offsets-0")
+    return CheckpointPartition(fs, "/logs/offsets-0")
 
 
 def test_a_failed_write_is_undone() -> None:
@@ -337,7 +344,7 @@ def test_a_failed_write_is_undone() -> None:
             with pytest.raises(StorageUnavailableError):
                 put(partition, ("1", b"b" * 9000))
             fs.heal()
-            assert contents(Partition(fs, partition.directory)) == {"0": b"a" * 9000}
+            assert contents(CheckpointPartition(fs, partition.directory)) == {"0": b"a" * 9000}
     put(partition, ("1", b"c"))
     assert contents(partition) == {"0": b"a" * 9000, "1": b"c"}
 
@@ -365,7 +372,7 @@ def test_killed_at_every_call(what: str) -> None:
         else:
             break
         for after in (fs.kill_clone(), fs.crash_clone(mode="strict"), fs.crash_clone(mode="all")):
-            found = Partition(after, "/logs/offsets-0")
+            found = CheckpointPartition(after, "/logs/offsets-0")
             now = contents(found)
             assert {key: now.get(key) for key in acked if key != "0"} == {
                 key: value for key, value in acked.items() if key != "0"

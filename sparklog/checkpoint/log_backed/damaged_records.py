@@ -11,7 +11,7 @@ layout only (one uncompressed record, no producer, no headers), which all of it 
 is mended: with a wrong byte elsewhere such a change is found by chance once in 40,000 times, and
 doesn't fit the layout. Otherwise, with a whole layout, the damage is in the value: the key is as it
 stands there. What fits none of this may be anybody's.
-Source: sparklog/state/scala/Lost.scala does the same.
+Source: sparklog/state/scala/DamagedRecord.scala does the same.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ _SMALLEST: Final = HEADER_SIZE + 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
+class DamagedRecord:
     """A damaged batch of `size` bytes at `position`; offsets [first, end) may be its own.
 
     `key`: None if it can't be told. `mended`: the batch as it was, where that is known;
@@ -51,7 +51,7 @@ class Lost:
         return self.mended is not None and self.value_bytes < 0
 
 
-def examine(raw: bytes, *, position: int, first: int, end: int, epoch: int) -> list[Lost]:
+def examine(raw: bytes, *, position: int, first: int, end: int, epoch: int) -> list[DamagedRecord]:
     """Tell what the damaged bytes [position, position + len(raw)) of a segment were.
 
     Args: first, end: the offsets between the whole batches around them; epoch: the leader epoch of
@@ -78,8 +78,8 @@ def _framed(raw: bytes) -> Iterator[tuple[int, int]]:
         at = stop
 
 
-def _examine(raw: bytes, position: int, first: int, end: int, epoch: int) -> Lost:
-    nothing = Lost(position=position, size=len(raw), first=first, end=end)
+def _examine(raw: bytes, position: int, first: int, end: int, epoch: int) -> DamagedRecord:
+    nothing = DamagedRecord(position=position, size=len(raw), first=first, end=end)
     if len(raw) < _SMALLEST or first >= end:
         return nothing
     batch = bytearray(raw)
@@ -96,7 +96,7 @@ def _examine(raw: bytes, position: int, first: int, end: int, epoch: int) -> Los
     if value_bytes < 0 and not has_crc:
         return nothing  # there is no value that the damage could be in
     mended = bytes(batch) if has_crc else None
-    return Lost(
+    return DamagedRecord(
         position=position, size=len(raw), first=first, end=end, key=key, mended=mended,
         value_bytes=value_bytes,
     )  # fmt: skip

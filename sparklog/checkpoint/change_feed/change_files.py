@@ -7,7 +7,7 @@ from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.spark_files.offset_log import parse_offsets
 from sparklog.checkpoint.spark_files.state_schema import store_schema
-from sparklog.checkpoint.spark_files.state_stores import Store, stores_info, stores_of
+from sparklog.checkpoint.spark_files.state_stores import StateStore, stores_info, stores_of
 from sparklog.errors import InvalidRequestError
 
 _ROW_CHECKSUMS: Final = "spark.sql.streaming.stateStore.rowChecksum.enabled"
@@ -97,7 +97,7 @@ class StoreChanges:
             found.append(files)
         return end - len(found), [file for files in reversed(found) for file in files]
 
-    def _is_ours(self, store: Store) -> bool:
+    def _is_ours(self, store: StateStore) -> bool:
         return store.operator == self.schema.operator and store.name == self.schema.store
 
     def _check_provider(self) -> None:
@@ -110,7 +110,7 @@ class StoreChanges:
             )
 
     def _files_of(
-        self, batches: Batches, stores: dict[int, Store], batch: int
+        self, batches: Batches, stores: dict[int, StateStore], batch: int
     ) -> list[ChangeFile] | None:
         """None if one of them is missing."""
         schema = self.schema
@@ -140,7 +140,7 @@ class StoreChanges:
                 return None
         return files
 
-    def _file(self, batches: Batches, store: Store, batch: int, name: str) -> ChangeFile:
+    def _file(self, batches: Batches, store: StateStore, batch: int, name: str) -> ChangeFile:
         snapshots: tuple[str, ...] = ()
         if self.schema.has_families:
             # A new family makes Spark write a snapshot with the same version.

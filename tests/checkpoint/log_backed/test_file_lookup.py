@@ -9,9 +9,9 @@ import pytest
 
 import sparklog
 from sparklog.checkpoint import history, import_, reset
-from sparklog.checkpoint.as_log.lookup import Lookup
-from sparklog.checkpoint.as_log.partition import Partition
-from sparklog.checkpoint.as_log.partition_writer import Record, append
+from sparklog.checkpoint.log_backed.file_lookup import FileLookup
+from sparklog.checkpoint.log_backed.partition import CheckpointPartition
+from sparklog.checkpoint.log_backed.partition_writer import Record, append
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL
 from sparklog.sink.identity import of_checkpoint, of_query
@@ -27,7 +27,7 @@ def test_every_path(golden: Golden, backed: bool) -> None:
     path = golden("changelog")
     if backed:
         import_(path)
-    lookup = Lookup(str(path))
+    lookup = FileLookup(str(path))
     for name, content in view(path).items():
         assert lookup.read(name) == lookup.read(name, durable=True) == content
     assert lookup.read("offsets/99") is None
@@ -36,9 +36,9 @@ def test_every_path(golden: Golden, backed: bool) -> None:
 def test_it_sees_what_comes_and_what_took_its_place(golden: Golden) -> None:
     path = golden("stateless")
     import_(path)
-    lookup = Lookup(str(path))
+    lookup = FileLookup(str(path))
     assert lookup.read("offsets/13") is None
-    append(Partition(LOCAL, str(path / "sparklog/offsets-0")), [Record("13", b"x", 1)])
+    append(CheckpointPartition(LOCAL, str(path / "sparklog/offsets-0")), [Record("13", b"x", 1)])
     assert lookup.read("offsets/13") == b"x"
     reset(path, to=9)
     assert lookup.read("offsets/13") is None
@@ -52,8 +52,8 @@ def test_what_it_reads_is_durable(golden: Golden) -> None:
     load(fs, path, "/c")
     with fs.open("/c/sparklog/offsets-0/00000000000000000000.log", write=True) as file:
         file.pwrite(file.pread(file.size(), 0), 0)  # written, not synced
-    assert Lookup("/c", fs).read("offsets/12", durable=True) == view(path)["offsets/12"]
-    assert Lookup("/c", fs.crash_clone(mode="strict")).read("offsets/12") is not None
+    assert FileLookup("/c", fs).read("offsets/12", durable=True) == view(path)["offsets/12"]
+    assert FileLookup("/c", fs.crash_clone(mode="strict")).read("offsets/12") is not None
 
 
 @pytest.mark.parametrize("backed", [False, True])
@@ -113,4 +113,4 @@ def test_damage_is_told(golden: Golden) -> None:
     raw[200] ^= 1
     log.write_bytes(raw)
     with pytest.raises(DataCorruptionError, match="record of 6 is damaged"):
-        Lookup(str(path)).read("offsets/12")
+        FileLookup(str(path)).read("offsets/12")

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from sparklog.checkpoint.change_feed.change_files import ChangeFile
 from sparklog.checkpoint.files import Checkpoint
-from sparklog.checkpoint.spark_files.state_change_files import ChangeFile
 from sparklog.checkpoint.spark_files.state_changelog import (
     DELETE,
     DELETE_RANGE,
@@ -19,7 +19,7 @@ from sparklog.checkpoint.spark_files.state_changelog import (
 )
 from sparklog.checkpoint.spark_files.state_files import plain, read_families
 from sparklog.checkpoint.spark_files.state_rows import read_keys, read_values, unlisted
-from sparklog.checkpoint.spark_files.state_schema import Family, StoreSchema
+from sparklog.checkpoint.spark_files.state_schema import ColumnFamily, StateStoreSchema
 from sparklog.checkpoint.spark_files.unsafe_row import Ints, Spans, load, struct
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 
@@ -29,7 +29,7 @@ _CHECKSUM: Final = 4  # bytes
 _NAMES: Final = {PUT: "put", DELETE: "delete", MERGE: "merge", DELETE_RANGE: "delete_range"}
 
 
-def changes_schema(schema: StoreSchema, column_family: str | None = None) -> pa.Schema:
+def changes_schema(schema: StateStoreSchema, column_family: str | None = None) -> pa.Schema:
     """The columns of `changes`. Raises: InvalidRequestError: there is no such column family."""
     chosen = _chosen(schema, column_family)
     if not schema.has_families or column_family is not None:
@@ -46,7 +46,7 @@ def changes_schema(schema: StoreSchema, column_family: str | None = None) -> pa.
     return pa.schema(fields)
 
 
-def _chosen(schema: StoreSchema, column_family: str | None) -> list[Family]:
+def _chosen(schema: StateStoreSchema, column_family: str | None) -> list[ColumnFamily]:
     if column_family is None:
         return list(schema.families.values())
     if not schema.has_families or column_family not in schema.families:
@@ -62,7 +62,7 @@ class ChangeReader:
     """Decodes change files of a store. Keeps the ids of column families once they are found."""
 
     def __init__(
-        self, checkpoint: Checkpoint, schema: StoreSchema, column_family: str | None = None
+        self, checkpoint: Checkpoint, schema: StateStoreSchema, column_family: str | None = None
     ) -> None:
         """Raises: InvalidRequestError: there is no such column family."""
         self._checkpoint, self._schema, self._family = checkpoint, schema, column_family

@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.checkpoint.as_log.layout import METADATA, Place, path_of, place_of, stays_file
+from sparklog.checkpoint.log_backed.layout import (
+    METADATA_PARTITION,
+    RecordAddress,
+    address_of,
+    path_of,
+    stays_file,
+)
 from sparklog.errors import InvalidRequestError
 from sparklog.format.names import parse_partition_dir
 
@@ -28,7 +34,7 @@ from sparklog.format.names import parse_partition_dir
     ],
 )
 def test_places(path: str, partition: str, key: str) -> None:
-    assert place_of(path) == Place(partition, key)
+    assert address_of(path) == RecordAddress(partition, key)
     assert path_of(partition, key) == path
     assert parse_partition_dir(partition) is not None, "Kafka would not take it for a partition"
 
@@ -44,12 +50,12 @@ state = st.tuples(numbers, numbers, names, names).map(lambda p: "state/" + "/".j
 
 @given(paths | state | state.map(lambda p: p.rpartition("/")[0]))
 def test_every_path_comes_back(path: str) -> None:
-    assert path_of(*place_of(path)) == path
+    assert path_of(*address_of(path)) == path
 
 
 @given(st.lists(paths | state, unique=True, min_size=2, max_size=8))
 def test_no_two_paths_share_a_place(found: list[str]) -> None:
-    assert len({place_of(path) for path in found}) == len(found)
+    assert len({address_of(path) for path in found}) == len(found)
 
 
 def test_a_strange_partition() -> None:
@@ -75,4 +81,4 @@ def test_a_strange_partition() -> None:
 )
 def test_what_stays_a_file(path: str, stays: bool) -> None:
     assert stays_file(path) is stays
-    assert METADATA == "metadata-0"
+    assert METADATA_PARTITION == "metadata-0"

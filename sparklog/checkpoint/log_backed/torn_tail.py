@@ -14,14 +14,14 @@ from sparklog.fs import File
 
 
 @dataclass(frozen=True, slots=True)
-class Remains:
+class TornTail:
     """What lies behind the last whole batch. A write that was cut off is followed by nothing."""
 
     short: bool  # the file ends before the batch does
     next: int | None  # where a whole batch begins further on; None: nowhere
 
     @classmethod
-    def of(cls, file: File, position: int, size: int) -> "Remains":
+    def of(cls, file: File, position: int, size: int) -> "TornTail":
         """Look at the bytes [position, size) of a segment. Cost: a CRC for each likeness."""
         raw = file.pread(size - position, position)
         length = int.from_bytes(raw[8:LOG_OVERHEAD], "big", signed=True)

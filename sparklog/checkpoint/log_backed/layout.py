@@ -18,7 +18,7 @@ from sparklog.errors import InvalidRequestError
 LOGS: Final = "sparklog"
 """The log dir's name within a checkpoint."""
 
-METADATA: Final = "metadata-0"
+METADATA_PARTITION: Final = "metadata-0"
 RUNS: Final = "sparklog.runs"
 """Key in `metadata-0` of the checkpoint manager's own file: the runs of the query, newest first."""
 
@@ -38,23 +38,23 @@ _NAMED: Final = re.compile(rf"state/([0-9]+)/([0-9]+)/({_STORE})/([^/]+)")
 _PARTITION: Final = re.compile(rf"state\.([0-9]+)\.({_STORE})-([0-9]+)")
 
 
-class Place(NamedTuple):
+class RecordAddress(NamedTuple):
     """A partition's directory below the log dir, and the key of the file's records there."""
 
     partition: str
     key: str
 
 
-def place_of(path: str) -> Place:
+def address_of(path: str) -> RecordAddress:
     """Return where the records of a file are; `path` is relative to the checkpoint."""
     if match := _BATCH.fullmatch(path):
-        return Place(f"{match[1]}-0", match[2])
+        return RecordAddress(f"{match[1]}-0", match[2])
     if match := _DEFAULT.fullmatch(path):
-        return Place(f"state.{match[1]}.default-{match[2]}", match[3])
+        return RecordAddress(f"state.{match[1]}.default-{match[2]}", match[3])
     match = _NAMED.fullmatch(path)
     if match is not None and match[3] != "default":  # that name is the store's without a directory
-        return Place(f"state.{match[1]}.{match[3]}-{match[2]}", match[4])
-    return Place(METADATA, path)
+        return RecordAddress(f"state.{match[1]}.{match[3]}-{match[2]}", match[4])
+    return RecordAddress(METADATA_PARTITION, path)
 
 
 def path_of(partition: str, key: str) -> str:
@@ -62,7 +62,7 @@ def path_of(partition: str, key: str) -> str:
 
     Raises: InvalidRequestError: no checkpoint has such a partition.
     """
-    if partition == METADATA:
+    if partition == METADATA_PARTITION:
         return key
     if partition in ("offsets-0", "commits-0"):
         return f"{partition[:-2]}/{key}"

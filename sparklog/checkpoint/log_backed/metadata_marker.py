@@ -1,0 +1,48 @@
+"""What lies at `metadata` of a checkpoint that is kept as a log, for Spark's own manager to refuse.
+
+Spark can't make a query's id of it: a session without sparklog's manager fails with the sentence
+that it holds, where it would begin from batch 0. To who knows log dirs the file isn't there.
+Source: sparklog/state/scala/Mark.scala, which writes the same.
+"""
+
+import os
+from typing import Final
+
+from sparklog.checkpoint.log_backed.partition_writer import FileWriter
+from sparklog.fs import FileSystem, read_bytes
+
+METADATA_FILE: Final = "metadata"
+"""Path of the file, relative to the checkpoint; its record has the query's id."""
+
+MARKER_START: Final = b'{"id":["sparklog '
+MARKER: Final = MARKER_START + (
+    b"keeps this checkpoint as a log, which Spark's own checkpoint manager can't read: start the "
+    b"query with sparklog's, on a local disk, by sparklog.enable(spark), sparklog.spark_conf() or "
+    b"spark-submit $(sparklog spark-conf --args); or make files of it again, by: sparklog "
+    b"checkpoint export "
+    b'CHECKPOINT"]}\n'
+)
+_BYTES_MAX: Final = 4096
+
+
+def has_marker(fs: FileSystem, root: str) -> bool:
+    """Whether the mark lies in the checkpoint at `root`. Cost: reads that small file."""
+    path = os.path.join(root, METADATA_FILE)
+    try:
+        is_small = not fs.is_dir(path) and fs.size(path) <= _BYTES_MAX
+        return is_small and read_bytes(fs, path).startswith(MARKER_START)
+    except FileNotFoundError:
+        return False
+
+
+def leave(fs: FileSystem, root: str) -> None:
+    """Leave the mark, durably, where nothing of Spark's own manager lies."""
+    if not fs.exists(os.path.join(root, METADATA_FILE)):
+        hidden = os.path.join(
+            root, f".{METADATA_FILE}.tmp"
+        )  # a crash leaves no file of the checkpoint
+        output = FileWriter(fs, hidden)
+        output.write(MARKER)
+        output.close()
+        fs.rename(hidden, os.path.join(root, METADATA_FILE))
+        fs.sync_dir(root)
