@@ -51,7 +51,7 @@ def test_without_pandas(tmp_path: Path) -> None:
 def test_without_cryptography(tmp_path: Path) -> None:
     code = (
         "from sparklog.tiered.encryption.envelope import DataKey\n"
-        "DataKey(bytes(32), '', {'chunk_bytes': 1})"
+        "DataKey(bytes(32), '', 1)"
     )
     said = python(code, tmp_path, "cryptography")
     assert said.endswith(

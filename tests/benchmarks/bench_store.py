@@ -70,7 +70,7 @@ def store_rows(server: S3Server, home: Path) -> Iterable[Row]:
 
 
 def encryption_rows() -> Iterable[Row]:
-    key = new_data_key(Keyring({"k": os.urandom(32)}, "k"), "A" * 22)
+    key, _ = new_data_key(Keyring({"k": os.urandom(32)}, "k"), "A" * 22)
     pieces = [os.urandom(MIB)] * 64
 
     def seal() -> None:

@@ -15,12 +15,13 @@ import hashlib
 import hmac
 import os
 import uuid
-from typing import Any, Final
+from typing import Final
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.storage.checksummed_json import seal, unseal
-from sparklog.tiered.encryption.envelope import CHUNK_BYTES, DataKey, unwrap_key, wrap_key
+from sparklog.tiered.encryption.envelope import DataKey, unwrap_key, wrap_key
 from sparklog.tiered.keyring import KEY_BYTES, Keyring
+from sparklog.tiered.layout.wrapped_key import WrappedKey
 from sparklog.tiered.object_store.store import Store
 
 BLOCK_BYTES: Final = 16 << 20
@@ -57,7 +58,7 @@ class Repository:
             return cls.reading(store, ring, known[0])
         key_id, key = uuid.uuid4().hex, os.urandom(KEY_BYTES)
         wrapped = wrap_key(ring, key, key_id)
-        store.put(KEYS + key_id, seal("key", wrapped))
+        store.put(KEYS + key_id, seal("key", wrapped.to_dict()))
         return cls(store, key_id, key)
 
     @classmethod
@@ -72,7 +73,7 @@ class Repository:
             wrapped = unseal("key", store.get(KEYS + key_id), path=path, cure=_CURE)
         except FileNotFoundError:
             raise DataCorruptionError(f"the archive's key is gone; {_CURE}", path=path) from None
-        return cls(store, key_id, unwrap_key(ring, key_id, wrapped))
+        return cls(store, key_id, unwrap_key(ring, key_id, WrappedKey.parse(wrapped)))
 
     def name(self, digest: bytes) -> str:
         """The object of the block with this SHA-256."""
@@ -116,7 +117,7 @@ class Repository:
 
     def _data_key(self, about: bytes) -> DataKey:
         key = self._derived(b"key", about)
-        return DataKey(key, self._derived(b"name", about).hex(), {"chunk_bytes": CHUNK_BYTES})
+        return DataKey(key, self._derived(b"name", about).hex())
 
     def _derived(self, purpose: bytes, about: bytes) -> bytes:
         return hmac.new(self._key, purpose + b" " + about, hashlib.sha256).digest()
@@ -131,9 +132,9 @@ def rotate(store: Store, ring: Keyring) -> int:
     for one in store.list(KEYS):
         key_id = one.name.removeprefix(KEYS)
         path = f"{store.url}/{one.name}"
-        wrapped: dict[str, Any] = unseal("key", store.get(one.name), path=path, cure=_CURE)
-        if wrapped.get("key_id") != ring.current:
+        wrapped = WrappedKey.parse(unseal("key", store.get(one.name), path=path, cure=_CURE))
+        if wrapped.key_id != ring.current:
             key = unwrap_key(ring, key_id, wrapped)
-            store.put(one.name, seal("key", wrap_key(ring, key, key_id)))
+            store.put(one.name, seal("key", wrap_key(ring, key, key_id).to_dict()))
             changed += 1
     return changed

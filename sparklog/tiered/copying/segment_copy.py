@@ -140,9 +140,9 @@ class Copier:
                 raise SourceChangedError(
                     f"{job.segment.id}: an encrypted copy is not resumed but made anew"
                 )
-        key = None
+        key = wrapped = None
         if self._keyring is not None:
-            key = new_data_key(self._keyring, job.segment.id)
+            key, wrapped = new_data_key(self._keyring, job.segment.id)
         source = Source(self._fs, job, self._throttle, self._check)
         size = job.segment.size
         pieces: Iterable[Buffer] = source if key is None else key.seal(source, size)
@@ -165,7 +165,7 @@ class Copier:
             parts=places,
             gaps=job.gaps,
             replaces=tuple(old.id for old in job.replaces),
-            encryption=None if key is None else key.wrapped,
+            encryption=wrapped,
         )
         self._check()
         self._store.put(manifest.name, to_bytes(manifest, _sealed(key, body)))

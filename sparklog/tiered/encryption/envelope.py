@@ -14,13 +14,14 @@ Source: the STREAM construction (Hoang et al., 2015); NIST SP 800-38D.
 import base64
 import binascii
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError, UnsupportedVersionError
 from sparklog.extras import needed
 from sparklog.fs import Buffer
 from sparklog.tiered.keyring import KEY_BYTES, Keyring
+from sparklog.tiered.layout.wrapped_key import WrappedKey
 
 CHUNK_BYTES: Final = 64 << 10
 TAG_BYTES: Final = 16
@@ -32,12 +33,11 @@ _BODY: Final = b"\x01"  # first byte of a manifest body's nonce; chunks have 0 t
 class DataKey:
     """What seals and opens one copy of a segment. Make one by `new_data_key` or `open_data_key`.
 
-    `wrapped` goes into the manifest (JSON). Threads may share it.
+    Threads may share it.
     """
 
-    def __init__(self, key: bytes, segment_id: str, wrapped: dict[str, Any]) -> None:
-        self.segment_id, self.wrapped = segment_id, wrapped
-        self.chunk_bytes: int = wrapped["chunk_bytes"]
+    def __init__(self, key: bytes, segment_id: str, chunk_bytes: int = CHUNK_BYTES) -> None:
+        self.segment_id, self.chunk_bytes = segment_id, chunk_bytes
         self._seal = _aes_gcm(key)
 
     def stored_size(self, size: int) -> int:
@@ -160,33 +160,36 @@ class Sealed:
             yield bytes(held)
 
 
-def new_data_key(ring: Keyring, segment_id: str, *, chunk_bytes: int = CHUNK_BYTES) -> DataKey:
-    """Return a fresh data key for one upload of a segment, wrapped by the ring's current key.
+def new_data_key(
+    ring: Keyring, segment_id: str, *, chunk_bytes: int = CHUNK_BYTES
+) -> tuple[DataKey, WrappedKey]:
+    """Return a fresh data key for one upload of a segment, and as the ring's current key wraps it.
 
     Raises: InvalidRequestError: the package for it is missing.
     """
     if not 1 <= chunk_bytes <= 1 << 30:
         raise InvalidRequestError(f"chunk_bytes={chunk_bytes}: want 1 to 1 GiB")
     key = os.urandom(KEY_BYTES)
-    return DataKey(key, segment_id, wrap_key(ring, key, segment_id, chunk_bytes))
+    wrapped = wrap_key(ring, key, segment_id, chunk_bytes)
+    return DataKey(key, segment_id, chunk_bytes), wrapped
 
 
-def open_data_key(ring: Keyring, segment_id: str, wrapped: Mapping[str, Any]) -> DataKey:
+def open_data_key(ring: Keyring, segment_id: str, wrapped: WrappedKey) -> DataKey:
     """Return the data key that a manifest holds wrapped.
 
     Raises: InvalidRequestError, with the key's id: the ring hasn't that master key, or another one
     under its id; a package is missing. UnsupportedVersionError: a newer sparklog sealed it.
     """
-    return DataKey(unwrap_key(ring, segment_id, wrapped), segment_id, dict(wrapped))
+    return DataKey(unwrap_key(ring, segment_id, wrapped), segment_id, wrapped.chunk_bytes)
 
 
-def rewrap(ring: Keyring, segment_id: str, wrapped: Mapping[str, Any]) -> dict[str, Any]:
+def rewrap(ring: Keyring, segment_id: str, wrapped: WrappedKey) -> WrappedKey:
     """Return `wrapped` under the ring's current key; the sealed bytes stay as they are.
 
     Raises: as `open_data_key`.
     """
     key = unwrap_key(ring, segment_id, wrapped)
-    return wrap_key(ring, key, segment_id, wrapped["chunk_bytes"])
+    return wrap_key(ring, key, segment_id, wrapped.chunk_bytes)
 
 
 _RESTORE: Final = "restore the object from a copy of the bucket"
@@ -194,32 +197,27 @@ _RESTORE: Final = "restore the object from a copy of the bucket"
 
 def wrap_key(
     ring: Keyring, key: bytes, segment_id: str, chunk_bytes: int = CHUNK_BYTES
-) -> dict[str, Any]:
+) -> WrappedKey:
     """Return a data key under the ring's current key, bound to what it is for."""
     nonce = os.urandom(_NONCE_BYTES)
     bound = _wrap_bound(segment_id, ring.current, chunk_bytes)
     sealed = nonce + _aes_gcm(ring.key(ring.current)).encrypt(nonce, key, bound)
-    return {
-        "scheme": SCHEME,
-        "key_id": ring.current,
-        "wrapped_key": base64.b64encode(sealed).decode(),
-        "chunk_bytes": chunk_bytes,
-    }
+    return WrappedKey(SCHEME, ring.current, base64.b64encode(sealed).decode(), chunk_bytes)
 
 
-def unwrap_key(ring: Keyring, segment_id: str, wrapped: Mapping[str, Any]) -> bytes:
+def unwrap_key(ring: Keyring, segment_id: str, wrapped: WrappedKey) -> bytes:
     """Return the data key that `wrap_key` wrapped. Raises: as `open_data_key`."""
-    if wrapped.get("scheme") != SCHEME:
+    if wrapped.scheme != SCHEME:
         raise UnsupportedVersionError(
-            f"segment {segment_id} is sealed by {wrapped.get('scheme')!r}, which this version "
+            f"segment {segment_id} is sealed by {wrapped.scheme!r}, which this version "
             "doesn't know: read it with a newer sparklog"
         )
-    key_id, chunk_bytes = wrapped.get("key_id"), wrapped.get("chunk_bytes")
+    key_id, chunk_bytes = wrapped.key_id, wrapped.chunk_bytes
     try:
-        sealed = base64.b64decode(wrapped["wrapped_key"], validate=True)
-    except (KeyError, TypeError, binascii.Error):
+        sealed = base64.b64decode(wrapped.wrapped_key, validate=True)
+    except (ValueError, binascii.Error):
         sealed = b""
-    if not (isinstance(key_id, str) and isinstance(chunk_bytes, int) and sealed):
+    if not (key_id and chunk_bytes > 0 and sealed):
         raise DataCorruptionError(
             f"its manifest holds no wrapped key; {_RESTORE}", path=f"segment {segment_id}"
         )

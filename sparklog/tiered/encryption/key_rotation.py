@@ -62,7 +62,7 @@ def rotate(
 
 def _rewrapped(store: Store, keyring: Keyring, manifest: Manifest, body: bytes, name: str) -> bool:
     wrapped = manifest.encryption
-    if wrapped is None or wrapped.get("key_id") == keyring.current:
+    if wrapped is None or wrapped.key_id == keyring.current:
         return False
     fresh = rewrap(keyring, manifest.segment.id, wrapped)
     store.put(name, to_bytes(replace(manifest, encryption=fresh), body))

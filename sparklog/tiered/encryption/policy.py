@@ -16,7 +16,7 @@ from sparklog.tiered.settings import RemoteSettings
 
 def key_id_of(manifest: Manifest) -> str:
     """Return the id of the master key that a copy's data key is wrapped by; "" for a plain copy."""
-    return "" if manifest.encryption is None else str(manifest.encryption.get("key_id"))
+    return "" if manifest.encryption is None else manifest.encryption.key_id
 
 
 def key_id_in(store: Store, names: Sequence[str]) -> str:

@@ -12,13 +12,14 @@ names the key. The topic's configs go along, so that a bucket alone is an archiv
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import crc32c
 
 from sparklog.errors import DataCorruptionError
 from sparklog.storage.checksummed_json import seal, unseal
 from sparklog.tiered.layout.object_names import Directory, manifest_name, remote_log_name
+from sparklog.tiered.layout.wrapped_key import WrappedKey
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 PARTS: Final = (".index", ".timeindex", ".txnindex", ".snapshot", "leader-epoch-checkpoint")
@@ -36,7 +37,7 @@ class Manifest:
         crc32c: of the log as Kafka sees it. stored_size, stored_crc32c: of the log's object.
         parts: {name in PARTS: (first byte, end byte, crc32c)}, counted from behind the line.
         replaces: ids of the copies whose place this one takes (a cleaned segment's sources).
-        encryption: how the data key is wrapped, None for plain objects.
+        encryption: the data key, wrapped; None for plain objects.
     """
 
     segment: RemoteSegment
@@ -47,7 +48,7 @@ class Manifest:
     parts: dict[str, tuple[int, int, int]]
     gaps: bool = False
     replaces: tuple[str, ...] = ()
-    encryption: dict[str, Any] | None = None
+    encryption: WrappedKey | None = None
 
     @property
     def directory(self) -> Directory:
@@ -111,7 +112,7 @@ def to_bytes(manifest: Manifest, body: bytes) -> bytes:
         "txn_index": s.has_txn_index,
         "copied_ms": s.time_ms,
         "replaces": list(manifest.replaces),
-        "encryption": manifest.encryption,
+        "encryption": None if manifest.encryption is None else manifest.encryption.to_dict(),
         "config": manifest.config,
         "gaps": manifest.gaps,
         "parts": {name: list(place) for name, place in manifest.parts.items()},
@@ -141,6 +142,7 @@ def parse(raw: bytes, *, path: str) -> tuple[Manifest, bytes]:
             time_ms=content["copied_ms"],
             has_txn_index=content["txn_index"],
         )
+        wrapped = content["encryption"]
         manifest = Manifest(
             segment=segment,
             config=dict(content["config"]),
@@ -150,7 +152,7 @@ def parse(raw: bytes, *, path: str) -> tuple[Manifest, bytes]:
             parts={name: (at, end, crc) for name, (at, end, crc) in content["parts"].items()},
             gaps=content["gaps"],
             replaces=tuple(content["replaces"]),
-            encryption=content["encryption"],
+            encryption=None if wrapped is None else WrappedKey.parse(wrapped),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise DataCorruptionError(f"no manifest ({error!r}); {_CURE}", path=path) from error

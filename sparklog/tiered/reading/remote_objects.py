@@ -233,7 +233,7 @@ class RemoteObjects:
         if self._keys is None:
             raise InvalidRequestError(
                 f"{self.store.url}/{name} is encrypted: give the key ring that has its key "
-                f"{manifest.encryption.get('key_id')!r} (option remote.keyring)"
+                f"{manifest.encryption.key_id!r} (option remote.keyring)"
             )
         key = open_data_key(self._keys, manifest.segment.id, manifest.encryption)
         return OpenedSegment(manifest, key.open_body(body, path=name), key)

@@ -600,7 +600,7 @@ def test_encrypted(path: str, clock: ManualClock, store: FaultStore) -> None:
     with filled(path, clock, 12):
         report = once(path, clock, store, keyring=ring)
         assert not report.errors
-        assert all(m.encryption["key_id"] == "k" for m, _ in manifests(store))
+        assert all(m.encryption.key_id == "k" for m, _ in manifests(store))
         assert all(u.stored_bytes > u.bytes for u in report.uploaded)
 
 

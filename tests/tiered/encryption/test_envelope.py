@@ -3,6 +3,7 @@
 import itertools
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -18,13 +19,18 @@ from sparklog.tiered.encryption.envelope import (
     rewrap,
 )
 from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.layout.wrapped_key import WrappedKey
 
 RING = Keyring({"k1": b"1" * 32}, "k1")
 SEGMENT = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
-def key_id_of(chunk_bytes: int = 10) -> DataKey:
+def new_key(chunk_bytes: int = 10) -> tuple[DataKey, WrappedKey]:
     return new_data_key(RING, SEGMENT, chunk_bytes=chunk_bytes)
+
+
+def key_of(chunk_bytes: int = 10) -> DataKey:
+    return new_key(chunk_bytes)[0]
 
 
 def sealed(key: DataKey, plain: bytes) -> bytes:
@@ -43,10 +49,12 @@ def opened(key: DataKey, stored: bytes, start: int, end: int, size: int) -> byte
     st.data(),
 )
 def test_any_range_of_any_stream(plain, chunk_bytes, cuts, data):
-    key = key_id_of(chunk_bytes)
+    key, wrapped = new_key(chunk_bytes)
     places = sorted({0, len(plain), *(cut for cut in cuts if cut < len(plain))})
     pieces = [plain[a:b] for a, b in itertools.pairwise(places)]
-    again = open_data_key(RING, SEGMENT, json.loads(json.dumps(key.wrapped)))
+    again = open_data_key(
+        RING, SEGMENT, WrappedKey.parse(json.loads(json.dumps(wrapped.to_dict())))
+    )
     stored = b"".join(key.seal(pieces, len(plain)))
     assert len(stored) == key.stored_size(len(plain))
     assert b"".join(key.seal([memoryview(plain)], len(plain))) == stored
@@ -61,13 +69,13 @@ def test_any_range_of_any_stream(plain, chunk_bytes, cuts, data):
 
 
 def test_sizes():
-    key = key_id_of(10)
+    key = key_of(10)
     assert [key.stored_size(size) for size in (0, 1, 10, 11, 20)] == [16, 17, 26, 43, 52]
-    assert key_id_of(CHUNK_BYTES).stored_size(1 << 30) - (1 << 30) == TAG_BYTES << 14
+    assert key_of(CHUNK_BYTES).stored_size(1 << 30) - (1 << 30) == TAG_BYTES << 14
 
 
 def test_chunks_of_the_real_size():
-    key = new_data_key(RING, SEGMENT)
+    key, _ = new_data_key(RING, SEGMENT)
     plain = b"".join(number.to_bytes(8, "big") for number in range(3 * CHUNK_BYTES // 8)) + b"tail"
     stored = b"".join(
         key.seal([plain[at : at + 50_000] for at in range(0, len(plain), 50_000)], len(plain))
@@ -79,7 +87,7 @@ def test_chunks_of_the_real_size():
 
 
 def test_every_flipped_byte_is_noticed():
-    key, plain = key_id_of(), bytes(range(35))
+    key, plain = key_of(), bytes(range(35))
     stored = sealed(key, plain)
     for at in range(len(stored)):
         bad = bytearray(stored)
@@ -91,7 +99,7 @@ def test_every_flipped_byte_is_noticed():
 
 
 def test_chunks_that_are_swapped_or_cut_off_are_noticed():
-    key, plain = key_id_of(), bytes(range(40))
+    key, plain = key_of(), bytes(range(40))
     stored = sealed(key, plain)
     chunks = [stored[at : at + 26] for at in range(0, len(stored), 26)]
     with pytest.raises(DataCorruptionError, match="chunk 0"):
@@ -105,14 +113,14 @@ def test_chunks_that_are_swapped_or_cut_off_are_noticed():
 
 
 def test_another_segments_chunks_do_not_open():
-    one, other = key_id_of(), key_id_of()
+    one, other = key_of(), key_of()
     with pytest.raises(DataCorruptionError, match="doesn't decrypt"):
         opened(other, sealed(one, b"x" * 20), 0, 20, 20)
     assert sealed(one, b"x" * 20) != sealed(other, b"x" * 20)
 
 
 def test_a_body():
-    key = key_id_of()
+    key = key_of()
     stored = key.seal_body(b"index and all")
     assert stored != key.seal_body(b"index and all")
     assert key.open_body(stored, path="m") == b"index and all"
@@ -125,41 +133,41 @@ def test_a_body():
 @pytest.mark.parametrize("difference", [-1, 1])
 def test_a_stream_of_another_size(difference):
     with pytest.raises(InvalidRequestError, match="it changed meanwhile"):
-        list(key_id_of().seal([b"x" * 25], 25 + difference))
+        list(key_of().seal([b"x" * 25], 25 + difference))
 
 
 def test_a_sealed_stream_can_be_sent_again():
-    stream = key_id_of().seal([b"x" * 25], 25)
+    stream = key_of().seal([b"x" * 25], 25)
     assert list(stream) == list(stream)
 
 
 def test_rotation():
-    key = key_id_of()
+    key, before = new_key()
     stored = sealed(key, b"plain")
     both = Keyring({"k1": b"1" * 32, "k2": b"2" * 32}, "k2")
-    wrapped = rewrap(both, SEGMENT, key.wrapped)
-    assert wrapped["key_id"] == "k2"
+    wrapped = rewrap(both, SEGMENT, before)
+    assert wrapped.key_id == "k2"
     new_only = Keyring({"k2": b"2" * 32}, "k2")
     assert opened(open_data_key(new_only, SEGMENT, wrapped), stored, 0, 5, 5) == b"plain"
     with pytest.raises(InvalidRequestError, match=r"under master key 'k1'.*ring has k2: add 'k1'"):
-        open_data_key(new_only, SEGMENT, key.wrapped)
+        open_data_key(new_only, SEGMENT, before)
 
 
 def test_a_wrong_key_is_named():
     wrong = Keyring({"k1": b"another key than that which it w"}, "k1")
     with pytest.raises(InvalidRequestError, match=f"'k1' of the key ring isn't.*{SEGMENT}") as e:
-        open_data_key(wrong, SEGMENT, key_id_of().wrapped)
+        open_data_key(wrong, SEGMENT, new_key()[1])
     assert "InvalidTag" not in str(e.value) and e.value.__cause__ is None
 
 
 def test_a_wrapped_key_is_bound_to_its_segment_id_and_chunks():
-    wrapped = key_id_of().wrapped
+    wrapped = new_key()[1]
     ring = Keyring({"k1": b"1" * 32, "k2": b"1" * 32}, "k1")
     for segment, changed in (
         ("B" * 22, wrapped),
-        (SEGMENT, {**wrapped, "key_id": "k2"}),
-        (SEGMENT, {**wrapped, "chunk_bytes": 11}),
-        (SEGMENT, {**wrapped, "wrapped_key": wrapped["wrapped_key"][:8]}),
+        (SEGMENT, replace(wrapped, key_id="k2")),
+        (SEGMENT, replace(wrapped, chunk_bytes=11)),
+        (SEGMENT, replace(wrapped, wrapped_key=wrapped.wrapped_key[:8])),
     ):
         with pytest.raises(InvalidRequestError, match="isn't the one that segment"):
             open_data_key(ring, segment, changed)
@@ -171,17 +179,17 @@ def test_a_wrapped_key_is_bound_to_its_segment_id_and_chunks():
 )
 def test_what_is_no_wrapped_key(change):
     with pytest.raises(DataCorruptionError, match="holds no wrapped key"):
-        open_data_key(RING, SEGMENT, {**key_id_of().wrapped, **change})
+        open_data_key(RING, SEGMENT, WrappedKey.parse({**new_key()[1].to_dict(), **change}))
 
 
 def test_a_scheme_of_a_newer_version():
     with pytest.raises(UnsupportedVersionError, match="newer sparklog"):
-        open_data_key(RING, SEGMENT, {**key_id_of().wrapped, "scheme": "AES-512"})
+        open_data_key(RING, SEGMENT, replace(new_key()[1], scheme="AES-512"))
 
 
 def test_wrong_chunks():
     with pytest.raises(InvalidRequestError, match="chunk_bytes=0"):
-        key_id_of(0)
+        key_of(0)
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch):
