@@ -1,12 +1,20 @@
 """What an option is: its name, type, default, valid range, synonyms and text; and how it is read.
 
-The counterpart of Kafka's ConfigDef; `sparklog.config` has the options themselves.
+The counterpart of Kafka's ConfigDef. Options themselves stand where they are used, as fields of a
+dataclass, each made by `option`. Two kinds of places take them, by two rules for names:
+
+    read, refuse_unknown   topics, logs, the service, remote storage: names just as Kafka's
+    SparkOptions           `spark.read`, `writeStream` and the like: names in any case; what
+                           Spark adds by itself is let through, what only Spark's Kafka connector
+                           has a use for is refused with what to do instead
 """
 
+import json
 import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
 from typing import Any, Final
 
 from sparklog.errors import InvalidRequestError
@@ -21,11 +29,20 @@ _FLOAT: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e-?[0-9]+)?", re.IG
 Value = int | float | bool | str | tuple[str, ...] | None
 
 
+class Mode(StrEnum):
+    """The queries that an option of Spark's is for."""
+
+    BOTH = "both"
+    BATCH = "batch"
+    STREAM = "stream"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
     """One option: `low`..`high` bound numbers, `choices` names, `also` is (synonym, factor).
 
     `required`: it must be given; whoever takes the options sees to that, not the default.
+    `any_case`: its values are, which then are lower case. `mode`: of queries that may give it.
     """
 
     name: str
@@ -39,6 +56,8 @@ class Key:
     extra: int | None = None
     also: tuple[tuple[str, int], ...] = ()
     required: bool = False
+    any_case: bool = False
+    mode: Mode = Mode.BOTH
 
     @property
     def wanted(self) -> str:
@@ -71,7 +90,7 @@ class Key:
         elif self.kind is tuple:
             value = tuple(part.strip() for part in text.split(",")) if text else ()
         elif self.kind is str:
-            value = text
+            value = text.lower() if self.any_case else text
         if value is None or not self._holds(value):
             raise InvalidRequestError(f"{name or self.name}={text}: want {self.wanted}")
         return value
@@ -174,3 +193,94 @@ def refuse_unknown(names: Mapping[str, object], known: Iterable[str]) -> None:
     if names:
         shown = ", ".join(sorted(map(str, names)))
         raise InvalidRequestError(f"unknown option {shown}; known are {', '.join(sorted(known))}")
+
+
+SPARKS_OWN: Final = frozenset({"paths", "queryname"})
+"""What Spark puts among a data source's options by itself, in lower case."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkOptions:
+    """The options of a reader or writer of Spark's, and what is said of all others.
+
+    keys: by name, in the order of the docs; synonyms: further names that count as they are;
+    refused: {name: what to do instead}; ignored: names in lower case that are let through;
+    keywords: whether `batch_size` and `includeheaders` stand for batch.size and includeHeaders;
+    unknown: what is said of any other name, `{name}` in it; kafka: likewise of other `kafka.*`.
+    """
+
+    keys: Mapping[str, Key]
+    unknown: str
+    synonyms: Iterable[str] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+    ignored: frozenset[str] = SPARKS_OWN
+    keywords: bool = False
+    kafka: str | None = None
+    stream_only: str = ": leave it out"
+    _known: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        known = {name.lower(): name for name in (*self.synonyms, *self.keys)}
+        object.__setattr__(self, "_known", known)
+
+    def canonical(self, name: str) -> str:
+        """Return the name of an option as the docs write it.
+
+        Raises: InvalidRequestError for one that is unknown, or has no meaning here.
+        """
+        lowered = name.lower()
+        forms = [lowered]
+        if self.keywords:
+            forms += [lowered.replace("_", "."), lowered.replace("_", "")]
+        for form in forms:
+            if form in self._known:
+                return self._known[form]
+        for refused, why in self.refused.items():
+            if refused.lower() == lowered:
+                raise InvalidRequestError(f"option {refused} has no meaning for sparklog: {why}")
+        is_kafkas = self.kafka is not None and lowered.startswith("kafka.")
+        raise InvalidRequestError(str(self.kafka if is_kafkas else self.unknown).format(name=name))
+
+    def given(self, values: Mapping[str, object]) -> dict[str, object]:
+        """Return what was given, None left out, by the names of the docs. Raises: `canonical`."""
+        return {
+            self.canonical(name): value
+            for name, value in values.items()
+            if value is not None and name.lower() not in self.ignored
+        }
+
+    def check_mode(self, given: Iterable[str], *, streaming: bool) -> None:
+        """Raise InvalidRequestError for an option that is for the other kind of query."""
+        wrong = Mode.BATCH if streaming else Mode.STREAM
+        for name in (key.name for key in self.keys.values() if key.mode is wrong):
+            if name in given:
+                raise InvalidRequestError(
+                    f"option {name} is for batch queries; a stream has no end"
+                    if streaming
+                    else f"option {name} is for streams{self.stream_only}"
+                )
+
+
+def parse_json_object(text: str, *, name: str) -> dict[str, Any]:
+    """Read an option whose text is a JSON object. Raises InvalidRequestError."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise InvalidRequestError(f'{name}: want a JSON object, such as {{"anon": true}}')
+    return found
+
+
+_UNITS: Final = {
+    "us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000,
+    "h": 3_600_000, "d": 86_400_000, "": 1,
+}  # fmt: skip
+
+
+def parse_duration_ms(text: str, *, name: str) -> int:
+    """Read "15m" as Spark's JavaUtils.timeStringAsMs does. Raises InvalidRequestError."""
+    match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.strip().lower())
+    if match is None or match[2] not in _UNITS:
+        raise InvalidRequestError(f"{name}={text}: want a number with us, ms, s, m, min, h or d")
+    return int(int(match[1]) * _UNITS[match[2]])

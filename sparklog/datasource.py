@@ -40,10 +40,11 @@ class SparklogDataSource(DataSource):
             from sparklog.source.state import state_schema
 
             return state_schema(state_options.parse(self._given()))
+        from sparklog.source.options import OPTIONS
         from sparklog.source.schema import full_schema
 
-        headers = str(self.options.get("includeHeaders", "false")).strip().lower()
-        return full_schema(headers=headers == "true")
+        asked = OPTIONS["includeHeaders"].parse(self.options.get("includeHeaders", "false"))
+        return full_schema(headers=asked is True)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Make the reader of `spark.read`."""

@@ -3,12 +3,14 @@ wait for it.
 """
 
 import functools
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import click
+
+from sparklog.configdef import parse_json_object
+from sparklog.errors import InvalidRequestError
 
 storage_option = click.option(
     "--storage-options", metavar="JSON", default="{}", envvar="SPARKLOG_STORAGE_OPTIONS",
@@ -56,9 +58,7 @@ def reach_options(command: Callable[..., int]) -> Callable[..., int]:
 def parse_storage_options(text: str) -> dict[str, Any]:
     """Return the option's value. Raises click.BadParameter."""
     try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise click.BadParameter("want a JSON object", param_hint="'--storage-options'")
-    return found
+        return parse_json_object(text, name="--storage-options")
+    except InvalidRequestError:
+        hint = "'--storage-options'"
+        raise click.BadParameter("want a JSON object", param_hint=hint) from None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from sparklog.config import KEYS, LOG_KEYS, LogOptions, TopicConfig
-from sparklog.configdef import Key, keys_of, option, read
+from sparklog.configdef import SPARKS_OWN, Key, SparkOptions, keys_of, option, read
 from sparklog.errors import InvalidRequestError
 from sparklog.format.compression import Codec
 from sparklog.format.names import check_topic
@@ -115,10 +115,16 @@ REFUSED: Final[dict[str, str]] = {
 }
 """Options of the Kafka sink that mean nothing here, and what to do instead."""
 
-_SPARKS_OWN: Final = frozenset({"queryname", "__partition_columns", "paths"})
-_KNOWN: Final = {name.lower(): name for name in (*KEYS, *LOG_KEYS, *OPTIONS)} | {
-    synonym: synonym for key in KEYS.values() for synonym, _ in key.also
-}
+_SPARK: Final = SparkOptions(
+    keys=KEYS | LOG_KEYS | OPTIONS,
+    synonyms=[synonym for key in KEYS.values() for synonym, _ in key.also],
+    refused=REFUSED,
+    ignored=SPARKS_OWN | {"__partition_columns"},
+    keywords=True,
+    unknown=f"unknown option {{name}}; the sink knows {', '.join(OPTIONS)}, and Kafka's topic "
+    "configs",
+    kafka=f"option {{name}} has no meaning for sparklog: {_PRODUCER}something here",
+)
 
 
 def parse(values: Mapping[str, Any]) -> SinkOptions:
@@ -126,11 +132,7 @@ def parse(values: Mapping[str, Any]) -> SinkOptions:
 
     Raises: InvalidRequestError for an unknown, a meaningless or a wrong option, by name.
     """
-    given = {
-        _canonical(key): value
-        for key, value in values.items()
-        if value is not None and key.lower() not in _SPARKS_OWN
-    }
+    given = _SPARK.given(values)
     found, rest = read(OPTIONS.values(), given)
     log = {key: rest.pop(key) for key in LOG_KEYS if key in rest}
     keep = TopicConfig(retention_ms=-1)  # for Kafka's week would erase a backfill at once
@@ -147,20 +149,3 @@ def parse(values: Mapping[str, Any]) -> SinkOptions:
     if options.topic is not None:
         check_topic(options.topic)
     return replace(options, path=resolved(options.path))  # here: a task's directory is another
-
-
-def _canonical(key: str) -> str:
-    lowered = key.lower()
-    for form in (lowered, lowered.replace("_", "."), lowered.replace("_", "")):
-        if form in _KNOWN:
-            return _KNOWN[form]
-    for name, why in REFUSED.items():
-        if name.lower() == lowered:
-            raise InvalidRequestError(f"option {name} has no meaning for sparklog: {why}")
-    if lowered.startswith("kafka."):
-        raise InvalidRequestError(
-            f"option {key} has no meaning for sparklog: {_PRODUCER}something here"
-        )
-    raise InvalidRequestError(
-        f"unknown option {key}; the sink knows {', '.join(OPTIONS)}, and Kafka's topic configs"
-    )

@@ -5,14 +5,22 @@ none and what to do instead. The README's table is made from the two.
 Source: KafkaSourceProvider (spark-sql-kafka-0-10), which checks the same things.
 """
 
-import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from sparklog.common import TopicPartition
-from sparklog.configdef import Key, keys_of, option, read
+from sparklog.configdef import (
+    SPARKS_OWN,
+    Key,
+    Mode,
+    SparkOptions,
+    keys_of,
+    option,
+    parse_duration_ms,
+    parse_json_object,
+    read,
+)
 from sparklog.errors import InvalidRequestError
 from sparklog.log.timeline import TIMELINES
 from sparklog.logdir.group_offsets import check_group
@@ -80,11 +88,13 @@ class SourceOptions:
         "startingOffsetsByTimestampStrategy",
         "error",
         choices=("error", "latest"),
+        any_case=True,
         doc="What to do where no record is that young: fail, or start at the end.",
     )
     ending_timestamp: int | None = option(
         "endingTimestamp",
         None,
+        mode=Mode.BATCH,
         kind=int,
         long=True,
         doc="Batch only: end (ms) of all partitions; before endingOffsetsByTimestamp.",
@@ -92,11 +102,16 @@ class SourceOptions:
     ending_offsets_by_timestamp: str | None = option(
         "endingOffsetsByTimestamp",
         None,
+        mode=Mode.BATCH,
         kind=str,
         doc="Batch only: end by time (ms); before endingOffsets.",
     )
     ending_offsets: str | None = option(
-        "endingOffsets", None, kind=str, doc="Batch only: latest (default) or JSON, -1 latest."
+        "endingOffsets",
+        None,
+        kind=str,
+        mode=Mode.BATCH,
+        doc="Batch only: latest (default) or JSON, -1 latest.",
     )
     fail_on_data_loss: bool = option(
         "failOnDataLoss",
@@ -108,6 +123,7 @@ class SourceOptions:
     max_offsets_per_trigger: int | None = option(
         "maxOffsetsPerTrigger",
         None,
+        mode=Mode.STREAM,
         kind=int,
         low=1,
         long=True,
@@ -116,6 +132,7 @@ class SourceOptions:
     min_offsets_per_trigger: int | None = option(
         "minOffsetsPerTrigger",
         None,
+        mode=Mode.STREAM,
         kind=int,
         low=1,
         long=True,
@@ -124,11 +141,13 @@ class SourceOptions:
     max_trigger_delay: str = option(
         "maxTriggerDelay",
         "15m",
+        mode=Mode.STREAM,
         doc="Streaming only: longest wait for minOffsetsPerTrigger, e.g. 30s, 15m.",
     )
     max_bytes_per_trigger: int | None = option(
         "maxBytesPerTrigger",
         None,
+        mode=Mode.STREAM,
         kind=int,
         low=1,
         long=True,
@@ -192,6 +211,7 @@ class SourceOptions:
     pushdown: bool = option(
         "pushdown",
         False,
+        mode=Mode.BATCH,
         doc="Batch only, own: use filters on offset, partition, topic and timestamp; needs "
         "spark.sql.python.filterPushdown.enabled=true.",
     )
@@ -216,18 +236,12 @@ class SourceOptions:
     @property
     def storage(self) -> dict[str, Any]:
         """storage_options, parsed. Raises InvalidRequestError."""
-        try:
-            found = json.loads(self.storage_options or "{}")
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise InvalidRequestError('storage_options: want a JSON object, such as {"anon": true}')
-        return found
+        return parse_json_object(self.storage_options or "{}", name="storage_options")
 
     @property
     def max_trigger_delay_ms(self) -> int:
         """maxTriggerDelay in ms."""
-        return parse_duration_ms(self.max_trigger_delay, option="maxTriggerDelay")
+        return parse_duration_ms(self.max_trigger_delay, name="maxTriggerDelay")
 
     @property
     def assigned(self) -> list[TopicPartition] | None:
@@ -290,12 +304,15 @@ REFUSED: Final[dict[str, str]] = {
 }
 """Options of the Kafka connector that mean nothing here, and what to do instead."""
 
-_BATCH_ONLY: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
-_STREAM_ONLY: Final = (
-    "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger",
-)  # fmt: skip
-_ANY_CASE: Final = frozenset({"startingOffsetsByTimestampStrategy"})  # of values, as Spark's
-_SPARKS_OWN: Final = frozenset({"paths", "queryname", "checkpointlocation"})
+_SPARK: Final = SparkOptions(
+    keys=OPTIONS,
+    refused=REFUSED,
+    ignored=SPARKS_OWN | {"checkpointlocation"},
+    unknown=f"unknown option {{name}}; the source knows {', '.join(OPTIONS)}",
+    kafka=f"option {{name}} has no meaning for sparklog: {_NO_BROKER}",
+    stream_only="; a batch query reads its whole range at once: leave it out, or bound the range "
+    "by endingOffsets or endingTimestamp",  # the connector leaves them out with a warning
+)
 
 
 def parse(values: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -303,31 +320,12 @@ def parse(values: Mapping[str, str], *, streaming: bool) -> SourceOptions:
 
     Raises: InvalidRequestError for an unknown, a meaningless or a wrong option, by name.
     """
-    given = {_canonical(key): value for key, value in values.items() if _ours(key)}
-    for key in _ANY_CASE & given.keys():
-        given[key] = given[key].lower()
+    given = _SPARK.given(values)
     remote, rest = RemoteOptions.parse(given)
     found, _ = read(keys_of(SourceOptions).values(), rest)
     options = SourceOptions(**found, remote=remote, streaming=streaming)
     _check(options, given, streaming=streaming)
     return replace(options, path=resolved(options.path or ""))  # a task's directory is another
-
-
-def _ours(key: str) -> bool:
-    return key.lower() not in _SPARKS_OWN
-
-
-def _canonical(key: str) -> str:
-    lowered = key.lower()
-    for name in OPTIONS:
-        if name.lower() == lowered:
-            return name
-    for name, why in REFUSED.items():
-        if name.lower() == lowered:
-            raise InvalidRequestError(f"option {name} has no meaning for sparklog: {why}")
-    if lowered.startswith("kafka."):
-        raise InvalidRequestError(f"option {key} has no meaning for sparklog: {_NO_BROKER}")
-    raise InvalidRequestError(f"unknown option {key}; the source knows {', '.join(OPTIONS)}")
 
 
 def _check(options: SourceOptions, given: Mapping[str, Any], *, streaming: bool) -> None:
@@ -346,16 +344,14 @@ def _check(options: SourceOptions, given: Mapping[str, Any], *, streaming: bool)
     check_group(options.group("00000000-0000-0000-0000-000000000000") or "")
     if options.max_trigger_delay_ms < 1:
         raise InvalidRequestError(f"maxTriggerDelay={options.max_trigger_delay}: want at least 1ms")
+    _SPARK.check_mode(given, streaming=streaming)
     if streaming:
-        _check_streaming(options, given)
+        _check_streaming(options)
     else:
-        _check_batch(options, given)
+        _check_batch(options)
 
 
-def _check_streaming(options: SourceOptions, given: Mapping[str, Any]) -> None:
-    for key in (*_BATCH_ONLY, "pushdown"):
-        if key in given:
-            raise InvalidRequestError(f"option {key} is for batch queries; a stream has no end")
+def _check_streaming(options: SourceOptions) -> None:
     options.start(streaming=True)
     low, high = options.min_offsets_per_trigger, options.max_offsets_per_trigger
     if low is not None and high is not None and low > high:
@@ -364,13 +360,7 @@ def _check_streaming(options: SourceOptions, given: Mapping[str, Any]) -> None:
         )
 
 
-def _check_batch(options: SourceOptions, given: Mapping[str, Any]) -> None:
-    for key in _STREAM_ONLY:  # the connector leaves them out with a warning
-        if key in given:
-            raise InvalidRequestError(
-                f"option {key} is for streams; a batch query reads its whole range at once: leave "
-                "it out, or bound the range by endingOffsets or endingTimestamp"
-            )
+def _check_batch(options: SourceOptions) -> None:
     start, end = options.start(streaming=False), options.end()
     latest = start.value == LATEST if start.kind == "offset" else LATEST in start.values.values()
     if start.kind in ("offset", "offsets") and latest:
@@ -378,17 +368,3 @@ def _check_batch(options: SourceOptions, given: Mapping[str, Any]) -> None:
     earliest = end.value == EARLIEST if end.kind == "offset" else EARLIEST in end.values.values()
     if end.kind in ("offset", "offsets") and earliest:
         raise InvalidRequestError("endingOffsets can't be earliest (-2)")
-
-
-_UNITS: Final = {
-    "us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000,
-    "h": 3_600_000, "d": 86_400_000, "": 1,
-}  # fmt: skip
-
-
-def parse_duration_ms(text: str, *, option: str) -> int:
-    """Read "15m" as Spark's JavaUtils.timeStringAsMs does. Raises InvalidRequestError."""
-    match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.strip().lower())
-    if match is None or match[2] not in _UNITS:
-        raise InvalidRequestError(f"{option}={text}: want a number with us, ms, s, m, min, h or d")
-    return int(int(match[1]) * _UNITS[match[2]])

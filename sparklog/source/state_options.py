@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from sparklog.configdef import Key, keys_of, option, read
+from sparklog.configdef import SPARKS_OWN, Key, Mode, SparkOptions, keys_of, option, read
 from sparklog.errors import InvalidRequestError
 from sparklog.source.offsets import EARLIEST, LATEST
 
 CHOICE: Final = "stateOperator"
-_SPARKS_OWN: Final = frozenset({"paths", "queryname", "checkpointlocation"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +41,14 @@ class StateOptions:
     ending_offsets: str | None = option(
         "endingOffsets",
         None,
+        mode=Mode.BATCH,
         kind=str,
         doc="Batch only: latest (default) or a batch number, which is left out.",
     )
     max_batches_per_trigger: int | None = option(
         "maxBatchesPerTrigger",
         None,
+        mode=Mode.STREAM,
         kind=int,
         low=1,
         doc="Streaming only: most batches of the checkpoint's query a micro-batch.",
@@ -80,6 +81,13 @@ class StateOptions:
 STATE_OPTIONS: Final[dict[str, Key]] = keys_of(StateOptions)
 """Option -> its description, in the order of the docs."""
 
+_SPARK: Final = SparkOptions(
+    keys=STATE_OPTIONS,
+    ignored=SPARKS_OWN | {"checkpointlocation"},
+    unknown=f"option {{name}} has no meaning for a checkpoint's state ({CHOICE}), which knows "
+    f"{', '.join(STATE_OPTIONS)}",
+)
+
 
 def chosen(values: Mapping[str, object]) -> bool:
     """Tell whether the options ask for a checkpoint's state."""
@@ -93,24 +101,13 @@ def parse(values: Mapping[str, object], *, streaming: bool | None = None) -> Sta
 
     Raises: InvalidRequestError for an unknown or a wrong option, by name.
     """
-    names = {name.lower(): name for name in STATE_OPTIONS}
-    given: dict[str, object] = {}
-    for key, value in values.items():
-        if key.lower() in names:
-            given[names[key.lower()]] = value
-        elif key.lower() not in _SPARKS_OWN:
-            raise InvalidRequestError(
-                f"option {key} has no meaning for a checkpoint's state ({CHOICE}), which knows "
-                f"{', '.join(STATE_OPTIONS)}"
-            )
+    given = _SPARK.given(values)
     found, _ = read(STATE_OPTIONS.values(), given)
     options = StateOptions(**found)
     if not options.path:
         raise InvalidRequestError("option path is missing: give the query's checkpoint")
-    if streaming is True and "endingOffsets" in given:
-        raise InvalidRequestError("option endingOffsets is for batch queries; a stream has no end")
-    if streaming is False and "maxBatchesPerTrigger" in given:
-        raise InvalidRequestError("option maxBatchesPerTrigger is for streams: leave it out")
+    if streaming is not None:
+        _SPARK.check_mode(given, streaming=streaming)
     options.start(streaming=streaming is not False)
     options.end()
     return options

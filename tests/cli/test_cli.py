@@ -149,7 +149,7 @@ def test_without_the_extra(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "pip install 'sparklog[cli]'" in done.stderr
     assert len(done.stderr.splitlines()) == 1
-    code = "import sparklog, sparklog.service; print(sparklog.service.log_verification.__name__)"
+    code = "import sparklog, sparklog.service; print(sparklog.service.verify.__name__)"
     done = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path},
         capture_output=True, text=True,

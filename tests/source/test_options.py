@@ -2,9 +2,10 @@
 
 import pytest
 
+from sparklog.configdef import parse_duration_ms
 from sparklog.errors import InvalidRequestError
 from sparklog.source.offsets import EARLIEST, LATEST, Bound
-from sparklog.source.options import OPTIONS, REFUSED, SourceOptions, parse, parse_duration_ms
+from sparklog.source.options import OPTIONS, REFUSED, SourceOptions, parse
 
 BASE = {"path": "/log", "subscribe": "t"}
 
@@ -133,4 +134,4 @@ def test_what_spark_adds_by_itself_is_let_through() -> None:
     ("text", "ms"), [("15m", 900_000), ("2 h", 7_200_000), ("30s", 30_000), ("250", 250)]
 )
 def test_durations(text: str, ms: int) -> None:
-    assert parse_duration_ms(text, option="x") == ms
+    assert parse_duration_ms(text, name="x") == ms
