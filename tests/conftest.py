@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from sparklog.clock import ManualClock
+from sparklog.testing.faultstore import FaultStore
 from tests import depth, jars
 from tests.oracle import Oracle
 from tests.tiered.s3 import S3Server, Unavailable, started
@@ -117,6 +118,12 @@ def kafka_connector_jars() -> list[str]:
 def clock() -> ManualClock:
     """A clock that the test turns."""
     return ManualClock()
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> FaultStore:
+    """An object store in memory that fails as often as a test asks."""
+    return FaultStore(clock=clock)
 
 
 @pytest.fixture(autouse=True)

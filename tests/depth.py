@@ -43,8 +43,10 @@ FLIPS: Final = by_depth(small=24, ci=60, all=60)
 # Logs that our cleaner and Kafka's both clean.
 CLEANER_SEEDS: Final = by_depth(small=8, ci=20, all=300)
 # Drivers of an application that are killed one after the other; a JVM start each.
-DRIVER_KILLS: Final = by_depth(small=2, ci=5, all=5)
-# A service under load whose driver is killed about every 4 s.
-SOAK_SECONDS: Final = by_depth(small=10, ci=30, all=30)
+DRIVER_KILLS: Final = by_depth(small=1, ci=5, all=5)
+# A service at work that is killed when so many objects are in the bucket.
+SERVICE_KILLS_AT: Final = by_depth(small=(1, 22), ci=(1, 10, 22, 40), all=(1, 10, 22, 40))
+# A service under load whose driver is killed about every 4 s; `deep`.
+SOAK_SECONDS: Final = 30
 # Cases that hypothesis tries where a test names no number of its own.
 EXAMPLES: Final = by_depth(small=50, ci=100, all=500)

@@ -5,6 +5,7 @@ import pytest
 pytestmark = pytest.mark.kafka
 
 
+@pytest.mark.deep
 def test_adopts_a_log_written_by_kafkas_own_code(broker, oracle, tmp_path):
     oracle.call(
         "fill", dir=tmp_path / "filled-0", records=1000, keys=10, value_bytes=32, codec="zstd"

@@ -195,6 +195,7 @@ def test_an_open_transaction_ends_the_copy(broker: Broker, tmp_path: Path) -> No
         assert [r.value for r in records(log, "open")] == [b"before", b"undecided"]
 
 
+@pytest.mark.deep  # waits for the broker's cleaner
 def test_a_compacted_topic_whose_start_was_raised(broker: Broker, tmp_path: Path) -> None:
     broker.create_topic(
         "compacted", cleanup_policy="compact,delete", min_cleanable_dirty_ratio="0.01",
@@ -223,6 +224,7 @@ def test_a_compacted_topic_whose_start_was_raised(broker: Broker, tmp_path: Path
     assert verify(tmp_path / "log").ok
 
 
+@pytest.mark.deep
 def test_a_broker_loads_an_export_with_gaps(broker: Broker, tmp_path: Path) -> None:
     broker.create_topic("source")
     transact(broker, "source", "source")

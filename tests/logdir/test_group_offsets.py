@@ -37,11 +37,6 @@ CONFIG = {"retention.ms": "-1", "retention.respect.readers": "true"}
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def log(tmp_path: Path, clock: ManualClock) -> Iterator[Log]:
     """Topic t: two partitions of 100 records, in ten commits; topic u doesn't respect readers."""
     with sparklog.open(tmp_path / "log", "rw", clock=clock) as log:

@@ -33,11 +33,6 @@ ONE = pa.table({"value": ["x"]})
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def small_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger.Ledger.__init__, "__kwdefaults__", {"segment_bytes": 600})
 

@@ -2,15 +2,18 @@
 
     python -m tests.mutants            all of them
     python -m tests.mutants NAME ...   those whose names contain one of the words
+    python -m tests.mutants --quick    without the look at the tree as it is
 
 The tests run on the tree as it is first: one that fails without a bug catches nothing. Fails if a
 mutant survives, no longer applies, or breaks the module instead of its behaviour. The checkout
 itself is never touched. SPARKLOG_TEST_DEPTH is that of the environment (small).
 """
 
+import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -55,14 +58,22 @@ def copied(target: Path) -> Path:
     return target
 
 
-def run(tree: Path, tests: Iterable[str], *options: str) -> subprocess.CompletedProcess[str]:
+def run(
+    tree: Path, tests: Iterable[str], *, timeout_s: int | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run tests of a tree, until the first that fails."""
     words = ("-x", "-q", "-n0", "-p", "no:cacheprovider", "--tb=line", "--timeout", "120")
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", *words, *options, f"--basetemp={tree}/tmp", *tests],
+    with subprocess.Popen(
+        [sys.executable, "-m", "pytest", *words, f"--basetemp={tree}/tmp", *tests],
         cwd=tree, env={**os.environ, "PYTHONPATH": str(tree)}, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
-    )  # fmt: skip
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            said = process.communicate(timeout=timeout_s)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # with the servers that tests started
+        return subprocess.CompletedProcess(process.args, process.returncode, *said)
 
 
 def judge(tree: Path, mutant: Mutant) -> Verdict:
@@ -71,7 +82,7 @@ def judge(tree: Path, mutant: Mutant) -> Verdict:
     text, began = file.read_text(), time.monotonic()
     try:
         file.write_text(mutant.applied(text))
-        done = run(tree, mutant.tests)
+        done = run(tree, mutant.tests, timeout_s=TIMEOUT_S)
         caught = done.returncode == CAUGHT and "found no collectors" not in done.stdout
         how = _failed(done.stdout) if caught else _why_not(done)
     except ValueError as error:
@@ -101,6 +112,8 @@ def chosen(words: Sequence[str]) -> list[Mutant]:
 
 
 def main(words: Sequence[str]) -> int:
+    is_quick = "--quick" in words
+    words = [word for word in words if word != "--quick"]
     mutants = chosen(words)
     if not mutants:
         print(f"no mutant's name contains {' or '.join(words)}")
@@ -126,7 +139,7 @@ def main(words: Sequence[str]) -> int:
             print(f"{mark} {mutant.name:36} {found.seconds:6.1f} s  {found.how}", flush=True)
             return found
 
-        needed = sorted({test for mutant in mutants for test in mutant.tests})
+        needed = [] if is_quick else sorted({test for mutant in mutants for test in mutant.tests})
         with ThreadPoolExecutor(PROCESSES) as pool:
             parts = [needed[n::PROCESSES] for n in range(PROCESSES)]
             wrong = [said for said in pool.map(whole, filter(None, parts)) if said]

@@ -50,11 +50,6 @@ def judge() -> str:
         pytest.skip(str(reason))
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    return str(tmp_path / "log")
-
-
 class Watched:
     """A service without threads whose turns the test takes, and its endpoint."""
 

@@ -65,11 +65,6 @@ class Writer:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> str:
-    return str(tmp_path / "log")
-
-
-@pytest.fixture
 def writer(path: str) -> Iterator[Writer]:
     with sparklog.open(path, "rw") as log:
         log.create_topic("t")

@@ -48,11 +48,6 @@ MINUTE = 60_000
 Found = dict[tuple[str, tuple[str, ...]], float]
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    return str(tmp_path / "log")
-
-
 def numbers(text: str) -> Found:
     """{(name, label values by the label's name): value}"""
     return {(s.name, tuple(v for _, v in sorted(s.labels.items()))): s.value for s in parsed(text)}

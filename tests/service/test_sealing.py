@@ -27,16 +27,6 @@ from tests.tiered.logs import filled, grow, manifests
 RING = Keyring({"k": bytes(32)}, "k")
 
 
-@pytest.fixture
-def store(clock: ManualClock) -> FaultStore:
-    return FaultStore(clock=clock)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    return str(tmp_path / "log")
-
-
 def plain_copies(store: FaultStore) -> int:
     return sum(manifest.encryption is None for manifest, _ in manifests(store))
 

@@ -28,16 +28,6 @@ MINUTE = 60_000
 SMALL = {"internal.segment.bytes": "400", "retention.ms": "-1"}
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    return str(tmp_path / "log")
-
-
 @contextmanager
 def stepped(service: Service) -> Iterator[Service]:
     """Open the service without its threads: the test calls `tick`."""

@@ -106,6 +106,7 @@ def check(path: str, tally: Counter[str]) -> None:
     assert found.ok, str(found)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("seconds", [
     depth.SOAK_SECONDS,
     pytest.param(int(os.environ.get("SOAK_SECONDS", "600")), marks=pytest.mark.slow),
@@ -116,5 +117,5 @@ def test_soak(tmp_path: Path, seconds: int) -> None:
     tally = soak(path, seconds, seed)
     check(path, tally)
     print(dict(tally))
-    assert tally["kills"] >= min(3, seconds // 6)
+    assert tally["kills"] >= 3
     assert tally["records"]

@@ -10,7 +10,7 @@ import sparklog
 from tests.spark.conftest import environment
 
 pytest.importorskip("grpc_status", reason="Spark Connect needs grpcio-status")
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.deep]
 
 SCRIPT = """
 import sys, sparklog

@@ -23,7 +23,7 @@ STORES = {
     "transform_with_state": ["seen", "last"],
 }
 CASES = [
-    ("aggregation", "hdfs", MANAGER),
+    pytest.param("aggregation", "hdfs", MANAGER, marks=pytest.mark.deep),
     ("join", "hdfs", None),
     ("transform_with_state", "changelog", MANAGER),
 ]

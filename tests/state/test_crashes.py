@@ -107,6 +107,7 @@ def test_many_kills(spark: SparkSession, tmp_path: Path, operator: str, provider
     check_kills(spark, tmp_path, operator, provider, 10)
 
 
+@pytest.mark.deep
 def test_a_second_driver_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     """While the query runs; once it has stopped, another process may go on."""
     output: Output = {}

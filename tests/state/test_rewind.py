@@ -22,7 +22,7 @@ LAST = 6
 CASES = [
     ("aggregation", "changelog", None),
     pytest.param("join", "hdfs", MANAGER, marks=pytest.mark.deep),
-    ("transform_with_state", "changelog", MANAGER),
+    pytest.param("transform_with_state", "changelog", MANAGER, marks=pytest.mark.deep),
 ]
 
 

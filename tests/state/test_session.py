@@ -16,6 +16,7 @@ from sparklog.state.jar import CACHE_VARIABLE, jar
 from sparklog.state.session import MANAGER, MANAGER_KEY
 
 
+@pytest.mark.deep  # compiles it anew
 def test_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "new" / "cache"))
     first = jar()

@@ -26,7 +26,7 @@ from tests.spark.conftest import environment
 from tests.spark.jvm import quick
 from tests.tiered.s3 import S3Server, free_ports
 
-pytestmark = [pytest.mark.s3, pytest.mark.spark]
+pytestmark = [pytest.mark.s3, pytest.mark.spark, pytest.mark.deep]
 HERE = "127.0.0.1"
 GIVEN = {"minio", "bucket"}  # another S3 server, and a bucket of it
 WAIT_S = 400  # for anything, on a machine that has much else to do

@@ -21,6 +21,7 @@ from sparklog.tiered.layout.manifest import log_object, manifest_object
 from sparklog.tiered.layout.topic_owners import PREFIX
 from sparklog.tiered.remote_segment import SegmentState
 from sparklog.tiered.target import open_store
+from tests import depth
 from tests.tiered.archives import copies_of, readable
 from tests.tiered.logs import TIERED, grow
 from tests.tiered.s3 import S3Server
@@ -102,7 +103,7 @@ def test_services_that_are_killed_at_work(tmp_path: Path, s3: S3Server, url: str
         for n in range(12):
             log.append("t", block, partition=n % 3)
         store = open_store(url, s3.options())
-        for objects in (1, 10, 22, 40):
+        for objects in depth.SERVICE_KILLS_AT:
             process = subprocess.Popen([sys.executable, "-c", SERVE, path, url, options])
             until = time.monotonic() + 60
             while len(store.list()) < objects:

@@ -15,11 +15,6 @@ DELAY_MS = 60_000
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def fs(clock: ManualClock) -> CrashFS:
     fs = CrashFS()
     fs.disk.clock = clock

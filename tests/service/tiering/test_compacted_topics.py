@@ -6,7 +6,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pytest
 
 import sparklog
 from sparklog.clock import ManualClock
@@ -16,7 +15,6 @@ from sparklog.logdir.segment_files import segment_bases
 from sparklog.service import Service, verify
 from sparklog.tiered.archive.archive import ArchiveFileSystem
 from sparklog.tiered.layout.topic_owners import PREFIX
-from tests.logdir.partitions import T0
 from tests.tiered.buckets import DictStore, objects
 
 URL = "dict://bucket"
@@ -29,11 +27,6 @@ CONFIG = {
     "local.retention.bytes": 1,
     "file.delete.delay.ms": 0,
 }
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(T0)
 
 
 def append(log: sparklog.Log, rng: random.Random, count: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -15,16 +14,6 @@ from sparklog.tiered.layout.topic_owners import PREFIX
 from tests.service.tiering.test_remote_log_manager import HOUR, bases, check, once, service, stepped
 from tests.tiered.archives import copies_of as copies
 from tests.tiered.logs import filled, grow
-
-
-@pytest.fixture
-def store(clock: ManualClock) -> FaultStore:
-    return FaultStore(clock=clock)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    return str(tmp_path / "log")
 
 
 def shrink(log: sparklog.Log) -> None:

@@ -42,16 +42,6 @@ URL = "memory://bucket"
 HOUR = 3_600_000
 
 
-@pytest.fixture
-def store(clock: ManualClock) -> FaultStore:
-    return FaultStore(clock=clock)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    return str(tmp_path / "log")
-
-
 def service(path: str, clock: ManualClock, store: FaultStore, **given: Any) -> Service:
     options = {"remote.log.manager.copier.thread.pool.size": "1"} | given.pop("options", {})
     return Service(

@@ -30,16 +30,6 @@ from tests.tiered.logs import TIERED, filled, grow
 URL = "memory://bucket"
 
 
-@pytest.fixture
-def store(clock: ManualClock) -> FaultStore:
-    return FaultStore(clock=clock)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    return str(tmp_path / "log")
-
-
 def service(
     path: str, clock: ManualClock, store: FaultStore, *, remote: str = URL, take_over: bool = False
 ) -> Service:

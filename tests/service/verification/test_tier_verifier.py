@@ -33,11 +33,6 @@ from tests.tiered.logs import filled
 RING = Keyring({"k": bytes(32)}, "k")
 
 
-@pytest.fixture
-def store(clock: ManualClock) -> FaultStore:
-    return FaultStore(clock=clock)
-
-
 @pytest.fixture(params=[False, True], ids=["remote only", "local too"])
 def made(
     tmp_path: Path, clock: ManualClock, store: FaultStore, request: pytest.FixtureRequest

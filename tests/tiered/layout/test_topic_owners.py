@@ -14,11 +14,6 @@ from sparklog.tiered.settings import RemoteSettings, read_settings, write_settin
 TOPICS = {"A" * 22: "a", "B" * 22: "b"}
 
 
-@pytest.fixture
-def store(clock: ManualClock) -> FaultStore:
-    return FaultStore(clock=clock)
-
-
 def home(path: Path, name: str) -> str:
     (path / name).mkdir(exist_ok=True)
     write_settings(LOCAL, str(path / name), RemoteSettings("s3://bucket"))
