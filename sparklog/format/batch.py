@@ -25,7 +25,6 @@ from typing import Final
 
 from crc32c import crc32c
 
-from sparklog.errors import DataCorruptionError
 from sparklog.format.compression import Codec
 
 Buffer = bytes | bytearray | memoryview
@@ -48,9 +47,7 @@ TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40
 
-_PREFIX: Final = struct.Struct(">qiib")
-_CONTROL_RECORD: Final = struct.Struct(">bbbbbhhbhib")
-assert _CONTROL_RECORD.size == 78 - HEADER_SIZE
+BATCH_PREFIX: Final = struct.Struct(">qiib")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,10 +92,6 @@ class BatchHeader:
     @property
     def is_control(self) -> bool:
         return bool(self.attributes & CONTROL)
-
-    @property
-    def is_transactional(self) -> bool:
-        return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def log_append_time(self) -> int | None:
@@ -154,49 +147,6 @@ def unpack_header(buf: Buffer, at: int) -> BatchHeader:
         base_sequence=fields[11],
         count=fields[12],
     )
-
-
-def read_header(
-    buf: Buffer, at: int, *, path: str, position: int = 0, check_crc: bool = True
-) -> BatchHeader | None:
-    """Decode and check the batch that starts at byte `at` of `buf`.
-
-    Args:
-        buf: read, never copied. `position` is the place of buf[0] in the file `path`.
-    Returns: the header (magic 0 and 1 as well), or None if the batch is not all there (a torn
-        tail or the end: not an error).
-    Raises: DataCorruptionError: all bytes are there but length, magic, CRC or a count is wrong.
-    Cost: one CRC pass over the batch. Source: FileLogInputStream.nextBatch, LogSegment.recover.
-    """
-    left = len(buf) - at
-    if left <= MAGIC_END:
-        return None
-    base_offset, length, _, magic = _PREFIX.unpack_from(buf, at)
-    if length < LEGACY_SIZE_MIN:
-        raise DataCorruptionError(
-            f"batch length {length} is below the least possible",
-            path=path,
-            position=position + at,
-        )
-    if left < LOG_OVERHEAD + length:
-        return None
-    if magic in (0, 1):
-        from sparklog.format.legacy import read_entry  # it needs this module's BatchHeader
-
-        return read_entry(buf, at, path=path, position=position, check_crc=check_crc)
-    reason = header_fault(base_offset, length, magic)
-    if reason is None:
-        header = unpack_header(buf, at)
-        if check_crc:
-            crc = crc32c(memoryview(buf)[at + CRC_START : at + header.size])
-            if crc != header.crc:
-                reason = f"crc is {crc}, the header says {header.crc}"
-        reason = reason or field_fault(header.attributes, header.last_offset_delta, header.count)
-        if reason is None and header.last_offset > OFFSET_MAX:
-            reason = f"base offset {base_offset} is too high for its {header.count} records"
-    if reason is not None:
-        raise DataCorruptionError(reason, path=path, position=position + at)
-    return header
 
 
 def header_fault(base_offset: int, length: int, magic: int) -> str | None:
@@ -278,40 +228,3 @@ def _varint(number: int) -> bytes:
         number >>= 7
     out.append(number)
     return bytes(out)
-
-
-def encode_control(
-    kind: int,
-    *,
-    base_offset: int,
-    timestamp: int,
-    producer_id: int,
-    producer_epoch: int,
-    coordinator_epoch: int,
-    leader_epoch: int = 0,
-) -> bytes:
-    """A transaction marker: one batch of 78 bytes; `kind` 0 aborts, 1 commits.
-
-    Source: MemoryRecords.withEndTransactionMarker, EndTransactionMarker.
-    """
-    batch = bytearray(
-        HEADER.pack(
-            base_offset,
-            78 - LOG_OVERHEAD,
-            leader_epoch,
-            MAGIC,
-            0,
-            TRANSACTIONAL | CONTROL,
-            0,
-            timestamp,
-            timestamp,
-            producer_id,
-            producer_epoch,
-            -1,
-            1,
-        )
-        # zig-zag varints: record length 16, key length 4, value length 6, no headers
-        + _CONTROL_RECORD.pack(32, 0, 0, 0, 8, 0, kind, 12, 0, coordinator_epoch, 0)
-    )
-    seal(batch)
-    return bytes(batch)

@@ -14,10 +14,6 @@ from typing import Final
 
 from sparklog.errors import DataCorruptionError
 
-RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
-LOG_STARTS: Final = "log-start-offset-checkpoint"
-HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
-CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 CLEAN_SHUTDOWN_CONTENT: Final = b'{"version":0,"brokerEpoch":-1}'
 

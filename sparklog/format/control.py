@@ -10,9 +10,7 @@ from enum import IntEnum
 from typing import Final
 
 from sparklog.errors import DataCorruptionError
-from sparklog.format.batch import HEADER_SIZE, BatchHeader, Buffer, encode_control
-
-__all__ = ["ControlType", "Marker", "encode_control", "read_marker"]
+from sparklog.format.batch import HEADER_SIZE, BatchHeader, Buffer
 
 _KEY: Final = struct.Struct(">hh")
 _VALUE: Final = struct.Struct(">hi")

@@ -19,7 +19,7 @@ cdef inline Py_ssize_t put_start(u8[::1] out, Py_ssize_t at, i64 body, i64 delta
 cdef inline int is_set(const u8[::1] bitmap, i64 bit) noexcept nogil
 
 @cython.locals(rows=Py_ssize_t, row=Py_ssize_t, at=Py_ssize_t, sequence=i64)
-cpdef write_headers(u8[::1] out, const i64[:, ::1] table, i64 base_offset, i64 leader_epoch, i64 attributes, i64 producer_id, i64 producer_epoch, i64 base_sequence)
+cpdef write_headers(u8[::1] out, const i64[:, ::1] table, i64 base_offset, i64 attributes, i64 producer_id, i64 producer_epoch, i64 base_sequence)
 
 @cython.final
 @cython.auto_pickle(False)

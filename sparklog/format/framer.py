@@ -87,7 +87,6 @@ def write_headers(
     out: View,
     table: View,
     base_offset: int,
-    leader_epoch: int,
     attributes: int,
     producer_id: int,
     producer_epoch: int,
@@ -107,7 +106,7 @@ def write_headers(
                 sequence = (base_sequence + table[row, 0]) & 0x7FFFFFFF
             store(out, at, base_offset + table[row, 0], 8)
             store(out, at + 8, table[row, 3] - at - 12, 4)
-            store(out, at + 12, leader_epoch, 4)
+            store(out, at + 12, 0, 4)  # the leader epoch: the append's, which patches it
             out[at + 16] = 2
             store(out, at + 21, attributes, 2)
             store(out, at + 23, table[row, 1] - 1, 4)

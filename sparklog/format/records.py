@@ -65,7 +65,6 @@ class _Options:
     batch_bytes: int
     message_max: int
     base_offset: int
-    leader_epoch: int
     attributes: int
     producer_id: int
     producer_epoch: int
@@ -106,7 +105,6 @@ def encode(
     timestamp_ms_default: int,
     producer: tuple[int, int, int] | None = None,
     base_offset: int = 0,
-    leader_epoch: int = 0,
     log_append_time: int | None = None,
     transactional: bool = False,
     scratch: Scratch | None = None,
@@ -149,7 +147,6 @@ def encode(
         batch_bytes=min(batch_size, max_message_bytes - HEADER_SIZE),
         message_max=max_message_bytes,
         base_offset=base_offset,
-        leader_epoch=leader_epoch,
         attributes=attributes,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
@@ -184,7 +181,6 @@ def _encode_plain(feed: Feed, options: _Options, scratch: Scratch) -> Encoded:
             out,
             table.data,
             options.base_offset,
-            options.leader_epoch,
             options.attributes,
             options.producer_id,
             options.producer_epoch,
@@ -247,7 +243,7 @@ def _pack(framed: memoryview, frame: list[int], options: _Options) -> list[bytes
     header = HEADER.pack(
         options.base_offset + first,
         HEADER_SIZE - LOG_OVERHEAD + len(records),
-        options.leader_epoch,
+        0,  # the leader epoch: the append's, which patches it
         MAGIC,
         0,  # the CRC takes its place below
         options.attributes,
@@ -279,7 +275,7 @@ def _summary(frames: list[Frames], options: _Options) -> Table:
         batches["base_sequence"] = (options.base_sequence + table[:, _FIRST]) & SEQUENCE_MAX
     batches["count"] = table[:, _COUNT]
     batches["attributes"] = options.attributes
-    batches["leader_epoch"] = options.leader_epoch
+    batches["leader_epoch"] = 0
     batches["magic"] = 2
     return batches
 

@@ -13,13 +13,20 @@ from crc32c import crc32c
 from numpy.typing import NDArray
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError
-from sparklog.format import kernel
+from sparklog.format import kernel, legacy
 from sparklog.format.batch import (
+    BATCH_PREFIX,
     CRC_START,
+    LEGACY_SIZE_MIN,
     LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    MAGIC_END,
+    OFFSET_MAX,
     BatchHeader,
     Buffer,
-    read_header,
+    field_fault,
+    header_fault,
+    unpack_header,
 )
 
 BATCH_DTYPE: Final = np.dtype(
@@ -46,6 +53,47 @@ PREFIX_DTYPE: Final = np.dtype([("base_offset", ">i8"), ("length", ">i4"), ("lea
 
 Table = NDArray[np.void]
 _CHUNK: Final = 16384
+
+
+def read_header(
+    buf: Buffer, at: int, *, path: str, position: int = 0, check_crc: bool = True
+) -> BatchHeader | None:
+    """Decode and check the batch that starts at byte `at` of `buf`.
+
+    Args:
+        buf: read, never copied. `position` is the place of buf[0] in the file `path`.
+    Returns: the header (magic 0 and 1 as well), or None if the batch is not all there (a torn
+        tail or the end: not an error).
+    Raises: DataCorruptionError: all bytes are there but length, magic, CRC or a count is wrong.
+    Cost: one CRC pass over the batch. Source: FileLogInputStream.nextBatch, LogSegment.recover.
+    """
+    left = len(buf) - at
+    if left <= MAGIC_END:
+        return None
+    base_offset, length, _, magic = BATCH_PREFIX.unpack_from(buf, at)
+    if length < LEGACY_SIZE_MIN:
+        raise DataCorruptionError(
+            f"batch length {length} is below the least possible",
+            path=path,
+            position=position + at,
+        )
+    if left < LOG_OVERHEAD + length:
+        return None
+    if magic in (0, 1):
+        return legacy.read_entry(buf, at, path=path, position=position, check_crc=check_crc)
+    reason = header_fault(base_offset, length, magic)
+    if reason is None:
+        header = unpack_header(buf, at)
+        if check_crc:
+            crc = crc32c(memoryview(buf)[at + CRC_START : at + header.size])
+            if crc != header.crc:
+                reason = f"crc is {crc}, the header says {header.crc}"
+        reason = reason or field_fault(header.attributes, header.last_offset_delta, header.count)
+        if reason is None and header.last_offset > OFFSET_MAX:
+            reason = f"base offset {base_offset} is too high for its {header.count} records"
+    if reason is not None:
+        raise DataCorruptionError(reason, path=path, position=position + at)
+    return header
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ Readers, who take no lock and replay no ledger, go by this file. A broker's dire
 its topics are then what its partition directories say, with Kafka's default configs.
 """
 
-import base64
 import os
 import uuid
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from typing import Final
 
 from sparklog.config import TopicConfig
 from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.format.checkpoint_files import topic_id_text
 from sparklog.format.names import KAFKA_INTERNAL, RESERVED, check_topic, collides
 from sparklog.fs import FileSystem, read_bytes, write_durably
 from sparklog.storage.checksummed_json import seal, unseal
@@ -46,7 +46,7 @@ class TopicInfo:
 def new_topic_id() -> str:
     """Return a random topic id in Kafka's text form; never one that begins with a dash."""
     while True:
-        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        text = topic_id_text(uuid.uuid4().bytes)
         if not text.startswith("-"):  # as Uuid.randomUuid: it would look like an option
             return text
 

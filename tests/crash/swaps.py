@@ -10,13 +10,13 @@ import pyarrow as pa
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.format.compression import Codec
-from sparklog.format.control import encode_control
 from sparklog.format.records import encode
 from sparklog.logdir.cleaning.cleaner import CleanReport, clean_partition, intent_of, plan_job
 from sparklog.logdir.cleaning.rewrite import rewrite
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.testing.crashfs import CrashFS
 from tests.crash.harness import ROOT, open_log
+from tests.format.control_batches import encode_control
 
 TOPIC = "t"
 CONFIG = {

@@ -9,16 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import DataCorruptionError
-from sparklog.format.batch import (
-    HEADER_SIZE,
-    encode_control,
-    encode_empty,
-    encode_one,
-    read_header,
-    seal,
-)
+from sparklog.format.batch import HEADER_SIZE, TRANSACTIONAL, encode_empty, encode_one, seal
 from sparklog.format.compression import Codec
 from sparklog.format.records import encode
+from sparklog.format.scan import read_header
+from tests.format.control_batches import encode_control
 from tests.format.data import BATCH_A, BATCH_B, BATCH_D, BATCH_E, NOW
 
 
@@ -52,7 +47,7 @@ def test_control_batch_is_golden_b():
     )
     assert made == BATCH_B
     assert header(made).is_control
-    assert header(made).is_transactional
+    assert header(made).attributes & TRANSACTIONAL
 
 
 def test_emptied_batch_is_golden_e():

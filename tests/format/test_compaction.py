@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format import compaction, kernel, offset_map, record_filter
-from sparklog.format.batch import encode_control, read_header
 from sparklog.format.compaction import OffsetMap, Sieve, Verdict
 from sparklog.format.compression import Codec
 from sparklog.format.records import Decoder, encode
-from sparklog.format.scan import scan
+from sparklog.format.scan import read_header, rebase, scan
 from tests.format import data, interpreted
+from tests.format.control_batches import encode_control
 
 PLAIN_KEYS, PLAIN_SIFTER = interpreted.load("offset_map"), interpreted.load("record_filter")
 COMPILED, PLAIN = (offset_map, record_filter), (PLAIN_KEYS, PLAIN_SIFTER)
@@ -80,10 +80,11 @@ def test_golden_batches_of_kafka():
             (start + 9, b"a", b"2"),
             (start + 3, b"c", b"3"),
         ],
-        base_offset=100,
-        leader_epoch=3,
         producer=(7, 1, 42),
     )
+    numbered = bytearray(raw)
+    rebase(numbered, 100, 3)
+    raw = bytes(numbered)
     offsets = mapped(raw)
     assert filtered(raw, offsets, horizon=1_800_000_001_000) == data.BATCH_D
     assert filtered(raw, offsets, int(Verdict.DISCARD | Verdict.EMPTY)) == data.BATCH_E

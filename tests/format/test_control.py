@@ -3,8 +3,10 @@
 import pytest
 
 from sparklog.errors import DataCorruptionError
-from sparklog.format.batch import encode_control, read_header, seal
+from sparklog.format.batch import seal
 from sparklog.format.control import ControlType, read_marker
+from sparklog.format.scan import read_header
+from tests.format.control_batches import encode_control
 from tests.format.data import BATCH_A, BATCH_B
 
 

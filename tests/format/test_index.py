@@ -94,54 +94,6 @@ def test_an_offset_out_of_reach():
         index.index_entries(batches((2**31, 100, 7)), 0, 4096, IndexState())
 
 
-def offset_entries(*made):
-    return np.array(list(made), OFFSET_ENTRY)
-
-
-def test_offset_lookup():
-    """OffsetIndexTest.lookupExtremeCases, truncate, testFetchUpperBoundOffset."""
-    empty = offset_entries()
-    assert index.lookup_offset(empty, 45, 60) == (45, 0)
-    some = offset_entries((1, 10), (3, 30), (5, 50))
-    assert index.lookup_offset(some, 45, 45) == (45, 0)
-    assert index.lookup_offset(some, 45, 46) == (46, 10)
-    assert index.lookup_offset(some, 45, 49) == (48, 30)
-    assert index.lookup_offset(some, 45, 2**40) == (50, 50)
-    assert [index.kept_below(some, 45, o) for o in (45, 46, 47, 48, 50, 51)] == [0, 0, 1, 1, 2, 3]
-    assert index.fetch_upper_bound(empty, 45, 0, 5) is None
-    assert index.fetch_upper_bound(some, 45, 10, 5) == 48
-    assert index.fetch_upper_bound(some, 45, 10, 40) == 50
-    assert index.fetch_upper_bound(some, 45, 10, 41) is None
-
-
-def test_time_lookup():
-    """TimeIndexTest.testLookUp, testTruncate."""
-    some = np.array([(10, 0), (20, 4), (30, 4)], TIME_ENTRY)
-    assert index.lookup_time(some, 45, 9) == (-1, 45)
-    assert index.lookup_time(some, 45, 10) == (10, 45)
-    assert index.lookup_time(some, 45, 29) == (20, 49)
-    assert index.lookup_time(some, 45, 99) == (30, 49)
-    assert index.kept_below(some, 45, 49) == 1
-
-
-@pytest.mark.parametrize(
-    ("check", "made"),
-    [
-        (index.check_offset_entries, offset_entries((3, 1), (3, 2))),
-        (index.check_offset_entries, offset_entries((3, 5), (4, 5))),
-        (index.check_offset_entries, offset_entries((3, 5), (0, 0))),
-        (index.check_offset_entries, offset_entries((-3, 5))),
-        (index.check_time_entries, np.array([(5, 1), (5, 2)], TIME_ENTRY)),
-        (index.check_time_entries, np.array([(5, 3), (6, 2)], TIME_ENTRY)),
-        (index.check_time_entries, np.array([(5, 3), (0, 0)], TIME_ENTRY)),
-    ],
-)
-def test_what_goes_back_is_corrupt(check, made):
-    """TimeIndexTest.testSanityCheck; trap 4: zero tails."""
-    with pytest.raises(DataCorruptionError, match="i at byte"):
-        check(made, path="i")
-
-
 def test_sizes_are_multiples():
     with pytest.raises(DataCorruptionError, match="i at byte 8") as caught:
         index.parse_entries(bytes(13), OFFSET_ENTRY, path="i")

@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import DataCorruptionError
-from sparklog.format.batch import read_header
 from sparklog.format.compression import Codec, compress
 from sparklog.format.legacy import _xxh32
 from sparklog.format.records import Decoder
-from sparklog.format.scan import scan
+from sparklog.format.scan import read_header, scan
 from tests.format.data import BATCH_A
 
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import InvalidRequestError
-from sparklog.format.batch import read_header, unpack_header
+from sparklog.format.batch import unpack_header
 from sparklog.format.compression import Codec
 from sparklog.format.records import encode
-from sparklog.format.scan import rebase, rebase_headers, row_header, scan
+from sparklog.format.scan import read_header, rebase, rebase_headers, row_header, scan
 from tests.format.data import BATCH_A, BATCH_B, BATCH_D
 
 TWO = BATCH_A + BATCH_B

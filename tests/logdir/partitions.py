@@ -7,13 +7,13 @@ import pyarrow as pa
 
 from sparklog.clock import Clock, ManualClock
 from sparklog.config import TopicConfig
-from sparklog.format.batch import encode_control
 from sparklog.format.compression import Codec
 from sparklog.format.records import encode
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.partition_reader import PartitionReader
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.segments import LogDirSegments
+from tests.format.control_batches import encode_control
 
 T0 = 1_700_000_000_000
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"

@@ -15,9 +15,9 @@ from sparklog.clock import ManualClock
 from sparklog.format.batch import seal
 from sparklog.format.columns import HEADERS_TYPE
 from sparklog.format.compression import Codec
-from sparklog.format.control import encode_control
 from sparklog.format.records import encode
 from sparklog.logdir.commit_log import LogDirCommits
+from tests.format.control_batches import encode_control
 
 TOPIC = "t"
 KEY = (TOPIC, 0)

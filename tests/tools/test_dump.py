@@ -12,7 +12,6 @@ import pytest
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError
-from sparklog.format.batch import encode_control
 from sparklog.format.compression import Codec
 from sparklog.format.records import encode
 from sparklog.logdir.topics import new_topic_id
@@ -27,6 +26,7 @@ from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 from sparklog.tools.dump.text import INTEGER, LONG, STRING, java_text, scala_order
 from sparklog.tools.dump.tool import Dump, DumpOptions
 from tests import paths
+from tests.format.control_batches import encode_control
 from tests.format.data import NOW, rows
 from tests.format.test_legacy import message, wrapper
 from tests.oracle import Oracle
@@ -118,7 +118,7 @@ def test_every_codec(codec: Codec, tmp_path: Path, oracle: Oracle) -> None:
               transactional=True),
         encode_control(0, base_offset=108, timestamp=NOW, producer_id=7, producer_epoch=1,
                        coordinator_epoch=3),
-        batch(*several, codec=codec, base_offset=109, log_append_time=NOW + 9, leader_epoch=4),
+        batch(*several, codec=codec, base_offset=109, log_append_time=NOW + 9),
     )  # fmt: skip
     for style in STYLES[:5]:
         assert assert_same(oracle, [path], **style)

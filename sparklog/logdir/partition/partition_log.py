@@ -127,11 +127,6 @@ class PartitionLog:
         return max(self._stamped_ms, self._active.stamped_ms)
 
     @property
-    def latest_epoch(self) -> int:
-        """The newest leader epoch, -1 if there is none."""
-        return self._epochs.latest
-
-    @property
     def producers(self) -> ProducerState:
         """The producers' state at the end; loaded on first use: snapshot and header replay."""
         return self._keeper.at(self._active.end, self.start_offset)

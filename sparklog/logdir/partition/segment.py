@@ -143,11 +143,6 @@ class Segment:
             self._first_timestamp = int(head.batches.table["max_timestamp"][0])
         return Filling(self.base, self.size, self._first_timestamp, self.created_ms)
 
-    @property
-    def largest_timestamp(self) -> int:
-        """The largest timestamp in the segment (ms); -1 if none has one."""
-        return self._state.max_timestamp
-
     def room(self, table: Table, limits: tuple[int, int]) -> int:
         """How many batches of `table` go in before an index is full: the segment must then roll."""
         if self._full(0, 0, limits):

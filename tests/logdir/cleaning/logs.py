@@ -8,10 +8,10 @@ import pyarrow as pa
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.format.compression import Codec
-from sparklog.format.control import encode_control
 from sparklog.format.records import encode
 from sparklog.logdir.cleaning.cleaner import CleanReport, clean_partition
 from sparklog.logdir.commit_log import LogDirCommits
+from tests.format.control_batches import encode_control
 from tests.logdir.partitions import T0
 
 TOPIC = "t"

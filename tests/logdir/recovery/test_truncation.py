@@ -6,6 +6,7 @@ import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.errors import DataCorruptionError
+from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.partition.partition_log import PartitionLog, SegmentState
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Fault, SimulatedKill
@@ -161,7 +162,7 @@ def test_undo_in_the_process_that_failed() -> None:
     log.append(batch(*"abcdef", one_each=True), 3)
     log.undo(state)
     assert log.state == state
-    assert log.latest_epoch == 0
+    assert read_epochs(fs, log.path)[-1][0] == 0
     assert log.append(batch("n"), 1) == (6, 7)
 
 
