@@ -166,15 +166,15 @@ class Service:
         self.close()
 
     def _run(self, work: str, alive: Callable[[], bool]) -> None:
-        gone = ""
+        waits = False
         while not self._stop.is_set() and alive():
             try:
                 wait = self._turn(work)
-                gone = ""
+                waits = False
             except LogReplacedError as error:
-                if gone != str(error):  # once, not at every look
-                    gone = str(error)
-                    _LOGGER.warning("%s: %s waits for the log: %s", self.path, work, gone)
+                if not waits:  # once, not at every look
+                    waits = True
+                    _LOGGER.warning("%s: %s waits for the log: %s", self.path, work, error)
                     self._meters.failed(work)
                 wait = _POLL_MS
             except Exception:  # whatever it is, the thread must not end in silence

@@ -54,7 +54,7 @@ class Keyring:
         try:
             text = read_bytes(fs, path).decode()
         except FileNotFoundError:
-            raise InvalidRequestError(f"{path}: no such key ring file") from None
+            raise InvalidRequestError(f"{path}: no such key ring file", path=path) from None
         except UnicodeDecodeError:
             raise _no_ring(path) from None
         try:
@@ -64,7 +64,7 @@ class Keyring:
         try:
             return cls(keys, current)
         except InvalidRequestError as error:
-            raise InvalidRequestError(f"{path}: {error}") from None
+            raise InvalidRequestError(f"{path}: {error}", path=path) from None
 
     @property
     def ids(self) -> list[str]:
@@ -105,5 +105,6 @@ def _key(encoded: str) -> bytes:
 def _no_ring(path: str) -> InvalidRequestError:
     return InvalidRequestError(
         f'{path}: no key ring: want JSON {{"current": id, "keys": {{id: base64 of 32 bytes}}}}, '
-        "or a line `id base64` for each key, each id once"
+        "or a line `id base64` for each key, each id once",
+        path=path,
     )

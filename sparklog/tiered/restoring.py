@@ -117,7 +117,9 @@ def restore(
         raise no_archive(url)
     target = os.path.abspath(path)
     if fs.is_dir(target) and fs.listdir(target):
-        raise InvalidRequestError(f"{target} is not empty: restore to a directory of its own")
+        raise InvalidRequestError(
+            f"{target} is not empty: restore to a directory of its own", path=target
+        )
     view = View(reads, [reads.url])
     parts = _plan(reads, view, topics, start, end)
     work = target + ".restoring"
@@ -127,7 +129,8 @@ def restore(
     if fs.free_bytes(work) < total:
         raise StorageUnavailableError(
             f"{work}: {total} bytes are to come, {fs.free_bytes(work)} are free; restore less, or "
-            "to another disk"
+            "to another disk",
+            path=work,
         )
     if not fs.is_dir(ledger_path(work)):
         _fill(fs, work, reads.objects, parts, _Counter(total, progress), threads)
@@ -153,7 +156,8 @@ def _plan(
     unknown = [name for name in wanted if name not in held]
     if unknown:
         raise UnknownTopicError(
-            f"{reads.url} has no topic {', '.join(unknown)}; it has: {', '.join(sorted(held))}"
+            f"{reads.url} has no topic {', '.join(unknown)}; it has: {', '.join(sorted(held))}",
+            path=reads.url,
         )
     if not wanted:
         raise InvalidRequestError("topics: name at least one, or leave it out for all of them")
@@ -243,7 +247,9 @@ def _bring(
     try:
         _write(fs, work, objects, part, segment, counter)
     except ElsewhereError as error:
-        raise StorageUnavailableError(str(error)) from error
+        raise StorageUnavailableError(
+            str(error), path=f"{objects.store.url}/{manifest_object(segment)}"
+        ) from error
     except FileNotFoundError as error:
         raise DataCorruptionError(
             f"{error}; or restore the other ranges",

@@ -53,10 +53,13 @@ def open_store(
     if protocol not in _ONE_SLASH and "://" not in url:  # fsspec takes it for a local path
         raise InvalidRequestError(
             f"{url!r}: want an fsspec URL with two slashes, such as s3://bucket/prefix; a "
-            "directory of this machine is file:///directory"
+            "directory of this machine is file:///directory",
+            path=url,
         )
     if "::" in url:
-        raise InvalidRequestError(f"{url}: no chains of URLs; sparklog keeps a cache of its own")
+        raise InvalidRequestError(
+            f"{url}: no chains of URLs; sparklog keeps a cache of its own", path=url
+        )
     if protocol in ("file", "local"):
         path = url.partition(":")[2].removeprefix("//")  # Hadoop writes file:/directory
         driver: Driver = LocalDriver(os.path.abspath(path))
@@ -99,16 +102,19 @@ def _remote(
     except (TypeError, ValueError, KeyError) as error:
         words = without(str(error), secrets_in(given))
         raise InvalidRequestError(
-            f"can't open {url}: {words}; correct the URL or the storage options"
+            f"can't open {url}: {words}; correct the URL or the storage options", path=url
         ) from None
     except OSError as error:  # a library that isn't there, a server that refuses
         words = without(str(error), secrets_in(given)).partition("\n")[0]
         raise StorageUnavailableError(
             f"can't open {url}: {words}; correct the URL, or install what fsspec needs for "
-            f"{protocol}"
+            f"{protocol}",
+            path=url,
         ) from error
     return S3Driver(url, connection, timeout_ms) if is_s3 else FsspecDriver(url, connection)
 
 
 def _missing(url: str, what: str) -> InvalidRequestError:
-    return InvalidRequestError(f"{url}: a package is missing, run: pip install '{what}'")
+    return InvalidRequestError(
+        f"{url}: a package is missing, run: pip install '{what}'", path=url
+    )

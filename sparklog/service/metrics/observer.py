@@ -295,5 +295,7 @@ def collect(path: str | os.PathLike[str], *, clock: Clock = system_clock) -> Log
     """
     for directory in split_path(path):
         if not LOCAL.is_dir(directory):
-            raise InvalidRequestError(f"{directory} does not exist: give the log's directory")
+            raise InvalidRequestError(
+                f"{directory} does not exist: give the log's directory", path=directory
+            )
     return Observer(path, history=True, clock=clock).observe()

@@ -226,7 +226,7 @@ class LogRepair:
             lock.join()
             lock.acquire()
             if is_guarded(fs, home) or not lock.is_last():
-                raise LogLockedError(f"{home} was opened meanwhile; verify it again")
+                raise LogLockedError(f"{home} was opened meanwhile; verify it again", path=home)
             try:
                 yield
             finally:

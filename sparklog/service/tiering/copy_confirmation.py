@@ -55,7 +55,8 @@ def confirm_copies(
                 if not looked and not is_owned(store, log_id):
                     raise StorageUnavailableError(
                         f"{store.url} knows nothing of this log any more: is it another store, or "
-                        "a disk that isn't mounted?"
+                        "a disk that isn't mounted?",
+                        path=store.url,
                     )
                 looked = True
                 there = _there(remote_log, store, key, copies)

@@ -290,7 +290,8 @@ class RemoteLogManager:
                 "than the one they are in: correct endpoint_url and credentials "
                 "(storage_options, or the environment). If it is the one, and was emptied, start "
                 "anew there, once: sparklog serve PATH --take-over, or Service(path, "
-                "take_over=True)"
+                "take_over=True)",
+                path=store.url,
             )
 
     def _look_for_key(self) -> str:
@@ -320,5 +321,6 @@ class RemoteLogManager:
             raise InvalidRequestError(
                 f"the copies of this log lie at {before}, and {len(missing)} of {len(copies)} are "
                 f"not at {store.url}: copy its objects there first, or start the service with "
-                "that URL"
+                "that URL",
+                path=store.url,
             )

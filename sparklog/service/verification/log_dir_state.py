@@ -171,7 +171,7 @@ def listing(
             if dirs is not None and 0 < number < len(dirs.known):
                 continue  # one that held no partition yet
             raise InvalidRequestError(
-                f"{directory} does not exist: give the directory of a log"
+                f"{directory} does not exist: give the directory of a log", path=directory
             ) from None
         for name in names:
             key = parse_partition_dir(name)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import crc32c
 
@@ -50,6 +50,8 @@ from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 from sparklog.tiered.settings import read_settings
 from sparklog.tiered.target import open_store
+
+T = TypeVar("T")
 
 _PIECE_BYTES: Final = 8 << 20
 _GONE: Final = "restore it from a copy of the bucket"
@@ -93,7 +95,9 @@ def verify_tier(
     if url is None:
         settings = read_settings(fs, split_path(path)[0])
         if settings is None:
-            raise InvalidRequestError(f"{path} has no remote storage: there is nothing to verify")
+            raise InvalidRequestError(
+                f"{path} has no remote storage: there is nothing to verify", path=str(path)
+            )
         store = store or open_store(settings.url, storage_options)
     else:
         store = store or open_store(url, storage_options)
@@ -182,7 +186,8 @@ class _Look:
         self.segments += 1
         self.bytes += copy.size
         missing = [n for n in (manifest_object(copy), name) if n not in listed]
-        if missing and self._ask(lambda: is_lost(self._store, copy)):  # lists may lag behind
+        lost = len(missing) > 0 and self._ask(lambda: is_lost(self._store, copy))
+        if lost:  # a listing may lag behind, so it was asked for
             for gone in missing:
                 self._add(out, one, gone, "it is missing")
             return False
@@ -283,7 +288,7 @@ class _Look:
             return [(f"its CRC-32C is {crc}, its manifest says {manifest.stored_crc32c}", None)]
         return []
 
-    def _ask(self, ask: Callable[[], Any]) -> Any:
+    def _ask(self, ask: Callable[[], T]) -> T:
         return self._patience.ask(ask)
 
 

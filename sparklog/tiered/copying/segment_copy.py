@@ -284,7 +284,9 @@ class Source:
         return found
 
     def _gone(self) -> SourceChangedError:
-        return SourceChangedError(f"{self._path} was retired or replaced while it was copied")
+        return SourceChangedError(
+            f"{self._path} was retired or replaced while it was copied", path=self._path
+        )
 
     def _torn(self, at: int, end: int, what: str) -> DataCorruptionError:
         return DataCorruptionError(

@@ -16,7 +16,7 @@ to itself.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from sparklog.clock import Clock
 from sparklog.errors import DataCorruptionError, InvalidRequestError
@@ -113,7 +113,9 @@ class TopicOwners:
     def _look(self, topics: Mapping[str, str], *, dry_run: bool) -> dict[str, str]:
         settings = read_settings(self._fs, self._home)
         if settings is None:
-            raise InvalidRequestError(f"{self._home} has no remote storage: give its URL")
+            raise InvalidRequestError(
+                f"{self._home} has no remote storage: give its URL", path=self._home
+            )
         names = [PREFIX + key for key in (settings.log_id, *topics) if key]
         raw = dict(zip(names, self._store.get_many(names), strict=True))
         if self._mine and isinstance(raw.get(PREFIX + settings.log_id), FileNotFoundError):
@@ -212,7 +214,7 @@ def is_owned(store: Store, owned: str) -> bool:
     return True
 
 
-def _got(raw: Any) -> bytes:
+def _got(raw: bytes | Exception) -> bytes:
     if isinstance(raw, Exception):
         raise raw
-    return bytes(raw)
+    return raw

@@ -60,7 +60,9 @@ _CREDENTIAL_NAMES: Final = frozenset(
         "ClientAuthenticationError", "DefaultCredentialsError", "RefreshError",
     }
 )  # fmt: skip
-_CERTIFICATE: Final = re.compile("CERTIFICATE_VERIFY_FAILED|certificate verify failed")
+_CERTIFICATE_NAMES: Final = frozenset(
+    {"SSLCertVerificationError", "ClientConnectorCertificateError", "CertificateError"}
+)
 _SECRET: Final = re.compile("key|secret|token|pass|credential|connection_string|sas|auth", re.I)
 _SECRET_CHARACTERS_MIN: Final = 6  # replacing less would make words unreadable
 
@@ -103,7 +105,7 @@ def _of_one(error: BaseException, *, told: bool) -> Failure | None:
     names = {kind.__name__ for kind in type(error).__mro__}
     if code == "NoSuchBucket" or code == "ContainerNotFound":
         return Failure.BUCKET
-    if _CERTIFICATE.search(str(error)):
+    if names & _CERTIFICATE_NAMES or getattr(error, "reason", "") == "CERTIFICATE_VERIFY_FAILED":
         return Failure.CERTIFICATE
     if status == 416 or code == "InvalidRange":
         return Failure.RANGE

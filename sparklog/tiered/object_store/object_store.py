@@ -277,6 +277,7 @@ class ObjectStore:
             words = without(words_of(error), self._secrets)
             raise StorageUnavailableError(
                 f"can't {verb} {where}: {words}; {failure.value}",
+                path=where,
                 passing=failure is Failure.PASSING,
             ) from (error if may_show(error, self._secrets) else None)
 

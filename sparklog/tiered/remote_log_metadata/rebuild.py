@@ -111,7 +111,8 @@ def _check_some(session: "LogDirCommits", store: Store) -> None:
             f"{store.url} has no copy of this log, though offsets are in remote storage only: "
             f"{', '.join(wanted[:_SHOWN])}{', ...' if wanted[_SHOWN:] else ''}. It is another "
             "store, or was emptied: correct endpoint_url and credentials (storage_options, or the "
-            "environment), or bring its objects back; nothing was changed"
+            "environment), or bring its objects back; nothing was changed",
+            path=store.url,
         )
 
 
@@ -154,7 +155,8 @@ def rebuild(
         if store is None:
             if settings is None:
                 raise InvalidRequestError(
-                    f"{os.fspath(path)} has no remote storage: nothing is to be rebuilt"
+                    f"{os.fspath(path)} has no remote storage: nothing is to be rebuilt",
+                    path=os.fspath(path),
                 )
             store = open_store(settings.url, storage_options)
         store.list("-")  # no such name: asks only whether the store can be reached

@@ -197,7 +197,8 @@ def parse(raw: bytes, *, path: str) -> MetadataRecord:
         if (frame, version) != (_FRAME, _VERSION) or kind not in _KEYS.values():
             raise UnsupportedVersionError(
                 f"{path}: metadata of frame {frame}, type {kind}, version {version}; this "
-                "sparklog reads frame 1, types 0 to 2, version 0: use a newer one"
+                "sparklog reads frame 1, types 0 to 2, version 0: use a newer one",
+                path=path,
             )
         record = (_segment, _update, _partition_delete)[kind](source)
         if source.left:

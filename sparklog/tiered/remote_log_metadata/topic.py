@@ -113,7 +113,9 @@ def _commit(session: "LogDirCommits", clock: Clock, rows: Sequence[Row]) -> None
     with session.locked():
         topic = session.state.topics.get(REMOTE_METADATA)
     if topic is None:
-        raise UnknownTopicError(f"{session.home} has no {REMOTE_METADATA}; {CURE}")
+        raise UnknownTopicError(
+            f"{session.home} has no {REMOTE_METADATA}; {CURE}", path=session.home
+        )
     info = describe(session.directories, REMOTE_METADATA, topic)
     for first in range(0, len(rows), _ROWS_MAX):
         keys, values = zip(*rows[first : first + _ROWS_MAX], strict=True)

@@ -76,7 +76,7 @@ MEANINGS = [
     (RefreshError(), Failure.CREDENTIALS),
     (ssl.SSLCertVerificationError(1, "certificate verify failed"), Failure.CERTIFICATE),
     (
-        caused(ConnectionError(), ssl.SSLError(1, "[SSL: CERTIFICATE_VERIFY_FAILED]")),
+        caused(ConnectionError(), ssl.SSLCertVerificationError(1, "certificate verify failed")),
         Failure.CERTIFICATE,
     ),
     (FakeClientError("InvalidRange", 416), Failure.RANGE),
