@@ -38,7 +38,8 @@ class RemoteSettings:
         parts = urlsplit(self.url)
         if not parts.scheme or not (parts.netloc or parts.path):
             raise InvalidRequestError(
-                f"{self.url!r}: want an fsspec URL, such as s3://bucket/prefix or file:///directory",
+                f"{self.url!r}: want an fsspec URL, such as s3://bucket/prefix or "
+                "file:///directory",
                 path=self.url,
             )
         if parts.username or parts.password or parts.query:
