@@ -79,18 +79,20 @@ def run(
 def judge(tree: Path, mutant: Mutant) -> Verdict:
     """Put one bug into `tree`, and take it out again."""
     file = tree / mutant.file
-    text, began = file.read_text(), time.monotonic()
+    text, began = "", time.monotonic()
     try:
+        text = file.read_text()
         file.write_text(mutant.applied(text))
         done = run(tree, mutant.tests, timeout_s=TIMEOUT_S)
         caught = done.returncode == CAUGHT and "found no collectors" not in done.stdout
         how = _failed(done.stdout) if caught else _why_not(done)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         caught, how = False, str(error)
     except subprocess.TimeoutExpired:
         caught, how = False, f"more than {TIMEOUT_S} s: name quicker tests"
     finally:
-        file.write_text(text)
+        if text:
+            file.write_text(text)
     return Verdict(mutant, caught, how, time.monotonic() - began)
 
 

@@ -2,13 +2,13 @@
 
 from tests.mutants.mutant import mutant
 
-PARTITION = "checkpoint/as_log/test_partition.py"
+PARTITION = "checkpoint/log_backed/test_partition.py"
 BACKUP = "checkpoint/backup/test_archiving.py"
 
 MUTANTS = (
     mutant(
         "checkpoint-record-not-synced",
-        "checkpoint/as_log/partition_writer.py",
+        "checkpoint/log_backed/partition_writer.py",
         "                    break\n            file.sync()\n",
         "                    break\n",
         PARTITION,
@@ -18,21 +18,21 @@ MUTANTS = (
     ),
     mutant(
         "torn-checkpoint-record-not-cut",
-        "checkpoint/as_log/partition_writer.py",
+        "checkpoint/log_backed/partition_writer.py",
         "    if segment.torn:\n",
         "    if segment.torn and segment.short and not segment.end:\n",
         PARTITION,
     ),
     mutant(
         "cleaning-forgets-the-last-offset",
-        "checkpoint/as_log/partition_writer.py",
+        "checkpoint/log_backed/partition_writer.py",
         "        spans.add((int(last",
         "        print((int(last",
         PARTITION,
     ),
     mutant(
         "damaged-newest-record-skipped",
-        "checkpoint/as_log/partition.py",
+        "checkpoint/log_backed/partition.py",
         "if after >= place:",
         "if after >= (-1, 0):",
         PARTITION,
@@ -40,14 +40,14 @@ MUTANTS = (
     ),
     mutant(
         "rewritten-segment-not-noticed",
-        "checkpoint/as_log/partition.py",
+        "checkpoint/log_backed/partition.py",
         'return found == _OVERHEAD.pack(last["base_offset"], last["size"] - LOG_OVERHEAD)',
         "return bool(found)",
         PARTITION,
     ),
     mutant(
         "checkpoint-value-crc-not-checked",
-        "checkpoint/as_log/partition.py",
+        "checkpoint/log_backed/partition.py",
         "if len(raw) < entry.size or crc32c(memoryview(raw)[CRC_START:]) != crc:",
         "if len(raw) < entry.size or not crc:",
         PARTITION,

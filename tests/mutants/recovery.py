@@ -44,11 +44,12 @@ MUTANTS = (
     ),
     mutant(
         "epoch-entry-not-undone",
-        "logdir/partition/truncation.py",
-        "kept = [entry for entry in entries if entry[1] < end]",
-        "kept = [entry for entry in entries if entry[1] <= end]",
+        "storage/leader_epochs.py",
+        "entries = [entry for entry in entries if entry[1] < end]",
+        "entries = [entry for entry in entries if entry[1] <= end]",
         "logdir/recovery/test_truncation.py",
-        "crash/test_protocol_locks.py::test_an_adoption_is_cut_anywhere",
+        "logdir/partition/test_leader_epochs.py",
+        "logdir/recovery/test_partition_recovery.py",
     ),
     mutant(
         "undo-lowest-segment-first",
@@ -91,8 +92,8 @@ MUTANTS = (
     mutant(
         "epochs-past-the-end-stay",
         "logdir/recovery/partition_recovery.py",
-        "    entries = [entry for entry in entries if entry[1] < end]\n",
-        "",
+        "clipped(entries, start=log_start, end=end)",
+        "clipped(entries, start=log_start)",
         "logdir/recovery/test_partition_recovery.py",
     ),
     mutant(

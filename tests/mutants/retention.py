@@ -148,8 +148,8 @@ MUTANTS = (
     mutant(
         "fork-keeps-later-epochs",
         "logdir/forking/partition_fork.py",
-        "epochs = [entry for entry in part.epochs if entry[1] < part.end]",
-        "epochs = list(part.epochs)",
+        "epochs = clipped(part.epochs, start=part.start, end=part.end)",
+        "epochs = clipped(part.epochs, start=part.start)",
         "logdir/forking/test_fork.py",
     ),
     mutant(
