@@ -60,9 +60,11 @@ def ledger_path(directory: str) -> str:
 class Ledger:
     """The writer's view; used under the write lock only."""
 
-    def __init__(self, log: PartitionLog, *, segment_bytes: int = SEGMENT_BYTES) -> None:
+    segment_bytes = SEGMENT_BYTES
+    """At which size a segment is followed by the next one, which begins with a snapshot."""
+
+    def __init__(self, log: PartitionLog) -> None:
         self.log = log
-        self._segment_bytes = segment_bytes
 
     @property
     def end(self) -> int:
@@ -73,7 +75,7 @@ class Ledger:
     def wants_snapshot(self) -> bool:
         """Whether the next record should begin a new segment, with a snapshot."""
         state = self.log.state
-        return state.size >= self._segment_bytes or (state.size == 0 and state.end > 0)
+        return state.size >= self.segment_bytes or (state.size == 0 and state.end > 0)
 
     def append(self, record: Record, *, epoch: int, time_ms: int, sync: bool) -> Record:
         """Append one record, complete with version, time and epoch; durable if `sync`."""

@@ -172,8 +172,8 @@ def run_seeds(seeds: range, kind: type[History] = History) -> None:
 
 def run_seed(seed: int, tally: Counter[str], kind: type[History] = History) -> None:
     """Run one history. In every fifth the ledger rolls, too, about every tenth commit."""
-    small = {"segment_bytes": 4000 if seed % 5 == 0 else SEGMENT_BYTES}
-    with patch.dict(Ledger.__init__.__kwdefaults__, small):
+    ledger_bytes = 4000 if seed % 5 == 0 else SEGMENT_BYTES
+    with patch.object(Ledger, "segment_bytes", ledger_bytes):
         history = kind(seed, tally)
         try:
             history.run()

@@ -112,7 +112,7 @@ def test_it_outlives_the_process(log: Log, again: str, monkeypatch: pytest.Monke
         commit(log, batch)
     log.reset("q", 1)
     if again == "snapshot":
-        monkeypatch.setattr(log.session.ledger, "_segment_bytes", 0)
+        monkeypatch.setattr(log.session.ledger, "segment_bytes", 0)
         commit(log, 0, writer="v")
     if again == "crash":
         os.unlink(os.path.join(log.path, "sparklog.lock"))  # full recovery

@@ -34,7 +34,7 @@ ONE = pa.table({"value": ["x"]})
 
 @pytest.fixture
 def small_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger.Ledger.__init__, "__kwdefaults__", {"segment_bytes": 600})
+    monkeypatch.setattr(ledger.Ledger, "segment_bytes", 600)
 
 
 @pytest.fixture

@@ -206,13 +206,11 @@ def restarting(store: FaultStore, failures: int) -> Callable[[], bool]:
 def test_a_read_waits_while_the_store_restarts(
     opened: Opened,
     store: FaultStore,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     *,
     archive: bool,
 ) -> None:
-    monkeypatch.setattr("sparklog.tiered.reading.store_retry._FIRST_MS", 1)
-    log = opened(archive=archive, ms=60_000, stopped=restarting(store, 5))
+    log = opened(archive=archive, ms=60_000, first_ms=1, stopped=restarting(store, 5))
     batches = log.read("t")
     store.down(10**9)
     whole = batches.read_all()
@@ -220,11 +218,10 @@ def test_a_read_waits_while_the_store_restarts(
     assert "waiting for it" in caplog.text
 
 
-def test_patience_ends(opened: Opened, store: FaultStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparklog.tiered.reading.store_retry._FIRST_MS", 1)
+def test_patience_ends(opened: Opened, store: FaultStore) -> None:
     store.down(10**9)
     with pytest.raises(StorageUnavailableError, match="the store is down"):
-        opened(ms=20).read("t").read_all()
+        opened(ms=20, first_ms=1).read("t").read_all()
 
 
 def test_a_wait_can_be_stopped(opened: Opened, store: FaultStore) -> None:

@@ -41,11 +41,12 @@ class Patience:
         ms: float = 0,
         *,
         follow_ms: float = 0,
+        first_ms: float = _FIRST_MS,
         stopped: Callable[[], bool] = lambda: False,
         timer: Callable[[], float] = monotonic_ms,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        self.ms, self._follow_ms = ms, follow_ms
+        self.ms, self._follow_ms, self._first_ms = ms, follow_ms, first_ms
         self._stopped, self._timer, self._draw = stopped, timer, draw
         self._given_up = threading.Event()
 
@@ -63,7 +64,7 @@ class Patience:
         Raises: StorageUnavailableError: it won't pass, or the patience is over; what else it raises
         """
         began_ms: float | None = None
-        told_ms, bound_ms = float("-inf"), float(_FIRST_MS)
+        told_ms, bound_ms = float("-inf"), self._first_ms
         while True:
             try:
                 return ask()

@@ -318,8 +318,7 @@ class TestPoints:
     def test_from_any_segment_of_the_ledger(
         self, log: Log, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(log.session.ledger, "_segment_bytes", 900)
-        monkeypatch.setattr(Ledger.__init__, "__kwdefaults__", {"segment_bytes": 900})
+        monkeypatch.setattr(Ledger, "segment_bytes", 900)
         after = filled(log, clock)
         for batch in range(0, 9, 2):
             fork(log.path, tmp_path / f"{batch}", writer="q", batch=batch, clock=clock)
