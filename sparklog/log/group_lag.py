@@ -9,10 +9,9 @@ import pyarrow as pa
 from sparklog.clock import Clock
 from sparklog.common import TopicPartition
 from sparklog.errors import OffsetOutOfRangeError, UnknownTopicError
-from sparklog.fs import FileSystem
 from sparklog.log.truncation_detection import Histories
-from sparklog.logdir.group_offsets import Readers, commit_offsets, is_expired
 from sparklog.logdir.view import View
+from sparklog.storage.groups import Groups, Readers, is_expired
 from sparklog.storage.log_state import LogState
 
 SCHEMA: Final = pa.schema(
@@ -34,7 +33,7 @@ SCHEMA: Final = pa.schema(
 
 
 def commit_checked(
-    fs: FileSystem,
+    groups: Groups,
     clock: Clock,
     view: View,
     group: str,
@@ -64,7 +63,7 @@ def commit_checked(
             )
     origins = Histories(view).origins(keys)
     host = socket.gethostname()
-    commit_offsets(fs, view.home, group, keys, now_ms=clock(), host=host, origins=origins)
+    groups.commit(group, keys, now_ms=clock(), host=host, origins=origins)
 
 
 def readers_table(view: View, readers: Readers, *, now_ms: int, retention_ms: int) -> pa.Table:

@@ -8,10 +8,9 @@ from typing import Final
 from sparklog.clock import Clock
 from sparklog.common import TopicPartition
 from sparklog.errors import LogLockedError, OffsetOutOfRangeError, StorageUnavailableError
-from sparklog.fs import FileSystem
 from sparklog.log.positions import EARLIEST, LATEST, Position, Spans
 from sparklog.log.truncation_detection import Histories, restored
-from sparklog.logdir.group_offsets import Committed, check_group, commit_offsets, positions
+from sparklog.storage.groups import Committed, Groups, check_group
 
 COMMIT_INTERVAL_MS: Final = 1000
 """Kafka's auto.commit.interval.ms has 5 s; a commit is cheaper here, and less is read again."""
@@ -24,15 +23,14 @@ class Progress:
 
     def __init__(
         self,
-        fs: FileSystem,
-        home: str,
+        groups: Groups,
         clock: Clock,
         group: str,
         topic: str,
         histories: Histories,
     ) -> None:
         check_group(group)
-        self._fs, self._home, self._clock = fs, home, clock
+        self._groups, self._clock = groups, clock
         self._histories = histories
         self._group, self._topic = group, topic
         self._taken: dict[int, int] = {}
@@ -48,7 +46,7 @@ class Progress:
         markers = {"earliest": EARLIEST, "latest": LATEST}
         if not isinstance(start, str) or start not in markers:
             return start
-        committed = positions(self._fs, self._home, self._group)
+        committed = self._groups.positions(self._group)
         known = {p: committed.get(TopicPartition(self._topic, p)) for p in partitions}
         found = {p: markers[start] if at is None else at.offset for p, at in known.items()}
         for p, offset in found.items():
@@ -99,9 +97,8 @@ class Progress:
         now = self._clock()
         offsets = {TopicPartition(self._topic, p): offset for p, offset in self._taken.items()}
         origins = self._histories.origins(offsets)
-        commit_offsets(
-            self._fs, self._home, self._group, offsets,
-            now_ms=now, host=socket.gethostname(), origins=origins,
-        )  # fmt: skip
+        self._groups.commit(
+            self._group, offsets, now_ms=now, host=socket.gethostname(), origins=origins
+        )
         self._taken = {}
         self._due_ms = now + COMMIT_INTERVAL_MS

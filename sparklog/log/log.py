@@ -31,7 +31,7 @@ from sparklog.log.timeline import Timeline, check_timeline
 from sparklog.log.truncation_detection import Histories
 from sparklog.logdir.closing import close_session
 from sparklog.logdir.commit_log import LogDirCommits
-from sparklog.logdir.group_offsets import delete_reader, read_readers
+from sparklog.logdir.group_offsets import GroupFiles
 from sparklog.logdir.offline_view import offline_partitions
 from sparklog.logdir.opening import clear_up, open_session
 from sparklog.logdir.paths import split_path
@@ -40,6 +40,7 @@ from sparklog.logdir.staging import Framing, Stager
 from sparklog.logdir.topics import TopicInfo, describe
 from sparklog.logdir.unclean_election import GivenUp, give_up
 from sparklog.logdir.view import View
+from sparklog.storage.groups import Groups
 from sparklog.storage.leader_epochs import end_offset_for
 from sparklog.storage.lease import Lease
 
@@ -73,6 +74,7 @@ class Log:
         self._fs, self._clock = fs, clock
         self._directories = split_path(path)
         self._options = LogOptions.parse(options or {})
+        self._groups: Groups = GroupFiles(fs, self._directories[0])
         self._session: LogDirCommits | None = None
         if mode == "rw":
             self._session = open_session(fs, clock, self._directories, self._options, news=news)
@@ -253,8 +255,7 @@ class Log:
 
     def progress(self, group: str, topic: str) -> Progress:
         """Return what keeps a group's offsets while one of its members reads `topic`."""
-        given = self._fs, self._view.home, self._clock, group, topic
-        return Progress(*given, Histories(self._view))
+        return Progress(self._groups, self._clock, group, topic, Histories(self._view))
 
     def commit_offsets(self, group: str, offsets: Mapping[str, Mapping[int, int]]) -> None:
         """Register how far a group has read: {topic: {partition: next offset to read}}.
@@ -265,7 +266,7 @@ class Log:
         Raises: UnknownTopicError, InvalidRequestError (the group's name), OffsetOutOfRangeError
             past the high watermark; StorageUnavailableError, LogLockedError. Durable on return.
         """
-        commit_checked(self._fs, self._clock, self._view, group, offsets)
+        commit_checked(self._groups, self._clock, self._view, group, offsets)
 
     def readers(self) -> pa.Table:
         """Return the registered readers: streaming queries, and groups of plain readers.
@@ -275,7 +276,7 @@ class Log:
         lag (offsets up to the high watermark), time (of the commit), expired (no longer waited
         for). Null where the partition is gone.
         """
-        found = read_readers(self._fs, self._view.home)
+        found = self._groups.readers()
         kept_ms = self._options.offsets_retention_ms
         return readers_table(self._view, found, now_ms=self._clock(), retention_ms=kept_ms)
 
@@ -284,7 +285,7 @@ class Log:
 
         A reader that is still at work registers again. (kafka-consumer-groups --delete)
         """
-        return delete_reader(self._fs, self._view.home, group)
+        return self._groups.delete(group)
 
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
         """Return {partition: (log start offset, high watermark)}."""

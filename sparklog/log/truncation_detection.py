@@ -13,7 +13,7 @@ Source: OffsetsForLeaderEpoch, SubscriptionState.maybeCompleteValidation (Kafka 
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from sparklog.common import TopicPartition
 from sparklog.errors import (
@@ -24,20 +24,11 @@ from sparklog.errors import (
 )
 from sparklog.format.checkpoint_files import Epochs
 from sparklog.logdir.view import View
+from sparklog.storage.groups import Origin
 from sparklog.storage.leader_epochs import HISTORY_EPOCH, end_offset_for
 from sparklog.storage.segments import StaleReadError
 
 _LOGGER: Final = logging.getLogger(__name__)
-
-
-class Origin(NamedTuple):
-    """`epoch` of the record before a position, and the offset `since` which that epoch held."""
-
-    epoch: int
-    since: int
-
-
-Origins = Mapping[TopicPartition, Origin]
 
 
 def origin_of(entries: Epochs, offset: int) -> Origin | None:

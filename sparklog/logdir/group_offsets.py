@@ -26,102 +26,69 @@ import contextlib
 import hashlib
 import logging
 import os
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
 
 from sparklog.clock import attempts
 from sparklog.common import TopicPartition
 from sparklog.errors import (
     DataCorruptionError,
-    InvalidRequestError,
     LogLockedError,
     StorageUnavailableError,
     UnsupportedVersionError,
 )
 from sparklog.fs import FileSystem, read_bytes, write_durably
-from sparklog.log.truncation_detection import Origin, Origins
 from sparklog.storage.checksummed_json import seal, unseal
+from sparklog.storage.groups import (
+    NO_ORIGINS,
+    Committed,
+    Expired,
+    Origin,
+    Origins,
+    Reader,
+    Readers,
+    check_group,
+    is_expired,
+)
 
 READERS_PREFIX: Final = "sparklog.readers-"
-GROUP_CHARS_MAX: Final = 249
 _LOCK_TIMEOUT_MS: Final = 2000  # it is held for an fsync
 _CURE: Final = "it is written anew when its reader commits; delete it to forget that reader"
 _LOGGER: Final = logging.getLogger(__name__)
 
-NO_ORIGINS: Final[Origins] = MappingProxyType({})
 
+class GroupFiles:
+    """The groups of a log dir as `sparklog.storage.groups.Groups`."""
 
-class Committed(NamedTuple):
-    """`offset` is the next one to read; `time_ms` when that was said; `origin` of what is read."""
+    def __init__(self, fs: FileSystem, home: str) -> None:
+        self._fs, self._home = fs, home
 
-    offset: int
-    time_ms: int
-    origin: Origin | None = None
+    def positions(self, group: str) -> Mapping[TopicPartition, Committed]:
+        """Return what a group has committed; see `positions`."""
+        return positions(self._fs, self._home, group)
 
-
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """A group, as its file has it. `batch` is the micro-batch of a query's last commit.
-
-    `planners`: {who plans for a source of the query in its `run`: the topics of that source}.
-    """
-
-    group: str
-    kind: str
-    host: str = ""
-    app: str = ""
-    batch: int | None = None
-    offsets: Mapping[TopicPartition, Committed] = field(default_factory=dict)
-    run: str = ""
-    planners: Mapping[str, list[str]] = field(default_factory=dict)
-
-    def is_alone(self, planner: str, topics: Collection[str]) -> bool:
-        """Tell whether no other source of the query reads one of `topics`."""
-        others = (held for each, held in self.planners.items() if each != planner)
-        return all(set(topics).isdisjoint(held) for held in others)
-
-
-@dataclass(frozen=True, slots=True)
-class Readers:
-    """All registered readers. `damaged`: {path: time (ms)} of files that can't be read."""
-
-    groups: list[Reader]
-    damaged: Mapping[str, int]
-
-    def slowest(self, *, now_ms: int, retention_ms: int) -> dict[TopicPartition, int]:
-        """Return {(topic, partition): lowest offset} of all commits that haven't expired."""
-        found: dict[TopicPartition, int] = {}
-        for reader in self.groups:
-            for key, at in reader.offsets.items():
-                if not is_expired(at.time_ms, now_ms, retention_ms):
-                    found[key] = min(at.offset, found.get(key, at.offset))
-        return found
-
-
-class Expired(NamedTuple):
-    """A commit that was, or would be, forgotten."""
-
-    group: str
-    topic: str
-    partition: int
-    offset: int
-    time_ms: int
-
-
-def is_expired(time_ms: int, now_ms: int, retention_ms: int) -> bool:
-    """Tell whether a commit of that time no longer counts."""
-    return now_ms - time_ms >= retention_ms
-
-
-def check_group(group: str) -> None:
-    """Raise InvalidRequestError unless `group` can name a group."""
-    if not (0 < len(group) <= GROUP_CHARS_MAX and group.isprintable() and group == group.strip()):
-        raise InvalidRequestError(
-            f"group {group!r}: want 1 to {GROUP_CHARS_MAX} printable characters, without spaces "
-            "at the ends"
+    def commit(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        now_ms: int,
+        host: str,
+        origins: Origins = NO_ORIGINS,
+    ) -> None:
+        """Register a plain reader's offsets; see `commit_offsets`."""
+        commit_offsets(
+            self._fs, self._home, group, offsets, now_ms=now_ms, host=host, origins=origins
         )
+
+    def readers(self) -> Readers:
+        """Return all groups; see `read_readers`."""
+        return read_readers(self._fs, self._home)
+
+    def delete(self, group: str) -> bool:
+        """Forget a group; see `delete_reader`."""
+        return delete_reader(self._fs, self._home, group)
 
 
 def commit_offsets(

@@ -23,17 +23,12 @@ from pyspark import TaskContext
 from sparklog.clock import Clock, system_clock
 from sparklog.errors import SparklogError
 from sparklog.fs import LOCAL
-from sparklog.log.truncation_detection import Origins
-from sparklog.logdir.group_offsets import (
-    NO_ORIGINS,
-    commit_offsets,
-    commit_planned,
-    group_of_planner,
-)
+from sparklog.logdir.group_offsets import commit_offsets, commit_planned, group_of_planner
 from sparklog.logdir.ledger import ledger_path
 from sparklog.logdir.paths import split_path
 from sparklog.source.offsets import Offsets, Ranges
 from sparklog.source.options import SourceOptions
+from sparklog.storage.groups import NO_ORIGINS, Origins
 
 RENEW_MS: Final = 300_000
 _LOGGER = logging.getLogger("sparklog.source")

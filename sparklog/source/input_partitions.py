@@ -7,10 +7,10 @@ from itertools import pairwise
 from typing import Final
 
 from sparklog.common import TopicPartition
-from sparklog.log.truncation_detection import Origin
 from sparklog.source.byte_offsets import BytesByOffset
 from sparklog.source.offsets import Offsets
 from sparklog.source.options import SourceOptions
+from sparklog.storage.groups import Origin
 from sparklog.storage.offset_ranges import Span, clipped
 
 TASKS: Final = 32

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError
-from sparklog.log.truncation_detection import Origin, Origins
+from sparklog.storage.groups import Origin, Origins
 from sparklog.storage.leader_epochs import ASIDE
 
 Offsets = dict[TopicPartition, int]

@@ -23,7 +23,6 @@ from sparklog.configdef import (
 )
 from sparklog.errors import InvalidRequestError
 from sparklog.log.timeline import TIMELINES
-from sparklog.logdir.group_offsets import check_group
 from sparklog.logdir.paths import resolved
 from sparklog.source.offsets import (
     EARLIEST,
@@ -34,6 +33,7 @@ from sparklog.source.offsets import (
     parse_offsets,
 )
 from sparklog.source.patterns import compiled
+from sparklog.storage.groups import check_group
 from sparklog.tiered.reading.options import REMOTE_KEYS, RemoteOptions
 
 ARCHIVE_SPLIT_BYTES: Final = 128 << 20  # spark.sql.files.maxPartitionBytes

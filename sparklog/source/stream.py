@@ -26,7 +26,6 @@ from pyspark.sql.types import StructType
 
 from sparklog.clock import Clock, system_clock
 from sparklog.common import TopicPartition
-from sparklog.log.truncation_detection import Origins
 from sparklog.source.admission import MinOffsetsDelay, by_bytes, by_records
 from sparklog.source.data_loss import DataLossPolicy, advance, readable
 from sparklog.source.group_registration import Planner, begins, register
@@ -49,6 +48,7 @@ from sparklog.source.offsets import (
 from sparklog.source.options import SourceOptions
 from sparklog.source.partition_reader import PartitionReader
 from sparklog.source.schema import arrow_schema, check_schema
+from sparklog.storage.groups import Origins
 
 Json = dict[str, Any]
 

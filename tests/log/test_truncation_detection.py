@@ -10,9 +10,10 @@ import sparklog
 from sparklog import Log, OffsetOutOfRangeError
 from sparklog.clock import ManualClock
 from sparklog.fs import LOCAL
-from sparklog.log.truncation_detection import Origin, origin_of, parted_at
+from sparklog.log.truncation_detection import origin_of, parted_at
 from sparklog.logdir.group_offsets import commit_offsets, positions
 from sparklog.service import verify
+from sparklog.storage.groups import Origin
 from sparklog.storage.leader_epochs import HISTORY_EPOCH, new_epoch
 
 E1, E2 = HISTORY_EPOCH + 10, HISTORY_EPOCH + 20

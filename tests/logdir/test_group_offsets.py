@@ -31,6 +31,7 @@ from sparklog.logdir.group_offsets import (
     expire_readers,
     read_readers,
 )
+from sparklog.storage.groups import Committed, Reader
 
 WEEK_MS = 7 * 24 * 3_600_000
 CONFIG = {"retention.ms": "-1", "retention.respect.readers": "true"}
@@ -378,7 +379,7 @@ def test_a_readers_fields_survive_the_file(log: Log, clock: ManualClock) -> None
         LOCAL, log.path, "q", offsets, now_ms=7, kind="query", host="h", app="a", batch=3
     )
     (found,) = read_readers(LOCAL, log.path).groups
-    wanted = group_offsets.Reader(
-        "q", "query", "h", "a", 3, {k: group_offsets.Committed(o, 7) for k, o in offsets.items()}
+    wanted = Reader(
+        "q", "query", "h", "a", 3, {k: Committed(o, 7) for k, o in offsets.items()}
     )
     assert dataclasses.asdict(found) == dataclasses.asdict(wanted)

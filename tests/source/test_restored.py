@@ -12,9 +12,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 import sparklog
 from sparklog import OffsetOutOfRangeError
 from sparklog.checkpoint.spark_files.offset_log import topics_of
-from sparklog.log.truncation_detection import Origin
 from sparklog.source import partition_reader
 from sparklog.source.offsets import from_json, origins_from_json, parse_offsets, to_json
+from sparklog.storage.groups import Origin
 from tests.source.test_replaced import ALL, WARNS, append, at, stream, values
 
 Json = dict[str, Any]

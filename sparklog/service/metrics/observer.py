@@ -17,7 +17,7 @@ from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.format.names import log_name
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.group_lag import retention_floors
-from sparklog.logdir.group_offsets import Readers, is_expired, read_readers
+from sparklog.logdir.group_offsets import read_readers
 from sparklog.logdir.guard import is_guarded, was_left_by_us
 from sparklog.logdir.high_watermarks import published
 from sparklog.logdir.identity import Standing
@@ -41,6 +41,7 @@ from sparklog.service.metrics.observed import (
     WriterMetrics,
 )
 from sparklog.service.metrics.tiers import TierObserver
+from sparklog.storage.groups import Readers, is_expired
 from sparklog.storage.log_state import LogState
 from sparklog.tiered.settings import read_settings
 

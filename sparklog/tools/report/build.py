@@ -20,7 +20,7 @@ from sparklog.errors import DataCorruptionError, SparklogError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.group_lag import retention_floors
 from sparklog.log.log import Log
-from sparklog.logdir.group_offsets import Readers, read_readers
+from sparklog.logdir.group_offsets import read_readers
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.retention.due_segments import Tier
@@ -28,6 +28,7 @@ from sparklog.logdir.topics import TopicInfo, read_topics
 from sparklog.logdir.view import Key, View
 from sparklog.pluralize import pluralize
 from sparklog.service import Severity
+from sparklog.storage.groups import Readers
 from sparklog.storage.log_state import LogState, TopicState
 from sparklog.tiered.copying.plan import copied_ranges, valid_copies
 from sparklog.tiered.reading.opening import archive_url, reading
