@@ -1,4 +1,4 @@
-"""A streaming query's checkpoint as data: what is in it, is it whole, back to a batch of it.
+"""A streaming query's checkpoint as data: read it, check it, go back to one of its batches.
 
     from sparklog import checkpoint
     checkpoint.history("/data/checkpoint").table()                 # a row for each batch
@@ -9,16 +9,25 @@
 For checkpoints of Spark's own manager (files) and of sparklog's (records of a log dir). Without
 Spark: nothing here starts it.
 
-layout      which record is which file            partition, remains   records read
-writing     records appended, cleaned             lookup      one path, for the sink
-files       both kinds as one                     locking     who writes, and whether a query runs
-offsets, commits, stores, state_files, file_sources, checksums     what Spark writes
-batches     which batch can be gone back to       history, verify
-selection, cut, building, place, pending, running                  of fork and reset
-convert     import_ and export           rights    whose new files are    apart
-changes     state as a topic: changelog, state_schema, unsafe_row, state_rows
-archiving, restoring, pruning      to any URL and back; points, repository, sending,
-            pieces, marks: its layout
+What is done to a checkpoint:
+
+- `history`: a row for each batch; `changes`: what each batch changed in an operator's state
+- `verify`: is it whole? `repair`: damaged records are taken out
+- `fork`, `reset`: a new checkpoint, or the same, as it was behind one of its batches
+- `convert`: import_ and export, from files to records and back
+- `backup/`: archive, restore, prune; `changes` with `change_feed/`
+
+What they stand on:
+
+- `files`: all files of a checkpoint, whether they are files or records
+- `log_backed/`: the partitions, records and locks of a checkpoint that is kept as a log
+- `spark_files/`: offset log, commit log, state files, as Spark writes them
+- `batches`: plans, commits and state of each batch, and whether one can go back to it;
+  `batch_selection`: which batch a time or offsets mean
+- `truncation`: what of a checkpoint goes when it is cut back; `truncated_copy`: writes the rest
+- `staged_checkpoint`: made beside its name; `unfinished_reset`: the log has yet to follow
+- `running_query`: does the query run? `nesting`: checkpoint and log must not lie in one another;
+  `ownership`: owner and mode of new files
 """
 
 from sparklog.checkpoint.backup.archiving import Archived, archive

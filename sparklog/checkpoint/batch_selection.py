@@ -1,4 +1,4 @@
-"""From what a user wants to go back to - a batch, offsets, a time - to a batch's number."""
+"""Which batch a user means who wants to go back: by its number, a time, or offsets."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -6,7 +6,8 @@ from operator import index
 from typing import Any
 
 from sparklog.checkpoint.batches import Batches
-from sparklog.checkpoint.spark_files.offset_log import Topics, topics_of
+from sparklog.checkpoint.spark_files.offset_log import TopicOffsets, topics_of
+from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import FileSystem
 from sparklog.log.log import Log
@@ -19,7 +20,7 @@ Target = int | datetime | Mapping[str, Any]
 {"0": 123}}}: the last one that reads past none of them."""
 
 
-def select(batches: Batches, to: Target) -> int:
+def select_batch(batches: Batches, to: Target) -> int:
     """Return the committed batch that `to` means.
 
     Raises: InvalidRequestError: there is none, or `to` is none of those; DataCorruptionError.
@@ -45,7 +46,7 @@ def select(batches: Batches, to: Target) -> int:
 
 
 def check_sources(batches: Batches, batch: int, logs: Mapping[str, str], *, fs: FileSystem) -> None:
-    """Refuse a batch behind which a sparklog source can't read on: retention has passed it.
+    """Refuse a batch after which a sparklog source can't continue: retention has passed it.
 
     Args:
         logs: source (its name or number in the offsets) -> path of the log that it reads.
@@ -63,10 +64,10 @@ def check_sources(batches: Batches, batch: int, logs: Mapping[str, str], *, fs: 
         _check_log(path, wanted, batch, fs)
 
 
-def _check_log(path: str, wanted: Topics, batch: int, fs: FileSystem) -> None:
+def _check_log(path: str, wanted: TopicOffsets, batch: int, fs: FileSystem) -> None:
     reads = reading(path, options=RemoteOptions(), storage_options=None, fs=fs)
     with Log(path, fs=fs, reads=reads) as log:
-        for topic in sorted({topic for topic, _ in wanted}):
+        for topic in sorted({partition.topic for partition in wanted}):
             held = log.offsets(topic)
             for (name, partition), offset in wanted.items():
                 if name != topic or partition not in held:
@@ -84,12 +85,12 @@ def _both(batches: Batches) -> list[int]:
     return sorted({*batches.planned} & {*batches.committed})
 
 
-def _limits(to: Mapping[str, Any]) -> Topics:
+def _limits(to: Mapping[str, Any]) -> TopicOffsets:
     text = to.get("offsets") if to.keys() == {"offsets"} else None
     topics = text if isinstance(text, Mapping) else {}
     try:
         found = {
-            (str(topic), int(partition)): index(offset)
+            TopicPartition(str(topic), int(partition)): index(offset)
             for topic, partitions in topics.items()
             for partition, offset in partitions.items()
         }
@@ -100,9 +101,9 @@ def _limits(to: Mapping[str, Any]) -> Topics:
     return found
 
 
-def _is_within(batches: Batches, batch: int, limits: Topics) -> bool:
+def _is_within(batches: Batches, batch: int, limits: TopicOffsets) -> bool:
     """Whether the batch knows all those partitions and reads past no offset."""
-    known: Topics = {}
+    known: TopicOffsets = {}
     for text in batches.offsets(batch).sources.values():
         known.update(topics_of(text) or {})
-    return all(known.get(key, limit + 1) <= limit for key, limit in limits.items())
+    return all(known.get(partition, limit + 1) <= limit for partition, limit in limits.items())

@@ -59,21 +59,21 @@ def changes(
     Cost: lists the checkpoint; reads each file once, decoded by column, 64Ki rows at a time.
     """
     checkpoint = Checkpoint.open(path, fs)
-    topic = StoreChanges(checkpoint, operator, store)
-    first, last = topic.held()
+    store_changes = StoreChanges(checkpoint, operator, store)
+    first, last = store_changes.held()
     begin, stop = first if start is None else start, last if end is None else end
     if begin < first or stop > last:
         raise OffsetOutOfRangeError(
-            f"changes of batches [{begin}, {stop}) of {topic.name} can't be read: there are those "
-            f"of [{first}, {last})",
+            f"changes of batches [{begin}, {stop}) of {store_changes.name} can't be read: there "
+            f"are those of [{first}, {last})",
             offset=begin if begin < first else stop,
             start=first,
             end=last,
         )
-    _, files = topic.files(begin, stop)
-    reader = ChangeReader(checkpoint, topic.schema, column_family)
+    _, files = store_changes.files(begin, stop)
+    reader = ChangeReader(checkpoint, store_changes.schema, column_family)
     return pa.RecordBatchReader.from_batches(
-        reader.arrow_schema, _read(reader, files, topic.name, stop)
+        reader.arrow_schema, _read(reader, files, store_changes.name, stop)
     )
 
 

@@ -1,9 +1,9 @@
 """`import_`: an ordinary checkpoint's files become records, in place; `export`: back.
 
 Neither changes, at any moment, what the checkpoint holds: a live record wins over a file, so
-records are written and synced before the files go; on the way back files are written and synced
-before the log dir goes, in one rename. A crash leaves some of both kinds, which is a checkpoint,
-too; the same call again does the rest.
+records are written and synced before the files are removed; on the way back files are written and
+synced before the log dir is removed, by one rename. A crash leaves some of both kinds, which is a
+valid checkpoint, too; the same call again does the rest.
 """
 
 import contextlib

@@ -5,18 +5,18 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sparklog.checkpoint.batch_selection import Target, check_sources, select
+from sparklog.checkpoint.batch_selection import Target, check_sources, select_batch
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint, own_path
 from sparklog.checkpoint.history import writer_name
 from sparklog.checkpoint.nesting import check_not_nested
 from sparklog.checkpoint.running_query import cleaned_meanwhile
 from sparklog.checkpoint.staged_checkpoint import FORK, staged_checkpoint
-from sparklog.checkpoint.truncated_copy import build
+from sparklog.checkpoint.truncated_copy import copy_truncated
 from sparklog.checkpoint.truncation import plan_truncation
 from sparklog.checkpoint.unfinished_reset import check_log, complete
 from sparklog.clock import Clock, stopwatch, system_clock
-from sparklog.errors import InvalidRequestError, LogLockedError
+from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.logdir.forking.fork import fork as fork_log
 from sparklog.logdir.paths import is_nested
@@ -88,7 +88,7 @@ def fork(
         _check_target(fs, checkpoint.path, target)
         complete(checkpoint.path, fs=fs, clock=clock)
         batches = Batches(checkpoint)
-        batch = select(batches, to)
+        batch = select_batch(batches, to)
         batches.check_reachable(batch)
         check_sources(batches, batch, sources or {}, fs=fs)
         who = None if log is None else writer_name(checkpoint, writer)
@@ -96,9 +96,8 @@ def fork(
             check_log(log, who, fs)
             check_not_nested(checkpoint.path, log)
         with staged_checkpoint(fs, target, FORK) as staged:
-            cut = plan_truncation(batches, batch, target, is_reset=False)
-            built = build(checkpoint, cut, staged.directory, clock=clock)
-            check_built(staged.directory, batch, fs)
+            truncation = plan_truncation(batches, batch, target, is_reset=False)
+            copied = copy_truncated(checkpoint, truncation, staged.directory, clock=clock)
             if log is not None and new_log is not None:
                 fork_log(log, new_log, writer=who, batch=batch, fs=fs, clock=clock)
             staged.publish()
@@ -107,21 +106,11 @@ def fork(
         new_path=target,
         batch=batch,
         log=None if new_log is None else os.fspath(new_log),
-        linked_files=built.linked_files,
-        linked_bytes=built.linked_bytes,
-        copied_bytes=built.copied_bytes,
+        linked_files=copied.linked_files,
+        linked_bytes=copied.linked_bytes,
+        copied_bytes=copied.copied_bytes,
         took_ms=watch(),
     )
-
-
-def check_built(directory: str, batch: int, fs: FileSystem) -> None:
-    """Raises: LogLockedError: what the batch needs was cleaned up while it was being taken."""
-    obstacle = Batches(Checkpoint.open(directory, fs)).obstacle(batch)
-    if obstacle is not None:
-        raise LogLockedError(
-            f"the query cleaned up what batch {batch} needs meanwhile ({obstacle}): try again, or "
-            "go back to a later batch"
-        )
 
 
 def _check_target(fs: FileSystem, path: str, target: str) -> None:

@@ -12,7 +12,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def check_not_nested(checkpoint: str, log: str | os.PathLike[str]) -> None:
-    """Look at where both really are, links resolved; a checkpoint within a log dir is warned of.
+    """Check a query's checkpoint and log, links resolved. One within a log dir is warned of.
 
     Raises: InvalidRequestError: the log lies in the checkpoint, where a reset would exchange it and
         an archive hold it as a part; at `sparklog` both would write the same directory.

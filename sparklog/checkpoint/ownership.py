@@ -1,4 +1,4 @@
-"""Whose a checkpoint's new files are: who resets it need not be who runs its query."""
+"""Owner and mode of a checkpoint's new files: its query may run as another user than a reset."""
 
 import os
 
@@ -8,13 +8,13 @@ from sparklog.fs import FileSystem, LocalFileSystem
 
 
 def take_after(fs: FileSystem, path: str, model: str) -> None:
-    """Give `path`, which was just made, the mode of `model`, and its owner where we may."""
+    """Give `path`, which was just made, the mode of `model`, and its owner if that is allowed."""
     if isinstance(fs, LocalFileSystem):
         fs.take_after(path, model)
 
 
 def take_logs_after(fs: FileSystem, root: str, directory: str, file: str) -> None:
-    """As `take_after`, all of the new log dir of the checkpoint at `root`."""
+    """`take_after` for the whole new log dir of the checkpoint at `root`, by two models."""
     logs = os.path.join(root, LOGS)
     partitions = [path for n in fs.listdir(logs) if fs.is_dir(path := os.path.join(logs, n))]
     take_after(fs, os.path.join(logs, LOCK_NAME), file)

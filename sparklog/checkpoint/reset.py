@@ -1,9 +1,9 @@
 """`reset`: a checkpoint, in place, as it was behind one of its batches; its log follows.
 
-The cut checkpoint is made beside the old one and synced; then both change places in one step
+The truncated checkpoint is made beside the old one and synced; then both are exchanged in one step
 (renameat2, RENAME_EXCHANGE), which is the commit point. The log's `reset` record follows; until
-then the new checkpoint has a note of it (pending.py). The old one is removed last. A crash leaves
-the old checkpoint or the new one, and what lies beside goes with the next reset.
+then the new checkpoint has a note of it (unfinished_reset.py). The old one is removed last. A crash
+leaves the old checkpoint or the new one; what lies beside is removed by the next reset.
 """
 
 import contextlib
@@ -12,19 +12,18 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sparklog.checkpoint.batch_selection import Target, check_sources, select
+from sparklog.checkpoint.batch_selection import Target, check_sources, select_batch
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint
-from sparklog.checkpoint.fork import check_built
 from sparklog.checkpoint.history import writer_name
 from sparklog.checkpoint.log_backed.layout import LOGS
 from sparklog.checkpoint.log_backed.lock import CheckpointLock
 from sparklog.checkpoint.nesting import check_not_nested
 from sparklog.checkpoint.running_query import check_quiet, cleaned_meanwhile, stopped
 from sparklog.checkpoint.staged_checkpoint import RESET, is_mount_point, staged_checkpoint
-from sparklog.checkpoint.truncated_copy import build
+from sparklog.checkpoint.truncated_copy import copy_truncated
 from sparklog.checkpoint.truncation import Truncation, plan_truncation
-from sparklog.checkpoint.unfinished_reset import check_log, complete, note
+from sparklog.checkpoint.unfinished_reset import UnfinishedReset, check_log, complete, write
 from sparklog.clock import Clock, system_clock
 from sparklog.errors import InvalidRequestError, LogLockedError
 from sparklog.fs import LOCAL, FileSystem
@@ -37,8 +36,8 @@ Path = str | os.PathLike[str]
 class Reset:
     """A reset that was done, or (`dry_run`) would be.
 
-    `batches`: that go, and will be computed anew; `files`: how many files and records go;
-    `log`: which gets a `reset` record for `writer`.
+    `batches`: those dropped, to be computed anew; `files`: how many files and records go;
+    `log`: gets a `reset` record for `writer`.
     """
 
     path: str
@@ -74,7 +73,7 @@ def reset(
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> Reset:
-    """Cut the checkpoint back to just behind a batch; its query computes what came after anew.
+    """Truncate the checkpoint to just behind a batch; its query computes all later ones anew.
 
     A running query is seen by the lock it holds where the checkpoint is log-backed. An ordinary
     checkpoint has no lock: refused if its newest batch is under way, as far as that can be seen
@@ -109,19 +108,19 @@ def reset(
             stack.enter_context(stopped(checkpoint, "reset it"))
             checkpoint = Checkpoint.open(path, fs)
         batches = Batches(checkpoint)
-        batch = select(batches, to)
+        batch = select_batch(batches, to)
         batches.check_reachable(batch)
         check_sources(batches, batch, sources or {}, fs=fs)
         check_quiet(batches, clock())
-        cut = plan_truncation(batches, batch, checkpoint.path, is_reset=True)
-        done = _describe(batches, cut, log, writer, dry_run=dry_run)
+        truncation = plan_truncation(batches, batch, checkpoint.path, is_reset=True)
+        done = _describe(batches, truncation, log, writer, dry_run=dry_run)
         if not dry_run:
-            _carry_out(batches, cut, done, fs, clock)
+            _carry_out(batches, truncation, done, fs, clock)
     return done
 
 
 def _describe(
-    batches: Batches, cut: Truncation, log: Path | None, writer: str | None, *, dry_run: bool
+    batches: Batches, truncation: Truncation, log: Path | None, writer: str | None, *, dry_run: bool
 ) -> Reset:
     checkpoint = batches.checkpoint
     who = None if log is None else writer_name(checkpoint, writer)
@@ -131,9 +130,9 @@ def _describe(
     known = {*batches.planned, *batches.committed}
     return Reset(
         path=checkpoint.path,
-        batch=cut.batch,
-        batches=sorted(b for b in known if b > cut.batch),
-        files=len(cut.dropped.intersection(checkpoint.paths())),
+        batch=truncation.batch,
+        batches=sorted(b for b in known if b > truncation.batch),
+        files=len(truncation.dropped.intersection(checkpoint.paths())),
         log=None if log is None else ",".join(split_path(log)),
         writer=who,
         dry_run=dry_run,
@@ -141,7 +140,7 @@ def _describe(
 
 
 def _carry_out(
-    batches: Batches, cut: Truncation, wanted: Reset, fs: FileSystem, clock: Clock
+    batches: Batches, truncation: Truncation, wanted: Reset, fs: FileSystem, clock: Clock
 ) -> None:
     checkpoint = batches.checkpoint
     before = _plans(checkpoint)
@@ -149,10 +148,12 @@ def _carry_out(
         staged_checkpoint(fs, checkpoint.path, RESET) as staged,
         contextlib.ExitStack() as stack,
     ):
-        build(checkpoint, cut, staged.directory, clock=clock)
-        check_built(staged.directory, cut.batch, fs)
+        copy_truncated(checkpoint, truncation, staged.directory, clock=clock)
         if wanted.log is not None and wanted.writer is not None:
-            note(fs, staged.directory, wanted.log, wanted.writer, cut.batch, clock())
+            unfinished = UnfinishedReset(
+                log=wanted.log, writer=wanted.writer, batch=truncation.batch, time_ms=clock()
+            )
+            write(fs, staged.directory, unfinished)
         if checkpoint.is_log_backed:  # no query may start with it before its log has followed
             lock = stack.enter_context(CheckpointLock(fs, os.path.join(staged.directory, LOGS)))
             lock.take_running("reset it")

@@ -1,7 +1,7 @@
-"""Does the query run whose checkpoint is about to be changed in place?
+"""Does a checkpoint's query run, so that the checkpoint mustn't be changed in place?
 
-Where the checkpoint is log-backed its driver holds a lock. An ordinary one has none: what can be
-seen there is a batch that is under way, and that something changes while one looks.
+Where the checkpoint is log-backed the driver holds a lock. An ordinary one has none: all that can
+be seen is that a batch is under way, or that something changes during a look.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from sparklog.checkpoint.log_backed.lock import CheckpointLock
 from sparklog.errors import LogLockedError
 
 QUIET_MS: Final = 10_000
-"""A batch of an ordinary checkpoint that began less long ago and isn't done may be under way."""
+"""An uncommitted batch of an ordinary checkpoint that is younger than this may be under way."""
 
 
 @contextlib.contextmanager
@@ -34,7 +34,7 @@ def stopped(checkpoint: Checkpoint, what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def cleaned_meanwhile(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn a file that is gone, though it was listed, into what it means: the query cleans up.
+    """Report a file that is gone, though it was listed, as what it means: the query cleans up.
 
     Raises: LogLockedError.
     """

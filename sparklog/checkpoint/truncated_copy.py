@@ -1,7 +1,8 @@
-"""Writes a checkpoint as a cut leaves it into a new directory, durably; the original stays.
+"""Writes what a truncation leaves of a checkpoint into a new directory, durably.
 
-Files get a second name (hard link): Spark replaces files, it never changes them. Records are
-copied as the bytes of their batches; a closed segment of which nothing goes is linked as well.
+The original stays as it is. Files get a second name (hard link): Spark replaces files, it never
+changes them. Records are copied as the bytes of their batches; a closed segment of which nothing
+goes is linked as well.
 """
 
 import contextlib
@@ -12,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint, walk_directories
 from sparklog.checkpoint.log_backed.layout import LOGS, METADATA_PARTITION, address_of, path_of
 from sparklog.checkpoint.log_backed.lock import LOCK_NAME
@@ -37,82 +39,99 @@ from sparklog.storage.leader_epochs import assigned
 
 @dataclass(slots=True)
 class CopyStats:
-    """What was written: names given to existing files, bytes copied, leader epochs begun."""
+    """What was written: files linked, with their bytes, and bytes copied."""
 
     linked_files: int = 0
     linked_bytes: int = 0
     copied_bytes: int = 0
 
 
-def build(checkpoint: Checkpoint, cut: Truncation, directory: str, *, clock: Clock) -> CopyStats:
-    """Write all that `cut` leaves of a checkpoint into `directory`, which exists and is empty.
+def copy_truncated(
+    checkpoint: Checkpoint, truncation: Truncation, directory: str, *, clock: Clock
+) -> CopyStats:
+    """Write what `truncation` leaves of a checkpoint into `directory`, which exists and is empty.
 
-    Raises: LogLockedError: the checkpoint changes too quickly; StorageUnavailableError.
+    Raises: LogLockedError: the checkpoint changes too quickly, or the query removed what the batch
+        needs; StorageUnavailableError.
     Cost: a link and an fdatasync a file; the last segment of each partition is copied.
     """
-    fs, built = checkpoint.fs, CopyStats()
+    fs, stats = checkpoint.fs, CopyStats()
     made = [directory]
     for path in walk_directories(fs, checkpoint.path):
         made.append(os.path.join(directory, path))
         fs.mkdir(made[-1])
         take_after(fs, made[-1], checkpoint.real(path))
-    for path in sorted(checkpoint.files() - cut.dropped - cut.replaced.keys()):
-        _bring(fs, checkpoint.real(path), os.path.join(directory, path), built)
+    for path in sorted(checkpoint.files() - truncation.dropped - truncation.replaced.keys()):
+        _link_or_copy(fs, checkpoint.real(path), os.path.join(directory, path), stats)
     if checkpoint.is_log_backed:
-        _build_logs(checkpoint, cut, os.path.join(directory, LOGS), built, clock)
+        _copy_log_dir(checkpoint, truncation, os.path.join(directory, LOGS), stats, clock)
         take_logs_after(fs, directory, checkpoint.logs, os.path.join(checkpoint.logs, LOCK_NAME))
         if checkpoint.is_record(METADATA_FILE):
             leave(fs, directory)
             model = os.path.join(checkpoint.logs, LOCK_NAME)
             take_after(fs, os.path.join(directory, METADATA_FILE), model)
     else:
-        for path, data in cut.replaced.items():
+        for path, data in truncation.replaced.items():
             write_durably(fs, os.path.join(directory, path), data)
             take_after(fs, os.path.join(directory, path), checkpoint.real(path))
     take_after(fs, directory, checkpoint.path)
     for each in reversed(made):
         fs.sync_dir(each)
-    return built
+    _check_complete(directory, truncation.batch, fs)
+    return stats
 
 
-def _bring(fs: FileSystem, source: str, target: str, built: CopyStats) -> None:
-    """Give a file a second name, or copy it where there are no hard links; make it durable."""
+def _check_complete(directory: str, batch: int, fs: FileSystem) -> None:
+    """Raises: LogLockedError: the query removed what the batch needs while it was being copied."""
+    obstacle = Batches(Checkpoint.open(directory, fs)).obstacle(batch)
+    if obstacle is not None:
+        raise LogLockedError(
+            f"the query cleaned up what batch {batch} needs meanwhile ({obstacle}): try again, or "
+            "go back to a later batch"
+        )
+
+
+def _link_or_copy(fs: FileSystem, source: str, target: str, stats: CopyStats) -> None:
+    """Give a file a second name, or copy it where there are no hard links; durable."""
     try:
         with fs.open(source) as file:
             file.sync()  # Spark doesn't
             size = file.size()
             try:
                 fs.link(source, target)
-                built.linked_files += 1
-                built.linked_bytes += size
+                stats.linked_files += 1
+                stats.linked_bytes += size
             except StorageUnavailableError:
                 output = FileWriter(fs, target)
                 copy_ranges(file, [(0, size)], output.write)
                 output.close()
                 take_after(fs, target, source)
-                built.copied_bytes += size
+                stats.copied_bytes += size
     except FileNotFoundError:
-        return  # cleaned up since it was listed; what is needed is looked for at the end
+        return  # removed since it was listed; _check_complete asks for what is needed
 
 
-def _build_logs(
-    checkpoint: Checkpoint, cut: Truncation, logs: str, built: CopyStats, clock: Clock
+def _copy_log_dir(
+    checkpoint: Checkpoint, truncation: Truncation, logs: str, stats: CopyStats, clock: Clock
 ) -> None:
     fs = checkpoint.fs
     fs.mkdir(logs)
     fs.open_lock(os.path.join(logs, LOCK_NAME)).close()
-    known, gone = frozenset(checkpoint.paths()), cut.dropped | cut.replaced.keys()
-    names = dict.fromkeys([*checkpoint.partitions, *([METADATA_PARTITION] if cut.replaced else [])])
+    known = frozenset(checkpoint.paths())
+    gone = truncation.dropped | truncation.replaced.keys()
+    names = dict.fromkeys(
+        [*checkpoint.partitions, *([METADATA_PARTITION] if truncation.replaced else [])]
+    )
     for name in names:
         source = checkpoint.partitions.get(name)
         target = os.path.join(logs, name)
         if source is None:
             create(fs, target)
         else:
-            _copy_partition(source, known, gone, target, built)
+            _copy_partition(source, known, gone, target, stats)
         records = [
             Record(address_of(path).key, data, clock())
-            for path, data in cut.replaced.items()
+            for path, data in truncation.replaced.items()
             if address_of(path).partition == name
         ]
         if records:
@@ -126,15 +145,15 @@ def _copy_partition(
     known: frozenset[str],
     gone: frozenset[str],
     directory: str,
-    built: CopyStats,
+    stats: CopyStats,
 ) -> None:
     name = os.path.basename(source.directory)
     for _ in range(5):
-        # A read of what was cleaned meanwhile takes in later batches, which the cut doesn't name.
+        # After a cleaning the read takes in later batches, too, which the truncation doesn't name.
         later = {path_of(name, key) for key, _ in source.live()} - known
         try:
-            return _copy_segments(source, gone | later, directory, built)
-        except (FileNotFoundError, InterruptedError):  # rewritten under our hands
+            return _copy_segments(source, gone | later, directory, stats)
+        except (FileNotFoundError, InterruptedError):  # a cleaning rewrote it meanwhile
             for left in source.fs.listdir(directory):
                 source.fs.unlink(joined(directory, left))
             source.fs.rmdir(directory)
@@ -143,7 +162,7 @@ def _copy_partition(
 
 
 def _copy_segments(
-    source: CheckpointPartition, gone: frozenset[str], directory: str, built: CopyStats
+    source: CheckpointPartition, gone: frozenset[str], directory: str, stats: CopyStats
 ) -> None:
     fs = source.fs
     fs.mkdir(directory)
@@ -156,7 +175,7 @@ def _copy_segments(
             continue
         # An empty one begins where the next record comes, not where that came before.
         base = segment.base if kept.any() else kept_end
-        _copy_segment(source, segment, kept, joined(directory, log_name(base)), built)
+        _copy_segment(source, segment, kept, joined(directory, log_name(base)), stats)
         if kept.any():
             last = np.flatnonzero(kept)[-1]
             kept_end = int(np.concatenate([t["last_offset"] for t in segment.tables])[last]) + 1
@@ -166,7 +185,7 @@ def _copy_segments(
 
 
 def _kept(segment: CheckpointSegment, partition: str, gone: frozenset[str]) -> NDArray[np.bool_]:
-    """Which batches of a segment belong to paths that stay."""
+    """A mask of the segment's batches: those of paths that stay."""
     if not segment.keys:
         return np.zeros(0, np.bool_)
     keys = pa.chunked_array(segment.keys).combine_chunks().dictionary_encode()
@@ -182,23 +201,23 @@ def _copy_segment(
     segment: CheckpointSegment,
     kept: NDArray[np.bool_],
     target: str,
-    built: CopyStats,
+    stats: CopyStats,
 ) -> None:
-    """Raises InterruptedError: the segment isn't any more what was read."""
+    """Raises InterruptedError: the segment was rewritten since it was read."""
     fs, path, linked = source.fs, source.path(segment), False
     with fs.open(path) as file:
         if fs.identity(path) != segment.identity:
             raise InterruptedError(path)
         if kept.all() and segment is not source.segments[-1] and not segment.lost:
-            file.sync()  # first: nothing may fail behind the link and end in a copy, into it
+            file.sync()  # first: what fails after the link would be copied into the linked file
             with contextlib.suppress(StorageUnavailableError):
                 fs.link(path, target)
                 linked = True
         if linked:
             if fs.identity(target) != segment.identity:
                 raise InterruptedError(path)
-            built.linked_files += 1
-            built.linked_bytes += segment.end
+            stats.linked_files += 1
+            stats.linked_bytes += segment.end
             return
         output = FileWriter(fs, target)
         if len(kept):
@@ -206,5 +225,5 @@ def _copy_segment(
             ends = table["position"] + table["size"]
             ranges = zip(table["position"].tolist(), ends.tolist(), strict=True)
             copy_ranges(file, ranges, output.write)
-        built.copied_bytes += output.size
+        stats.copied_bytes += output.size
         output.close()

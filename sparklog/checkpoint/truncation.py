@@ -1,6 +1,6 @@
-"""What of a checkpoint remains when it is cut back to a batch: which files go, which change.
+"""What a truncation to a batch does to a checkpoint: which files go, which change.
 
-Behind batch N go: plans and commits of later batches, state files of versions above N + 1 (a stale
+After batch N go: plans and commits of later batches, state files of versions above N + 1 (a stale
 snapshot would be taken for a new one's), later operator metadata, the entries of a file source's
 own log past N's offset, RocksDB's shared files that no snapshot names any more, and files that
 were being written. Their checksums go with them.
@@ -31,7 +31,10 @@ _RUNS_MAX: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """`dropped`: paths, hidden ones too, that go; `replaced`: path -> new content."""
+    """What goes behind `batch`.
+
+    `dropped`: paths that go, hidden ones too; `replaced`: path -> new content.
+    """
 
     batch: int
     dropped: frozenset[str]
@@ -39,7 +42,7 @@ class Truncation:
 
 
 def plan_truncation(batches: Batches, batch: int, root: str, *, is_reset: bool) -> Truncation:
-    """Choose what goes when the checkpoint is cut back to `batch`, to lie at `root`.
+    """Choose what goes when the checkpoint is truncated to `batch`, to lie at `root` then.
 
     Raises: DataCorruptionError: a snapshot's zip, or an operator's metadata, can't be read.
     """
@@ -81,7 +84,7 @@ def _is_later(path: str, batch: int) -> bool:
 
 
 def _relocated(checkpoint: Checkpoint, path: str, root: str) -> bytes | None:
-    """An operator's metadata with its schema files below `root`; None if they are.
+    """An operator's metadata with its schema files below `root`; None if they are already.
 
     Spark writes their absolute paths. Source: OperatorStateMetadataV2.
     """
@@ -108,7 +111,7 @@ def _below(root: str, file: str) -> str:
 
 
 def _fence(checkpoint: Checkpoint, replaced: dict[str, bytes]) -> None:
-    """Put a run that never was before all others, so that tasks of those write no more."""
+    """Put a new run before all others, so that their drivers and tasks are refused."""
     partition = checkpoint.partitions.get(METADATA_PARTITION)
     known = partition.read(RUNS) if partition is not None else None
     if known is not None:

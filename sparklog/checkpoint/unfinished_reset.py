@@ -1,14 +1,15 @@
-"""A reset that was cut off between checkpoint and log: whoever comes next completes it.
+"""A reset that was cut off between checkpoint and log: the next call completes it.
 
 `sparklog.reset` at the root of the checkpoint, JSON: {"log", "writer", "batch", "time"}. The
-checkpoint is cut back already when it shows; the log's `reset` record may be missing, and is
-written again at will.
+checkpoint is truncated already when the file shows; the log's `reset` record may be missing, and
+writing it again changes nothing.
 """
 
 import contextlib
 import json
 import os
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final, Self
 
 from sparklog.checkpoint.log_backed.layout import RESET
 from sparklog.clock import Clock, system_clock
@@ -22,40 +23,71 @@ from sparklog.storage.log_state import LogState, is_writer_of
 _FIELDS: Final = {"log": str, "writer": str, "batch": int, "time": int}
 
 
-def note(fs: FileSystem, directory: str, log: str, writer: str, batch: int, now_ms: int) -> None:
-    """Write down, durably, that the log has to follow the checkpoint in `directory`."""
-    document = {"log": log, "writer": writer, "batch": batch, "time": now_ms}
-    write_durably(fs, os.path.join(directory, RESET), json.dumps(document).encode())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnfinishedReset:
+    """Up to which batch `log` has yet to forget the commits of `writer`; noted at `time_ms`."""
+
+    log: str
+    writer: str
+    batch: int
+    time_ms: int
+
+    def encode(self) -> bytes:
+        """The content of `sparklog.reset`."""
+        fields = {"log": self.log, "writer": self.writer, "batch": self.batch, "time": self.time_ms}
+        return json.dumps(fields).encode()
+
+    @classmethod
+    def parse(cls, data: bytes, path: str) -> Self:
+        """Read the content of the file at `path`. Raises: DataCorruptionError."""
+        try:
+            fields = json.loads(data)
+            if any(type(fields[key]) is not kind for key, kind in _FIELDS.items()):
+                raise ValueError(f"want {sorted(_FIELDS)}")
+            log, writer, batch, time_ms = (fields[key] for key in _FIELDS)
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataCorruptionError(
+                f"it can't be read ({error}): call sparklog.Log.reset by hand, then remove it",
+                path=path,
+            ) from error
+        return cls(log=log, writer=writer, batch=batch, time_ms=time_ms)
+
+
+def write(fs: FileSystem, directory: str, unfinished: UnfinishedReset) -> None:
+    """Note, durably, that the log has to follow the checkpoint in `directory`."""
+    write_durably(fs, os.path.join(directory, RESET), unfinished.encode())
 
 
 def complete(
-    path: str, *, fs: FileSystem = LOCAL, clock: Clock = system_clock
-) -> dict[str, Any] | None:
+    checkpoint: str, *, fs: FileSystem = LOCAL, clock: Clock = system_clock
+) -> UnfinishedReset | None:
     """Let the log follow a checkpoint that was reset, if it has yet to; returns what was noted.
 
-    Cost: a look for one file; with a pending reset a commit to the log. Idempotent.
-    Raises: DataCorruptionError: the note can't be read; InvalidRequestError, LogLockedError,
-        StorageUnavailableError: the log can't be written; the note stays.
+    Cost: a look for one file; with an unfinished reset a commit to the log. Idempotent.
+    Raises: DataCorruptionError: the file can't be read; InvalidRequestError, LogLockedError,
+        StorageUnavailableError: the log can't be written; the file stays.
     """
-    place = os.path.join(path, RESET)
+    path = os.path.join(checkpoint, RESET)
     try:
-        data = read_bytes(fs, place)
+        data = read_bytes(fs, path)
     except FileNotFoundError:
         return None
-    noted = _parse(data, place)
-    _check_there(noted["log"], place, fs)
-    with Log(noted["log"], mode="rw", fs=fs, clock=clock) as log:
-        log.reset(noted["writer"], noted["batch"])
-    with contextlib.suppress(FileNotFoundError):  # somebody else did the same
-        fs.unlink(place)
-    fs.sync_dir(path)
-    return noted
+    unfinished = UnfinishedReset.parse(data, path)
+    _check_there(unfinished.log, path, fs)
+    with Log(unfinished.log, mode="rw", fs=fs, clock=clock) as log:
+        log.reset(unfinished.writer, unfinished.batch)
+    with contextlib.suppress(FileNotFoundError):  # another process did the same
+        fs.unlink(path)
+    fs.sync_dir(checkpoint)
+    return unfinished
 
 
 def check_log(path: str | os.PathLike[str], writer: str, fs: FileSystem) -> None:
-    """Raises: InvalidRequestError: no log of sparklog's is there, so that none must be made, or
-    `writer`, or that query, never wrote to it: a reset would be nothing to the log that it did
-    write to."""
+    """Check that `writer`, or that query, has written to the log at `path`.
+
+    Raises: InvalidRequestError: it never did, so that a reset would do nothing to the log that it
+        did write to; or no log is there, and none must be made.
+    """
     home = split_path(path)[0]
     if not fs.is_dir(ledger_path(home)):
         raise InvalidRequestError(f"{home} holds no log that sparklog wrote: give the sink's log")
@@ -69,23 +101,10 @@ def check_log(path: str | os.PathLike[str], writer: str, fs: FileSystem) -> None
         )
 
 
-def _check_there(log: str, place: str, fs: FileSystem) -> None:
+def _check_there(log: str, path: str, fs: FileSystem) -> None:
     if not fs.is_dir(ledger_path(split_path(log)[0])):
         raise InvalidRequestError(
-            f"{place}: the checkpoint was reset, and {log} has yet to follow, but no log is there: "
-            "bring it back; or, if it is gone for good, remove that file"
+            f"{path}: the checkpoint was reset, and {log} has yet to follow, but no log is there: "
+            "bring it back; or, if it is gone for good, remove that file",
+            path=path,
         )
-
-
-def _parse(data: bytes, place: str) -> dict[str, Any]:
-    try:
-        noted = json.loads(data)
-        if any(type(noted[key]) is not kind for key, kind in _FIELDS.items()):
-            raise ValueError(f"want {sorted(_FIELDS)}")
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataCorruptionError(
-            f"it can't be read ({error}): call sparklog.Log.reset by hand, then remove it",
-            path=place,
-        ) from error
-    found: dict[str, Any] = noted
-    return found

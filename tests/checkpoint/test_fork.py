@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.checkpoint import fork, history, import_, truncated_copy, verify
+from sparklog.checkpoint import fork, history, import_, verify
 from sparklog.checkpoint.log_backed.layout import stays_file
 from sparklog.checkpoint.log_backed.partition import CheckpointPartition
 from sparklog.checkpoint.log_backed.partition_writer import Record, append, clean
@@ -278,28 +278,28 @@ def test_a_failed_sync_leaves_closed_segments_alone(golden: Golden, tmp_path: Pa
     assert not (tmp_path / "new").exists()
 
 
-def test_what_a_running_query_writes_meanwhile_stays_out(
-    golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_running_query_writes_meanwhile_stays_out(golden: Golden, tmp_path: Path) -> None:
     """Its partitions are cleaned, so that they are read once more, and hold later batches then."""
     path = golden("hdfs")
     import_(path)
     fork(path, tmp_path / "quiet", to=11)
-    real = truncated_copy._copy_segments
     met: set[str] = set()
 
-    def busy(source: CheckpointPartition, *rest: Any) -> None:
-        if source.directory not in met:
-            met.add(source.directory)
-            for n in range(9):
-                key = "99.snapshot" if "state" in source.directory else "99"
-                other = CheckpointPartition(LOCAL, source.directory)
-                append(other, [Record(key, bytes(30_000), 1), Record("x", bytes(30_000), n)])
-            assert clean(CheckpointPartition(LOCAL, source.directory))
-        real(source, *rest)
+    class Busy(LocalFileSystem):
+        """The query writes to a partition, and cleans it, right before it is copied."""
 
-    monkeypatch.setattr(truncated_copy, "_copy_segments", busy)
-    fork(path, tmp_path / "new", to=11)
+        def mkdir(self, directory: str) -> None:
+            super().mkdir(directory)
+            source = str(path / "sparklog" / os.path.basename(directory))
+            if os.path.isdir(source) and source not in met:
+                met.add(source)
+                for n in range(9):
+                    key = "99.snapshot" if "state" in source else "99"
+                    other = CheckpointPartition(LOCAL, source)
+                    append(other, [Record(key, bytes(30_000), 1), Record("x", bytes(30_000), n)])
+                assert clean(CheckpointPartition(LOCAL, source))
+
+    fork(path, tmp_path / "new", to=11, fs=Busy())
     assert len(met) == 5
     assert view(tmp_path / "new") == view(tmp_path / "quiet")
 

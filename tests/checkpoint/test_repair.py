@@ -8,6 +8,7 @@ import pytest
 
 from sparklog.checkpoint import archive, changes, export, fork, history, import_, reset, verify
 from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.log_backed.layout import address_of
 from sparklog.checkpoint.log_backed.lock import CheckpointLock
 from sparklog.checkpoint.log_backed.partition import CheckpointPartition
 from sparklog.checkpoint.log_backed.partition_writer import Record, append
@@ -31,7 +32,8 @@ def spoil(path: Path, file: str, at: int, *, count: int = 1) -> None:
     checkpoint = Checkpoint.open(path)
     where, position = checkpoint.locate(file)
     assert position is not None
-    _, _, entry = checkpoint._records[file]
+    address = address_of(file)
+    entry = checkpoint.partitions[address.partition].entries[address.key]
     raw = bytearray(Path(where).read_bytes())
     start = position + (entry.size if at < 0 else 0) + at
     for place in range(start, start + count):

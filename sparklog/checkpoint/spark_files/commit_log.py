@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from sparklog.checkpoint.spark_files.offset_log import read_lines
+from sparklog.checkpoint.spark_files.offset_log import read_metadata_log
 from sparklog.errors import DataCorruptionError
 
 _VERSIONS: Final = ("v1", "v2", "v3")
@@ -29,11 +29,11 @@ class Commit:
 
 
 def parse_commit(data: bytes, *, batch: int, path: str) -> Commit:
-    """Read the content of `commits/<batch>`; `path` is for messages.
+    """Parse the content of `commits/<batch>`; `path` is for errors.
 
     Raises: DataCorruptionError: it isn't what Spark writes.
     """
-    version, metadata, _ = read_lines(data, path, _VERSIONS)
+    version, metadata, _ = read_metadata_log(data, path, _VERSIONS)
     watermark = metadata.get("nextBatchWatermarkMs", 0)
     ids = metadata.get("stateUniqueIds")
     try:

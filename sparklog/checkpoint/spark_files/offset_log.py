@@ -11,14 +11,15 @@ Source: OffsetSeqLog, OffsetSeq (Spark 4.2).
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError
 from sparklog.storage.leader_epochs import ASIDE
 
 _NONE: Final = "-"
 _VERSIONS: Final = ("v1", "v2")
-Topics = dict[tuple[str, int], int]
+TopicOffsets = dict[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,35 +38,39 @@ class BatchOffsets:
 
 
 def parse_offsets(data: bytes, *, batch: int, path: str) -> BatchOffsets:
-    """Read the content of `offsets/<batch>`; `path` is for messages.
+    """Parse the content of `offsets/<batch>`; `path` is for errors.
 
     Raises: DataCorruptionError: it isn't what Spark writes.
     """
-    version, metadata, lines = read_lines(data, path, _VERSIONS)
+    file = read_metadata_log(data, path, _VERSIONS)
+    by_name = file.version == 2
     sources: dict[str, str | None] = {}
-    for number, line in enumerate(lines):
-        name, colon, text = line.partition(":") if version == 2 else (str(number), ":", line)
+    for number, line in enumerate(file.lines):
+        name, colon, text = line.partition(":") if by_name else (str(number), ":", line)
         if not colon:
             raise DataCorruptionError(f"{line[:40]!r} is not `source:offset`", path=path)
         sources[name] = None if text == _NONE else text
-    conf = metadata.get("conf", {})
+    conf = file.metadata.get("conf", {})
     return BatchOffsets(
         batch=batch,
-        version=version,
-        watermark_ms=_number(metadata, "batchWatermarkMs", path),
-        timestamp_ms=_number(metadata, "batchTimestampMs", path),
+        version=file.version,
+        watermark_ms=_number(file.metadata, "batchWatermarkMs", path),
+        timestamp_ms=_number(file.metadata, "batchTimestampMs", path),
         conf={str(key): str(value) for key, value in conf.items()},
         sources=sources,
     )
 
 
-def read_lines(
-    data: bytes, path: str, versions: tuple[str, ...]
-) -> tuple[int, dict[str, Any], list[str]]:
-    """Split a file of Spark's metadata logs: version, the JSON of line 2, the lines after it.
+class MetadataLogFile(NamedTuple):
+    """A file of Spark's metadata logs: version, the JSON object of line 2, the lines after it."""
 
-    Raises: DataCorruptionError.
-    """
+    version: int
+    metadata: dict[str, Any]
+    lines: list[str]
+
+
+def read_metadata_log(data: bytes, path: str, versions: tuple[str, ...]) -> MetadataLogFile:
+    """Split a file of `offsets` or `commits`. Raises: DataCorruptionError."""
     try:
         # Spark writes no newline at the end, an editor does.
         first, *rest = data.decode().removesuffix("\n").split("\n")
@@ -84,15 +89,15 @@ def read_lines(
         raise DataCorruptionError(f"line 2 is no JSON: {error}", path=path) from error
     if not isinstance(metadata, dict):
         raise DataCorruptionError("line 2 is no JSON object", path=path)
-    return int(first.strip()[1:]), metadata, rest[1:]
+    return MetadataLogFile(int(first.strip()[1:]), metadata, rest[1:])
 
 
-def topics_of(text: str | None) -> Topics | None:
-    """The offsets of a Kafka or sparklog source, {("topic", 0): 123}; None for another source."""
+def topics_of(text: str | None) -> TopicOffsets | None:
+    """The offsets of a Kafka or sparklog source, by partition; None for another source."""
     document = document_of(text)
     if not isinstance(document, dict) or not document:
         return None
-    found: Topics = {}
+    found: TopicOffsets = {}
     for topic, partitions in document.items():
         if not isinstance(partitions, dict):
             return None
@@ -101,7 +106,7 @@ def topics_of(text: str | None) -> Topics | None:
         for partition, offset in partitions.items():
             if not partition.isdecimal() or type(offset) is not int:
                 return None
-            found[topic, int(partition)] = offset
+            found[TopicPartition(topic, int(partition))] = offset
     return found
 
 
@@ -128,7 +133,7 @@ def rows_between(start: str | None, end: str | None) -> int | None:
     before, after = topics_of(start), topics_of(end)
     if after is not None:
         if before is None or not after.keys() <= before.keys():
-            return None  # partitions that are new begin who knows where
+            return None  # where new partitions begin isn't known
         return sum(offset - before[key] for key, offset in after.items())
     counts = _count(start), _count(end)
     return None if counts[0] is None or counts[1] is None else counts[1] - counts[0]

@@ -31,7 +31,7 @@ from sparklog.errors import (
     StorageUnavailableError,
     UnsupportedVersionError,
 )
-from sparklog.fs import LOCAL
+from sparklog.fs import LOCAL, LocalFileSystem
 from sparklog.fs.files import LocalFile
 from sparklog.log.commit import Identity
 from sparklog.logdir.forking.fork import fork
@@ -431,7 +431,14 @@ class TestPruning:
         assert [point.name for point in list_points(url)] == names[2:]
         store = open_store(url)
         left = {one.name for one in store.list("blocks/")}
-        needed = pruning._needed(store, list_points(url), None)
+        kept = [snapshots.read(store, each, None) for each in list_points(url)]
+        needed = {
+            repository.name(digest)
+            for repository, trees in kept
+            for tree in trees.values()
+            for file in tree.files
+            for digest in file.blocks
+        }
         assert left == needed
         for batch in (10, 11):
             restore(url, path.with_name(f"back{batch}"), batch=batch)
@@ -678,33 +685,29 @@ class TestCrashes:
 
 
 def test_a_restore_that_is_cut_leaves_nothing_and_the_next_goes_through(
-    golden: Golden,
-    file_url: str,
-    tmp_path: Path,
-    clock: ManualClock,
-    monkeypatch: pytest.MonkeyPatch,
+    golden: Golden, file_url: str, tmp_path: Path, clock: ManualClock
 ) -> None:
     path = golden("hdfs")
     write_log(tmp_path / "log", query_of(path), 14, clock)
     archive(path, file_url, batch=13, log=tmp_path / "log", clock=clock)
     home = tmp_path / "home"
     home.mkdir()
-    finish = restoring._finish
 
-    def failing(*_: Any) -> None:
-        assert os.path.exists(home / "log")
-        raise SimulatedKill
+    class Failing(LocalFileSystem):
+        def rename(self, src: str, dst: str) -> None:
+            if dst == str(home / "checkpoint"):
+                assert os.path.exists(home / "log")
+                raise SimulatedKill
+            super().rename(src, dst)
 
-    monkeypatch.setattr(restoring, "_finish", failing)
     with pytest.raises(SimulatedKill):
-        restore(file_url, home / "checkpoint", log=home / "log", clock=clock)
+        restore(file_url, home / "checkpoint", log=home / "log", fs=Failing(), clock=clock)
     assert os.listdir(home) == []
     maker = home / ".log.restore-0"  # as if it had been killed there
     (maker / "raw").mkdir(parents=True)
     waits_for = f"{home}/checkpoint\n{maker}"
     fork(tmp_path / "log", home / "log", writer=query_of(path), batch=3, waits_for=waits_for)
     (home / ".checkpoint.restore-0" / "raw").mkdir(parents=True)
-    monkeypatch.setattr(restoring, "_finish", finish)
     done = restore(file_url, home / "checkpoint", log=home / "log", clock=clock)
     assert done.batch == 13
     assert sorted(os.listdir(home)) == ["checkpoint", "log"]
