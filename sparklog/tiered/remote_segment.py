@@ -4,6 +4,7 @@ import enum
 from dataclasses import dataclass, replace
 from typing import Self
 
+from sparklog.common import TopicIdPartition
 from sparklog.logdir.topics import new_topic_id
 
 Epochs = tuple[tuple[int, int], ...]
@@ -53,9 +54,9 @@ class RemoteSegment:
     has_txn_index: bool = False
 
     @property
-    def key(self) -> tuple[str, int]:
-        """(topic id, partition)."""
-        return self.topic_id, self.partition
+    def key(self) -> TopicIdPartition:
+        """The partition."""
+        return TopicIdPartition(self.topic_id, self.partition)
 
     def restarted(self) -> Self:
         """Return it as it was when the copy began, which is what the topic tells first."""

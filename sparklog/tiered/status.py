@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from sparklog.clock import Clock, system_clock
+from sparklog.common import TopicIdPartition
 from sparklog.errors import PartitionOfflineError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.logdir.partition.leader_epochs import read_epochs
@@ -91,9 +92,10 @@ def status(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) -
     found = []
     for info in view.topics().values():
         for partition in sorted(info.dirs):
-            known = cache.all((info.id, partition))
+            key = TopicIdPartition(info.id, partition)
+            known = cache.all(key)
             if known or info.config.remote_storage_enable:
-                readable = cache.readable((info.id, partition))
+                readable = cache.readable(key)
                 found.append(_partition(fs, view, clock, info, partition, known, readable))
     if settings is None:
         return TierStatus(None, found)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from sparklog.clock import Clock
+from sparklog.common import TopicIdPartition
 from sparklog.errors import SparklogError
 from sparklog.fs import FileSystem
 from sparklog.logdir.partition.leader_epochs import read_epochs
@@ -96,7 +97,7 @@ class TierObserver:
         return {oldest}
 
     def _valid_copies(self, topic_id: str, key: Key, place: Place) -> list[RemoteSegment]:
-        readable = self._cache.readable((topic_id, key[1]))
+        readable = self._cache.readable(TopicIdPartition(topic_id, key[1]))
         if not readable:
             return []
         seen = self._valid.get(key)

@@ -66,7 +66,7 @@ class CopyTask:
             for key, one in known.items():
                 started = [
                     s
-                    for s in cache.all((one.topic_id, key[1]))
+                    for s in cache.all(one.id)
                     if s.state is SegmentState.COPY_STARTED
                 ]
                 for turn, candidate in enumerate(self._due(key, one, started)):
@@ -195,7 +195,7 @@ class CopyTask:
 
         Returns: whether there were any.
         """
-        by_id = {(one.topic_id, key[1]): one for key, one in known.items()}
+        by_id = {one.id: one for one in known.values()}
         jobs, failed = [], []
         with self._remote_log.locked_cache() as cache:
             for key in list(cache.keys()):

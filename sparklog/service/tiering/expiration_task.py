@@ -8,6 +8,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
+from sparklog.common import TopicIdPartition
 from sparklog.errors import DataCorruptionError, UnsupportedVersionError
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.retention.deletion import Key, raise_starts
@@ -45,7 +46,7 @@ class ExpirationTask:
 
     def __init__(self, remote_log: RemoteLog, store: Store) -> None:
         self._remote_log, self._store = remote_log, store
-        self._marked: dict[tuple[str, int], int] = {}
+        self._marked: dict[TopicIdPartition, int] = {}
         session = remote_log.session
         self._announcements = DeletionAnnouncements(session.fs, session.home, "copy", "copies")
 
@@ -111,7 +112,7 @@ class ExpirationTask:
         for key, one in known.items():
             start = starts[key]
             within = any(copy.base < start < copy.end for copy in one.valid_copies)
-            if not within or self._marked.get((one.topic_id, key[1])) == start:
+            if not within or self._marked.get(one.id) == start:
                 continue
             self._remote_log.lease.check()
             prefix = Directory(key[0], key[1], one.topic_id).prefix
@@ -123,7 +124,7 @@ class ExpirationTask:
                 if parse_log_start(entry.name.removeprefix(prefix)) not in (None, start)
             ]
             self._store.delete(older)
-            self._marked[one.topic_id, key[1]] = start
+            self._marked[one.id] = start
 
     def _delete(self, known: dict[Key, TieredPartition], report: Report) -> None:
         """Delete the copies that nobody looks for any more; log starts are those that hold now."""
@@ -134,7 +135,7 @@ class ExpirationTask:
         preview = self._remote_log.preview
         if preview is not None:
             starts = {key: max(at, preview.starts.get(key, 0)) for key, at in starts.items()}
-        by_id = {(one.topic_id, key[1]): (key, one) for key, one in known.items()}
+        by_id = {one.id: (key, one) for key, one in known.items()}
         with self._remote_log.locked_cache() as cache:
             for remote_key in list(cache.keys()):
                 copies = cache.all(remote_key)
@@ -206,8 +207,8 @@ class ExpirationTask:
         session = self._remote_log.session
         with session.locked():
             live = {topic.id for topic in session.state.topics.values()}
-        by_id = {(one.topic_id, key[1]): one for key, one in known.items()}
-        topics = {(one.topic_id, key[1]): key[0] for key, one in known.items()}
+        by_id = {one.id: one for one in known.values()}
+        topics = {one.id: topic for (topic, _), one in known.items()}
         with self._remote_log.locked_cache() as cache:
             where = orphans.prefixes(cache, topics, now_ms=report.time_ms)
             snapshot = {key: cache.all(key) for key in where}

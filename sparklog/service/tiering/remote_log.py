@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sparklog.clock import Clock, system_clock
+from sparklog.common import TopicIdPartition
 from sparklog.errors import SparklogError
 from sparklog.fs import FileSystem
 from sparklog.log.log import Log
@@ -39,9 +40,14 @@ class TieredPartition:
     `valid_copies`: ascending, see the module's text.
     """
 
-    topic_id: str
+    id: TopicIdPartition
     place: Place
     valid_copies: tuple[RemoteSegment, ...]
+
+    @property
+    def topic_id(self) -> str:
+        """The topic's id."""
+        return self.id.topic_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +79,12 @@ def is_tiered(topic: TopicState) -> bool:
 class DryRunState:
     """What a dry round would have done: {(topic id, partition): copies}, {partition: log start}."""
 
-    copies: dict[tuple[str, int], list[RemoteSegment]] = field(default_factory=dict)
+    copies: dict[TopicIdPartition, list[RemoteSegment]] = field(default_factory=dict)
     starts: dict[Key, int] = field(default_factory=dict)
 
-    def valid_copies(self, key: tuple[str, int], found: list[RemoteSegment]) -> list[RemoteSegment]:
+    def valid_copies(
+        self, key: TopicIdPartition, found: list[RemoteSegment]
+    ) -> list[RemoteSegment]:
         """Return the copies that would be valid; a new one supersedes those that it overlaps."""
         fresh = self.copies.get(key)
         if not fresh:
@@ -101,7 +109,7 @@ class RemoteLog:
         self.foreign_topics: dict[str, str] | None = None
         self.preview: DryRunState | None = None
         self._listed: dict[Key, tuple[str, int, list[Held]]] = {}
-        self._valid: dict[tuple[str, int], _ValidCopies] = {}
+        self._valid: dict[TopicIdPartition, _ValidCopies] = {}
 
     @property
     def fs(self) -> FileSystem:
@@ -162,15 +170,16 @@ class RemoteLog:
                     ),
                 )
                 ids = {name: self.session.state.topics[name].id for name, _ in known}
-            self._forget(set(known), {(ids[topic], p) for topic, p in known})
+            named = {key: TopicIdPartition(ids[key[0]], key[1]) for key in known}
+            self._forget(set(known), set(named.values()))
             return {
-                (topic, p): TieredPartition(
-                    ids[topic], place, tuple(self._valid_copies(cache, (ids[topic], p), place))
+                key: TieredPartition(
+                    named[key], place, tuple(self._valid_copies(cache, named[key], place))
                 )
-                for (topic, p), place in known.items()
+                for key, place in known.items()
             }
 
-    def _forget(self, keys: set[Key], ids: set[tuple[str, int]]) -> None:
+    def _forget(self, keys: set[Key], ids: set[TopicIdPartition]) -> None:
         """Drop what was seen of partitions that are gone."""
         for key in self._listed.keys() - keys:
             self._listed.pop(key, None)
@@ -199,7 +208,7 @@ class RemoteLog:
                 relied = looked and self.is_ours(ids[key[0]])
                 if cache is not None and relied:
                     copied = plan.copied_ranges(
-                        self._valid_copies(cache, (ids[key[0]], key[1]), place)
+                        self._valid_copies(cache, TopicIdPartition(ids[key[0]], key[1]), place)
                     )
                 tier = Tier(copied, copying=not place.config.remote_log_copy_disable)
                 found[key] = Terms(floors.get(key), tier)
@@ -210,20 +219,24 @@ class RemoteLog:
     ) -> list[RemoteSegment]:
         """Return a partition's valid copies, ascending; in a dry round with its own."""
         topic = self.session.state.topics.get(key[0])  # it may have been deleted meanwhile
-        return [] if topic is None else self._valid_copies(cache, (topic.id, key[1]), place)
+        return (
+            []
+            if topic is None
+            else self._valid_copies(cache, TopicIdPartition(topic.id, key[1]), place)
+        )
 
     def is_planned(self, copy: RemoteSegment) -> bool:
         """Tell whether a dry round would have made it by now."""
         return self.preview is not None and copy in self.preview.copies.get(copy.key, [])
 
     def _valid_copies(
-        self, cache: RemoteLogMetadataCache, key: tuple[str, int], place: Place
+        self, cache: RemoteLogMetadataCache, key: TopicIdPartition, place: Place
     ) -> list[RemoteSegment]:
         found = self._valid_copies_now(cache, key, place)
         return found if self.preview is None else self.preview.valid_copies(key, found)
 
     def _valid_copies_now(
-        self, cache: RemoteLogMetadataCache, key: tuple[str, int], place: Place
+        self, cache: RemoteLogMetadataCache, key: TopicIdPartition, place: Place
     ) -> list[RemoteSegment]:
         readable = cache.readable(key)
         if not readable:

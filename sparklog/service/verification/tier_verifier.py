@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 import crc32c
 
 from sparklog.clock import Clock, monotonic_ms, system_clock
+from sparklog.common import TopicIdPartition
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.logdir.paths import split_path
@@ -137,7 +138,10 @@ class _Look:
         for info in view.topics().values():
             for p, directory in sorted(info.dirs.items()):
                 where = Directory(info.name, p, info.id)
-                if not cache.all((info.id, p)) and not info.config.remote_storage_enable:
+                if (
+                    not cache.all(TopicIdPartition(info.id, p))
+                    and not info.config.remote_storage_enable
+                ):
                     continue
                 start, end = view.spans([(info.name, p)])[info.name, p]
                 try:
@@ -151,7 +155,7 @@ class _Look:
         self, cache: RemoteLogMetadataCache, where: Directory, start: int, local: int | None
     ) -> list[_Wanted]:
         """Compare a partition's copies with a listing. `local`: None if it is offline."""
-        key = where.topic_id, where.partition
+        key = TopicIdPartition(where.topic_id, where.partition)
         live = [s for s in cache.all(key) if s.state is SegmentState.COPY_FINISHED]
         live = [s for s in live if s.end > start]
         if not live and (local is None or local <= start):

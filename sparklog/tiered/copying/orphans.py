@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from sparklog.common import TopicIdPartition
 from sparklog.tiered.layout.manifest import log_object, manifest_object
 from sparklog.tiered.layout.object_names import (
     Directory,
@@ -18,7 +19,7 @@ from sparklog.tiered.layout.object_names import (
     parse_manifest,
 )
 from sparklog.tiered.object_store.store import Store, StoredObject
-from sparklog.tiered.remote_log_metadata.metadata_cache import Key, RemoteLogMetadataCache
+from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadataCache
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 GRACE_MS: Final = 3_600_000
@@ -42,18 +43,18 @@ class PrefixCheck:
 
 
 def prefixes(
-    cache: RemoteLogMetadataCache, topics: Mapping[Key, str], *, now_ms: int
-) -> dict[Key, Directory]:
+    cache: RemoteLogMetadataCache, topics: Mapping[TopicIdPartition, str], *, now_ms: int
+) -> dict[TopicIdPartition, Directory]:
     """Return where this log's objects may lie.
 
-    Args: topics: {(topic id, partition): topic} of what is tiered now.
+    Args: topics: {partition: its topic} of what is tiered now.
     """
     names = dict(topics)
     for key, (topic, since_ms) in cache.deleted_partitions.items():
         if now_ms - since_ms <= DELETED_KEPT_MS:
             names.setdefault(key, topic)
     names |= {key: cache.all(key)[0].topic for key in list(cache.keys())}
-    return {key: Directory(topic, key[1], key[0]) for key, topic in names.items()}
+    return {key: Directory(topic, key.partition, key.topic_id) for key, topic in names.items()}
 
 
 def look(

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Sequence
 
 from sparklog.clock import Clock, system_clock
+from sparklog.common import TopicIdPartition
 from sparklog.fs import FileSystem
 from sparklog.logdir.view import View
 from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer
@@ -31,4 +32,4 @@ class LogCopies:
                 self._consumer = RemoteLogMetadataConsumer(
                     View(self._fs, self._directories), self._clock
                 )
-            return list(self._consumer.catch_up().readable((topic_id, partition)))
+            return list(self._consumer.catch_up().readable(TopicIdPartition(topic_id, partition)))

@@ -7,18 +7,17 @@ COPY_FINISHED later supersedes those that it overlaps; they stay known until the
 import bisect
 from collections.abc import Iterable, Sequence
 
+from sparklog.common import TopicIdPartition
 from sparklog.tiered.remote_segment import Epochs, RemoteSegment, SegmentState
-
-Key = tuple[str, int]  # (topic id, partition)
 
 
 class RemoteLogMetadataCache:
     """The copies of all partitions, by state. Not thread-safe; `apply` is the only change."""
 
     def __init__(self, segments: Iterable[RemoteSegment] = ()) -> None:
-        self._known: dict[Key, dict[str, RemoteSegment]] = {}
-        self._readable: dict[Key, list[RemoteSegment]] = {}
-        self._deleted_partitions: dict[Key, tuple[str, int]] = {}
+        self._known: dict[TopicIdPartition, dict[str, RemoteSegment]] = {}
+        self._readable: dict[TopicIdPartition, list[RemoteSegment]] = {}
+        self._deleted_partitions: dict[TopicIdPartition, tuple[str, int]] = {}
         for segment in segments:
             self.apply(segment)
 
@@ -30,7 +29,7 @@ class RemoteLogMetadataCache:
         self._readable.pop(segment.key, None)
         self._known.setdefault(segment.key, {})[segment.id] = segment
 
-    def remove(self, key: Key, segment_id: str) -> None:
+    def remove(self, key: TopicIdPartition, segment_id: str) -> None:
         """Forget a copy."""
         self._readable.pop(key, None)
         known = self._known.get(key, {})
@@ -38,49 +37,34 @@ class RemoteLogMetadataCache:
         if not known:
             self._known.pop(key, None)
 
-    def mark_deleted(self, key: Key, topic: str, time_ms: int) -> None:
+    def mark_deleted(self, key: TopicIdPartition, topic: str, time_ms: int) -> None:
         """Note that a partition's topic is gone, with all its copies."""
         self._deleted_partitions[key] = topic, time_ms
 
     @property
-    def deleted_partitions(self) -> dict[Key, tuple[str, int]]:
+    def deleted_partitions(self) -> dict[TopicIdPartition, tuple[str, int]]:
         """{(topic id, partition): (topic, since when in ms)} of what is gone with all copies."""
         return self._deleted_partitions
 
-    def keys(self) -> list[Key]:
+    def keys(self) -> list[TopicIdPartition]:
         """The partitions with copies, in any state."""
         return list(self._known)
 
-    def find(self, key: Key, segment_id: str) -> RemoteSegment | None:
+    def find(self, key: TopicIdPartition, segment_id: str) -> RemoteSegment | None:
         """Return one copy."""
         return self._known.get(key, {}).get(segment_id)
 
-    def all(self, key: Key) -> list[RemoteSegment]:
+    def all(self, key: TopicIdPartition) -> list[RemoteSegment]:
         """Return the partition's copies in any state, by base offset."""
         return sorted(self._known.get(key, {}).values(), key=lambda s: (s.base, s.end, s.id))
 
-    def readable(self, key: Key) -> list[RemoteSegment]:
+    def readable(self, key: TopicIdPartition) -> list[RemoteSegment]:
         """Return the finished copies that no later one supersedes, ascending; none overlap."""
         found = self._readable.get(key)
         if found is None:
             finished = [s for s in self.all(key) if s.state is SegmentState.COPY_FINISHED]
             found = self._readable[key] = not_superseded(finished)
         return found
-
-    def superseded(self, key: Key) -> list[RemoteSegment]:
-        """Return the finished copies whose place later ones took."""
-        kept = {segment.id for segment in self.readable(key)}
-        return [
-            s for s in self.all(key) if s.state is SegmentState.COPY_FINISHED and s.id not in kept
-        ]
-
-    def end(self, key: Key) -> int:
-        """The offset behind the highest that is remote; -1 if nothing is.
-
-        Source: RemoteLogManager.findHighestRemoteOffset, which gives the offset before it.
-        """
-        readable = self.readable(key)
-        return readable[-1].end if readable else -1
 
 
 def not_superseded(finished: Iterable[RemoteSegment]) -> list[RemoteSegment]:

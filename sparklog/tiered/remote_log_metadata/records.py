@@ -21,6 +21,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
+from sparklog.common import TopicIdPartition
 from sparklog.errors import DataCorruptionError, UnsupportedVersionError
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
@@ -64,9 +65,9 @@ class UpdateRecord:
     custom: bytes | None = None
 
     @property
-    def key(self) -> tuple[str, int]:
-        """(topic id, partition)."""
-        return self.topic_id, self.partition
+    def key(self) -> TopicIdPartition:
+        """The partition."""
+        return TopicIdPartition(self.topic_id, self.partition)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +82,9 @@ class PartitionDeleteRecord:
     broker: int = BROKER
 
     @property
-    def key(self) -> tuple[str, int]:
-        """(topic id, partition)."""
-        return self.topic_id, self.partition
+    def key(self) -> TopicIdPartition:
+        """The partition."""
+        return TopicIdPartition(self.topic_id, self.partition)
 
 
 MetadataRecord = SegmentRecord | UpdateRecord | PartitionDeleteRecord

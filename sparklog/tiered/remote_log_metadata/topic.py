@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from sparklog.clock import Clock
+from sparklog.common import TopicIdPartition
 from sparklog.errors import (
     DataCorruptionError,
     LogReplacedError,
@@ -34,7 +35,7 @@ from sparklog.log.fetch import read_partition, schema_of
 from sparklog.logdir.staging import Framing
 from sparklog.logdir.topics import REMOTE_METADATA, describe
 from sparklog.logdir.view import View
-from sparklog.tiered.remote_log_metadata.metadata_cache import Key, RemoteLogMetadataCache
+from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadataCache
 from sparklog.tiered.remote_log_metadata.records import (
     PartitionDeleteRecord,
     SegmentRecord,
@@ -218,11 +219,11 @@ class RemoteLogMetadataConsumer:
         self.cache.apply(known.become(update.state, update.time_ms))
 
 
-def parse_key(raw: bytes | None) -> tuple[Key, str] | None:
-    """((topic id, partition), segment id) of a copy's record; None for another key."""
+def parse_key(raw: bytes | None) -> tuple[TopicIdPartition, str] | None:
+    """(partition, segment id) of a copy's record; None for another key."""
     text = (raw or b"").decode(errors="replace").removesuffix(_STATE)
     head, segment_id = text[:-23], text[-22:]
     topic_id, partition = head[:22], head[23:]
     if len(topic_id) != 22 or not partition.isdecimal() or text[-23:-22] != "-":
         return None
-    return (topic_id, int(partition)), segment_id
+    return TopicIdPartition(topic_id, int(partition)), segment_id

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from sparklog.clock import Clock, stopwatch, system_clock
-from sparklog.common import TopicPartition
+from sparklog.common import TopicIdPartition, TopicPartition
 from sparklog.config import LogOptions
 from sparklog.errors import DataCorruptionError, SparklogError
 from sparklog.fs import LOCAL, FileSystem
@@ -260,8 +260,8 @@ def _looked(look: _Look, info: TopicInfo, number: int) -> PartitionReport:
 
 
 def _copies(look: _Look, info: TopicInfo, number: int) -> list[RemoteSegment]:
-    """The copies that stand, wherever the log ends by now."""
-    readable = look.cache.readable((info.id, number))
+    """The valid copies, wherever the log ends by now."""
+    readable = look.cache.readable(TopicIdPartition(info.id, number))
     if not readable:
         return []
     return valid_copies(readable, read_epochs(look.fs, info.dirs[number]), end=2**63)
