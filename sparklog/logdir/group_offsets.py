@@ -39,6 +39,8 @@ from sparklog.errors import (
     UnsupportedVersionError,
 )
 from sparklog.fs import FileSystem, read_bytes, write_durably
+from sparklog.logdir.ledger import ledger_path
+from sparklog.logdir.paths import split_path
 from sparklog.storage.checksummed_json import seal, unseal
 from sparklog.storage.groups import (
     NO_ORIGINS,
@@ -365,3 +367,12 @@ def _forget(fs: FileSystem, home: str, group: str, now_ms: int, retention_ms: in
         elif old:
             _write(fs, path, replace(reader, offsets=kept), is_new=False)
         return old
+
+
+def groups_home(fs: FileSystem, path: str, *, always: bool) -> str | None:
+    """Return the log dir that keeps the groups of a log; None where nothing waits for them.
+
+    That is a broker's directory, unless `always`.
+    """
+    home = split_path(path)[0]
+    return home if always or fs.is_dir(ledger_path(home)) else None

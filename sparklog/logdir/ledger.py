@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
 from sparklog.errors import DataCorruptionError
 from sparklog.format.batch import encode_one
@@ -210,3 +211,16 @@ def _records(raw: bytes, path: str) -> Iterator[tuple[int, Record]]:
     decoder = Decoder(["offset", "value"])
     decoder.add_many(raw, batches.table, path=path)
     yield from parse_rows(decoder.finish())
+
+
+def deleted_topic_ends(fs: FileSystem, home: str) -> dict[TopicPartition, int]:
+    """Return where deleted topics ended; nothing without a ledger. Cost: one ledger segment."""
+    if not fs.is_dir(ledger_path(home)):
+        return {}
+    state = LogState()
+    fold(fs, home, whole_end(fs, home), state=state, first=None)
+    return {
+        TopicPartition(topic, p): offset
+        for topic, ends in state.dropped.items()
+        for p, offset in ends.items()
+    }

@@ -7,9 +7,10 @@ never committed is rubbish with a name of its own, and is swept.
 
 import contextlib
 import hashlib
+import logging
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -28,6 +29,7 @@ from sparklog.log.commit import Chunk
 from sparklog.logdir.chunk_files import is_worth_a_segment, new_chunk_path
 from sparklog.logdir.topics import TopicInfo
 
+_LOGGER: Final = logging.getLogger(__name__)
 BATCH_SIZE: Final = 256 << 10
 """Bytes of records that a batch aims at, uncompressed (Kafka producer's batch.size).
 
@@ -347,3 +349,38 @@ def _as_numbers(given: pa.Array) -> pa.Array:
 def _without_partition(rows: pa.RecordBatch) -> pa.RecordBatch:
     drop = [name for name in ("partition", "topic") if name in rows.schema.names]
     return rows.drop_columns(drop) if drop else rows
+
+
+def spill(
+    fs: FileSystem,
+    chunks: Sequence[Chunk],
+    topics: Mapping[str, TopicInfo],
+    *,
+    label: str,
+    inline_max_bytes: int,
+) -> list[Chunk]:
+    """Write chunks that are too large, all together, to be sent in memory to their files."""
+    if sum(chunk.size_bytes for chunk in chunks if chunk.data is not None) <= inline_max_bytes:
+        return list(chunks)
+    return [
+        chunk if chunk.data is None else _spilled(fs, chunk, topics[chunk.topic], label)
+        for chunk in chunks
+    ]
+
+
+def _spilled(fs: FileSystem, chunk: Chunk, topic: TopicInfo, label: str) -> Chunk:
+    assert chunk.data is not None
+    path = new_chunk_path(os.path.dirname(topic.dirs[chunk.partition]), label)
+    with fs.open(path, create=True) as file:
+        file.pwrite(chunk.data, 0)
+    return replace(chunk, data=None, path=path)
+
+
+def discard_chunks(fs: FileSystem, chunks: Iterable[Chunk]) -> None:
+    """Delete staged files; a chunk that became a segment has another name and stays."""
+    for chunk in chunks:
+        if chunk.path is not None:
+            try:
+                fs.unlink(chunk.path)
+            except (FileNotFoundError, StorageUnavailableError) as error:
+                _LOGGER.debug("%s: %s", chunk.path, error)

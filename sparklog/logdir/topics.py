@@ -15,7 +15,7 @@ from typing import Final
 from sparklog.config import TopicConfig
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.checkpoint_files import topic_id_text
-from sparklog.format.names import KAFKA_INTERNAL, RESERVED, check_topic, collides
+from sparklog.format.names import KAFKA_INTERNAL, RESERVED, check_topic, collides, partition_dir
 from sparklog.fs import FileSystem, read_bytes, write_durably
 from sparklog.storage.checksummed_json import seal, unseal
 from sparklog.storage.log_state import LogState, TopicState
@@ -111,3 +111,9 @@ def read_topics(fs: FileSystem, directory: str) -> dict[str, TopicState] | None:
         return None
     topics = unseal("topics", raw, path=path, cure=_CURE)
     return {name: TopicState.from_json(t) for name, t in topics.items()}
+
+
+def planned_topic(home: str, name: str, partitions: int, config: TopicConfig) -> TopicInfo:
+    """Return a topic that the commit of its first rows will make, without an id."""
+    dirs = {p: os.path.join(home, partition_dir(name, p)) for p in range(partitions)}
+    return TopicInfo(name, "", partitions, config, dirs)

@@ -25,9 +25,8 @@ from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.commit import Identity
 from sparklog.lru_cache import LruCache
 from sparklog.sink.options import SinkOptions
-from sparklog.sink.query import Query
-from sparklog.sink.query_origin import origin_of, sources
-from sparklog.storage.query_origin import BatchStart
+from sparklog.sink.query import Query, source_offsets
+from sparklog.storage.query_origin import BatchStart, QueryOrigin
 
 _CONNECT = (
     "foreachBatch can't see its query here (Spark Connect, a DataFrame of another session than "
@@ -95,11 +94,28 @@ def of_checkpoint(
     return replace(planned, identity=replace(planned.identity, origin=origin))
 
 
+def origin_of(
+    options: SinkOptions, checkpoint: str, offsets: bytes, *, name: str = "", plan: str = ""
+) -> QueryOrigin:
+    """Describe the query at a micro-batch with these planned offsets.
+
+    Args: name: the query's; plan: of `plan_digest`. Empty: unknown.
+    """
+    root = local_path(checkpoint)
+    return QueryOrigin(
+        checkpoint=checkpoint if root is None else os.path.realpath(root),
+        name=name,
+        plan=plan,
+        ends=source_offsets(offsets),
+        is_meant=options.writer_id is not None,
+    )
+
+
 def _begun(checkpoint: str, batch: int, fs: FileSystem) -> BatchStart:
     """Where a micro-batch begins, by the one before it. Of the first nothing is known."""
     root = local_path(checkpoint)
     before = _lookup(root, fs).read(f"offsets/{batch - 1}") if batch and root else None
-    return BatchStart() if before is None else BatchStart(sources(before))
+    return BatchStart() if before is None else BatchStart(source_offsets(before))
 
 
 def _found(below: str, query_id: str, fs: FileSystem) -> str | None:

@@ -1,14 +1,27 @@
 """The running query, as seen from inside foreachBatch; the only place that asks Spark's JVM."""
 
+import hashlib
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
 
 from sparklog.lru_cache import LruCache
+from sparklog.storage.query_origin import BatchStart, Offsets
 
 _KNOWN_MAX: Final = 64
 _SCAN: Final = "StreamingDataSourceV2ScanRelation"
+_OPAQUE: Final = ("PYTHON_UDF", "SCALA_UDF", "PLAN_EXPRESSION")  # code, and tables in subqueries
+_ALL_FIELDS: Final = 2**31 - 1  # Spark leaves out those behind the 25th
+# Numbers of columns and objects differ from run to run, and so may where and how fast one reads.
+_PASSING: Final = re.compile(r"#\d+L?|@[0-9a-f]+|\b(?:starting|ending|max|min)\w*=[^,\]]*,? ?")
+
+
+def source_offsets(offsets: bytes) -> Offsets:
+    """The offset of each source, from the text of `offsets/N`: a line each, `-` for none."""
+    lines = offsets.decode(errors="replace").splitlines()[2:]
+    return tuple(None if line == "-" else line for line in lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +116,35 @@ def _look_up(df: DataFrame, query_id: str | None) -> Query | None:
         _Handles(jvm, execution, active),
         execution.name() or "",
     )
+
+
+def plan_digest(query: Query, df: DataFrame) -> str:
+    """A short name of what the query does: its own plan, and foreachBatch's up to the sink.
+
+    Empty if the plans' texts don't tell it all: of functions they show the name, of tables that are
+    joined the columns, and two queries that differ in these alone are two.
+    Cost: some ms, for the plans are rendered as texts.
+    """
+    own, batch = query.jvm.execution.analyzedPlan(), df._jdf.queryExecution().analyzed()
+    patterns = query.jvm.gateway.org.apache.spark.sql.catalyst.trees.TreePattern
+    opaque = [getattr(patterns, name)() for name in _OPAQUE]
+    rows = batch.collectLeaves()
+    if rows.size() != 1 or any(p.containsPattern(o) for p in (own, batch) for o in opaque):
+        return ""
+    leaves = own.collectLeaves().iterator()
+    while leaves.hasNext():
+        if not leaves.next().isStreaming():
+            return ""
+    texts = (plan.treeString(True, False, _ALL_FIELDS, False, False) for plan in (own, batch))
+    plain = "\n".join(_PASSING.sub("", text) for text in texts)
+    return hashlib.sha256(plain.encode()).hexdigest()[:16]
+
+
+def batch_start(query: Query, batch: int, ends: Offsets) -> BatchStart:
+    """Ask where the micro-batch begins, and who else runs in this Spark application."""
+    alive = frozenset(query.others())
+    before = query.planned(batch - 1) if batch else None
+    if before is not None:
+        return BatchStart(source_offsets(before), alive)
+    begun = query.begun()
+    return BatchStart(tuple(begun.get(end or "") for end in ends), alive)

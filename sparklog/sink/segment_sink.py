@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -20,17 +19,18 @@ from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailab
 from sparklog.fs import LOCAL
 from sparklog.log.commit import Chunk, CommitResult
 from sparklog.log.log import Log
+from sparklog.logdir.cached_topics import CachedTopics
 from sparklog.logdir.chunk_files import chunk_label, sweep_chunks
 from sparklog.logdir.commit_log import LogDirCommits
-from sparklog.logdir.topics import TOPICS_NAME, TopicInfo
+from sparklog.logdir.log_dir_check import LogDirIdentity
+from sparklog.logdir.staging import discard_chunks
+from sparklog.logdir.topics import TopicInfo
 from sparklog.lru_cache import LruCache
 from sparklog.sink import open_logs, task_messages
 from sparklog.sink.columns import chosen
-from sparklog.sink.identity import MicroBatch, of_query
-from sparklog.sink.log_dir_check import LogDirIdentity
+from sparklog.sink.identity import MicroBatch, of_query, origin_of
 from sparklog.sink.options import SinkOptions, parse
-from sparklog.sink.query import Query, running
-from sparklog.sink.query_origin import now, origin_of, plan_of
+from sparklog.sink.query import Query, batch_start, plan_digest, running
 from sparklog.sink.size_estimate import SizeEstimate, is_surely_large
 from sparklog.sink.task import TaskPlan
 from sparklog.sink.topic_options import tell
@@ -40,9 +40,7 @@ _SWEEP_EVERY: Final = 100
 _RUNS_MAX: Final = 256
 _runs: "LruCache[str, _Run]" = LruCache(_RUNS_MAX)  # run id -> what it wrote
 _estimates: LruCache[tuple[str, str], SizeEstimate] = LruCache(_RUNS_MAX)  # by log and writer
-_topics: "WeakKeyDictionary[Log, tuple[tuple[int, ...], dict[str, TopicInfo]]]" = (
-    WeakKeyDictionary()
-)
+_topics: "WeakKeyDictionary[Log, CachedTopics]" = WeakKeyDictionary()
 _mutex = threading.Lock()
 
 
@@ -118,12 +116,12 @@ class SegmentSink:
         if query is None:
             return planned
         if self._plan[0] != query.run:
-            self._plan = query.run, plan_of(query, df)
+            self._plan = query.run, plan_digest(query, df)
         checkpoint, batch = self._options.checkpoint or query.checkpoint, planned.identity.batch
         origin = origin_of(
             self._options, checkpoint, planned.offsets, name=query.name, plan=self._plan[1]
         )
-        origin = replace(origin, look=partial(now, query, batch, origin.ends))
+        origin = replace(origin, look=partial(batch_start, query, batch, origin.ends))
         return replace(planned, identity=replace(planned.identity, origin=origin))
 
     def _write(
@@ -182,7 +180,7 @@ def plan_tasks(options: SinkOptions, log: Log, name: str, columns: list[str]) ->
         topics = {**topics, options.topic: _make(options, log, options.topic)}
     new = (options.partitions, options.topic_config) if options.auto_create else None
     return TaskPlan(
-        place=LogDirIdentity.of(log.view.home),
+        log_dir=LogDirIdentity.of(log.view.home),
         topic=options.topic,
         topics=topics,
         new_topic=new,
@@ -193,20 +191,10 @@ def plan_tasks(options: SinkOptions, log: Log, name: str, columns: list[str]) ->
 
 
 def known_topics(log: Log) -> dict[str, TopicInfo]:
-    """Return the log's topics, from memory while the file that names them is the same.
-
-    Raises: LogReplacedError: the log was removed since it was opened.
-    """
-    path = os.path.join(log.view.home, TOPICS_NAME)
-    try:
-        stamp = (*log.session.place, *LOCAL.identity(path), LOCAL.mtime_ms(path))
-    except FileNotFoundError:
-        with log.session.locked():  # raises if the log is gone
-            return dict(log.topics())
-    found = _topics.get(log)
-    if found is None or found[0] != stamp:
-        found = _topics[log] = stamp, log.topics()
-    return dict(found[1])
+    """Return the log's topics, from memory while they are the same. Raises: LogReplacedError."""
+    with _mutex:
+        found = _topics.setdefault(log, CachedTopics())
+    return found.read(log.session, log.topics)
 
 
 def _make(options: SinkOptions, log: Log, topic: str) -> Any:
@@ -243,21 +231,11 @@ def settle(
         identity = None if planned is None else planned.identity
         result = log.commit(chunks, identity=identity, app=app, source=source or None)
     except BaseException:
-        discard(chunks)
+        discard_chunks(LOCAL, chunks)
         raise
     if result.replayed:
-        discard(chunks)
+        discard_chunks(LOCAL, chunks)
     return result
-
-
-def discard(chunks: list[Chunk]) -> None:
-    """Delete staged files; a chunk that became a segment has another name and stays."""
-    for chunk in chunks:
-        if chunk.path is not None:
-            try:
-                LOCAL.unlink(chunk.path)
-            except (FileNotFoundError, StorageUnavailableError) as error:
-                _LOGGER.debug("%s: %s", chunk.path, error)
 
 
 @contextlib.contextmanager

@@ -4,9 +4,8 @@ Chunks are staged under a name that is unique to the attempt, so a failed or spe
 leaves only rubbish, which is swept later.
 """
 
-import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
@@ -15,13 +14,12 @@ import pyarrow.compute as pc
 from sparklog.clock import system_clock
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError, UnknownTopicError
-from sparklog.format.names import check_topic, partition_dir
+from sparklog.format.names import check_topic
 from sparklog.fs import LOCAL
 from sparklog.log.commit import Chunk
-from sparklog.logdir.chunk_files import new_chunk_path
-from sparklog.logdir.staging import Framing, Stager
-from sparklog.logdir.topics import TopicInfo
-from sparklog.sink.log_dir_check import LogDirIdentity
+from sparklog.logdir.log_dir_check import LogDirIdentity
+from sparklog.logdir.staging import Framing, Stager, spill
+from sparklog.logdir.topics import TopicInfo, planned_topic
 
 INLINE_BYTES: Final = 256 << 10
 """A task whose chunks are smaller than this altogether sends them to the driver; no files."""
@@ -34,7 +32,7 @@ class TaskPlan:
     `new_topic` is what a topic that isn't in `topics` will be like; None: it is an error.
     """
 
-    place: LogDirIdentity
+    log_dir: LogDirIdentity
     topic: str | None
     topics: dict[str, TopicInfo]
     new_topic: tuple[int, TopicConfig] | None
@@ -47,12 +45,13 @@ class TaskPlan:
 
         Raises: InvalidRequestError and its kin for bad rows: nothing of the batch is committed.
         """
-        self.place.check()
+        self.log_dir.check()
         label = f"{self.label}-{task}"
         stager = Stager(LOCAL, system_clock, self.framing, label=label)
         try:
             self._feed(stager, batches)
-            return self._settle(stager.finish(), label)
+            chunks = stager.finish()
+            return spill(LOCAL, chunks, self.topics, label=label, inline_max_bytes=INLINE_BYTES)
         except BaseException:
             stager.discard()
             raise
@@ -79,30 +78,14 @@ class TaskPlan:
         if info is None:
             if self.new_topic is None:
                 raise UnknownTopicError(
-                    f"topic {topic} is not in {self.place.home} and auto.create.topics.enable is "
+                    f"topic {topic} is not in {self.log_dir.home} and auto.create.topics.enable is "
                     "false: create it, or correct the rows; nothing was appended"
                 )
             check_topic(topic)
             partitions, config = self.new_topic
-            dirs = {
-                p: os.path.join(self.place.home, partition_dir(topic, p)) for p in range(partitions)
-            }
-            info = self.topics[topic] = TopicInfo(topic, "", partitions, config, dirs)
+            info = planned_topic(self.log_dir.home, topic, partitions, config)
+            self.topics[topic] = info
         return info
-
-    def _settle(self, chunks: list[Chunk], label: str) -> list[Chunk]:
-        """Move what is too much to send through the driver into files."""
-        if sum(chunk.size_bytes for chunk in chunks if chunk.data is not None) <= INLINE_BYTES:
-            return chunks
-        return [chunk if chunk.data is None else self._store(chunk, label) for chunk in chunks]
-
-    def _store(self, chunk: Chunk, label: str) -> Chunk:
-        directory = os.path.dirname(self.topics[chunk.topic].dirs[chunk.partition])
-        path = new_chunk_path(directory, label)
-        with LOCAL.open(path, create=True) as file:
-            assert chunk.data is not None
-            file.pwrite(chunk.data, 0)
-        return replace(chunk, data=None, path=path)
 
 
 def _plain(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -19,12 +19,14 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from sparklog.errors import InvalidRequestError
+from sparklog.fs import LOCAL
 from sparklog.log.commit import Chunk
+from sparklog.logdir.staging import discard_chunks
 from sparklog.sink import open_logs
 from sparklog.sink.columns import chosen
 from sparklog.sink.identity import of_checkpoint
 from sparklog.sink.options import SinkOptions
-from sparklog.sink.segment_sink import discard, plan_tasks, settle
+from sparklog.sink.segment_sink import plan_tasks, settle
 from sparklog.sink.task import TaskPlan
 
 _QUERY: Final = "sql.streaming.queryId"
@@ -91,7 +93,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Delete what the tasks staged; what is committed stays, whatever Spark thinks."""
-        discard(_chunks(messages))
+        discard_chunks(LOCAL, _chunks(messages))
         open_logs.close(self._options.path)
 
 
@@ -116,4 +118,4 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Delete what the tasks staged; what is committed stays, whatever Spark thinks."""
-        discard(_chunks(messages))
+        discard_chunks(LOCAL, _chunks(messages))

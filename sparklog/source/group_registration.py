@@ -23,9 +23,12 @@ from pyspark import TaskContext
 from sparklog.clock import Clock, system_clock
 from sparklog.errors import SparklogError
 from sparklog.fs import LOCAL
-from sparklog.logdir.group_offsets import commit_offsets, commit_planned, group_of_planner
-from sparklog.logdir.ledger import ledger_path
-from sparklog.logdir.paths import split_path
+from sparklog.logdir.group_offsets import (
+    commit_offsets,
+    commit_planned,
+    group_of_planner,
+    groups_home,
+)
 from sparklog.source.offsets import Offsets, Ranges
 from sparklog.source.options import SourceOptions
 from sparklog.storage.groups import NO_ORIGINS, Origins
@@ -81,9 +84,7 @@ def register(
 
 
 def _home(options: SourceOptions) -> str | None:
-    """Where readers of the log are kept; None where nothing waits for this one."""
-    home = split_path(options.path or "")[0]
-    return home if options.group_id is not None or LOCAL.is_dir(ledger_path(home)) else None
+    return groups_home(LOCAL, options.path or "", always=options.group_id is not None)
 
 
 class Planner:

@@ -13,13 +13,12 @@ from sparklog.log.positions import offsets_for_times
 from sparklog.log.read_retry import stable_end
 from sparklog.log.timeline import Timeline
 from sparklog.log.truncation_detection import Histories
-from sparklog.logdir.ledger import fold, ledger_path, whole_end
+from sparklog.logdir.ledger import deleted_topic_ends
 from sparklog.source.byte_offsets import BytesByOffset
 from sparklog.source.offsets import Offsets
 from sparklog.source.options import SourceOptions
 from sparklog.source.patterns import compiled
 from sparklog.source.views import view_of
-from sparklog.storage.log_state import LogState
 from sparklog.storage.offset_ranges import SpansByKey
 from sparklog.storage.segments import SegmentLog
 
@@ -128,16 +127,7 @@ class LogMetadata:
 
     def dropped(self) -> Offsets:
         """Return the ends of deleted topics, from the ledger. Cost: one ledger segment."""
-        if not self._fs.is_dir(ledger_path(self.view.home)):
-            return {}
-        state = LogState()
-        end = whole_end(self._fs, self.view.home)
-        fold(self._fs, self.view.home, end, state=state, first=None)
-        return {
-            TopicPartition(topic, p): offset
-            for topic, ends in state.dropped.items()
-            for p, offset in ends.items()
-        }
+        return deleted_topic_ends(self._fs, self.view.home)
 
     def sizes(self, partition: TopicPartition, start: int, end: int) -> BytesByOffset:
         """Return the bytes of log by offset for [start, end), to within an index entry."""

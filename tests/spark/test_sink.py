@@ -23,9 +23,9 @@ from sparklog.errors import (
     RecordTooLargeError,
     UnknownTopicError,
 )
+from sparklog.logdir.log_dir_check import LogDirIdentity
 from sparklog.service.metrics import collect
 from sparklog.sink import SegmentSink, open_logs, segment_sink
-from sparklog.sink.log_dir_check import LogDirIdentity
 
 pytestmark = pytest.mark.spark
 
