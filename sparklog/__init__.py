@@ -102,23 +102,21 @@ def open(
     """
     from sparklog.log.log import Log
     from sparklog.logdir.paths import check_writable, split_path
-    from sparklog.tiered.archive.archive import ArchiveFileSystem
-    from sparklog.tiered.reading.opening import reading
+    from sparklog.tiered.reading.opening import read_side
     from sparklog.tiered.reading.options import RemoteOptions
 
     if mode != "r":
         check_writable(split_path(path))
     remote, rest = RemoteOptions.parse(options or {})
-    reads = reading(path, options=remote, storage_options=storage_options, fs=fs, stopped=stopped)
-    given: dict[str, Any] = {"mode": mode, "options": rest, "until": until, **components}
-    if not isinstance(reads, ArchiveFileSystem):
-        return Log(path, fs=fs, reads=reads, **given)
-    if mode != "r":
+    reads = read_side(
+        path, options=remote, storage_options=storage_options, fs=fs, until=until, stopped=stopped
+    )
+    if reads.is_archive and mode != "r":
         raise InvalidRequestError(
             f"{path} is an archive, which is read-only: use mode='r', or restore it to a log dir "
             "(sparklog tier restore)"
         )
-    return Log(path, fs=reads, **given)
+    return Log(path, fs=reads.fs, view=reads.open_view, mode=mode, options=rest, **components)
 
 
 def register(spark: "SparkSession") -> None:

@@ -12,8 +12,7 @@ from sparklog.errors import InvalidRequestError
 from sparklog.fs import FileSystem
 from sparklog.log.log import Log
 from sparklog.log.positions import to_ms
-from sparklog.tiered.reading.opening import reading
-from sparklog.tiered.reading.options import RemoteOptions
+from sparklog.tiered.reading.opening import read_side
 
 Target = int | datetime | Mapping[str, Any]
 """A batch; or the last one planned at or before a time (with zone); or {"offsets": {"topic":
@@ -65,8 +64,8 @@ def check_sources(batches: Batches, batch: int, logs: Mapping[str, str], *, fs: 
 
 
 def _check_log(path: str, wanted: TopicOffsets, batch: int, fs: FileSystem) -> None:
-    reads = reading(path, options=RemoteOptions(), storage_options=None, fs=fs)
-    with Log(path, fs=fs, reads=reads) as log:
+    reads = read_side(path, fs=fs)
+    with Log(path, fs=reads.fs, view=reads.open_view) as log:
         for topic in sorted({partition.topic for partition in wanted}):
             held = log.offsets(topic)
             for (name, partition), offset in wanted.items():

@@ -8,6 +8,7 @@ base offset in 20 digits. Source: LogFileUtils.java, LocalLog.parseTopicPartitio
 import re
 from typing import Final
 
+from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError
 
 LOG: Final = ".log"
@@ -78,7 +79,7 @@ def partition_dir(topic: str, partition: int) -> str:
     return f"{topic}-{partition}"
 
 
-def parse_partition_dir(name: str) -> tuple[str, int] | None:
+def parse_partition_dir(name: str) -> TopicPartition | None:
     """(topic, partition) of a directory name; None if it doesn't name a live partition.
 
     `-delete`, `-stray` and `-future` directories end in no number, so they give None as well.
@@ -90,7 +91,7 @@ def parse_partition_dir(name: str) -> tuple[str, int] | None:
     # Only the canonical spelling: "t-00" would be a second directory for partition 0.
     if partition > 2**31 - 1 or str(partition) != match[2]:
         return None
-    return match[1], partition
+    return TopicPartition(match[1], partition)
 
 
 def check_topic(name: str) -> None:

@@ -7,7 +7,6 @@ Everything that sparklog reads or writes on a local disk goes through a `FileSys
 from sparklog.fs.local import LocalFileSystem
 from sparklog.fs.protocol import (
     Buffer,
-    ElsewhereError,
     File,
     FileSystem,
     LockFile,
@@ -22,7 +21,6 @@ LOCAL = LocalFileSystem()
 __all__ = [
     "LOCAL",
     "Buffer",
-    "ElsewhereError",
     "File",
     "FileSystem",
     "LocalFileSystem",

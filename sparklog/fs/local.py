@@ -90,15 +90,6 @@ class LocalFileSystem:
                 os.chmod(path, stat.S_IMODE(like.st_mode) | ours)
                 os.chown(path, like.st_uid, like.st_gid)
 
-    def max_timestamp(self, path: str) -> int | None:
-        return None
-
-    def remote_end(self, path: str) -> int | None:
-        return None
-
-    def be_patient(self) -> None:
-        """Nothing is away here."""
-
     def identity(self, path: str) -> tuple[int, int]:
         with door("stat", path):
             found = os.stat(path)

@@ -13,14 +13,6 @@ from typing import Protocol, Self
 Buffer = bytes | bytearray | memoryview
 
 
-class ElsewhereError(FileNotFoundError):
-    """A file of remote storage isn't there, but no file is known to be lost.
-
-    Nothing that belongs with it is there either, so another store was asked than the one that has
-    it; or the store contradicts itself, or doesn't let anybody look.
-    """
-
-
 class File(Protocol):
     """An open file. Reads and writes name their position; there is no cursor to share."""
 
@@ -108,21 +100,6 @@ class FileSystem(Protocol):
 
     def set_mtime_ms(self, path: str, when: int) -> None:
         """Set the time of a file's last change; it may be lost with the machine."""
-
-    def max_timestamp(self, path: str) -> int | None:
-        """Return the largest timestamp (ms, -1: none) of a segment's log if it is told beside it.
-
-        So it is of a remote segment, whose indexes are a request away; None for a local file.
-        """
-
-    def remote_end(self, path: str) -> int | None:
-        """Return the offset behind the highest remote record of a partition's directory.
-
-        None if nothing is remote, or nobody knows, as the local file system.
-        """
-
-    def be_patient(self) -> None:
-        """Wait long for a store that is away, from now on: a reader goes on for ever."""
 
     def identity(self, path: str) -> tuple[int, int]:
         """Return (device, inode) of a path."""

@@ -7,9 +7,10 @@ import pyarrow as pa
 
 from sparklog.errors import OffsetOutOfRangeError
 from sparklog.log.fetch import read_partition, schema_of
+from sparklog.log.partition_reader import reader_of
 from sparklog.logdir.ledger import LEDGER, LEDGER_TOPIC, parse_rows
-from sparklog.logdir.view import View
 from sparklog.storage.log_state import Record
+from sparklog.storage.view import View
 
 SCHEMA: Final = pa.schema(
     [
@@ -60,7 +61,7 @@ def _resets(record: Record, writer: str | None) -> list[dict[str, Any]]:
 
 def _records(view: View) -> Iterator[tuple[int, Record]]:
     """Yield the ledger's records up to now; old ones may expire while they are read."""
-    view.reader(*LEDGER).refresh()  # what an earlier look kept open may be gone by now
+    reader_of(view, *LEDGER).refresh()  # what an earlier look kept open may be gone by now
     at, end = view.spans([LEDGER])[LEDGER]
     schema = schema_of(["offset", "value"])
     while at < end:

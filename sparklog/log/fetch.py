@@ -16,6 +16,7 @@ from sparklog.errors import (
 )
 from sparklog.format.columns import one_binary, one_int32
 from sparklog.log.group_progress import Progress
+from sparklog.log.partition_reader import reader_of
 from sparklog.log.positions import Position, resolve
 from sparklog.log.read_retry import (
     check_standing,
@@ -25,9 +26,9 @@ from sparklog.log.read_retry import (
     stable_end,
 )
 from sparklog.log.timeline import Timeline
-from sparklog.logdir.view import View
 from sparklog.storage.offset_ranges import Span, outside, rest_of
 from sparklog.storage.segments import StaleReadError
+from sparklog.storage.view import View
 
 HEADERS_TYPE: Final = pa.list_(
     pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -161,7 +162,7 @@ def _read_span(
     at, tries = start, patience()
     while at < end:
         try:
-            reader = view.reader(topic, partition, topic_id)
+            reader = reader_of(view, topic, partition, topic_id)
             for rows, following in reader.read_from(
                 at, end, columns=schema.names, isolation=isolation
             ):
@@ -182,7 +183,7 @@ def _read_span(
             if next(tries, None) is None:
                 raise final(view, topic, partition, at, end, error) from error
             _LOGGER.debug("%s-%d at %d: %s; reading again", topic, partition, at, error)
-            view.reader(topic, partition).refresh()
+            reader_of(view, topic, partition).refresh()
 
 
 def _judge(
@@ -286,7 +287,7 @@ def follow(
     For ever, or until `ended` says so, which is asked whenever there is nothing new. With
     `partitions` None those that are added to the topic are read, too, from their beginning on.
     """
-    view.be_patient()
+    view.set_following()
     at = dict(positions)
     begun = view.renew()
     ids = {p: view.topic_id(topic, p) for p in at}

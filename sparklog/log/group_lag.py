@@ -10,9 +10,9 @@ from sparklog.clock import Clock
 from sparklog.common import TopicPartition
 from sparklog.errors import OffsetOutOfRangeError, UnknownTopicError
 from sparklog.log.truncation_detection import Histories
-from sparklog.logdir.view import View
 from sparklog.storage.groups import Groups, Readers, is_expired
 from sparklog.storage.log_state import LogState
+from sparklog.storage.view import View
 
 SCHEMA: Final = pa.schema(
     [

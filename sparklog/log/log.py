@@ -1,7 +1,7 @@
 """`Log`: the public face of a log directory, for plain Python."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -26,23 +26,24 @@ from sparklog.log.commits_table import commits_table
 from sparklog.log.fetch import check_isolation, read
 from sparklog.log.group_lag import commit_checked, readers_table
 from sparklog.log.group_progress import Progress
+from sparklog.log.partition_reader import reader_of
 from sparklog.log.positions import Position, When, offsets_for_times, to_ms
 from sparklog.log.timeline import Timeline, check_timeline
 from sparklog.log.truncation_detection import Histories
 from sparklog.logdir.closing import close_session
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.group_offsets import GroupFiles
-from sparklog.logdir.offline_view import offline_partitions
 from sparklog.logdir.opening import clear_up, open_session
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.service_lease import ServiceLease
 from sparklog.logdir.staging import Framing, Stager
-from sparklog.logdir.topics import TopicInfo, describe
+from sparklog.logdir.topics import describe
 from sparklog.logdir.unclean_election import GivenUp, give_up
-from sparklog.logdir.view import View
+from sparklog.logdir.view import LogDirView
 from sparklog.storage.groups import Groups
 from sparklog.storage.leader_epochs import end_offset_for
 from sparklog.storage.lease import Lease
+from sparklog.storage.view import TopicInfo, View
 
 
 class Log:
@@ -62,12 +63,14 @@ class Log:
         options: Mapping[str, object] | None = None,
         until: str = "high-watermark",
         fs: FileSystem = LOCAL,
-        reads: FileSystem | None = None,
+        view: Callable[[], View] | None = None,
         clock: Clock = system_clock,
         news: bool = True,
         tidy: bool = True,
     ) -> None:
-        """Use `sparklog.open`. reads: what readers see; news: `open_session`; tidy: `clear_up`."""
+        """Use `sparklog.open`. view: opens what readers see, by default of the log dir alone;
+        news: `open_session`; tidy: `clear_up`.
+        """
         if mode not in ("r", "rw"):
             raise InvalidRequestError(f"mode={mode!r}: want 'r' or 'rw'")
         self.path = os.fspath(path)
@@ -81,7 +84,9 @@ class Log:
         try:
             if self._session is not None and tidy:
                 clear_up(self._session)
-            self._view = View(reads or fs, self._directories, until=until)
+            self._view: View = (
+                LogDirView(fs, self._directories, until=until) if view is None else view()
+            )
         except BaseException:
             self.close()
             raise
@@ -298,7 +303,7 @@ class Log:
         PartitionOfflineError where a log dir, directory or segments are missing; another
         DataCorruptionError where recovery found damage. See `give_up`.
         """
-        return offline_partitions(self._fs, self._view)
+        return dict(self._view.offline().items())
 
     def give_up(
         self, topic: str | None = None, partitions: Iterable[int] | None = None, *,
@@ -321,7 +326,8 @@ class Log:
         Raises UnknownTopicError; DataCorruptionError if leader-epoch-checkpoint is damaged.
         """
         end = self._view.spans([(topic, partition)])[topic, partition][1]
-        entries = [entry for entry in self._view.epochs(topic, partition) if entry[1] <= end]
+        known = reader_of(self._view, topic, partition).segments.leader_epochs()
+        entries = [entry for entry in known if entry[1] <= end]
         return end_offset_for(entries, epoch, end)
 
     def offsets_for_times(

@@ -25,6 +25,7 @@ from sparklog.log.producer_state_loading import load_producer_state, replay_batc
 from sparklog.log.segment_lookup import Lookup
 from sparklog.log.time_lookup import TimeLookup
 from sparklog.storage.segments import PartitionSegments, SegmentMetadata, StaleReadError
+from sparklog.storage.view import View
 
 COLUMNS: Final = ("key", "value", "offset", "timestamp", "timestampType", "headers")
 FIRST_BYTES: Final = 64 << 10  # the first window: a look-up needs no more; then they grow
@@ -33,6 +34,16 @@ BATCH_BYTES: Final = 8 << 20  # decoded bytes at which a record batch is given o
 GATHERED_BYTES: Final = 64 << 10  # bytes of log from small segments that come in one record batch
 _NO_LIMIT: Final = 2**63 - 1
 Table = NDArray[Any]
+
+
+def reader_of(
+    view: View, topic: str, partition: int, topic_id: str | None = None
+) -> "PartitionReader":
+    """Return the (kept) reader of a partition; a fresh one if that is not of `topic_id`.
+
+    Raises UnknownTopicError, PartitionOfflineError.
+    """
+    return view.of_partition(topic, partition, PartitionReader, topic_id)
 
 
 class PartitionReader:

@@ -8,7 +8,7 @@ from typing import Final
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
 from sparklog.log.partition_reader import PartitionReader
 from sparklog.log.read_retry import stable_end, steadily
-from sparklog.logdir.view import View
+from sparklog.storage.view import View
 
 EARLIEST: Final = -2
 LATEST: Final = -1

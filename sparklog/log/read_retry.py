@@ -13,10 +13,9 @@ from sparklog.errors import (
     TopicReplacedError,
     UnknownTopicError,
 )
-from sparklog.fs import ElsewhereError
-from sparklog.log.partition_reader import PartitionReader
-from sparklog.logdir.view import View
-from sparklog.storage.segments import StaleReadError
+from sparklog.log.partition_reader import PartitionReader, reader_of
+from sparklog.storage.segments import StaleReadError, UndeterminedLossError
+from sparklog.storage.view import View
 
 RETRY_MS: Final = 1000
 _LOGGER: Final = logging.getLogger(__name__)
@@ -43,14 +42,14 @@ def steadily(
     topic_id, tries = view.topic_id(topic, partition), patience()
     while True:
         try:
-            return ask(view.reader(topic, partition, topic_id))
+            return ask(reader_of(view, topic, partition, topic_id))
         except (StaleReadError, FileNotFoundError, DataCorruptionError) as error:
             view.refresh()
             check_topic_id(view, topic, partition, topic_id)
             if next(tries, None) is None:
                 raise final(view, topic, partition, start, end, error) from error
             _LOGGER.debug("%s-%d: %s; asking again", topic, partition, error)
-            view.reader(topic, partition).refresh()
+            reader_of(view, topic, partition).refresh()
 
 
 def stable_end(view: View, topic: str, partition: int, end: int) -> int:
@@ -87,7 +86,7 @@ def final(
     """Return what it comes to that [at, end) could not be read, again and again."""
     if isinstance(error, DataCorruptionError | LogReplacedError):
         return error
-    if any(isinstance(link, ElsewhereError) for link in (error, error.__cause__)):
+    if any(isinstance(link, UndeterminedLossError) for link in (error, error.__cause__)):
         return StorageUnavailableError(
             f"{topic}-{partition}: offsets [{at}, {end}) can't be read: {error}"
         )
@@ -99,7 +98,7 @@ def final(
         )
     return DataCorruptionError(
         f"{error}; run recovery, or restore the file from a copy",
-        path=view.reader(topic, partition).where,
+        path=reader_of(view, topic, partition).where,
         first=at,
         end=end,
     )

@@ -14,10 +14,10 @@ from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import FileSystem
 from sparklog.log.committed_batches import taken_back
 from sparklog.logdir.ledger import LEDGER, fold, ledger_bases, ledger_path, replay
-from sparklog.logdir.view import View
 from sparklog.storage.log_state import LogState, Record
 from sparklog.storage.offset_ranges import Span, SpansByKey, clipped, merged, spans_from_json
 from sparklog.storage.segments import StaleReadError
+from sparklog.storage.view import View
 
 TIMELINES: Final = ("all", "current")
 _LOGGER: Final = logging.getLogger(__name__)

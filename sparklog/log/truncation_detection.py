@@ -23,10 +23,11 @@ from sparklog.errors import (
     UnknownTopicError,
 )
 from sparklog.format.checkpoint_files import Epochs
-from sparklog.logdir.view import View
+from sparklog.log.partition_reader import reader_of
 from sparklog.storage.groups import Origin
 from sparklog.storage.leader_epochs import HISTORY_EPOCH, end_offset_for
 from sparklog.storage.segments import StaleReadError
+from sparklog.storage.view import View
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -112,7 +113,7 @@ class Histories:
 
     def _epochs(self, key: TopicPartition) -> Epochs:
         try:
-            return self._view.epochs(*key)
+            return reader_of(self._view, *key).segments.leader_epochs()
         except UnknownTopicError:  # it was just deleted: who reads it is told
             return []
         except DataCorruptionError as error:
@@ -121,7 +122,7 @@ class Histories:
 
     def _epoch_at(self, key: TopicPartition, offset: int) -> int | None:
         try:
-            reader = self._view.reader(*key)
+            reader = reader_of(self._view, *key)
             reader.refresh()  # what it keeps open may be of the log that was there before
             return reader.leader_epoch_of(offset)
         except (SparklogError, StaleReadError, FileNotFoundError) as error:

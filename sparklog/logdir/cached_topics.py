@@ -4,7 +4,8 @@ import os
 from collections.abc import Callable
 
 from sparklog.logdir.commit_log import LogDirCommits
-from sparklog.logdir.topics import TOPICS_NAME, TopicInfo
+from sparklog.logdir.topics import TOPICS_NAME
+from sparklog.storage.view import TopicInfo
 
 
 class CachedTopics:

@@ -2,11 +2,11 @@
 
 import os
 
-from sparklog.format.checkpoint_files import Epochs
-from sparklog.format.names import LOG, SNAPSHOT, log_name, snapshot_name
+from sparklog.format.checkpoint_files import Epochs, parse_partition_metadata
+from sparklog.format.names import LOG, PARTITION_METADATA, SNAPSHOT, log_name, snapshot_name
 from sparklog.fs import File, FileSystem, read_bytes
 from sparklog.logdir.partition.leader_epochs import read_epochs
-from sparklog.logdir.segment_files import bases_of, joined, offsets_of, segment_bases
+from sparklog.logdir.segment_files import joined, offsets_of, segment_bases
 from sparklog.storage.segments import IndexBytes, IndexKind, SegmentMetadata
 
 WHOLE_BYTES = 64 << 10  # a closed index up to this is read whole instead of mapped
@@ -39,12 +39,15 @@ class LogDirSegments:
 
     def _described(self, base: int, end: int | None) -> SegmentMetadata:
         path = self._path(base, LOG)
-        told = self.fs.max_timestamp(path)
-        return SegmentMetadata(base, end, self.fs.size(path), told, told is None, path)
+        return SegmentMetadata(base, end, self.fs.size(path), None, True, path)
 
     def max_timestamp(self, base: int) -> int | None:
         """Return None: a file tells its largest timestamp by a look into it."""
-        return self.fs.max_timestamp(self._path(base, LOG))
+        return None
+
+    def has(self, base: int) -> bool:
+        """Tell whether there is such a segment. Cost: a stat."""
+        return self.fs.exists(self._path(base, LOG))
 
     def modified_ms(self, base: int) -> int:
         """Return the time of the log file's last change. Cost: a stat."""
@@ -84,14 +87,21 @@ class LogDirSegments:
         """Return the entries of leader-epoch-checkpoint; none if there is no file."""
         return read_epochs(self.fs, self.directory)
 
+    def current_topic_id(self) -> str | None:
+        """Return the topic id that the directory carries now; None if it has none."""
+        path = os.path.join(self.directory, PARTITION_METADATA)
+        try:
+            return parse_partition_metadata(read_bytes(self.fs, path), path=path)
+        except FileNotFoundError:
+            return None
+
     def first_local_base(self) -> int | None:
         """Return the first segment's base offset; None if there is no segment."""
-        found = self.fs.listdir(self.directory)
-        return next((b for b in bases_of(found) if self.max_timestamp(b) is None), None)
+        return next(iter(self.bases()), None)
 
     def remote_end(self) -> int | None:
         """Return None: a log dir by itself has no copies."""
-        return self.fs.remote_end(self.directory)
+        return None
 
     def _path(self, base: int, suffix: str) -> str:
         return f"{self.directory}{os.sep}{base:020d}{suffix}"

@@ -27,7 +27,7 @@ from sparklog.format.rows import Picked, Rows
 from sparklog.fs import File, FileSystem
 from sparklog.log.commit import Chunk
 from sparklog.logdir.chunk_files import is_worth_a_segment, new_chunk_path
-from sparklog.logdir.topics import TopicInfo
+from sparklog.storage.view import TopicInfo
 
 _LOGGER: Final = logging.getLogger(__name__)
 BATCH_SIZE: Final = 256 << 10

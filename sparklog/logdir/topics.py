@@ -8,7 +8,6 @@ its topics are then what its partition directories say, with Kafka's default con
 import os
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
@@ -19,6 +18,7 @@ from sparklog.format.names import KAFKA_INTERNAL, RESERVED, check_topic, collide
 from sparklog.fs import FileSystem, read_bytes, write_durably
 from sparklog.storage.checksummed_json import seal, unseal
 from sparklog.storage.log_state import LogState, TopicState
+from sparklog.storage.view import TopicInfo
 
 TOPICS_NAME: Final = "sparklog.topics"
 _CURE: Final = "open the log once for writing, it is then written anew from the ledger"
@@ -26,21 +26,6 @@ REMOTE_METADATA: Final = "__remote_log_metadata"
 """What is known of copies in remote storage; see sparklog.tiered.remote_log_metadata.topic."""
 
 INTERNAL: Final = frozenset({"__sparklog_commits", "__cluster_metadata", REMOTE_METADATA})
-
-
-@dataclass(frozen=True, slots=True)
-class TopicInfo:
-    """A topic as users see it; `dirs` names the directory of each partition of the log.
-
-    `offline`: {partition: what using it raises}, of those that can't be used.
-    """
-
-    name: str
-    id: str  # 22 characters, URL-safe base64 of the UUID, as in partition.metadata
-    partitions: int
-    config: TopicConfig
-    dirs: dict[int, str]
-    offline: Mapping[int, DataCorruptionError] = field(default_factory=dict)
 
 
 def new_topic_id() -> str:

@@ -9,10 +9,11 @@ Source: PROTOCOL, "Read".
 
 import logging
 import os
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeVar
 
 from sparklog.clock import attempts
+from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
 from sparklog.errors import (
     DataCorruptionError,
@@ -20,7 +21,7 @@ from sparklog.errors import (
     PartitionOfflineError,
     UnknownTopicError,
 )
-from sparklog.format.checkpoint_files import Epochs, parse_partition_metadata
+from sparklog.format.checkpoint_files import parse_partition_metadata
 from sparklog.format.names import PARTITION_METADATA, parse_partition_dir
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.partition_reader import PartitionReader
@@ -28,35 +29,58 @@ from sparklog.logdir.guard import is_guarded, was_left_by_us
 from sparklog.logdir.high_watermarks import Published, published
 from sparklog.logdir.identity import Standing
 from sparklog.logdir.ledger import LEDGER, LEDGER_TOPIC, fold, whole_end
+from sparklog.logdir.lock import offline_from, peek
 from sparklog.logdir.log_dirs import find_dirs, not_found, offline_error
 from sparklog.logdir.offset_checkpoints import HIGH_WATERMARK, LOG_START, Offsets, read_offsets
 from sparklog.logdir.segment_files import is_partition
 from sparklog.logdir.segments import LogDirSegments
-from sparklog.logdir.topics import INTERNAL, TopicInfo, read_topics
+from sparklog.logdir.topics import INTERNAL, read_topics
 from sparklog.storage.log_state import LogState
-from sparklog.storage.segments import StaleReadError
+from sparklog.storage.segments import PartitionSegments, StaleReadError
+from sparklog.storage.view import KeptPartition, TopicInfo
 
 _LOGGER: Final = logging.getLogger(__name__)
 _PATIENCE_MS: Final = 20  # before a ledger in use is folded for want of watermarks
 UNTIL: Final = ("high-watermark", "log-end")
-Key = tuple[str, int]
+T = TypeVar("T")
 
 
-class View:
+def check_until(until: str) -> None:
+    """Raise InvalidRequestError unless `until` is one of UNTIL."""
+    if until not in UNTIL:
+        raise InvalidRequestError(f"until={until}: want one of {', '.join(UNTIL)}")
+
+
+class RemoteStorage(Protocol):
+    """What a log dir's tier adds to what its readers see."""
+
+    def segments(self, local: LogDirSegments) -> PartitionSegments:
+        """Return a partition's segments, those that are remote only included."""
+
+    def set_following(self) -> None:
+        """Wait for the store as long as a reader that goes on for ever does."""
+
+
+class LogDirView:
     """The log dirs as they lie on disk. Listing is cached until `refresh`; offsets never are.
 
     Nothing that is cached outlives the log dirs: a look at which they are begins each use.
     """
 
     def __init__(
-        self, fs: FileSystem, directories: Sequence[str], *, until: str = "high-watermark"
+        self,
+        fs: FileSystem,
+        directories: Sequence[str],
+        *,
+        until: str = "high-watermark",
+        remote: RemoteStorage | None = None,
     ) -> None:
-        if until not in UNTIL:
-            raise InvalidRequestError(f"until={until}: want one of {', '.join(UNTIL)}")
+        check_until(until)
         self._fs, self._directories, self._until = fs, list(directories), until
-        self._paths: dict[Key, str] = {}
-        self._missing: dict[Key, tuple[str, str]] = {}
-        self._readers: dict[Key, PartitionReader] = {}
+        self._remote = remote
+        self._paths: dict[TopicPartition, str] = {}
+        self._missing: dict[TopicPartition, tuple[str, str]] = {}
+        self._kept: dict[TopicPartition, KeptPartition] = {}
         self._standing = Standing(fs, self._directories)
         self.incarnation = 0
         """Rises whenever the log dirs were replaced; as of the last use."""
@@ -85,7 +109,7 @@ class View:
         if self._standing.is_current():
             return False
         self._standing.renew()  # first: what is read from here on is as young, or younger
-        self._paths, self._readers = {}, {}
+        self._paths, self._kept = {}, {}
         self.incarnation += 1
         _LOGGER.info("%s was replaced; looking at what is there now", self.home)
         return True
@@ -102,18 +126,21 @@ class View:
             self._written = read_topics(self._fs, self.home)
             self._paths = self._listed()
             known = self._written or {}, self._paths, self._dirs, self._directories
-            self._missing = not_found(*known, is_ours=self._is_ours)
+            gone = not_found(*known, is_ours=self._is_ours)
+            self._missing = {TopicPartition(*key): what for key, what in gone.items()}
             # A topic that is dropped goes from the file first, then from the disk.
             if not self._missing or self._written == read_topics(self._fs, self.home):
                 break
         paths = self._paths
-        self._readers = {k: r for k, r in self._readers.items() if paths.get(k) == r.where}
-        for (topic, _), reader in self._readers.items():
-            reader.segments.gaps = self._has_gaps(topic)
+        self._kept = {
+            k: kept for k, kept in self._kept.items() if paths.get(k) == kept.segments.where
+        }
+        for key, kept in self._kept.items():
+            kept.segments.gaps = self._has_gaps(key.topic)
 
-    def _listed(self) -> dict[Key, str]:
+    def _listed(self) -> dict[TopicPartition, str]:
         """Return where each partition lies; of two places the ledger's."""
-        paths: dict[Key, str] = {}
+        paths: dict[TopicPartition, str] = {}
         for number, directory in enumerate(self._directories):
             if number in self._dirs.absent:
                 continue
@@ -134,7 +161,7 @@ class View:
                     paths[key] = os.path.join(directory, name)
         return paths
 
-    def _number(self, key: Key) -> int | None:
+    def _number(self, key: tuple[str, int]) -> int | None:
         known = (self._written or {}).get(key[0])
         return None if known is None else known.dirs.get(key[1])
 
@@ -143,20 +170,32 @@ class View:
         own = self._dirs.own(self._directories)
         return is_guarded(self._fs, self.home) or was_left_by_us(self._fs, own)
 
-    def offline(self) -> dict[Key, PartitionOfflineError]:
+    def offline(self) -> dict[TopicPartition, DataCorruptionError]:
+        """Return what using a partition raises, of those that are missing or damaged. Lock-free.
+
+        What is missing shows at once; what recovery found, as long as the machine runs.
+        """
+        page = peek(self._fs, self.home)
+        found = {} if page is None else offline_from(page.body)
+        known = {(name, p) for name, info in self.topics().items() for p in info.dirs}
+        damaged = {TopicPartition(*key): error for key, error in found.items() if key in known}
+        return {**damaged, **self.missing()}
+
+    def missing(self) -> dict[TopicPartition, PartitionOfflineError]:
         """Return what readers get of the partitions whose directories are missing, as of now."""
         self.refresh()
         return {key: self._offline_error(key) for key in self._missing}
 
-    def _offline_error(self, key: Key, why: str = "") -> PartitionOfflineError:
+    def _offline_error(self, key: TopicPartition, why: str = "") -> PartitionOfflineError:
         marks = published(self._fs, self.home) or Published({}, {}, 0)
         start, end = marks.starts.get(key, 0), marks.ends.get(key, 0)
         path, said = self._missing[key] if key in self._missing else (self._paths[key], why)
         return offline_error(path, said, start, end)
 
-    def be_patient(self) -> None:
+    def set_following(self) -> None:
         """Wait for remote storage as a reader does that goes on for ever (remote.patience.ms)."""
-        self._fs.be_patient()
+        if self._remote is not None:
+            self._remote.set_following()
 
     def forget(self) -> None:
         """Make the next question list the log dirs anew: partitions came or went."""
@@ -183,16 +222,17 @@ class View:
                     continue
             config = TopicConfig() if state is None else state.parsed()
             topic_id = self.topic_id(name, min(dirs)) if state is None else state.id
-            why = {p: self._offline_error((name, p)) for p in dirs if (name, p) in missing}
+            keys = {p: TopicPartition(name, p) for p in dirs}
+            why = {p: self._offline_error(key) for p, key in keys.items() if key in missing}
             topics[name] = TopicInfo(name, topic_id or "", max(dirs) + 1, config, dirs, why)
-            self._drop_readers(name, topic_id)
+            self._drop_former(name, topic_id)
         return topics
 
-    def _drop_readers(self, topic: str, topic_id: str | None) -> None:
+    def _drop_former(self, topic: str, topic_id: str | None) -> None:
         """Forget what was read of a former topic of that name: its files had the same paths."""
-        for key, reader in list(self._readers.items()):
-            if key[0] == topic and reader.segments.topic_id not in (None, topic_id):
-                del self._readers[key]
+        for key, kept in list(self._kept.items()):
+            if key.topic == topic and kept.segments.topic_id not in (None, topic_id):
+                del self._kept[key]
 
     def bases(self, topic: str) -> dict[int, int]:
         """Return where partitions begin that a former topic of this name had: at its old end.
@@ -213,12 +253,15 @@ class View:
         held = ", ".join(sorted({t for t, _ in self._paths} - INTERNAL)) or "none"
         raise UnknownTopicError(f"topic {topic} is not in {self.home}; its topics: {held}")
 
-    def reader(self, topic: str, partition: int, topic_id: str | None = None) -> PartitionReader:
-        """Return the (cached) reader of a partition; a fresh one if that is not of `topic_id`.
-
-        Raises UnknownTopicError, PartitionOfflineError.
-        """
-        key = topic, partition
+    def of_partition(
+        self,
+        topic: str,
+        partition: int,
+        make: Callable[[PartitionSegments], T],
+        topic_id: str | None = None,
+    ) -> T:
+        """Return what `make` gave for a partition's segments; see `sparklog.storage.view`."""
+        key = TopicPartition(topic, partition)
         self.renew()
         if key not in self._paths:
             self.refresh()
@@ -229,27 +272,27 @@ class View:
                 f"{topic}-{partition} is not in {self.home}; the topic's partitions here: "
                 f"{self.partitions(topic)}"
             )
-        known = self._readers.get(key)
-        if known is None or topic_id not in (None, known.segments.topic_id):
+        kept = self._kept.get(key)
+        if kept is None or topic_id not in (None, kept.segments.topic_id):
             self._check_owner(key)
-            self._readers[key] = PartitionReader(
-                LogDirSegments(
-                    self._fs,
-                    self._paths[key],
-                    gaps=self._has_gaps(topic),
-                    topic_id=self.topic_id(topic, partition),
-                )
-            )
-        return self._readers[key]
+            kept = self._kept[key] = KeptPartition(self._segments(key))
+        return kept.made_by(make)
 
-    def epochs(self, topic: str, partition: int) -> Epochs:
-        """Return a partition's leader epochs, [(epoch, first offset)]; none for an archive's.
+    def _segments(self, key: TopicPartition) -> PartitionSegments:
+        local = LogDirSegments(
+            self._fs,
+            self._paths[key],
+            gaps=self._has_gaps(key.topic),
+            topic_id=self.topic_id(*key),
+        )
+        if self._remote is None or key.topic in INTERNAL:
+            return local
+        return self._remote.segments(local)
 
-        Raises UnknownTopicError; DataCorruptionError.
-        """
-        return self.reader(topic, partition).segments.leader_epochs()
+    def _reader(self, key: tuple[str, int]) -> PartitionReader:
+        return self.of_partition(*key, PartitionReader)
 
-    def _check_owner(self, key: Key) -> None:
+    def _check_owner(self, key: TopicPartition) -> None:
         """Raise PartitionOfflineError where another topic's directory has a partition's place."""
         for again in (False, True):
             if again:
@@ -271,7 +314,7 @@ class View:
         """Return the topic id that a partition's directory carries now; None if it's gone."""
         if (topic, partition) not in self._paths:
             self.refresh()  # it may have been made since the listing
-        path = self._paths.get((topic, partition))
+        path = self._paths.get(TopicPartition(topic, partition))
         if path is None:
             known = (self._written or {}).get(topic)
             return known.id if known and (topic, partition) in self._missing else None
@@ -289,7 +332,7 @@ class View:
         self.refresh()
         return self._guarded and self._written is not None and topic not in self._written
 
-    def spans(self, keys: Sequence[Key]) -> dict[Key, tuple[int, int]]:
+    def spans(self, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
         """Return {(topic, partition): (log start offset, high watermark)} as of now.
 
         Cost: a small file or two, and a listing of each partition that isn't cached.
@@ -314,18 +357,18 @@ class View:
         known = (self._written or {}).get(topic)
         return known is not None and known.parsed().remote_storage_enable
 
-    def _first_base(self, key: Key) -> int:
+    def _first_base(self, key: tuple[str, int]) -> int:
         try:
-            return self.reader(*key).first_base()
+            return self._reader(key).first_base()
         except StaleReadError:
             self.refresh()  # made again elsewhere, or gone
             try:
-                return self.reader(*key).first_base()
+                return self._reader(key).first_base()
             except StaleReadError as error:
                 topic, partition = key
                 raise UnknownTopicError(f"{topic}-{partition} was deleted") from error
 
-    def _marks(self, keys: Sequence[Key]) -> tuple[Offsets, Offsets]:
+    def _marks(self, keys: Sequence[tuple[str, int]]) -> tuple[Offsets, Offsets]:
         """Return log starts and high watermarks of a log that is open, or was left open."""
         for _ in attempts(_PATIENCE_MS):
             marks = published(self._fs, self.home)
@@ -344,7 +387,7 @@ class View:
             starts |= read_offsets(self._fs, directory, LOG_START)
         return starts
 
-    def _checked_starts(self, keys: Sequence[Key]) -> tuple[Offsets, Published | None]:
+    def _checked_starts(self, keys: Sequence[tuple[str, int]]) -> tuple[Offsets, Published | None]:
         """Return the log starts in Kafka's file, which has no checksum, checked by our own file.
 
         Those that we published at our close are sealed, and a log's start never goes back: a
@@ -364,16 +407,20 @@ class View:
                 f"it gives {key[0]}-{key[1]} the log start {starts[key]}, which was "
                 f"{marks.starts.get(key, 0)} when the log was closed; open the log once for "
                 "writing",
-                path=os.path.join(os.path.dirname(self._paths[key]), LOG_START),
+                path=self._beside(key, LOG_START),
             )
         raise damage
 
-    def _is_same(self, key: Key) -> bool:
+    def _beside(self, key: tuple[str, int], name: str) -> str:
+        """The path of a file of a partition's log dir."""
+        return os.path.join(os.path.dirname(self._paths[TopicPartition(*key)]), name)
+
+    def _is_same(self, key: tuple[str, int]) -> bool:
         """Tell whether a partition is the one that we closed: a broker may have made it again."""
         known = (self._written or {}).get(key[0])
         return known is not None and self.topic_id(*key) == known.id
 
-    def _brokers_marks(self, keys: Sequence[Key]) -> tuple[Offsets, Offsets]:
+    def _brokers_marks(self, keys: Sequence[tuple[str, int]]) -> tuple[Offsets, Offsets]:
         """Return them as Kafka's files have them: a broker may have written since our close."""
         starts, marks = self._checked_starts(keys)
         ends: Offsets = {}
@@ -387,13 +434,13 @@ class View:
         missing = {key: sealed.get(key, 0) for key in keys if key in self._missing}
         if self._until == "log-end" or not ends:
             there = [key for key in keys if key not in missing]
-            return starts, missing | {key: self.reader(*key).valid_end() for key in there}
-        ends |= missing
+            return starts, missing | {key: self._reader(key).valid_end() for key in there}
+        ends |= dict(missing.items())
         for key, mark in sealed.items():
             if key in keys and ends.get(key, -1) < mark and self._is_same(key):
                 raise DataCorruptionError(
                     f"it gives {key[0]}-{key[1]} the high watermark {ends.get(key)}, which was "
                     f"{mark} when the log was closed; open the log once for writing",
-                    path=os.path.join(os.path.dirname(self._paths[key]), HIGH_WATERMARK),
+                    path=self._beside(key, HIGH_WATERMARK),
                 )
         return starts, ends

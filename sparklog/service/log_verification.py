@@ -16,7 +16,7 @@ from sparklog.logdir.log_dirs import find_dirs, offline_error
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.segment_files import is_partition
 from sparklog.logdir.topics import INTERNAL, REMOTE_METADATA
-from sparklog.logdir.view import View
+from sparklog.logdir.view import LogDirView
 from sparklog.pluralize import pluralize
 from sparklog.service.repair.log_repair import LogRepair
 from sparklog.service.verification.expectations import expected_partition
@@ -105,7 +105,7 @@ def _unseen(fs: FileSystem, directories: list[str], clock: Clock) -> str | None:
         return None
     try:
         settings = read_settings(fs, directories[0])
-        cache = RemoteLogMetadataConsumer(View(fs, directories), clock).catch_up()
+        cache = RemoteLogMetadataConsumer(LogDirView(fs, directories), clock).catch_up()
     except (SparklogError, FileNotFoundError) as error:
         return f"what is in remote storage, for its metadata can't be read: {error}"
     copies = [copy for key in cache.keys() for copy in cache.readable(key)]  # noqa: SIM118

@@ -24,7 +24,6 @@ from sparklog.logdir.chunk_files import chunk_label, sweep_chunks
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.log_dir_check import LogDirIdentity
 from sparklog.logdir.staging import discard_chunks
-from sparklog.logdir.topics import TopicInfo
 from sparklog.lru_cache import LruCache
 from sparklog.sink import open_logs, task_messages
 from sparklog.sink.columns import chosen
@@ -34,6 +33,7 @@ from sparklog.sink.query import Query, batch_start, plan_digest, running
 from sparklog.sink.size_estimate import SizeEstimate, is_surely_large
 from sparklog.sink.task import TaskPlan
 from sparklog.sink.topic_options import tell
+from sparklog.storage.view import TopicInfo
 
 _LOGGER: Final = logging.getLogger("sparklog.sink")
 _SWEEP_EVERY: Final = 100

@@ -19,7 +19,8 @@ from sparklog.fs import LOCAL
 from sparklog.log.commit import Chunk
 from sparklog.logdir.log_dir_check import LogDirIdentity
 from sparklog.logdir.staging import Framing, Stager, spill
-from sparklog.logdir.topics import TopicInfo, planned_topic
+from sparklog.logdir.topics import planned_topic
+from sparklog.storage.view import TopicInfo
 
 INLINE_BYTES: Final = 256 << 10
 """A task whose chunks are smaller than this altogether sends them to the driver; no files."""

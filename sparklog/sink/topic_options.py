@@ -9,9 +9,9 @@ from typing import Final
 
 from sparklog.config import KEYS
 from sparklog.configdef import format_value
-from sparklog.logdir.topics import TopicInfo
 from sparklog.lru_cache import LruCache
 from sparklog.sink.options import SinkOptions
+from sparklog.storage.view import TopicInfo
 
 _LOGGER: Final = logging.getLogger("sparklog.sink")
 _WARNED_MAX: Final = 1024

@@ -9,6 +9,7 @@ from sparklog.format.index import OFFSET_ENTRY
 from sparklog.format.names import INDEX
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.index_entries import whole_entries
+from sparklog.log.partition_reader import reader_of
 from sparklog.log.positions import offsets_for_times
 from sparklog.log.read_retry import stable_end
 from sparklog.log.timeline import Timeline
@@ -131,7 +132,7 @@ class LogMetadata:
 
     def sizes(self, partition: TopicPartition, start: int, end: int) -> BytesByOffset:
         """Return the bytes of log by offset for [start, end), to within an index entry."""
-        segments = self.view.reader(*partition).segments
+        segments = reader_of(self.view, *partition).segments
         points: list[tuple[int, int]] = []
         at = 0
         for each in segments.metadata():

@@ -18,13 +18,13 @@ from sparklog.errors import (
     UnknownTopicError,
 )
 from sparklog.log.fetch import read_partition, schema_of
-from sparklog.logdir.view import View
 from sparklog.lru_cache import LruCache
 from sparklog.source.data_loss import DataLossPolicy
 from sparklog.source.input_partitions import PlannedRange
 from sparklog.source.options import SourceOptions
 from sparklog.source.schema import fit
 from sparklog.source.views import view_of
+from sparklog.storage.view import View
 
 _VIEWS_MAX: Final = 64
 _views: LruCache[tuple[Any, ...], View] = LruCache(_VIEWS_MAX)  # by process, path and options

@@ -218,15 +218,6 @@ class CrashFS:
         with self.mutex:
             self._existing(path).mtime_ms = when
 
-    def max_timestamp(self, path: str) -> int | None:
-        return None
-
-    def remote_end(self, path: str) -> int | None:
-        return None
-
-    def be_patient(self) -> None:
-        """Nothing is away here."""
-
     def identity(self, path: str) -> tuple[int, int]:
         with self.mutex:
             return self.disk.dev, self._existing(path).ino

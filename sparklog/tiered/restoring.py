@@ -37,7 +37,7 @@ from sparklog.format.names import (
     partition_dir,
     snapshot_name,
 )
-from sparklog.fs import LOCAL, ElsewhereError, FileSystem, write_durably
+from sparklog.fs import LOCAL, FileSystem, write_durably
 from sparklog.log.batch_windows import walk
 from sparklog.log.log import Log
 from sparklog.log.positions import Position, resolve
@@ -50,11 +50,11 @@ from sparklog.logdir.offset_checkpoints import (
 )
 from sparklog.logdir.partition.leader_epochs import write_epochs
 from sparklog.logdir.segment_files import joined
-from sparklog.logdir.view import View
 from sparklog.storage.leader_epochs import clipped
-from sparklog.tiered.archive.archive import ArchiveFileSystem
+from sparklog.storage.segments import UndeterminedLossError
+from sparklog.tiered.archive.view import ArchiveView
 from sparklog.tiered.layout.manifest import manifest_object
-from sparklog.tiered.reading.opening import Path, no_archive, reading
+from sparklog.tiered.reading.opening import Path, no_archive, read_side
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.reading.remote_objects import RemoteObjects
 from sparklog.tiered.remote_segment import RemoteSegment
@@ -112,16 +112,17 @@ def restore(
         OffsetOutOfRangeError; StorageUnavailableError: the store, or too little room;
         DataCorruptionError: an object isn't what its manifest says. Call again to go on.
     """
-    reads = reading(url, options=options, storage_options=storage_options, fs=fs)
-    if not isinstance(reads, ArchiveFileSystem):
+    reads = read_side(url, options=options, storage_options=storage_options, fs=fs)
+    if not reads.is_archive:
         raise no_archive(url)
     target = os.path.abspath(path)
     if fs.is_dir(target) and fs.listdir(target):
         raise InvalidRequestError(
             f"{target} is not empty: restore to a directory of its own", path=target
         )
-    view = View(reads, [reads.url])
-    parts = _plan(reads, view, topics, start, end)
+    view = reads.open_view()
+    assert isinstance(view, ArchiveView)
+    parts = _plan(view, topics, start, end)
     work = target + ".restoring"
     if not fs.is_dir(work):
         fs.mkdir(work)
@@ -133,7 +134,7 @@ def restore(
             path=work,
         )
     if not fs.is_dir(ledger_path(work)):
-        _fill(fs, work, reads.objects, parts, _Counter(total, progress), threads)
+        _fill(fs, work, view.objects, parts, _Counter(total, progress), threads)
     offsets = _take_over(fs, clock, work, view, {part.key[0] for part in parts})
     if fs.is_dir(target):
         fs.rmdir(target)
@@ -143,21 +144,20 @@ def restore(
 
 
 def _plan(
-    reads: ArchiveFileSystem,
-    view: View,
+    view: ArchiveView,
     topics: Collection[str] | None,
     start: Position,
     end: Position,
 ) -> list[_Part]:
     held = view.topics()
     if not held:
-        raise no_archive(reads.url)
+        raise no_archive(view.home)
     wanted = sorted(held if topics is None else topics)
     unknown = [name for name in wanted if name not in held]
     if unknown:
         raise UnknownTopicError(
-            f"{reads.url} has no topic {', '.join(unknown)}; it has: {', '.join(sorted(held))}",
-            path=reads.url,
+            f"{view.home} has no topic {', '.join(unknown)}; it has: {', '.join(sorted(held))}",
+            path=view.home,
         )
     if not wanted:
         raise InvalidRequestError("topics: name at least one, or leave it out for all of them")
@@ -179,7 +179,7 @@ def _plan(
                     "give an end behind the start"
                 )
             # An empty range within a segment brings nothing; its end isn't rounded up to a batch.
-            wanted_here = reads.segments(topic, p) if first < last else []
+            wanted_here = view.copies(topic, p) if first < last else []
             segments = [s for s in wanted_here if s.end > first and s.base < last]
             parts.append(_Part((topic, p), held[topic].id, first, last, segments))
     return parts
@@ -246,7 +246,7 @@ def _bring(
     """
     try:
         _write(fs, work, objects, part, segment, counter)
-    except ElsewhereError as error:
+    except UndeterminedLossError as error:
         raise StorageUnavailableError(
             str(error), path=f"{objects.store.url}/{manifest_object(segment)}"
         ) from error
@@ -339,7 +339,7 @@ def _close(fs: FileSystem, work: str, objects: RemoteObjects, part: _Part) -> in
 
 
 def _take_over(
-    fs: FileSystem, clock: Clock, work: str, view: View, names: Collection[str]
+    fs: FileSystem, clock: Clock, work: str, view: ArchiveView, names: Collection[str]
 ) -> dict[str, dict[int, tuple[int, int]]]:
     """Open the directory as a broker's, which checks it and makes its ledger; set the configs."""
     held = view.topics()

@@ -9,13 +9,14 @@ from sparklog.clock import Clock, system_clock
 from sparklog.common import TopicIdPartition
 from sparklog.errors import PartitionOfflineError
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.log.partition_reader import reader_of
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.retention.due_segments import Held, largest_of, segments_of
 from sparklog.logdir.segments import LogDirSegments
-from sparklog.logdir.topics import TopicInfo
-from sparklog.logdir.view import View
+from sparklog.logdir.view import LogDirView
 from sparklog.storage.segments import StaleReadError
+from sparklog.storage.view import TopicInfo
 from sparklog.tiered.copying.plan import segments_to_copy, valid_copies
 from sparklog.tiered.encryption.policy import key_id_of
 from sparklog.tiered.layout.manifest import directory_of
@@ -87,8 +88,8 @@ def status(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) -
     """
     directories = split_path(path)
     settings = read_settings(fs, directories[0])
-    view = View(fs, directories)
-    cache = RemoteLogMetadataConsumer(View(fs, directories), clock).catch_up()
+    view = LogDirView(fs, directories)
+    cache = RemoteLogMetadataConsumer(LogDirView(fs, directories), clock).catch_up()
     found = []
     for info in view.topics().values():
         for partition in sorted(info.dirs):
@@ -120,7 +121,7 @@ def keys_of(
     if settings is None:
         return {}
     store = store or open_store(settings.url, storage_options)
-    cache = RemoteLogMetadataConsumer(View(fs, directories), clock).catch_up()
+    cache = RemoteLogMetadataConsumer(LogDirView(fs, directories), clock).catch_up()
     known = [cache.all(key)[0] for key in cache.keys()]  # noqa: SIM118
     where = {directory_of(copy) for copy in known}
     counts: dict[str, Counter[str]] = {}
@@ -131,7 +132,7 @@ def keys_of(
 
 def _partition(
     fs: FileSystem,
-    view: View,
+    view: LogDirView,
     clock: Clock,
     info: TopicInfo,
     partition: int,
@@ -172,9 +173,9 @@ def _partition(
     )
 
 
-def _stable(view: View, key: tuple[str, int], end: int) -> int:
+def _stable(view: LogDirView, key: tuple[str, int], end: int) -> int:
     try:
-        return view.reader(*key).last_stable_offset(end)
+        return reader_of(view, *key).last_stable_offset(end)
     except (StaleReadError, PartitionOfflineError):
         return end
 

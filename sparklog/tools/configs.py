@@ -7,7 +7,7 @@ from typing import Any
 from sparklog.config import KEYS, OWN_KEYS, TopicConfig
 from sparklog.configdef import format_value
 from sparklog.errors import InvalidRequestError
-from sparklog.logdir.topics import TopicInfo
+from sparklog.storage.view import TopicInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

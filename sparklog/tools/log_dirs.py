@@ -12,7 +12,7 @@ from sparklog.logdir.log_dirs import find_dirs
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.retention.due_segments import segments_of
 from sparklog.logdir.topics import INTERNAL
-from sparklog.logdir.view import View
+from sparklog.logdir.view import LogDirView
 
 _NODE_KEYS: Final = ("node.id", "broker.id")
 
@@ -28,7 +28,7 @@ def describe_log_dirs(
     Source: LogDirsCommand.formatAsJson (Kafka 4.1).
     """
     directories = split_path(path)
-    known = View(fs, directories).topics()  # raises where it is no log
+    known = LogDirView(fs, directories).topics()  # raises where it is no log
     absent = find_dirs(fs, directories).absent
     wanted = set(known) if topics is None else set(topics)
     dirs = [

@@ -14,10 +14,10 @@ from sparklog.errors import (
 )
 from sparklog.format.names import KAFKA_INTERNAL
 from sparklog.log.log import Log
-from sparklog.log.partition_reader import PartitionReader
+from sparklog.log.partition_reader import PartitionReader, reader_of
 from sparklog.log.read_retry import check_topic_id
-from sparklog.logdir.topics import TopicInfo
 from sparklog.storage.segments import StaleReadError
+from sparklog.storage.view import TopicInfo
 
 _PATIENCE_MS: Final = 1000
 T = TypeVar("T")
@@ -117,7 +117,7 @@ def _described(
     log: Log, info: TopicInfo, partition: int, path: str, span: tuple[int, int]
 ) -> PartitionDescription:
     try:
-        return _partition(log.view.reader(info.name, partition), partition, path, span)
+        return _partition(reader_of(log.view, info.name, partition), partition, path, span)
     except PartitionOfflineError as error:
         return PartitionDescription(
             partition=partition, dir=path, start=span[0], end=span[1], size=0, segments=0,

@@ -321,11 +321,11 @@ def test_planned_and_then_replaced_by_an_earlier_state(
     log: sparklog.Log, path: Path, tmp_path: Path
 ) -> None:
     from sparklog.log.fetch import SCHEMA, read_partition
-    from sparklog.logdir.view import View
+    from sparklog.logdir.view import LogDirView
 
     shutil.copytree(path, tmp_path / "copy")
     log.append("t", table("c"))
-    view = View(LOCAL, [str(path)])
+    view = LogDirView(LOCAL, [str(path)])
     end = view.spans([("t", 0)])["t", 0][1]
     replace(path, tmp_path / "copy")
     with pytest.raises(LogReplacedError, match=r"offsets \[2, 3\) can't be read, it ends at 2"):

@@ -9,21 +9,20 @@ from sparklog.format.scan import scan
 from sparklog.fs import read_bytes
 from sparklog.log.fetch import read_partition, schema_of
 from sparklog.logdir.segment_files import joined, segment_bases
-from sparklog.logdir.view import View
+from sparklog.storage.view import View
 from sparklog.testing.faultstore import Bucket
-from sparklog.tiered.archive.archive import ArchiveFileSystem
+from sparklog.tiered.archive.view import ArchiveView
 from sparklog.tiered.layout.manifest import directory_of, log_object, manifest_object, parse
 from sparklog.tiered.layout.object_names import log_start_name
 from sparklog.tiered.layout.topic_owners import PREFIX
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.block_cache import BlockCache
-from sparklog.tiered.reading.overlay import TieredFileSystem
 from sparklog.tiered.reading.remote_objects import RemoteObjects
-from sparklog.tiered.remote_log_metadata.copies import LogCopies
 from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadataCache
 from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer
 from sparklog.tiered.remote_segment import RemoteSegment
 from sparklog.tiered.settings import read_settings
+from tests.tiered.buckets import tiered_view
 
 Records = dict[int, bytes]
 
@@ -108,14 +107,13 @@ def through_tiers(log: sparklog.Log, clock: Clock, store: Store) -> dict[tuple[s
     """Return what readers of the log dir get, wherever its segments lie; each record once."""
     fs, directories = log.session.fs, log.session.directories
     objects = RemoteObjects(lambda: store, BlockCache(1 << 20))
-    tiers = TieredFileSystem(fs, objects, LogCopies(fs, directories, clock))
-    return _read(View(tiers, directories))
+    return _read(tiered_view(directories, objects, fs, clock=clock))
 
 
 def archived(store: Store) -> dict[tuple[str, int], Records]:
     """Return what readers of the bucket alone get; each record once."""
     objects = RemoteObjects(lambda: store, BlockCache(1 << 20))
-    return _read(View(ArchiveFileSystem(store.url, objects), [store.url]))
+    return _read(ArchiveView(store.url, objects))
 
 
 def _read(view: View) -> dict[tuple[str, int], Records]:

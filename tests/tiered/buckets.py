@@ -3,22 +3,29 @@
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import crc32c
 
 from sparklog.format.checkpoint_files import format_epochs, parse_partition_metadata
 from sparklog.format.names import parse_partition_dir, snapshot_name
-from sparklog.fs import LOCAL, read_bytes
+from sparklog.fs import LOCAL, FileSystem, read_bytes
+from sparklog.log.log import Log
 from sparklog.log.segment_lookup import Lookup
 from sparklog.log.time_lookup import TimeLookup
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.logdir.segments import LogDirSegments
+from sparklog.logdir.view import LogDirView
 from sparklog.storage.leader_epochs import clipped
+from sparklog.tiered.archive.no_files import NO_FILES
+from sparklog.tiered.archive.view import ArchiveView
 from sparklog.tiered.layout.manifest import Manifest, packed, to_bytes
 from sparklog.tiered.object_store.store import StoredObject
 from sparklog.tiered.reading.block_cache import BlockCache
 from sparklog.tiered.reading.remote_objects import RemoteObjects
+from sparklog.tiered.reading.tiered_segments import RemoteTier
+from sparklog.tiered.remote_log_metadata.copies import LogCopies
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState, new_segment_id
 
 
@@ -75,6 +82,24 @@ class DictStore:
 
 def objects(store: DictStore) -> RemoteObjects:
     return RemoteObjects(lambda: store, BlockCache(64 << 20))
+
+
+def archive_log(url: str, found: RemoteObjects, **options: Any) -> Log:
+    """Open a bucket alone."""
+    return Log(url, fs=NO_FILES, view=lambda: ArchiveView(url, found, **options))
+
+
+def tiered_view(
+    directories: Sequence[str], found: RemoteObjects, fs: FileSystem = LOCAL, **given: Any
+) -> LogDirView:
+    """Look at log dirs with the copies that their metadata tells of."""
+    tier = RemoteTier(found, LogCopies(fs, directories, **given))
+    return LogDirView(fs, directories, remote=tier)
+
+
+def tiered_log(path: str | Path, found: RemoteObjects) -> Log:
+    """Open a log dir with its copies."""
+    return Log(path, view=lambda: tiered_view([str(path)], found))
 
 
 def copy_partition(

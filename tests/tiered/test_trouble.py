@@ -13,17 +13,14 @@ import pytest
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import DataCorruptionError, StorageUnavailableError
-from sparklog.fs import LOCAL
 from sparklog.log.log import Log
 from sparklog.service import Service
 from sparklog.testing.faultstore import FaultStore
-from sparklog.tiered.archive.archive import ArchiveFileSystem
 from sparklog.tiered.object_store.backoff import Retry
 from sparklog.tiered.reading.block_cache import BlockCache
-from sparklog.tiered.reading.overlay import TieredFileSystem
 from sparklog.tiered.reading.remote_objects import RemoteObjects
 from sparklog.tiered.reading.store_retry import Patience
-from sparklog.tiered.remote_log_metadata.copies import LogCopies
+from tests.tiered.buckets import archive_log, tiered_log
 from tests.tiered.logs import filled
 
 Opened = Callable[..., Log]
@@ -59,10 +56,9 @@ def opened(path: str, store: FaultStore) -> Iterator[Opened]:
             lambda: store, BlockCache(1 << 20), patience=Patience(**patience)
         )  # fmt: skip
         if archive:
-            logs.append(Log(store.url, fs=ArchiveFileSystem(store.url, objects)))
+            logs.append(archive_log(store.url, objects))
         else:
-            tiers = TieredFileSystem(LOCAL, objects, LogCopies(LOCAL, [path]))
-            logs.append(Log(path, reads=tiers))
+            logs.append(tiered_log(path, objects))
         return logs[-1]
 
     yield make
@@ -235,8 +231,8 @@ def test_a_follower_of_an_archive_outlives_an_outage(opened: Opened, store: Faul
     log = opened(archive=True, follow_ms=10**9)
     whole = log.read("t", follow=True).read_next_batch().num_rows
     store.down(10**9)
-    fs: Any = log._fs
-    listing = fs._listing
+    view: Any = log.view
+    listing = view._listing
     listing._listed_ms = -1e9
     assert log.offsets("t")[0][1] >= whole
     assert listing._away_ms is not None
@@ -250,8 +246,8 @@ def test_a_follower_of_an_archive_outlives_an_outage(opened: Opened, store: Faul
 def test_an_archive_that_is_not_followed_has_no_old_news(opened: Opened, store: FaultStore) -> None:
     log = opened(archive=True)
     store.down(10**9)
-    fs: Any = log._fs
-    fs._listing._listed_ms = -1e9
+    view: Any = log.view
+    view._listing._listed_ms = -1e9
     with pytest.raises(StorageUnavailableError, match="can't list"):
         log.topics()
 
@@ -262,10 +258,10 @@ def test_patience_is_an_option(tmp_path: Path) -> None:
         log.append("t", pa.table({"value": ["a"]}))
     for given, waits in (({}, (60_000, 7_200_000)), ({"remote.patience.ms": 5}, (5, 5))):
         with sparklog.open(tmp_path / "log", options=given) as log:
-            reads: Any = log.view._fs
-            assert reads.objects.patience.ms == waits[0]
-            log.view.be_patient()
-            assert reads.objects.patience.ms == waits[1]
+            tier: Any = log.view._remote
+            assert tier.objects.patience.ms == waits[0]
+            log.view.set_following()
+            assert tier.objects.patience.ms == waits[1]
 
 
 def test_the_store_alone_tries_for_a_second_or_two() -> None:

@@ -29,7 +29,7 @@ from sparklog.logdir.retention.deletion import Place, place_of
 from sparklog.logdir.retention.due_segments import Due, Held, Terms
 from sparklog.logdir.segment_files import joined
 from sparklog.logdir.topics import partition_path
-from sparklog.logdir.view import View
+from sparklog.logdir.view import LogDirView
 from sparklog.service.due_partitions import DuePartitions
 from sparklog.service.metrics.ledger import LedgerTail
 from sparklog.service.metrics.observed import (
@@ -173,7 +173,7 @@ class Observer:
             names = (f"{t}-{p}" for t, p in missed if (t, p) not in found.offline)
             found.errors += [f"{name}: its files could not be read" for name in names]
         with self._noting(found):  # nobody may have opened the log since
-            missing = View(fs, self.directories).offline()
+            missing = LogDirView(fs, self.directories).offline()
             found.offline |= {key: str(error) for key, error in missing.items()}
         if tiers is not None:
             with self._noting(found):
@@ -220,7 +220,7 @@ class Observer:
         return places
 
     def _as_seen(self) -> tuple[dict[str, str], dict[Key, Place]]:
-        view = View(self._fs, self.directories)
+        view = LogDirView(self._fs, self.directories)
         topics = view.topics()
         keys = [(name, p) for name, info in topics.items() for p in info.dirs]
         if not keys:

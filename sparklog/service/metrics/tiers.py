@@ -10,7 +10,7 @@ from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.retention.deletion import Place
 from sparklog.logdir.retention.due_segments import Held, Terms, Tier, largest_of
 from sparklog.logdir.segments import LogDirSegments
-from sparklog.logdir.view import View
+from sparklog.logdir.view import LogDirView
 from sparklog.service.metrics.observed import Key, TierMetrics
 from sparklog.tiered.copying import plan
 from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadataCache
@@ -23,7 +23,7 @@ class TierObserver:
 
     def __init__(self, fs: FileSystem, clock: Clock, directories: Sequence[str]) -> None:
         self._fs, self._clock = fs, clock
-        self._consumer = RemoteLogMetadataConsumer(View(fs, directories), clock)
+        self._consumer = RemoteLogMetadataConsumer(LogDirView(fs, directories), clock)
         self._cache = RemoteLogMetadataCache()
         self._valid: dict[Key, tuple[list[RemoteSegment], Place, list[RemoteSegment]]] = {}
         self._largest: dict[tuple[Key, int], int] = {}

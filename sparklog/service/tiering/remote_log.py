@@ -21,7 +21,7 @@ from sparklog.log.log import Log
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.retention.deletion import Key, Place, places
 from sparklog.logdir.retention.due_segments import Held, Terms, Tier, segments_of
-from sparklog.logdir.view import View
+from sparklog.logdir.view import LogDirView
 from sparklog.storage.lease import Lease
 from sparklog.storage.log_state import TopicState
 from sparklog.tiered.copying import plan
@@ -103,7 +103,7 @@ class RemoteLog:
 
     def __init__(self, log: Log, lease: Lease, clock: Clock) -> None:
         self.session, self.clock, self.lease = log.session, clock, lease
-        view = View(self.fs, self.session.directories)
+        view = LogDirView(self.fs, self.session.directories)
         self._consumer = RemoteLogMetadataConsumer(view, clock)
         self._mutex = threading.RLock()
         self.foreign_topics: dict[str, str] | None = None

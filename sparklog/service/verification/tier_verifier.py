@@ -20,7 +20,7 @@ from sparklog.fs import LOCAL, FileSystem
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.retention.due_segments import Tier
 from sparklog.logdir.segment_files import segment_bases
-from sparklog.logdir.view import View
+from sparklog.logdir.view import LogDirView
 from sparklog.service.verification.findings import (
     Finding,
     Findings,
@@ -133,8 +133,8 @@ class _Look:
 
     def of_log(self, fs: FileSystem, clock: Clock, directories: list[str]) -> list[_Wanted]:
         """Compare what a log says of its copies with a listing; return those that are there."""
-        view, whole = View(fs, directories), []
-        cache = RemoteLogMetadataConsumer(View(fs, directories), clock).catch_up()
+        view, whole = LogDirView(fs, directories), []
+        cache = RemoteLogMetadataConsumer(LogDirView(fs, directories), clock).catch_up()
         for info in view.topics().values():
             for p, directory in sorted(info.dirs.items()):
                 where = Directory(info.name, p, info.id)

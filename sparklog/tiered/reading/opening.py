@@ -1,22 +1,26 @@
-"""Which file system a path is read through: a log dir with its tier, or a bucket alone."""
+"""How a path is read: as a log dir with its tier, or as a bucket alone."""
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.format.names import parse_partition_dir
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.logdir.paths import is_url, split_path
-from sparklog.tiered.archive.archive import ArchiveFileSystem
+from sparklog.logdir.view import LogDirView, check_until
+from sparklog.storage.view import View
+from sparklog.tiered.archive.no_files import NO_FILES
+from sparklog.tiered.archive.view import ArchiveView
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.object_names import parse_directory
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.block_cache import DIRECTORY_NAME, BlockCache
 from sparklog.tiered.reading.options import RemoteOptions
-from sparklog.tiered.reading.overlay import TieredFileSystem
 from sparklog.tiered.reading.remote_objects import RemoteObjects
 from sparklog.tiered.reading.store_retry import Patience
+from sparklog.tiered.reading.tiered_segments import RemoteTier
 from sparklog.tiered.remote_log_metadata.copies import LogCopies
 from sparklog.tiered.settings import read_settings
 from sparklog.tiered.target import open_store
@@ -24,31 +28,44 @@ from sparklog.tiered.target import open_store
 Path = str | os.PathLike[str]
 
 
-def reading(
+@dataclass(frozen=True, slots=True)
+class ReadSide:
+    """How a log is read: what its readers see, opened when it is called, and its small files.
+
+    `fs`: of the log dirs, for groups and the ledger; a bucket alone has none of them.
+    """
+
+    open_view: Callable[[], View]
+    fs: FileSystem
+    is_archive: bool
+
+
+def read_side(
     path: Path,
     *,
     options: RemoteOptions | None = None,
     storage_options: Mapping[str, Any] | None = None,
     fs: FileSystem = LOCAL,
+    until: str = "high-watermark",
     stopped: Callable[[], bool] = lambda: False,
-) -> FileSystem:
-    """Return the file system through which the log dirs, or the archive, at `path` are read.
+) -> ReadSide:
+    """Return how the log dirs with their tier, or the bucket alone, at `path` are read.
 
-    Args: stopped: ends a wait for a store that is away, once it is true.
+    Args: until: see `sparklog.open`. stopped: ends a wait for a store that is away, once it is
+        true.
     Nothing remote is asked for a log dir before a segment is wanted that isn't local any more.
     Raises: InvalidRequestError for a bad path or key ring.
     """
     options = options or RemoteOptions()
-    patience = Patience(
-        options.patience_ms(following=False),
-        follow_ms=options.patience_ms(following=True),
-        stopped=stopped,
-    )
     directories = split_path(path)
     url = archive_url(path, fs)
     if url is not None:
-        objects = _objects(lambda: open_store(url, storage_options), options, patience)
-        return ArchiveFileSystem(directories[0], objects, refresh_ms=options.remote_refresh_ms)
+        objects = _objects(lambda: open_store(url, storage_options), options, stopped)
+        check_until(until)
+        refresh_ms = options.remote_refresh_ms
+        return ReadSide(
+            lambda: ArchiveView(directories[0], objects, refresh_ms=refresh_ms), NO_FILES, True
+        )
     home = directories[0]
 
     def connect() -> Store:
@@ -60,7 +77,10 @@ def reading(
             )
         return open_store(settings.url, storage_options)
 
-    return TieredFileSystem(fs, _objects(connect, options, patience), LogCopies(fs, directories))
+    tier = RemoteTier(_objects(connect, options, stopped), LogCopies(fs, directories))
+    return ReadSide(
+        lambda: LogDirView(fs, directories, until=until, remote=tier), fs, False
+    )
 
 
 def archive_url(path: Path, fs: FileSystem = LOCAL) -> str | None:
@@ -92,7 +112,7 @@ def no_archive(url: str) -> InvalidRequestError:
 
 
 def _objects(
-    connect: Callable[[], Store], options: RemoteOptions, patience: Patience
+    connect: Callable[[], Store], options: RemoteOptions, stopped: Callable[[], bool]
 ) -> RemoteObjects:
     directory = options.remote_cache_directory
     cache = BlockCache(
@@ -101,6 +121,11 @@ def _objects(
         disk_bytes=options.remote_cache_disk_bytes if directory else 0,
     )
     keys = Keyring.load(options.remote_keyring) if options.remote_keyring else None
+    patience = Patience(
+        options.patience_ms(following=False),
+        follow_ms=options.patience_ms(following=True),
+        stopped=stopped,
+    )
     return RemoteObjects(
         connect, cache, keys, threads=options.remote_fetch_threads, patience=patience
     )

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
-from sparklog.fs import ElsewhereError
 from sparklog.metrics import meters
+from sparklog.storage.segments import UndeterminedLossError
 from sparklog.tiered.encryption.envelope import DataKey, open_data_key
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout import manifest as manifests
@@ -100,8 +100,8 @@ class LogRanges:
 def _fetched(store: Store, segment: RemoteSegment, name: str, get: Callable[[], bytes]) -> bytes:
     """Get an object of a segment, and count it.
 
-    Raises: FileNotFoundError if it is gone; ElsewhereError if nobody can tell that it is, see
-    `_missing`. Cost: a listing of its prefix, and perhaps a get more, if it is gone.
+    Raises: FileNotFoundError if it is gone; UndeterminedLossError if nobody can tell that it is,
+    see `_missing`. Cost: a listing of its prefix, and perhaps a get more, if it is gone.
     """
     with fetching(meters(store.url), segment.topic) as got:
         try:
@@ -122,11 +122,11 @@ def _missing(
         names = {one.name for one in store.list(directory_of(segment).prefix)}
         known = bool(names) or is_owned(store, segment.topic_id)
     except StorageUnavailableError as failed:
-        return ElsewhereError(
+        return UndeterminedLossError(
             errno.ENOENT, f"{error}, and what else is there can't be told: {failed}"
         )
     if not known:
-        return ElsewhereError(
+        return UndeterminedLossError(
             errno.ENOENT,
             f"{store.url} has nothing of {segment.topic}-{segment.partition} (topic id "
             f"{segment.topic_id}), so it is another store than the one it was copied to: "
@@ -134,7 +134,7 @@ def _missing(
             "environment)",
         )
     if name in names:
-        return ElsewhereError(
+        return UndeterminedLossError(
             errno.ENOENT,
             f"{error}, but the store lists it: its listings lag behind, or it answers for an "
             "object that it can't reach just now; try again, then look at the store",

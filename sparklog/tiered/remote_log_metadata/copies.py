@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from sparklog.clock import Clock, system_clock
 from sparklog.common import TopicIdPartition
 from sparklog.fs import FileSystem
-from sparklog.logdir.view import View
+from sparklog.logdir.view import LogDirView
 from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer
 from sparklog.tiered.remote_segment import RemoteSegment
 
@@ -30,6 +30,6 @@ class LogCopies:
         with self._lock:
             if self._consumer is None:
                 self._consumer = RemoteLogMetadataConsumer(
-                    View(self._fs, self._directories), self._clock
+                    LogDirView(self._fs, self._directories), self._clock
                 )
             return list(self._consumer.catch_up().readable(TopicIdPartition(topic_id, partition)))

@@ -17,7 +17,7 @@ from sparklog.log.admin import drop_topic
 from sparklog.log.log import Log
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.logdir.topics import REMOTE_METADATA
-from sparklog.logdir.view import View
+from sparklog.logdir.view import LogDirView
 from sparklog.tiered.layout.manifest import Manifest, parse
 from sparklog.tiered.layout.object_names import Directory, parse_manifest
 from sparklog.tiered.layout.topic_owners import TopicOwners
@@ -94,7 +94,7 @@ def _check_some(session: "LogDirCommits", store: Store) -> None:
 
     Cost: a listing of each partition, in the store until one has a copy.
     """
-    view = View(session.fs, session.directories)
+    view = LogDirView(session.fs, session.directories)
     wanted = []
     for one in _directories(session):
         key = one.topic, one.partition

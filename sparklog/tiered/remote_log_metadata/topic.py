@@ -34,7 +34,7 @@ from sparklog.log.commit import write_snapshot
 from sparklog.log.fetch import read_partition, schema_of
 from sparklog.logdir.staging import Framing
 from sparklog.logdir.topics import REMOTE_METADATA, describe
-from sparklog.logdir.view import View
+from sparklog.logdir.view import LogDirView
 from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadataCache
 from sparklog.tiered.remote_log_metadata.records import (
     PartitionDeleteRecord,
@@ -137,7 +137,7 @@ class RemoteLogMetadataConsumer:
     Not thread-safe. Takes no lock and writes nothing, so readers use it as well as the service.
     """
 
-    def __init__(self, view: View, clock: Clock) -> None:
+    def __init__(self, view: LogDirView, clock: Clock) -> None:
         self._view, self._clock = view, clock
         self._start_over(None)
 

@@ -45,7 +45,7 @@ def export_log(
     """
     began = monotonic_ms()
     done = Exported(topic=topic, to=os.fspath(to))
-    ours = log.view.directories
+    ours = split_path(log.path)
     if any(same_place(one, other) for one in split_path(to) for other in ours):
         raise InvalidRequestError(f"{to} is the log itself: choose another directory")
     info = log.topic(topic)

@@ -18,8 +18,8 @@ from sparklog.format.sparse_records import encode_spaced
 from sparklog.log.commit import Chunk, CommitResult, Identity
 from sparklog.log.log import Log
 from sparklog.logdir.staging import Framing
-from sparklog.logdir.topics import TopicInfo
 from sparklog.storage.log_state import LogState
+from sparklog.storage.view import TopicInfo
 
 COMMIT_BYTES: Final = 32 << 20
 """So many bytes of Arrow data are one commit."""

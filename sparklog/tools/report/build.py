@@ -24,14 +24,15 @@ from sparklog.logdir.group_offsets import read_readers
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.retention.due_segments import Tier
-from sparklog.logdir.topics import TopicInfo, read_topics
-from sparklog.logdir.view import Key, View
+from sparklog.logdir.topics import read_topics
+from sparklog.logdir.view import LogDirView
 from sparklog.pluralize import pluralize
 from sparklog.service import Severity
 from sparklog.storage.groups import Readers
 from sparklog.storage.log_state import LogState, TopicState
+from sparklog.storage.view import TopicInfo, View
 from sparklog.tiered.copying.plan import copied_ranges, valid_copies
-from sparklog.tiered.reading.opening import archive_url, reading
+from sparklog.tiered.reading.opening import archive_url, read_side
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadataCache
 from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer
@@ -75,7 +76,7 @@ class _Look:
     memory: Memory
     offsets_retention_ms: int
     notices: list[Notice] = field(default_factory=list)
-    spans: Mapping[Key, tuple[int, int]] = field(default_factory=dict)
+    spans: Mapping[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
 
     def note(self, severity: Severity, where: str, what: str) -> None:
         self.notices.append(Notice(severity=severity, where=where, what=what))
@@ -149,26 +150,27 @@ def _opened(
     storage_options: Mapping[str, Any] | None,
 ) -> _Look:
     """Open for reading; where the metadata of copies is damaged, what is local alone."""
-    reads = reading(path, options=remote, storage_options=storage_options, fs=fs)
+    reads = read_side(path, options=remote, storage_options=storage_options, fs=fs)
+    view: Callable[[], View] | None = reads.open_view
     cache, notices = RemoteLogMetadataCache(), []
     directories = split_path(path)
     if url is None:
         try:
-            cache = RemoteLogMetadataConsumer(View(fs, directories), clock).catch_up()
+            cache = RemoteLogMetadataConsumer(LogDirView(fs, directories), clock).catch_up()
         except DataCorruptionError as error:
-            reads = fs
+            view = None
             what = f"what is in remote storage is not shown: {error.reason}"
             notices.append(Notice(severity=Severity.DAMAGE, where=error.path, what=what))
-    log = Log(path, fs=fs if url is None else reads, reads=reads, options=rest, clock=clock)
+    log = Log(path, fs=reads.fs, view=view, options=rest, clock=clock)
     home = log.view.home
     readers = Readers([], {}) if url is not None else read_readers(fs, home)
     return _Look(
-        fs=reads,
+        fs=reads.fs,
         log=log,
         cache=cache,
         readers=readers,
         now_ms=clock(),
-        known=read_topics(reads, home),
+        known=read_topics(reads.fs, home),
         archive=url is not None,
         memory=Memory(),
         offsets_retention_ms=LogOptions.parse(rest).offsets_retention_ms,
@@ -195,7 +197,7 @@ def _topics(look: _Look, progress: Progress | None) -> list[TopicReport]:
             TopicReport(
                 name=name,
                 id=info.id,
-                config=None if look.known is None else info.config.to_dict(),
+                config=None if look.known is None and not look.archive else info.config.to_dict(),
                 cleanup_policy=info.config.cleanup_policy,
                 remote_storage_enable=info.config.remote_storage_enable,
                 partitions=tuple(partitions),
@@ -205,7 +207,7 @@ def _topics(look: _Look, progress: Progress | None) -> list[TopicReport]:
 
 
 def _partition(look: _Look, info: TopicInfo, number: int) -> PartitionReport:
-    key, path = (info.name, number), info.dirs[number]
+    key, path = TopicPartition(info.name, number), info.dirs[number]
     try:
         return _looked(look, info, number)
     except (SparklogError, FileNotFoundError) as error:
@@ -221,7 +223,8 @@ def _partition(look: _Look, info: TopicInfo, number: int) -> PartitionReport:
 
 
 def _looked(look: _Look, info: TopicInfo, number: int) -> PartitionReport:
-    key, path, view, config = (info.name, number), info.dirs[number], look.log.view, info.config
+    key, path = TopicPartition(info.name, number), info.dirs[number]
+    view, config = look.log.view, info.config
     copies = _copies(look, info, number)
     listed = list_partition(
         look.fs, view, key, Tier(copied_ranges(copies)), look.spans.get(key), memory=look.memory

@@ -5,13 +5,15 @@ that the service goes by, asked for later times. Nothing is changed.
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
 from sparklog.fs import FileSystem
+from sparklog.log.partition_reader import reader_of
 from sparklog.logdir.cleaning.plan import Segment, find_dirt, list_segments
 from sparklog.logdir.offset_checkpoints import CLEANER, read_offsets
 from sparklog.logdir.retention.due_segments import NEVER_MS, Held, Terms, Tier, due
-from sparklog.logdir.view import Key, View
 from sparklog.storage.segments import StaleReadError
+from sparklog.storage.view import View
 from sparklog.tiered.copying import plan
 from sparklog.tiered.remote_segment import RemoteSegment
 from sparklog.tools.report.model import HORIZONS_MS, CompactionReport, Going, Where
@@ -89,13 +91,19 @@ def _steps(by_horizon: Mapping[int, list[Taken]]) -> Iterator[Going]:
 
 
 def compaction(
-    fs: FileSystem, view: View, key: Key, listed: Listed, config: TopicConfig, *, now_ms: int
+    fs: FileSystem,
+    view: View,
+    key: TopicPartition,
+    listed: Listed,
+    config: TopicConfig,
+    *,
+    now_ms: int,
 ) -> CompactionReport | None:
     """Return how dirty a compacted partition is; None if its files change at this moment.
 
     Raises DataCorruptionError if the cleaner's checkpoint is damaged.
     """
-    reader = view.reader(*key)
+    reader = reader_of(view, *key)
     try:
         segments = list_segments(fs, reader.where)
         stable = reader.last_stable_offset(listed.end)

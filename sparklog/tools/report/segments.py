@@ -4,13 +4,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError
 from sparklog.format.batch import HEADER_SIZE, MAGIC, unpack_header
 from sparklog.format.compression import Codec
 from sparklog.fs import FileSystem
+from sparklog.log.partition_reader import reader_of
 from sparklog.logdir.retention.due_segments import Tier, largest_of
-from sparklog.logdir.view import Key, View
 from sparklog.storage.segments import PartitionSegments, SegmentMetadata, StaleReadError
+from sparklog.storage.view import View
 from sparklog.tools.report.model import SegmentReport, Where
 
 _ATTEMPTS = 3  # segments are retired and swapped while they are looked at
@@ -74,7 +76,7 @@ class Memory:
 def list_partition(
     fs: FileSystem,
     view: View,
-    key: Key,
+    key: TopicPartition,
     copied: Tier,
     span: tuple[int, int] | None = None,
     *,
@@ -100,12 +102,12 @@ def list_partition(
 def _list(
     fs: FileSystem,
     view: View,
-    key: Key,
+    key: TopicPartition,
     copied: Tier,
     span: tuple[int, int] | None,
     memory: Memory,
 ) -> Listed:
-    reader = view.reader(*key)
+    reader = reader_of(view, *key)
     start, end = view.spans([key])[key] if span is None else span
     segments = reader.segments
     found = reader.metadata()  # what has come since lies behind the end, and isn't committed there

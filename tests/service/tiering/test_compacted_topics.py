@@ -13,9 +13,8 @@ from sparklog.fs import LOCAL
 from sparklog.log.log import Log
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.service import Service, verify
-from sparklog.tiered.archive.archive import ArchiveFileSystem
 from sparklog.tiered.layout.topic_owners import PREFIX
-from tests.tiered.buckets import DictStore, objects
+from tests.tiered.buckets import DictStore, archive_log, objects
 
 URL = "dict://bucket"
 CONFIG = {
@@ -41,7 +40,7 @@ def latest(table: pa.Table) -> dict[bytes, bytes | None]:
 
 
 def archive(store: DictStore) -> Log:
-    return Log(URL, fs=ArchiveFileSystem(URL, objects(store), refresh_ms=0))
+    return archive_log(URL, objects(store), refresh_ms=0)
 
 
 def rounds(path: Path, clock: ManualClock, store: DictStore, **given: Any) -> Service:

@@ -17,7 +17,6 @@ from sparklog.clock import ManualClock
 from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
 from sparklog.fs import LOCAL
 from sparklog.log.admin import drop_topic
-from sparklog.log.log import Log
 from sparklog.logdir.partition.segment_swap import retire
 from sparklog.logdir.topics import REMOTE_METADATA
 from sparklog.service import Service, verify
@@ -25,7 +24,6 @@ from sparklog.service.deletion_announcements import NAME
 from sparklog.service.report import Report
 from sparklog.testing.faults import SimulatedKill
 from sparklog.testing.faultstore import FaultStore
-from sparklog.tiered.archive.archive import ArchiveFileSystem
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.manifest import log_object, manifest_object
 from sparklog.tiered.layout.object_names import parse_log_start
@@ -36,6 +34,7 @@ from sparklog.tiered.remote_segment import SegmentState
 from sparklog.tiered.settings import read_settings
 from tests.tiered.archives import copied_names, readable
 from tests.tiered.archives import copies_of as copies
+from tests.tiered.buckets import archive_log
 from tests.tiered.logs import filled, grow, manifests
 
 URL = "memory://bucket"
@@ -358,8 +357,7 @@ def test_a_log_start_within_a_copy_shows_in_the_bucket(
             once(path, clock, store)
             starts = [name for name in store.bucket.names() if name.endswith(".log-start")]
             assert [parse_log_start(name.rpartition("/")[2]) for name in starts] == [start]
-            fs = ArchiveFileSystem(URL, RemoteObjects(lambda: store, BlockCache(0)))
-            with Log(URL, fs=fs) as archive:
+            with archive_log(URL, RemoteObjects(lambda: store, BlockCache(0))) as archive:
                 assert archive.offsets("t")[0][0] == start
                 assert archive.read("t").read_all()["offset"][0].as_py() == start
         check(path, log, clock, store)

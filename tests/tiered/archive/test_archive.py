@@ -14,21 +14,20 @@ from sparklog.clock import pause
 from sparklog.errors import DataCorruptionError, InvalidRequestError, OffsetOutOfRangeError
 from sparklog.format.scan import rebase
 from sparklog.log.log import Log
-from sparklog.tiered.archive.archive import ArchiveFileSystem
 from sparklog.tiered.archive.bucket import group, listed_segments
 from sparklog.tiered.layout.object_names import log_start_name, parse_directory
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 from tests import paths
 from tests.logdir.partitions import T0, TOPIC_ID, batch
 from tests.service.logs import SMALL, fill
-from tests.tiered.buckets import DictStore, copy_partition, objects, store_segment
+from tests.tiered.buckets import DictStore, archive_log, copy_partition, objects, store_segment
 
 URL = "dict://bucket"
 GOLDEN = paths.GOLDEN / "kafka-4.1"
 
 
 def archive(store: DictStore, **options: Any) -> Log:
-    return Log(URL, fs=ArchiveFileSystem(URL, objects(store), **options))
+    return archive_log(URL, objects(store), **options)
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 import sparklog
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.log.log import Log
-from sparklog.tiered.archive.archive import ArchiveFileSystem
-from sparklog.tiered.reading.opening import reading
+from sparklog.tiered.archive.view import ArchiveView
+from sparklog.tiered.reading.opening import read_side
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.target import open_store
 from tests.logdir.partitions import T0
@@ -70,11 +70,12 @@ def test_what_was_fetched_is_found_again_on_disk(
     with sparklog.open(url, **given) as archive:
         first = archive.read("t").read_all()
     remote, rest = RemoteOptions.parse(options)
-    fs = reading(url, options=remote, storage_options=s3.options())
-    assert isinstance(fs, ArchiveFileSystem)
-    with Log(url, fs=fs, options=rest) as archive:
+    reads = read_side(url, options=remote, storage_options=s3.options())
+    with Log(url, fs=reads.fs, view=reads.open_view, options=rest) as archive:
         archive.topics()
-        counts = fs.objects.store.counts
+        view = archive.view
+        assert isinstance(view, ArchiveView)
+        counts = view.objects.store.counts
         before = counts.gets
         assert archive.read("t").read_all().equals(first)
         assert counts.gets == before

@@ -13,14 +13,11 @@ import pytest
 
 import sparklog
 from sparklog.log.log import Log
-from sparklog.tiered.archive.archive import ArchiveFileSystem
 from sparklog.tiered.layout.manifest import log_object, manifest_object
-from sparklog.tiered.reading.overlay import TieredFileSystem
 from sparklog.tiered.reading.range_fetcher import BLOCK_BYTES, RUN_BYTES
-from sparklog.tiered.remote_log_metadata.copies import LogCopies
 from sparklog.tiered.remote_segment import RemoteSegment
-from tests.tiered.buckets import DictStore, copy_partition, objects
-from tests.tiered.reading.test_overlay import forget, note
+from tests.tiered.buckets import DictStore, archive_log, copy_partition, objects, tiered_log
+from tests.tiered.reading.test_tiered_segments import forget, note
 
 SEGMENT_BYTES = 9 << 20  # three windows of a reader, the last a short one
 BATCH_BYTES = 128 << 10
@@ -69,11 +66,9 @@ def log(
 ) -> Iterator[Log]:
     path, store, _ = made
     if request.param == "a log dir":
-        copies = LogCopies(sparklog.fs.LOCAL, [str(path)])
-        tiers = TieredFileSystem(sparklog.fs.LOCAL, objects(store), copies)
-        opened = Log(path, reads=tiers)
+        opened = tiered_log(path, objects(store))
     else:
-        opened = Log(store.url, fs=ArchiveFileSystem(store.url, objects(store)))
+        opened = archive_log(store.url, objects(store))
     with opened:
         opened.topics()
         yield opened

@@ -11,27 +11,23 @@ import sparklog
 from sparklog.clock import system_clock
 from sparklog.errors import (
     DataCorruptionError,
-    InvalidRequestError,
     StorageUnavailableError,
 )
 from sparklog.fs import LOCAL
 from sparklog.log.log import Log
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.tiered.layout.manifest import log_object, manifest_object
-from sparklog.tiered.reading.overlay import TieredFileSystem
-from sparklog.tiered.remote_log_metadata.copies import LogCopies
 from sparklog.tiered.remote_log_metadata.topic import ensure_topic, publish
 from sparklog.tiered.remote_segment import RemoteSegment
 from tests.logdir.partitions import T0
 from tests.service.logs import SMALL, fill
-from tests.tiered.buckets import DictStore, copy_partition, objects
+from tests.tiered.buckets import DictStore, copy_partition, objects, tiered_log
 
 KEPT = 3  # local segments that stay
 
 
 def tiered(path: Path, store: DictStore) -> Log:
-    copies = LogCopies(LOCAL, [str(path)])
-    return Log(path, reads=TieredFileSystem(LOCAL, objects(store), copies))
+    return tiered_log(path, objects(store))
 
 
 def note(path: Path, segments: list[RemoteSegment]) -> None:
@@ -175,10 +171,3 @@ def test_a_copy_that_is_lost_is_reported(
         del store.objects[name]
     with tiered(path, store) as log, pytest.raises(DataCorruptionError):
         log.read("t", [0]).read_all()
-
-
-def test_it_can_not_be_written(made: tuple[Path, DictStore, list[RemoteSegment]]) -> None:
-    path, store, _ = made
-    fs = TieredFileSystem(LOCAL, objects(store), LogCopies(LOCAL, [str(path)]))
-    with pytest.raises(InvalidRequestError, match="remote"):
-        fs.unlink(str(path / "t-0"))

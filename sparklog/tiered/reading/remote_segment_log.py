@@ -1,22 +1,12 @@
-"""Files of remote segments, as the engine reads local ones. Nothing can be written."""
+"""A remote segment's log, read by ranges through a cache, and fetched ahead of who reads on."""
 
 from collections.abc import Callable
-from typing import Final, Never, Protocol, Self
+from typing import Final, Protocol
 
-from sparklog.errors import InvalidRequestError
-from sparklog.fs.protocol import Buffer
 from sparklog.tiered.reading.range_fetcher import RUN_BYTES
 
 AHEAD_BYTES: Final = 4 * RUN_BYTES  # how far a sequential reader is fetched ahead at most
 SEQUENTIAL_BYTES: Final = 256 << 10  # read in one go, so that it's no look-up
-
-
-def refuse(path: str) -> Never:
-    """Raise InvalidRequestError: remote files are read-only."""
-    raise InvalidRequestError(
-        f"{path} is remote and can't be changed; restore it to a log dir first (sparklog tier "
-        "restore)"
-    )
 
 
 class Ranges(Protocol):
@@ -33,45 +23,29 @@ class Ranges(Protocol):
         """Begin to fetch them."""
 
 
-class BytesFile:
-    """A small file that is in memory as a whole."""
+class BytesLog:
+    """An index that is in memory as a whole."""
 
     def __init__(self, path: str, data: bytes) -> None:
         self.path, self._data = path, data
 
     def pread(self, size: int, at: int) -> bytes:
+        """Return the bytes [at, at + size), fewer where it ends."""
         return self._data[at : at + size]
 
     def size(self) -> int:
+        """Return the size in bytes."""
         return len(self._data)
 
-    def pwrite(self, data: Buffer, at: int) -> None:
-        refuse(self.path)
 
-    def truncate(self, size: int) -> None:
-        refuse(self.path)
-
-    def sync(self) -> None:
-        """Nothing to do."""
-
-    def close(self) -> None:
-        """Nothing to give back."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-
-class RemoteLog(BytesFile):
+class RemoteSegmentLog:
     """A segment's log. Reads that follow each other are fetched ahead, over its end as well.
 
     `following` has the next segment's first bytes fetched, so many as it is given.
     """
 
     def __init__(self, path: str, ranges: Ranges, following: Callable[[int], object]) -> None:
-        super().__init__(path, b"")
+        self.path = path
         self._ranges, self._following = ranges, following
         self._last = range(0, 0)  # the bytes of the last read
         self._begun = 0  # where the reads that follow each other began
@@ -79,9 +53,11 @@ class RemoteLog(BytesFile):
         self._span = 0
 
     def size(self) -> int:
+        """Return the size in bytes."""
         return self._ranges.size
 
     def pread(self, size: int, at: int) -> bytes:
+        """Return the bytes [at, at + size), fewer where the log ends."""
         end = min(at + size, self._ranges.size)
         if not self._last.start < at <= self._last.stop:
             self._begun, self._span = at, 0

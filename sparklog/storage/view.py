@@ -1,0 +1,110 @@
+"""What a reader sees of a log, wherever it is kept: topics, offsets, segments. No lock.
+
+What may be stale: topics and partitions are those of the last `refresh`; log starts, high
+watermarks and topic ids are as of the call. A reader that takes both looks at the topic ids again
+after it has read, for a topic may have been deleted and made again meanwhile.
+
+Every method may raise StorageUnavailableError (a store or a disk doesn't answer) and
+DataCorruptionError.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from sparklog.common import TopicPartition
+from sparklog.config import TopicConfig
+from sparklog.errors import DataCorruptionError
+from sparklog.storage.segments import PartitionSegments
+
+T = TypeVar("T")
+Offsets = tuple[int, int]
+"""(log start offset, high watermark)"""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic as users see it; `dirs` names the directory of each partition of the log.
+
+    `offline`: {partition: what using it raises}, of those that can't be used.
+    """
+
+    name: str
+    id: str  # 22 characters, URL-safe base64 of the UUID, as in partition.metadata
+    partitions: int
+    config: TopicConfig
+    dirs: dict[int, str]
+    offline: Mapping[int, DataCorruptionError] = field(default_factory=dict)
+
+
+class KeptPartition:
+    """A partition's segments, and what `of_partition` was told to make of them; for views."""
+
+    def __init__(self, segments: PartitionSegments) -> None:
+        self.segments = segments
+        self._made: dict[Callable[[PartitionSegments], Any], Any] = {}
+
+    def made_by(self, make: Callable[[PartitionSegments], T]) -> T:
+        """Return what `make` gives for the segments; made once."""
+        found: T | None = self._made.get(make)
+        if found is None:
+            found = self._made[make] = make(self.segments)
+        return found
+
+
+class View(Protocol):
+    """What a reader sees. Threads may share it."""
+
+    incarnation: int
+    """Rises whenever the log was replaced by another one in its place; as of the last use."""
+
+    @property
+    def home(self) -> str:
+        """Where the log is: its first log dir, or a URL."""
+
+    def renew(self) -> int:
+        """Drop all that is kept if the log was replaced; returns the `incarnation`. Cheap."""
+
+    def refresh(self) -> None:
+        """List topics and partitions anew."""
+
+    def forget(self) -> None:
+        """Make the next question list anew: partitions came or went."""
+
+    def topics(self) -> dict[str, TopicInfo]:
+        """Return the topics, without internal ones. Lists anew."""
+
+    def partitions(self, topic: str) -> list[int]:
+        """Return a topic's partitions, offline ones too, ascending. Raises UnknownTopicError."""
+
+    def topic_id(self, topic: str, partition: int) -> str | None:
+        """Return the topic id that a partition carries now; None if it is gone, or has none."""
+
+    def bases(self, topic: str) -> Mapping[int, int]:
+        """Return where partitions begin that a former topic of this name had: at its old end.
+
+        {partition: offset}, without those that begin at 0. As of the last `refresh`.
+        """
+
+    def spans(self, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Offsets]:
+        """Return {(topic, partition): (log start offset, high watermark)} as of now."""
+
+    def offline(self) -> Mapping[TopicPartition, DataCorruptionError]:
+        """Return what using a partition raises, of those that are missing or damaged, as of now."""
+
+    def of_partition(
+        self,
+        topic: str,
+        partition: int,
+        make: Callable[[PartitionSegments], T],
+        topic_id: str | None = None,
+    ) -> T:
+        """Return what `make` gave for the partition's segments; made once, and kept with them.
+
+        Both are made anew when the partition is found to be another one: in another place, of
+        another topic than `topic_id`, or in a log that was replaced.
+        Raises: UnknownTopicError, PartitionOfflineError.
+        """
+
+    def set_following(self) -> None:
+        """Wait for remote storage as a reader does that goes on for ever, from now on."""

@@ -1,0 +1,301 @@
+"""A bucket alone as readers see it: straight from its listing and one manifest a topic, read-only.
+
+It has no former topics, nothing is ever offline, and no other log takes its place unnoticed: a
+topic that was deleted and made again has another id in its prefix.
+"""
+
+import errno
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from sparklog.common import TopicPartition
+from sparklog.config import TopicConfig
+from sparklog.errors import (
+    DataCorruptionError,
+    InvalidRequestError,
+    StorageUnavailableError,
+    UnknownTopicError,
+)
+from sparklog.format.checkpoint_files import Epochs
+from sparklog.storage.segments import IndexBytes, IndexKind, PartitionSegments, SegmentMetadata
+from sparklog.storage.view import KeptPartition, Offsets, TopicInfo
+from sparklog.tiered.archive.listing import REFRESH_MS, BucketListing
+from sparklog.tiered.layout.manifest import manifest_object, parse
+from sparklog.tiered.layout.object_names import Directory
+from sparklog.tiered.reading.partition_copies import PartitionCopies
+from sparklog.tiered.reading.remote_objects import RemoteObjects
+from sparklog.tiered.reading.remote_segment_log import BytesLog, RemoteSegmentLog
+from sparklog.tiered.remote_segment import RemoteSegment
+
+T = TypeVar("T")
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    """What the newest manifest of a topic says of it."""
+
+    id: str
+    config: TopicConfig
+    gaps: bool
+
+
+class ArchiveSegments:
+    """A partition's copies that count: `sparklog.storage.segments.PartitionSegments`.
+
+    `bases` and `producer_snapshots` ask the bucket for news; all else goes by the last listing.
+    """
+
+    def __init__(
+        self, where: str, key: TopicPartition, objects: RemoteObjects, listing: BucketListing,
+        *, gaps: bool, topic_id: str | None,
+    ) -> None:  # fmt: skip
+        self._key, self._objects, self._listing = key, objects, listing
+        self._where, self._topic_id, self.gaps = where, topic_id, gaps
+        self._found: PartitionCopies | None = None
+
+    @property
+    def where(self) -> str:
+        """The partition's URL, without the topic id."""
+        return self._where
+
+    @property
+    def topic_id(self) -> str | None:
+        """The topic id in the prefix of the partition's objects."""
+        return self._topic_id
+
+    def bases(self) -> list[int]:
+        """Return the base offsets, ascending. Raises FileNotFoundError if none is left."""
+        return self._listed(news=True).bases()
+
+    def metadata(self) -> list[SegmentMetadata]:
+        """Return the segments by base offset; of an encrypted one the size of its object."""
+        return self._listed(news=True).metadata()
+
+    def max_timestamp(self, base: int) -> int | None:
+        """Return a segment's largest timestamp (ms), by the listing."""
+        segment = self._copies.find(base)
+        return None if segment is None else segment.max_timestamp
+
+    def modified_ms(self, base: int) -> int:
+        """Return when the segment was copied (ms)."""
+        segment = self._copies.find(base)
+        if segment is None:
+            raise self._missing()
+        return segment.time_ms
+
+    def log(self, base: int) -> RemoteSegmentLog:
+        """Open a segment's log."""
+        return self._copies.log(base)
+
+    def index(self, base: int, kind: IndexKind) -> BytesLog | None:
+        """Return an index."""
+        return self._copies.index(base, kind)
+
+    def closed_index(self, base: int, kind: IndexKind) -> IndexBytes | None:
+        """Return an index's bytes."""
+        return self._copies.closed_index(base, kind)
+
+    def producer_snapshots(self) -> list[int]:
+        """Return the offsets of the producer snapshots, ascending."""
+        return self._listed(news=True).producer_snapshots()
+
+    def producer_snapshot(self, offset: int) -> bytes:
+        """Return a producer snapshot."""
+        return self._copies.producer_snapshot(offset)
+
+    def leader_epochs(self) -> Epochs:
+        """Return the leader epochs that the newest copy tells."""
+        return self._copies.leader_epochs()
+
+    def first_local_base(self) -> int | None:
+        """Return None: all is remote."""
+        return None
+
+    def remote_end(self) -> int | None:
+        """Return the offset behind the partition's last record."""
+        return self._listing.span(self._key)[1] or None
+
+    @property
+    def _copies(self) -> PartitionCopies:
+        return self._found or self._listed(news=False)
+
+    def _listed(self, *, news: bool) -> PartitionCopies:
+        segments = self._listing.segments(self._key, news=news)
+        if not segments:
+            raise self._missing()
+        found = self._found = PartitionCopies(self._where, self._objects, segments)
+        return found
+
+    def _missing(self) -> FileNotFoundError:
+        return FileNotFoundError(errno.ENOENT, "not in the archive", self._where)
+
+
+class ArchiveView:
+    """What a bucket holds: `sparklog.storage.view.View`."""
+
+    def __init__(self, url: str, objects: RemoteObjects, *, refresh_ms: float = REFRESH_MS) -> None:
+        """Raises: StorageUnavailableError. Cost: a listing, and a manifest a topic."""
+        self._url, self.objects = url.rstrip("/"), objects
+        self.incarnation = 0
+        self._listing = BucketListing(objects, refresh_ms=refresh_ms)
+        self._kept: dict[TopicPartition, KeptPartition] = {}
+        self._topics: dict[str, _Topic] = {}
+        self._partitions: dict[tuple[str, int], Directory] = {}
+        self._described_of: frozenset[Directory] | None = None
+        self.refresh()
+
+    @property
+    def home(self) -> str:
+        """The URL."""
+        return self._url
+
+    def renew(self) -> int:
+        """Return the `incarnation`: a bucket is always the same."""
+        return self.incarnation
+
+    def refresh(self) -> None:
+        """List the bucket anew, unless that was just done."""
+        self._partitions = self._listing.all(news=True)
+        held = frozenset(self._partitions.values())
+        if self._described_of != held:
+            self._topics, self._described_of = self._described(), held
+        for key, kept in list(self._kept.items()):
+            now = self._partitions.get(key)
+            if now is None or now.topic_id != kept.segments.topic_id:
+                del self._kept[key]
+            else:
+                kept.segments.gaps = self._has_gaps(key.topic)
+
+    def forget(self) -> None:
+        """Do nothing: no process changes a bucket by reading it."""
+
+    def topics(self) -> dict[str, TopicInfo]:
+        """Return the topics; asks the bucket for news."""
+        self.refresh()
+        found: dict[str, dict[int, str]] = {}
+        for topic, partition in sorted(self._partitions):
+            found.setdefault(topic, {})[partition] = self._where(topic, partition)
+        return {
+            name: TopicInfo(name, known.id, max(dirs) + 1, known.config, dirs)
+            for name, dirs in found.items()
+            if (known := self._topics.get(name)) is not None
+        }
+
+    def partitions(self, topic: str) -> list[int]:
+        """Return a topic's partitions, ascending. Raises UnknownTopicError."""
+        for again in (False, True):
+            if again:
+                self.refresh()
+            found = sorted(p for t, p in self._partitions if t == topic)
+            if found:
+                return found
+        held = ", ".join(sorted({t for t, _ in self._partitions})) or "none"
+        raise UnknownTopicError(f"topic {topic} is not in {self.home}; its topics: {held}")
+
+    def topic_id(self, topic: str, partition: int) -> str | None:
+        """Return the topic id of a partition as listed last; None if it isn't there."""
+        if (topic, partition) not in self._partitions:
+            self.refresh()
+        found = self._listing.all().get((topic, partition))
+        return None if found is None else found.topic_id
+
+    def bases(self, topic: str) -> Mapping[int, int]:
+        """Return none: what a former topic's records were is not known."""
+        return {}
+
+    def spans(self, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Offsets]:
+        """Return {(topic, partition): (log start offset, end of the last copy)} as listed last."""
+        return {key: self._listing.span(key) for key in keys}
+
+    def offline(self) -> Mapping[TopicPartition, DataCorruptionError]:
+        """Return none: a partition is in the bucket, or it isn't."""
+        return {}
+
+    def of_partition(
+        self,
+        topic: str,
+        partition: int,
+        make: Callable[[PartitionSegments], T],
+        topic_id: str | None = None,
+    ) -> T:
+        """Return what `make` gave for a partition's segments; see `sparklog.storage.view`."""
+        key = TopicPartition(topic, partition)
+        if key not in self._partitions:
+            self.refresh()
+        if key not in self._partitions:
+            raise UnknownTopicError(
+                f"{topic}-{partition} is not in {self.home}; the topic's partitions here: "
+                f"{self.partitions(topic)}"
+            )
+        kept = self._kept.get(key)
+        if kept is None or topic_id not in (None, kept.segments.topic_id):
+            kept = self._kept[key] = KeptPartition(
+                ArchiveSegments(
+                    self._where(topic, partition),
+                    key,
+                    self.objects,
+                    self._listing,
+                    gaps=self._has_gaps(topic),
+                    topic_id=self.topic_id(topic, partition),
+                )
+            )
+        return kept.made_by(make)
+
+    def set_following(self) -> None:
+        """Wait for the store as long as a reader that goes on for ever does."""
+        self.objects.patience.follow()
+
+    def copies(self, topic: str, partition: int) -> list[RemoteSegment]:
+        """Return a partition's copies that count, by base offset."""
+        return self._listing.segments((topic, partition))
+
+    # --- within ------------------------------------------------------------------------------
+
+    def _where(self, topic: str, partition: int) -> str:
+        return f"{self._url}/{topic}-{partition}"
+
+    def _has_gaps(self, topic: str) -> bool:
+        known = self._topics.get(topic)
+        return known is None or known.gaps or known.config.compact
+
+    def _described(self) -> dict[str, _Topic]:
+        """Topics and their configs, out of the newest manifest of each."""
+        numbers: dict[str, list[int]] = {}
+        for topic, partition in self._partitions:
+            numbers.setdefault(topic, []).append(partition)
+        newest = {}
+        for topic, held in numbers.items():
+            copies = [s for p in held for s in self._listing.segments((topic, p))]
+            newest[topic] = max(copies, key=lambda s: s.time_ms)
+        raws = self.objects.patience.ask(
+            lambda: _answered(
+                self.objects.store.get_many([manifest_object(s) for s in newest.values()])
+            )
+        )
+        topics = {}
+        for (topic, segment), raw in zip(newest.items(), raws, strict=True):
+            config, gaps = self._config(topic, manifest_object(segment), raw)
+            topics[topic] = _Topic(segment.topic_id, TopicConfig.parse(config), gaps)
+        return topics
+
+    def _config(self, topic: str, name: str, raw: bytes | Exception) -> tuple[dict[str, str], bool]:
+        """The topic's config and whether offsets may be missing, by a manifest's first line."""
+        try:
+            if isinstance(raw, Exception):
+                raise raw
+            manifest, _ = parse(raw, path=f"{self.objects.store.url}/{name}")
+        except (FileNotFoundError, DataCorruptionError, InvalidRequestError) as error:
+            _LOGGER.warning("%s: its configs are not known (%s)", topic, error)
+            return {}, True
+        return manifest.config, manifest.gaps
+
+
+def _answered(found: list[bytes | Exception]) -> list[bytes | Exception]:
+    """Return what a store answered. Raises StorageUnavailableError if it didn't."""
+    for one in found:
+        if isinstance(one, StorageUnavailableError):
+            raise one
+    return found

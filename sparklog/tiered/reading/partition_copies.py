@@ -1,0 +1,99 @@
+"""The remote segments of one partition: their logs, indexes and snapshots. A fixed choice."""
+
+import errno
+from collections.abc import Sequence
+
+from sparklog.format.checkpoint_files import Epochs, parse_epochs
+from sparklog.format.names import EPOCH_CHECKPOINT, LOG, SNAPSHOT, snapshot_name
+from sparklog.storage.segments import IndexBytes, IndexKind, SegmentMetadata
+from sparklog.tiered.reading.remote_objects import RemoteObjects
+from sparklog.tiered.reading.remote_segment_log import BytesLog, RemoteSegmentLog
+from sparklog.tiered.remote_segment import RemoteSegment
+
+
+class PartitionCopies:
+    """Copies that count, ascending by base offset; `where` names the partition in messages."""
+
+    def __init__(
+        self, where: str, objects: RemoteObjects, segments: Sequence[RemoteSegment]
+    ) -> None:
+        self.where, self._objects = where, objects
+        self.segments = list(segments)
+        self._by_base = {segment.base: at for at, segment in enumerate(segments)}
+        self._by_end = {segment.end: at for at, segment in enumerate(segments)}
+
+    def bases(self) -> list[int]:
+        """Return the base offsets, ascending."""
+        return [segment.base for segment in self.segments]
+
+    def find(self, base: int) -> RemoteSegment | None:
+        """Return the copy that begins at `base`; no request."""
+        at = self._by_base.get(base)
+        return None if at is None else self.segments[at]
+
+    def metadata(self) -> list[SegmentMetadata]:
+        """Return what is known of the copies; no request."""
+        return [
+            SegmentMetadata(s.base, s.end, s.size, s.max_timestamp, False, self._path(s.base, LOG))
+            for s in self.segments
+        ]
+
+    def log(self, base: int) -> RemoteSegmentLog:
+        """Open a segment's log. Raises FileNotFoundError if no copy has it, or it is gone."""
+        at = self._by_base.get(base)
+        if at is None:
+            raise self._missing(self._path(base, LOG))
+        segment, objects = self.segments[at], self._objects
+
+        def following(size: int) -> None:
+            if at + 1 < len(self.segments) and self.segments[at + 1].base == segment.end:
+                behind = self.segments[at + 1]
+                objects.fetcher.begin(
+                    lambda: objects.ranges(behind, patient=False).ahead(0, min(size, behind.size))
+                )
+
+        return RemoteSegmentLog(self._path(base, LOG), objects.ranges(segment), following)
+
+    def index(self, base: int, kind: IndexKind) -> BytesLog | None:
+        """Return an index; None if the segment, or what is left of its copy, has none."""
+        data = self._index(base, kind)
+        return None if data is None else BytesLog(self._path(base, kind), data)
+
+    def closed_index(self, base: int, kind: IndexKind) -> IndexBytes | None:
+        """Return an index's bytes; None if the segment, or what is left of its copy, has none."""
+        data = self._index(base, kind)
+        return None if data is None else IndexBytes(memoryview(data))
+
+    def _index(self, base: int, kind: IndexKind) -> bytes | None:
+        segment = self.find(base)
+        try:
+            return None if segment is None else self._objects.open(segment).part(kind)
+        except FileNotFoundError:
+            return None  # the log is gone as well, and says so
+
+    def producer_snapshots(self) -> list[int]:
+        """Return the offsets of the producer snapshots, ascending."""
+        return [segment.end for segment in self.segments]
+
+    def producer_snapshot(self, offset: int) -> bytes:
+        """Return a producer snapshot. Raises FileNotFoundError."""
+        at = self._by_end.get(offset)
+        found = None if at is None else self._objects.open(self.segments[at]).part(SNAPSHOT)
+        if found is None:
+            raise self._missing(f"{self.where}/{snapshot_name(offset)}")
+        return found
+
+    def leader_epochs(self) -> Epochs:
+        """Return the leader epochs that the newest copy tells; none if it tells none."""
+        try:
+            raw = self._objects.open(self.segments[-1]).part(EPOCH_CHECKPOINT)
+        except (IndexError, FileNotFoundError):
+            return []
+        return [] if raw is None else parse_epochs(raw, f"{self.where}/{EPOCH_CHECKPOINT}")
+
+    def _path(self, base: int, suffix: str) -> str:
+        return f"{self.where}/{base:020d}{suffix}"
+
+    @staticmethod
+    def _missing(path: str) -> FileNotFoundError:
+        return FileNotFoundError(errno.ENOENT, "no remote segment has it", path)

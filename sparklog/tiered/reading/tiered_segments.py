@@ -1,0 +1,176 @@
+"""The segments of a log dir's partition, whose older ones may be remote: two stores merged.
+
+Local segments come first, and before the first of them the copies that count and are of this
+log's lineage. What is local is listed first: a segment is copied before it is deleted here, so
+none falls between the two looks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, Protocol
+
+from sparklog.errors import DataCorruptionError
+from sparklog.format.checkpoint_files import Epochs
+from sparklog.format.names import parse_partition_dir
+from sparklog.logdir.segments import LogDirSegments
+from sparklog.storage.segments import IndexBytes, IndexKind, SegmentLog, SegmentMetadata
+from sparklog.tiered.reading.partition_copies import PartitionCopies
+from sparklog.tiered.reading.remote_objects import RemoteObjects
+from sparklog.tiered.remote_log_metadata.metadata_cache import is_within_leader_epochs
+from sparklog.tiered.remote_segment import RemoteSegment
+
+_NOTHING: Final[list[RemoteSegment]] = []
+
+
+class Copies(Protocol):
+    """What a log knows of its copies."""
+
+    def readable(self, topic_id: str, partition: int) -> Sequence[RemoteSegment]:
+        """Return those that count, by base offset, as of now."""
+
+
+class RemoteTier:
+    """A log dir's remote storage, for its readers: `sparklog.logdir.view.RemoteStorage`."""
+
+    def __init__(self, objects: RemoteObjects, copies: Copies) -> None:
+        self.objects, self.copies = objects, copies
+
+    def segments(self, local: LogDirSegments) -> "TieredSegments":
+        """Return a partition's segments, those that are remote only included."""
+        return TieredSegments(local, self.objects, self.copies)
+
+    def set_following(self) -> None:
+        """Wait for the store as long as a reader that goes on for ever does."""
+        self.objects.patience.follow()
+
+
+class TieredSegments:
+    """Local and remote segments of one partition: `sparklog.storage.segments.PartitionSegments`.
+
+    Nothing remote is asked before a segment is wanted that isn't local any more.
+    """
+
+    def __init__(self, local: LogDirSegments, objects: RemoteObjects, copies: Copies) -> None:
+        self._local, self._objects, self._copies = local, objects, copies
+        self._remote = PartitionCopies(local.where, objects, _NOTHING)
+
+    @property
+    def gaps(self) -> bool:
+        """Whether offsets may be missing."""
+        return self._local.gaps
+
+    @gaps.setter
+    def gaps(self, gaps: bool) -> None:
+        self._local.gaps = gaps
+
+    @property
+    def where(self) -> str:
+        """The partition's directory."""
+        return self._local.where
+
+    @property
+    def topic_id(self) -> str | None:
+        """What the directory carried when it was looked at first."""
+        return self._local.topic_id
+
+    def bases(self) -> list[int]:
+        """Return the base offsets, ascending, listed now."""
+        local = self._local.bases()
+        remote = _NOTHING
+        if local and local[0]:
+            remote = [segment for segment in self._standing() if segment.base < local[0]]
+        self._remote = PartitionCopies(self.where, self._objects, remote)
+        return [*self._remote.bases(), *local]
+
+    def metadata(self) -> list[SegmentMetadata]:
+        """Return the segments by base offset, listed now."""
+        bases = self.bases()
+        found = [*self._remote.metadata(), *self._local.metadata()]
+        ends = dict(zip(bases, [*bases[1:], None], strict=True))
+        return [replace(each, end=ends.get(each.base, each.end)) for each in found]
+
+    def max_timestamp(self, base: int) -> int | None:
+        """Return the largest timestamp (ms) of a remote segment; None for a local one."""
+        segment = self._remote.find(base)
+        return None if segment is None or self._local.has(base) else segment.max_timestamp
+
+    def modified_ms(self, base: int) -> int:
+        """Return when the file was last written, or the segment was copied (ms)."""
+        try:
+            return self._local.modified_ms(base)
+        except FileNotFoundError:
+            segment = self._remote.find(base)
+            if segment is None:
+                raise
+            return segment.time_ms
+
+    def log(self, base: int) -> SegmentLog:
+        """Open a segment's log, the local one if there is one."""
+        try:
+            return self._local.log(base)
+        except FileNotFoundError:
+            pass  # not while it is handled: a store's error would be taken for a part of its story
+        return self._with(base).log(base)
+
+    def index(self, base: int, kind: IndexKind) -> SegmentLog | None:
+        """Open an index, the local one if there is one."""
+        found: SegmentLog | None = self._local.index(base, kind)
+        if found is None and not self._local.has(base):
+            found = self._with(base).index(base, kind)
+        return found
+
+    def closed_index(self, base: int, kind: IndexKind) -> IndexBytes | None:
+        """Return a closed segment's index, the local one if there is one."""
+        found = self._local.closed_index(base, kind)
+        if found is None and not self._local.has(base):
+            found = self._with(base).closed_index(base, kind)
+        return found
+
+    def producer_snapshots(self) -> list[int]:
+        """Return the offsets of the producer snapshots of both, ascending, listed now."""
+        self.bases()
+        return sorted({*self._remote.producer_snapshots(), *self._local.producer_snapshots()})
+
+    def producer_snapshot(self, offset: int) -> bytes:
+        """Return a producer snapshot, the local one if there is one."""
+        try:
+            return self._local.producer_snapshot(offset)
+        except FileNotFoundError:
+            pass
+        return self._remote.producer_snapshot(offset)
+
+    def leader_epochs(self) -> Epochs:
+        """Return the log dir's leader epochs: they tell which copies count."""
+        return self._local.leader_epochs()
+
+    def first_local_base(self) -> int | None:
+        """Return the first local segment's base offset."""
+        return self._local.first_local_base()
+
+    def remote_end(self) -> int | None:
+        """Return the offset behind the highest copy that counts; None if there is none."""
+        copies = self._standing()
+        return copies[-1].end if copies else None
+
+    # --- within ------------------------------------------------------------------------------
+
+    def _with(self, base: int) -> PartitionCopies:
+        """The copies, listed anew if the one at `base` isn't known: it was local until now."""
+        if self._remote.find(base) is None:
+            self.bases()
+        return self._remote
+
+    def _standing(self) -> list[RemoteSegment]:
+        """The copies that count and are of this log's lineage."""
+        key = parse_partition_dir(self.where.rstrip("/").rpartition("/")[2])
+        topic_id = self._local.current_topic_id()
+        if key is None or topic_id is None:
+            return _NOTHING
+        known = self._copies.readable(topic_id, key.partition)
+        if not known:
+            return _NOTHING
+        try:
+            lineage = self.leader_epochs()
+        except DataCorruptionError:
+            lineage = []  # a hint here; whoever needs the file says what is wrong with it
+        return [segment for segment in known if is_within_leader_epochs(segment, lineage)]
