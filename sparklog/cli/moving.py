@@ -1,7 +1,7 @@
 """`sparklog import` and `sparklog export`: from Kafka, to Kafka, Parquet, Delta, a log dir."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypedDict, Unpack
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -40,6 +40,32 @@ _config = click.option(
     "--command-config", metavar="FILE", help="librdkafka's settings, key=value a line."
 )
 _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+
+
+_PLACES: Final = ("to", "to_parquet", "to_delta", "to_kafka")
+
+
+class _Target(TypedDict):
+    """Where an export goes: one of `_PLACES`, and what goes with it."""
+
+    to: str | None
+    to_parquet: str | None
+    to_delta: str | None
+    to_kafka: str | None
+    kafka_topic: str | None
+    create: bool
+    command_config: str | None
+    compression_type: str | None
+    isolation_level: str
+
+
+class _Span(TypedDict):
+    """What is exported."""
+
+    start: Position
+    end: Position
+    isolation: str
+    progress: Callable[[int, int], None] | None
 
 
 @click.command("import", cls=Command)
@@ -81,18 +107,14 @@ def import_(
     topic_config = parse_properties(configs, "--config")
     check_creation(path, topic, topic_config)
     check_source(kafka_topic or topic, bootstrap_server, config)
-    given: dict[str, Any] = {
-        "kafka_topic": kafka_topic,
-        "config": config,
-        "topic_config": topic_config,
-        "isolation": isolation_level,
-        "framing": _framing(compression_type),
-        "fail_on_data_loss": fail_on_data_loss,
-    }
     bar = count_bar("importing", shown=not as_json)
     with stop_signal() as stop, sparklog.open(path, "rw") as log, bar as progress:
-        given |= {"progress": progress, "stopped": stop.is_set}
-        done = import_topic(log, topic, bootstrap_server, **given)
+        done = import_topic(
+            log, topic, bootstrap_server, kafka_topic=kafka_topic, config=config,
+            topic_config=topic_config, isolation=isolation_level,
+            framing=_framing(compression_type), fail_on_data_loss=fail_on_data_loss,
+            progress=progress, stopped=stop.is_set,
+        )  # fmt: skip
     if as_json:
         print_json(
             {
@@ -141,25 +163,24 @@ def export(
     to_time: str | None,
     reach: Reach,
     as_json: bool,
-    **target: Any,
+    **target: Unpack[_Target],
 ) -> int:
     """Copy a range of a topic in the log at PATH to another place.
 
     Done again, an export to a log dir, to Delta, to Kafka or to a directory of Parquet goes on
     where the last one ended; no record comes twice. PATH may be an archive's URL.
     """
-    chosen = [n for n in ("to", "to_parquet", "to_delta", "to_kafka") if target[n] is not None]
+    places = {name: target[name] for name in _PLACES}
+    chosen = [(how, to) for how, to in places.items() if to is not None]
     if len(chosen) != 1:
         raise click.UsageError("give one of --to, --to-parquet, --to-delta, --to-kafka")
     with to_read(path, reach) as log:
-        span: dict[str, Any] = {
-            "start": _position(log, topic, from_offsets, from_time, "from", "earliest"),
-            "end": _position(log, topic, to_offsets, to_time, "to", "latest"),
-            "isolation": target["isolation_level"],
-        }
+        start = _position(log, topic, from_offsets, from_time, "from", "earliest")
+        end = _position(log, topic, to_offsets, to_time, "to", "latest")
+        isolation = target["isolation_level"]
         with count_bar("exporting", shown=not as_json) as progress:
-            span["progress"] = progress
-            done = _export(log, topic, chosen[0], target, reach.storage, span)
+            span = _Span(start=start, end=end, isolation=isolation, progress=progress)
+            done = _export(log, topic, *chosen[0], target, reach.storage, span)
     if as_json:
         print_json(
             {"topic": done.topic, "to": done.to, "records": done.records, "files": done.files,
@@ -175,11 +196,12 @@ def _export(
     log: Log,
     topic: str,
     how: str,
-    target: dict[str, Any],
-    storage: dict[str, Any],
-    span: dict[str, Any],
+    to: str,
+    target: "_Target",
+    storage: Mapping[str, object],
+    span: "_Span",
 ) -> Exported:
-    to, codec = target[how], target["compression_type"]
+    codec = target["compression_type"]
     if how != "to_kafka" and (target["kafka_topic"] or target["command_config"]):
         raise click.UsageError("--kafka-topic and --command-config go with --to-kafka")
     if how == "to_kafka":

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Final, TypedDict
 
 from sparklog.errors import SparklogError
 from sparklog.format.names import parse_partition_dir
@@ -17,9 +17,40 @@ from sparklog.logdir.view import LogDirView
 _NODE_KEYS: Final = ("node.id", "broker.id")
 
 
+class PartitionSize(TypedDict):
+    """A partition in a log dir; `size` in bytes."""
+
+    partition: str
+    size: int
+    offsetLag: int
+    isFuture: bool
+
+
+class LogDirDescription(TypedDict):
+    """A log dir; `error`: why nothing of it can be read."""
+
+    logDir: str
+    error: str | None
+    partitions: list[PartitionSize]
+
+
+class BrokerLogDirs(TypedDict):
+    """A broker's log dirs."""
+
+    broker: int
+    logDirs: list[LogDirDescription]
+
+
+class LogDirsDocument(TypedDict):
+    """What kafka-log-dirs prints."""
+
+    version: int
+    brokers: list[BrokerLogDirs]
+
+
 def describe_log_dirs(
     path: str, topics: Collection[str] | None = None, *, fs: FileSystem = LOCAL
-) -> dict[str, Any]:
+) -> LogDirsDocument:
     """Return the document of kafka-log-dirs for the log dirs at `path`.
 
     Sizes are the bytes of a partition's .log files. A log dir that can't be read, or isn't
@@ -31,18 +62,18 @@ def describe_log_dirs(
     known = LogDirView(fs, directories).topics()  # raises where it is no log
     absent = find_dirs(fs, directories).absent
     wanted = set(known) if topics is None else set(topics)
-    dirs = [
+    dirs: list[LogDirDescription] = [
         {"logDir": directory, "error": absent[number], "partitions": []}
         if number in absent
         else _log_dir(fs, directory, wanted & set(known))
         for number, directory in enumerate(directories)
     ]
-    brokers = [{"broker": _node(fs, directories[0]), "logDirs": dirs}]
+    brokers: list[BrokerLogDirs] = [{"broker": _node(fs, directories[0]), "logDirs": dirs}]
     return {"version": 1, "brokers": brokers}
 
 
-def _log_dir(fs: FileSystem, directory: str, topics: Collection[str]) -> dict[str, Any]:
-    partitions: list[dict[str, Any]] = []
+def _log_dir(fs: FileSystem, directory: str, topics: Collection[str]) -> LogDirDescription:
+    partitions: list[PartitionSize] = []
     error = None
     try:
         keys = [(parse_partition_dir(name), name) for name in fs.listdir(directory)]
@@ -86,6 +117,6 @@ def _node(fs: FileSystem, home: str) -> int:
     return 0
 
 
-def as_kafka(document: dict[str, Any]) -> str:
+def as_kafka(document: LogDirsDocument) -> str:
     """Return the document on one line, as Kafka's tool prints it."""
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False)

@@ -1,7 +1,6 @@
 """A dump for scripts: a JSON object for each batch, index entry or producer, in Kafka's names."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -14,8 +13,12 @@ from sparklog.tools.dump.remote import remote_payload
 from sparklog.tools.dump.text import batch_line, check_decoder, decode_one, java_text
 from sparklog.tools.dump.tool import Dump, DumpOptions, Output
 
+Value = int | bool | str | None
+Document = dict[str, "Value | list[str] | list[Document]"]
+"""A JSON object: fields under Kafka's names."""
 
-def documents(dump: Dump) -> Iterator[dict[str, Any] | Output]:
+
+def documents(dump: Dump) -> Iterator[Document | Output]:
     """Yield an object a batch, entry or producer; what Kafka's tool says on stderr stays text.
 
     Objects have the file, and the fields that `Dump.lines` prints, under the same names; a batch
@@ -36,7 +39,7 @@ def documents(dump: Dump) -> Iterator[dict[str, Any] | Output]:
     yield from dump.complaints()
 
 
-def _checked(dump: Dump, path: str) -> Iterator[dict[str, Any]]:
+def _checked(dump: Dump, path: str) -> Iterator[Document]:
     base_of(path)  # a name without an offset is refused here too
     try:
         yield from dump.in_log(path, lambda file, found: _log(file, path, dump.options, found))
@@ -44,7 +47,7 @@ def _checked(dump: Dump, path: str) -> Iterator[dict[str, Any]]:
         raise InvalidRequestError(f"{path} isn't there") from None
 
 
-def _log(file: File, path: str, options: DumpOptions, found: LogDump) -> Iterator[dict[str, Any]]:
+def _log(file: File, path: str, options: DumpOptions, found: LogDump) -> Iterator[Document]:
     size = size_of(file)
     end, at = min(size, options.max_bytes), 0
     deep = options.deep_iteration or options.print_data_log
@@ -61,13 +64,11 @@ def _log(file: File, path: str, options: DumpOptions, found: LogDump) -> Iterato
         yield {"file": path, "invalidBytes": size - at}
 
 
-def _records(
-    batch: DumpedBatch, options: DumpOptions, found: LogDump
-) -> Iterator[dict[str, Any]]:
+def _records(batch: DumpedBatch, options: DumpOptions, found: LogDump) -> Iterator[Document]:
     key_decoder, value_decoder = map(check_decoder, (options.key_decoder, options.value_decoder))
     for record in batch.records():
         found.follow(np.array([record.offset], np.int64))
-        document: dict[str, Any] = {
+        document: Document = {
             "offset": record.offset,
             batch.time_type: record.timestamp,
             "keySize": -1 if record.key is None else len(record.key),
@@ -92,7 +93,7 @@ def _text(batch: DumpedBatch, data: bytes | None, decoder: str) -> str | None:
         raise batch.damage(str(error)) from None
 
 
-def _fields(line: str, path: str) -> dict[str, Any]:
+def _fields(line: str, path: str) -> Document:
     """The fields of a line "name: value name: value"; a line of other form is one of its own."""
     words = line.removeprefix(f"{path} ").split()
     if not words[0].endswith(":") or len(words) % 2:
@@ -101,7 +102,7 @@ def _fields(line: str, path: str) -> dict[str, Any]:
     return dict(zip(names, map(_value, words[1::2]), strict=True))
 
 
-def _value(text: str) -> int | bool | str | None:
+def _value(text: str) -> Value:
     if text in ("true", "false"):
         return text == "true"
     text = text.removeprefix("OptionalLong[").removesuffix("]")

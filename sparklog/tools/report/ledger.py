@@ -1,6 +1,6 @@
 """Who wrote and who reads: the commit ledger by writer and time, and the registered readers."""
 
-from typing import Any, Final
+from typing import Final, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +10,19 @@ from sparklog.logdir.topics import INTERNAL
 from sparklog.tools.report.model import CommitsReport, ReaderReport, WriterReport
 
 BINS: Final = 72
+
+
+class _WriterSums(TypedDict):
+    """A writer's commits, added up; times in ms."""
+
+    writer: str | None
+    offset_count_distinct: int
+    records_sum: int
+    batch_min: int | None
+    batch_max: int | None
+    time_min: int
+    time_max: int
+    topic_distinct: list[str | None]
 
 
 def commits_report(table: pa.Table) -> CommitsReport:
@@ -40,7 +53,7 @@ def commits_report(table: pa.Table) -> CommitsReport:
     return CommitsReport(edges_ms=tuple(int(edge) for edge in edges), writers=tuple(writers))
 
 
-def _by_writer(rows: pa.Table) -> list[dict[str, Any]]:
+def _by_writer(rows: pa.Table) -> list[_WriterSums]:
     sums = rows.group_by("writer").aggregate(
         [
             ("offset", "count_distinct"),
@@ -52,11 +65,11 @@ def _by_writer(rows: pa.Table) -> list[dict[str, Any]]:
             ("topic", "distinct"),
         ]
     )
-    found: list[dict[str, Any]] = sums.to_pylist()
+    found: list[_WriterSums] = sums.to_pylist()
     return found
 
 
-def _writer(row: dict[str, Any], by_time: list[int], again: dict[str, int]) -> WriterReport:
+def _writer(row: _WriterSums, by_time: list[int], again: dict[str | None, int]) -> WriterReport:
     return WriterReport(
         writer=row["writer"],
         commits=row["offset_count_distinct"],
