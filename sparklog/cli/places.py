@@ -4,26 +4,21 @@ What is missing, a file, empty or something else is told in one wording here, fo
 empty directory must never look like a log in which all is well.
 """
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 import sparklog
 from sparklog.cli.storage import Reach
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError
-from sparklog.format.names import check_topic, parse_partition_dir
+from sparklog.format.names import check_topic
 from sparklog.fs import LOCAL
 from sparklog.log.log import Log
-from sparklog.logdir.high_watermarks import WATERMARKS_NAME
-from sparklog.logdir.lock import LOCK_NAME
+from sparklog.logdir.detection import META_PROPERTIES, holds_log
 from sparklog.logdir.paths import split_path
-from sparklog.logdir.segment_files import is_partition
 from sparklog.logdir.topics import TOPICS_NAME
 from sparklog.tiered.reading.opening import archive_url, no_archive
-
-_MARKS: Final = (TOPICS_NAME, WATERMARKS_NAME, LOCK_NAME, "meta.properties")
 
 
 def check_directory(path: str, what: str = "the log's directory") -> None:
@@ -55,7 +50,7 @@ def check_creation(path: str, topic: str, config: Mapping[str, str]) -> None:
 
 def is_log(path: str) -> bool:
     """Tell whether one of the log dirs of `path` holds something of a log."""
-    return any(_holds_log(directory) for directory in split_path(path))
+    return any(holds_log(LOCAL, directory) for directory in split_path(path))
 
 
 def check_log(
@@ -82,7 +77,8 @@ def check_log(
     if not is_log(path):
         raise InvalidRequestError(
             f"{','.join(directories)} holds no log: neither a partition (NAME-NUMBER with .log "
-            f"files) nor {TOPICS_NAME} nor {_MARKS[-1]} is there. Give a log's directory; {cure}"
+            f"files) nor {TOPICS_NAME} nor {META_PROPERTIES} is there. "
+            f"Give a log's directory; {cure}"
         )
 
 
@@ -90,17 +86,6 @@ def _archive(path: str) -> InvalidRequestError:
     return InvalidRequestError(
         f"{path} is an archive, which holds segments alone, no ledger, readers or service: give a "
         "log's directory (`sparklog tier restore` makes one)"
-    )
-
-
-def _holds_log(directory: str) -> bool:
-    if not LOCAL.is_dir(directory):
-        return False
-    names = LOCAL.listdir(directory)
-    return any(name in _MARKS for name in names) or any(
-        is_partition(LOCAL, os.path.join(directory, name))
-        for name in names
-        if parse_partition_dir(name) is not None
     )
 
 

@@ -3,7 +3,7 @@
 - `commit_log`, `lock`, `guard`, `ledger`: who may write, and the commit point
 - `log_manager`: the partition logs that a writer has open, and what it knows of them
 - `opening`, `adoption`, `closing`: from a path to an open commit log and back
-- `view`, `segments`: what readers see of it, without a lock
+- `view`, `segments`: what readers see of it, without a lock; `detection`: whether it is one
 - `partition/`: a partition's log as its one writer sees it
 - `recovery/`: after a crash: redo, truncation, rebuild
 - `retention/`, `cleaning/`, `housekeeping`, `deleted_files`: what goes
@@ -11,7 +11,8 @@
 - `staged_directory`: directories that are made beside their names, and renamed when whole
 - `log_dirs`, `identity`, `offline_partitions`, `unclean_election`, `free_space`: disks that vanish,
   return, are replaced, fill up
-- `high_watermarks`, `offset_checkpoints`, `topics`, `group_offsets`: small files
+- `high_watermarks`, `offset_checkpoints`, `topics` (`cached_topics`), `group_offsets`: small files
 - `service_lease`: one service at a time
-- `staging`, `chunk_files`: rows become chunks, in memory or files, which a commit takes in
+- `staging`, `chunk_files`: rows become chunks, in memory or files, which a commit takes in;
+  `log_dir_check`: whether an executor sees the driver's log dir
 """

@@ -8,6 +8,7 @@ from typing import Final, TypedDict
 from sparklog.errors import SparklogError
 from sparklog.format.names import parse_partition_dir
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.logdir.detection import META_PROPERTIES
 from sparklog.logdir.log_dirs import find_dirs
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.retention.due_segments import segments_of
@@ -104,7 +105,7 @@ def _size(fs: FileSystem, path: str) -> int:
 
 def _node(fs: FileSystem, home: str) -> int:
     """The broker's number if one was here; 0 for a log that only sparklog knows."""
-    path = os.path.join(home, "meta.properties")
+    path = os.path.join(home, META_PROPERTIES)
     try:
         with fs.open(path) as file:
             text = file.pread(file.size(), 0).decode("utf-8", "replace")

@@ -1,0 +1,26 @@
+"""Whether a directory is a log dir, sparklog's or a broker's, by the names that lie in it."""
+
+import os
+from typing import Final
+
+from sparklog.format.names import parse_partition_dir
+from sparklog.fs import FileSystem
+from sparklog.logdir.high_watermarks import WATERMARKS_NAME
+from sparklog.logdir.lock import LOCK_NAME
+from sparklog.logdir.segment_files import is_partition
+from sparklog.logdir.topics import TOPICS_NAME
+
+META_PROPERTIES: Final = "meta.properties"
+_MARKS: Final = (TOPICS_NAME, WATERMARKS_NAME, LOCK_NAME, META_PROPERTIES)
+
+
+def holds_log(fs: FileSystem, directory: str) -> bool:
+    """Tell whether there is something of a log. An empty or a missing directory holds none."""
+    if not fs.is_dir(directory):
+        return False
+    names = fs.listdir(directory)
+    return any(name in _MARKS for name in names) or any(
+        is_partition(fs, os.path.join(directory, name))
+        for name in names
+        if parse_partition_dir(name) is not None
+    )
