@@ -5,9 +5,9 @@ Each is one step with one record.
 
 import os
 from collections.abc import Collection, Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError, UnknownTopicError
 from sparklog.log.commit import snapshot_if_due
@@ -16,8 +16,16 @@ from sparklog.log.timeline import abandoned_by
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.recovery.redo import is_empty, remove_tree
 from sparklog.logdir.topics import INTERNAL, check_new, new_topic_id, partition_path
-from sparklog.storage.log_state import Last, Record, TopicState, is_writer_of
-from sparklog.storage.offset_ranges import spans_to_json
+from sparklog.storage.ledger_records import (
+    DropRecord,
+    GivenUpRange,
+    LastMicroBatch,
+    ResetRecord,
+    StartRecord,
+    TopicRecord,
+)
+from sparklog.storage.log_state import is_writer_of
+from sparklog.storage.topic_state import TopicState
 
 if TYPE_CHECKING:
     from sparklog.logdir.commit_log import LogDirCommits
@@ -47,8 +55,7 @@ def create_topic(
             return
         check_new(name, state.topics)
         snapshot_if_due(session)
-        before = state.dropped.get(name, {})
-        bases = {p: before.get(p, 0) for p in range(partitions)}
+        bases = {p: state.dropped.get(TopicPartition(name, p), 0) for p in range(partitions)}
         if starts is not None:
             bases = _started(name, starts, bases)
         topic = TopicState(
@@ -91,7 +98,7 @@ def create_internal(session: "LogDirCommits", name: str, config: Mapping[str, ob
         path = partition_path(session.directories, name, topic, 0)
         if session.fs.is_dir(path) and is_empty(session.fs, path):
             remove_tree(session.fs, path)
-        make(session, name, topic, {0: state.dropped.get(name, {}).get(0, 0)})
+        make(session, name, topic, {0: state.dropped.get(TopicPartition(name, 0), 0)})
         return True
 
 
@@ -120,8 +127,9 @@ def alter_topic(
         fresh = spread(session, range(count, wanted))
         gaps = topic.adopted or topic.parsed().compact  # they stay when compaction ends
         altered = TopicState(topic.id, parsed.to_dict(), {**topic.dirs, **fresh}, gaps)
-        before = session.state.dropped.get(name, {})  # a former life had more partitions
-        make(session, name, altered, {p: before.get(p, 0) for p in fresh})
+        before = session.state.dropped  # a former life had more partitions
+        bases = {p: before.get(TopicPartition(name, p), 0) for p in fresh}
+        make(session, name, altered, bases)
         session.forget_writers()
 
 
@@ -145,11 +153,11 @@ def make(
     topic: TopicState,
     bases: Mapping[int, int],
     *,
-    about: Mapping[str, object] = MappingProxyType({}),
+    given_up: GivenUpRange | None = None,
 ) -> None:
     """Make the directories of the partitions in `bases` and record the topic.
 
-    Args: bases: {partition: the offset at which it begins}. about: what else the record is to say.
+    Args: bases: {partition: the offset at which it begins}. given_up: what is lost by it.
     """
     paths = {p: partition_path(session.directories, name, topic, p) for p in bases}
     for path in paths.values():
@@ -171,9 +179,7 @@ def make(
             ).sync()
         for directory in sorted({os.path.dirname(path) for path in paths.values()}):
             session.fs.sync_dir(directory)
-        record: Record = {"kind": "topic", "topic": name, **topic.to_json()}
-        record["bases"] = {str(p): base for p, base in bases.items()}
-        step.record = {**record, **about}
+        step.record = TopicRecord.of(name, topic, bases, given_up)
 
 
 def spread(session: "LogDirCommits", partitions: range) -> dict[int, int]:
@@ -215,7 +221,7 @@ def drop_topic(session: "LogDirCommits", name: str) -> None:
         topic = _topic(session, name)
         snapshot_if_due(session, destructive=True)
         with session.step() as step:
-            step.record = {"kind": "drop", "topic": name, "id": topic.id}
+            step.record = DropRecord(topic=name, id=topic.id)
         session.forget_writers()
 
 
@@ -230,10 +236,11 @@ def delete_records(
         starts: dict[int, int] = {}
         for partition, offset in offsets.items():
             session.partition_path(topic, partition)  # raises for one that isn't there
-            if (topic, partition) in session.offline:
-                raise session.offline[topic, partition]
-            end = state.ends[topic, partition]
-            start = state.starts.get((topic, partition), 0)
+            key = TopicPartition(topic, partition)
+            if key in session.offline:
+                raise session.offline[key]
+            end = state.ends[key]
+            start = state.starts.get(key, 0)
             wanted = end if offset == -1 else offset
             if not 0 <= wanted <= end:
                 raise OffsetOutOfRangeError(
@@ -244,12 +251,12 @@ def delete_records(
                     end=end,
                 )
             starts[partition] = max(wanted, start)
-        raised = {p: o for p, o in starts.items() if o > state.starts.get((topic, p), 0)}
+        wanted_starts = {TopicPartition(topic, p): offset for p, offset in starts.items()}
+        raised = {k: o for k, o in wanted_starts.items() if o > state.starts.get(k, 0)}
         if raised:
             snapshot_if_due(session, destructive=True)
             with session.step() as step:
-                by_partition = {str(p): offset for p, offset in raised.items()}
-                step.record = {"kind": "start", "starts": {topic: by_partition}}
+                step.record = StartRecord(starts=raised)
             session.forget_writers()
         return starts
 
@@ -268,21 +275,20 @@ def reset_writers(session: "LogDirCommits", writer: str, batch: int) -> list[str
             snapshot_if_due(session, destructive=True)
             lasts = {w: _last(session, w, batch) for w in ahead}
             given = session.fs, session.home, session.ledger.end
-            abandoned = spans_to_json(abandoned_by(*given, ahead, batch))
+            abandoned = abandoned_by(*given, ahead, batch)
             with session.step() as step:
-                step.record = {
-                    "kind": "reset", "writer": writer, "batch": batch, "writers": lasts,
-                    "abandoned": abandoned,
-                }  # fmt: skip
+                step.record = ResetRecord(
+                    writer=writer, batch=batch, writers=lasts, abandoned=abandoned
+                )
         return ahead
 
 
-def _last(session: "LogDirCommits", writer: str, batch: int) -> list[object] | None:
+def _last(session: "LogDirCommits", writer: str, batch: int) -> LastMicroBatch | None:
     """What the state is to say of a writer that goes back to `batch`."""
     if batch < 0:
         return None
     found = find_commit(session.fs, session.home, session.ledger.end, {writer}, batch)
     if found is None:  # it expired, or there was none of that number
-        return Last(batch, "", session.clock()).to_json()
+        return LastMicroBatch(batch, "", session.clock())
     _, record = found
-    return [batch, record["fp"], record["time"], record["ends"]]
+    return LastMicroBatch(batch, record.fingerprint, record.time_ms, record.ends)

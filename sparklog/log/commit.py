@@ -7,10 +7,11 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from sparklog.clock import iso, monotonic_ms
+from sparklog.common import TopicPartition
 from sparklog.errors import BatchConflictError, InvalidRequestError, StorageUnavailableError
 from sparklog.fs import FileSystem
 from sparklog.log.batch_gaps import warn_of_gap
@@ -22,7 +23,8 @@ from sparklog.logdir.free_space import check_space
 from sparklog.logdir.offset_checkpoints import RECOVERY_POINT, read_offsets, write_offsets
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.topics import refuse_brokers_own
-from sparklog.storage.log_state import Record
+from sparklog.storage.ledger_records import AppendRecord, CommitRecord, Ranges
+from sparklog.storage.offset_ranges import OffsetRange
 from sparklog.storage.query_origin import QueryOrigin, predecessor
 
 if TYPE_CHECKING:
@@ -140,13 +142,17 @@ def _commit(
                 for key in touched:
                     with session.meters.flushing():
                         session.writer(*key).sync()
-            step.record = _record(identity, ends, app, source)
-            if stamp_ms is not None:
-                step.record["time"] = stamp_ms  # at the least: the next one's can't lie before
-            step.record["bytes"] = sum(chunk.size_bytes for chunk in chunks)
-            step.record["ms"] = max(0, session.clock() - asked_ms)
-            if any(chunk.idempotent for chunk in chunks):
-                step.record["idempotent"] = True
+            record = AppendRecord(
+                ends=ends,
+                source=dict(source) if source else None,
+                app=app,
+                size_bytes=sum(chunk.size_bytes for chunk in chunks),
+                duration_ms=max(0, session.clock() - asked_ms),
+                idempotent=any(chunk.idempotent for chunk in chunks),
+                stamped=stamp_ms is not None,
+                time_ms=stamp_ms or 0,  # at the least: the next one's can't lie before
+            )
+            step.record = record if identity is None else _identified(record, identity)
         if session.sync:
             _advance_recovery_points(session, bases)
         time_ms = session.state.time_ms
@@ -154,28 +160,26 @@ def _commit(
         if chunk.path is not None:
             with contextlib.suppress(FileNotFoundError, StorageUnavailableError):
                 session.fs.unlink(chunk.path)
-    return CommitResult(False, time_ms, ends)
+    return CommitResult(False, time_ms, _by_topic(ends))
 
 
-def _record(
-    identity: Identity | None, ends: Ends, app: str, source: Mapping[str, Any] | None
-) -> Record:
-    record: Record = {"kind": "append"}
-    if identity is not None:
-        record = {
-            "kind": "commit",
-            "writer": identity.writer,
-            "batch": identity.batch,
-            "fp": identity.fingerprint,
-        }
-        if identity.origin is not None:
-            record["origin"] = identity.origin.to_json()
-    record["ends"] = {t: {str(p): list(span) for p, span in by.items()} for t, by in ends.items()}
-    if source:
-        record["source"] = dict(source)
-    if app:
-        record["app"] = app
-    return record
+def _identified(record: AppendRecord, identity: Identity) -> CommitRecord:
+    origin = identity.origin
+    return CommitRecord.of(
+        record,
+        writer=identity.writer,
+        batch=identity.batch,
+        fingerprint=identity.fingerprint,
+        origin=None if origin is None else replace(origin, look=None, is_meant=False),
+    )
+
+
+def _by_topic(ranges: Ranges) -> Ends:
+    """Return {topic: {partition: (first offset, end offset)}}."""
+    found: Ends = {}
+    for (topic, partition), span in ranges.items():
+        found.setdefault(topic, {})[partition] = span
+    return found
 
 
 def committed(session: "LogDirCommits", identity: Identity) -> CommitResult | None:
@@ -192,12 +196,12 @@ def committed(session: "LogDirCommits", identity: Identity) -> CommitResult | No
             session.fs, session.home, session.ledger.end, {identity.writer}, identity.batch
         )
         found = hit[1] if hit else None
-        fingerprint = found["fp"] if found else fingerprint if identity.batch == last.batch else ""
-        time_ms = found["time"] if found else time_ms
-        spans = found["ends"] if found else {}
-        ends = {t: {int(p): (s[0], s[1]) for p, s in by.items()} for t, by in spans.items()}
+        if found is not None:
+            fingerprint, time_ms, ends = found.fingerprint, found.time_ms, found.ends
+        elif identity.batch != last.batch:
+            fingerprint, ends = "", None
     if fingerprint == identity.fingerprint:
-        return CommitResult(True, time_ms, ends or {})
+        return CommitResult(True, time_ms, _by_topic(ends or {}))
     if not fingerprint:
         raise BatchConflictError(
             f"writer {identity.writer} has committed up to batch {last.batch} of {session.home}; "
@@ -295,8 +299,10 @@ def _append_time(session: "LogDirCommits", touched: Sequence[tuple[str, int]]) -
     return max(session.clock(), session.state.time_ms, *stamped) if stamped else None
 
 
-def _append(session: "LogDirCommits", chunks: Sequence[Chunk], stamp_ms: int | None) -> Ends:
-    ends: Ends = {}
+def _append(
+    session: "LogDirCommits", chunks: Sequence[Chunk], stamp_ms: int | None
+) -> dict[TopicPartition, OffsetRange]:
+    ends: dict[TopicPartition, OffsetRange] = {}
     epoch = session.state.epoch
     for chunk in chunks:
         log = session.writer(chunk.topic, chunk.partition)
@@ -310,9 +316,9 @@ def _append(session: "LogDirCommits", chunks: Sequence[Chunk], stamp_ms: int | N
         else:
             for data in windows(session.fs, chunk):
                 log.append(data, epoch, append_time_ms=when)
-        by_partition = ends.setdefault(chunk.topic, {})
-        first = by_partition.get(chunk.partition, (first, 0))[0]
-        by_partition[chunk.partition] = (first, log.end_offset)
+        key = TopicPartition(chunk.topic, chunk.partition)
+        first = ends[key].first if key in ends else first
+        ends[key] = OffsetRange(first, log.end_offset)
     return ends
 
 

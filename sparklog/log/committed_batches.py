@@ -8,12 +8,12 @@ from collections.abc import Collection
 
 from sparklog.fs import FileSystem
 from sparklog.logdir.ledger import ledger_bases, replay
-from sparklog.storage.log_state import Record
+from sparklog.storage.ledger_records import CommitRecord, ResetRecord, SnapshotRecord
 
 
 def find_commit(
     fs: FileSystem, directory: str, end: int, writers: Collection[str], batch: int
-) -> tuple[int, Record] | None:
+) -> tuple[int, CommitRecord] | None:
     """Return (ledger offset, record) of the newest commit of `batch` by one of `writers`.
 
     None if the ledger below `end` holds none any more, or a reset took it back.
@@ -21,25 +21,23 @@ def find_commit(
     """
     for base in reversed([b for b in ledger_bases(fs, directory) if b < end]):
         for offset, record in reversed(list(replay(fs, directory, base, end))):
-            kind = record["kind"]
-            if kind == "commit" and record["batch"] == batch and record["writer"] in writers:
-                return offset, record
-            if kind == "reset" and any(w in writers for w in taken_back(record, batch)):
-                return None
-            if kind == "snapshot" and not _reached(record, writers, batch):
-                return None
+            match record:
+                case CommitRecord() if record.batch == batch and record.writer in writers:
+                    return offset, record
+                case ResetRecord() if any(w in writers for w in taken_back(record, batch)):
+                    return None
+                case SnapshotRecord() if not _reached(record, writers, batch):
+                    return None
         end = base
     return None
 
 
-def taken_back(record: Record, batch: int) -> list[str]:
+def taken_back(record: ResetRecord, batch: int) -> list[str]:
     """Return the writers whose `batch` a reset record takes back."""
-    if "writers" not in record:
-        return [record["writer"]] if record["batch"] <= batch else []
-    return [w for w, last in record["writers"].items() if last is None or last[0] < batch]
+    return [writer for writer, last in record.last_batches.items() if last < batch]
 
 
-def _reached(snapshot: Record, writers: Collection[str], batch: int) -> bool:
+def _reached(snapshot: SnapshotRecord, writers: Collection[str], batch: int) -> bool:
     """Tell whether a writer had come as far as `batch` when this snapshot was written."""
-    lasts = (snapshot["writers"].get(writer) for writer in writers)
-    return any(last is not None and last[0] >= batch for last in lasts)
+    lasts = (snapshot.writers.get(writer) for writer in writers)
+    return any(last is not None and last.batch >= batch for last in lasts)

@@ -26,7 +26,7 @@ from sparklog.log.read_retry import (
     stable_end,
 )
 from sparklog.log.timeline import Timeline
-from sparklog.storage.offset_ranges import Span, outside, rest_of
+from sparklog.storage.offset_ranges import OffsetRange, outside, rest_of
 from sparklog.storage.segments import StaleReadError
 from sparklog.storage.view import View
 
@@ -119,7 +119,7 @@ def read_partition(
     topic_id: str | None = None,
     incarnation: int | None = None,
     taken: Taken | None = None,
-    without: Sequence[Span] = (),
+    without: Sequence[OffsetRange] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records with start <= offset < end, `end` at or below the high watermark.
 
@@ -157,7 +157,7 @@ def _read_span(
     topic_id: str | None,
     begun: int,
     taken: Taken | None,
-    without: Sequence[Span],
+    without: Sequence[OffsetRange],
 ) -> Iterator[pa.RecordBatch]:
     at, tries = start, patience()
     while at < end:

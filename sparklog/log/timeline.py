@@ -14,8 +14,14 @@ from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import FileSystem
 from sparklog.log.committed_batches import taken_back
 from sparklog.logdir.ledger import LEDGER, fold, ledger_bases, ledger_path, replay
-from sparklog.storage.log_state import LogState, Record
-from sparklog.storage.offset_ranges import Span, SpansByKey, clipped, merged, spans_from_json
+from sparklog.storage.ledger_records import (
+    CommitRecord,
+    DropRecord,
+    ResetRecord,
+    SnapshotRecord,
+)
+from sparklog.storage.log_state import LogState
+from sparklog.storage.offset_ranges import OffsetRange, SpansByKey, clipped, merged
 from sparklog.storage.segments import StaleReadError
 from sparklog.storage.view import View
 
@@ -37,16 +43,15 @@ def abandoned_by(
     A warning tells of batches whose records have expired. Cost: one pass over the ledger.
     """
     wanted = set(writers)
-    found: dict[TopicPartition, list[Span]] = {}
+    found: SpansByKey = {}
     oldest: dict[str, int] = {}
     first = ledger_bases(fs, home)[0]
     for _, record in replay(fs, home, first, end):
-        if record["kind"] != "commit" or record["writer"] not in wanted:
+        if not isinstance(record, CommitRecord) or record.writer not in wanted:
             continue
-        if record["batch"] > batch:
+        if record.batch > batch:
             _add(found, record)
-        writer = record["writer"]
-        oldest[writer] = min(record["batch"], oldest.get(writer, record["batch"]))
+        oldest[record.writer] = min(record.batch, oldest.get(record.writer, record.batch))
     for writer in sorted(wanted) if first else ():
         if oldest.get(writer, batch + 2) > batch + 1:
             _LOGGER.warning(
@@ -64,26 +69,25 @@ def find_abandoned(fs: FileSystem, home: str, end: int) -> SpansByKey:
     first = ledger_bases(fs, home)[0]
     resets = [
         (offset, record) for offset, record in replay(fs, home, first, end)
-        if record["kind"] == "reset"
+        if isinstance(record, ResetRecord)
     ]  # fmt: skip
-    found: dict[TopicPartition, list[Span]] = {}
+    found: SpansByKey = {}
     state = LogState()
     for offset, record in replay(fs, home, first, end):
-        kind = record["kind"]
-        if kind == "commit" and any(
-            at > offset and record["writer"] in taken_back(reset, record["batch"])
-            for at, reset in resets
-        ):
-            _add(found, record)
-        for key, spans in spans_from_json(record.get("abandoned", {})).items():
-            found.setdefault(key, []).extend(spans)
-        if kind == "drop":
-            found = {key: spans for key, spans in found.items() if key[0] != record["topic"]}
+        match record:
+            case CommitRecord(writer=writer, batch=batch):
+                if any(at > offset and writer in taken_back(reset, batch) for at, reset in resets):
+                    _add(found, record)
+            case ResetRecord() | SnapshotRecord():
+                for key, spans in (record.abandoned or {}).items():
+                    found.setdefault(key, []).extend(spans)
+            case DropRecord(topic=name):
+                found = {key: spans for key, spans in found.items() if key.topic != name}
         state.apply(record)
     return within(found, state)
 
 
-def within(found: Mapping[TopicPartition, Iterable[Span]], state: LogState) -> SpansByKey:
+def within(found: Mapping[TopicPartition, Iterable[OffsetRange]], state: LogState) -> SpansByKey:
     """Return spans as a set, without what lies outside of [log start, end)."""
     sets = {
         key: clipped(merged(spans), state.starts.get(key, 0), state.ends[key])
@@ -93,10 +97,9 @@ def within(found: Mapping[TopicPartition, Iterable[Span]], state: LogState) -> S
     return {key: spans for key, spans in sets.items() if spans}
 
 
-def _add(found: dict[TopicPartition, list[Span]], record: Record) -> None:
-    for topic, spans in record["ends"].items():
-        for partition, (first, end) in spans.items():
-            found.setdefault(TopicPartition(topic, int(partition)), []).append((first, end))
+def _add(found: SpansByKey, record: CommitRecord) -> None:
+    for key, span in record.ends.items():
+        found.setdefault(key, []).append(span)
 
 
 class Timeline:
@@ -135,7 +138,7 @@ class Timeline:
         self._place = place
         return self._found
 
-    def of(self, topic: str, partition: int) -> list[Span]:
+    def of(self, topic: str, partition: int) -> list[OffsetRange]:
         """Return what is abandoned of one partition."""
         return self.abandoned().get(TopicPartition(topic, partition), [])
 

@@ -27,14 +27,16 @@ from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.recovery.log_loader import LoadReport, load
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.logdir.topics import new_topic_id
-from sparklog.storage.log_state import LogState, Record, TopicState
+from sparklog.storage.ledger_records import AdoptRecord
+from sparklog.storage.log_state import LogState
+from sparklog.storage.topic_state import TopicState
 
 Key = tuple[str, int]
 _LOGGER: Final = logging.getLogger(__name__)
 _KEEP: Final = {"retention.ms": "-1"}  # nobody's records expire because we took a log over
 
 
-def is_as_we_left_it(session: LogDirCommits, found: dict[tuple[str, int], int]) -> bool:
+def is_as_we_left_it(session: LogDirCommits, found: dict[Key, int]) -> bool:
     """Tell whether partitions, watermarks and ledger agree, as after our own clean close."""
     fs, state = session.fs, session.state
     known = {(t, p): d for t, topic in state.topics.items() for p, d in topic.dirs.items()}
@@ -84,9 +86,7 @@ def leave_missing(session: LogDirCommits, found: dict[Key, int], *, ours: bool) 
             session.go_offline(key, error)
 
 
-def adopt(
-    session: LogDirCommits, found: dict[tuple[str, int], int], *, clean: bool, news: bool
-) -> None:
+def adopt(session: LogDirCommits, found: dict[Key, int], *, clean: bool, news: bool) -> None:
     """Load every partition as Kafka would and write what that gives into the ledger."""
     fs, state = session.fs, session.state
     points: Offsets = {}
@@ -95,7 +95,7 @@ def adopt(
         points |= read_offsets(fs, directory, RECOVERY_POINT)
         starts |= read_offsets(fs, directory, LOG_START)
     topics: dict[str, TopicState] = {}
-    loaded: dict[tuple[str, int], LoadReport] = {}
+    loaded: dict[Key, LoadReport] = {}
     ids = _topic_ids(session, found)
     for key in session.offline:
         before = state.topics[key[0]]
@@ -159,11 +159,15 @@ def _record(
     """Write the one record that takes over what was found, under a higher leader epoch."""
     state = session.state
     epoch = max([state.epoch, *epochs]) + 1
-    record: Record = {"kind": "adopt", **adopted.layout()}
-    whole = session.ledger.append(
-        record, epoch=epoch, time_ms=max(session.clock(), state.time_ms), sync=True
+    whole = adopted.snapshot()
+    record = AdoptRecord(
+        topics=adopted.topics,
+        ends=whole.ends,
+        starts=whole.starts,
+        local_starts=whole.local_starts,
     )
-    state.apply(whole)
+    time_ms = max(session.clock(), state.time_ms)
+    state.apply(session.ledger.append(record, epoch=epoch, time_ms=time_ms, sync=True))
     _LOGGER.log(
         logging.WARNING if news else logging.DEBUG,
         "%s: adopted %d partitions as a broker left them, leader epoch %d",

@@ -5,7 +5,7 @@ Everything that changes a log is one *step* under the write lock:
     with commits.locked():                # LOCK: undoes or completes what a dead holder left
         with commits.step(...) as step:   # the intent, then the header BUSY
             ...append, make, sync...
-            step.record = {...}           # the ledger record = the commit point
+            step.record = ...             # the ledger record = the commit point
         # effects of the record, watermarks, header IDLE, a new generation
 
 What fails before the record is durable is undone; what fails after it is completed by whoever
@@ -16,6 +16,8 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 from sparklog.clock import Clock
 from sparklog.config import LogOptions
@@ -28,7 +30,7 @@ from sparklog.logdir.recovery import log_recovery
 from sparklog.logdir.recovery.redo import carry_out, publish_all
 from sparklog.logdir.recovery.returned_partitions import take_in_returned
 from sparklog.storage.leader_epochs import new_epoch
-from sparklog.storage.log_state import Record
+from sparklog.storage.ledger_records import LedgerRecord, StartRecord
 from sparklog.storage.segments import StaleReadError
 
 _LOGGER = logging.getLogger(__name__)
@@ -38,7 +40,7 @@ class Step:
     """One change on its way: set `record` before the block ends."""
 
     def __init__(self) -> None:
-        self.record: Record | None = None
+        self.record: LedgerRecord | None = None
 
 
 class LogDirCommits(LogManager):
@@ -143,7 +145,7 @@ class LogDirCommits(LogManager):
         """Write from now on under a leader epoch that no other copy of this log has."""
         epoch = new_epoch(self.state.epoch, self.clock())
         with self.step() as step:  # no start is raised: a record that any sparklog can read
-            step.record = {"kind": "start", "starts": {}, "epoch": epoch}
+            step.record = StartRecord(starts={}, epoch=epoch, begins_epoch=True)
         _LOGGER.warning(
             "%s: the directory is a copy or was restored, or a power cut took its lock file's "
             "page: what is written now has leader epoch %d, by which readers tell it from what was "
@@ -192,7 +194,9 @@ class LogDirCommits(LogManager):
         self.idle()
         self.meters.wrote(places)
 
-    def _intent(self, touched: Sequence[tuple[str, int]], making: Sequence[str] = ()) -> Record:
+    def _intent(
+        self, touched: Sequence[tuple[str, int]], making: Sequence[str] = ()
+    ) -> dict[str, Any]:
         self._check_sizes(touched)
         return {
             "ledger": self.ledger.log.state.to_json(),
@@ -200,15 +204,15 @@ class LogDirCommits(LogManager):
             "making": list(making),
         }
 
-    def _append_record(self, record: Record, *, sync: bool) -> Record:
+    def _append_record(self, record: LedgerRecord, *, sync: bool) -> LedgerRecord:
         if not sync:
-            record = {**record, "flush": "none"}
+            record = replace(record, flushed=False)
         # It never goes back (PROTOCOL, H14), not behind what records were stamped with either.
-        time_ms = max(self.clock(), self.state.time_ms, record.get("time", 0))
-        epoch = record.get("epoch", self.state.epoch)
+        time_ms = max(self.clock(), self.state.time_ms, record.time_ms)
+        epoch = max(self.state.epoch, record.epoch)
         return self.ledger.append(record, epoch=epoch, time_ms=time_ms, sync=sync)
 
-    def _settle(self, record: Record, places: Collection[str]) -> None:
+    def _settle(self, record: LedgerRecord, places: Collection[str]) -> None:
         # The commit point has passed. Whatever fails now is completed by the next holder.
         try:
             self.state.apply(record)
@@ -238,7 +242,7 @@ class LogDirCommits(LogManager):
                 exc_info=True,
             )
 
-    def _undo(self, intent: Record) -> None:
+    def _undo(self, intent: dict[str, Any]) -> None:
         self._writers.clear()
         try:
             log_recovery.undo(self, intent)

@@ -1,7 +1,7 @@
 """The commit ledger: partition `__sparklog_commits-0`, one record for each change of the log.
 
 Writing a record is the commit point. The ledger is a Kafka partition like any other: one record
-a batch, key = writer or null, value = JSON (see `sparklog.storage.log_state`). A new segment
+a batch, key = writer or null, value = JSON (see `sparklog.storage.ledger_records`). A new segment
 begins with a snapshot of the whole state, so older segments are history that nobody needs for
 opening.
 """
@@ -10,6 +10,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Final
 
@@ -28,11 +29,19 @@ from sparklog.log.partition_reader import PartitionReader
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.logdir.segments import LogDirSegments
-from sparklog.storage.log_state import FORMAT_VERSION, LogState, Record
+from sparklog.storage.ledger_records import (
+    CommitRecord,
+    LedgerRecord,
+    ResetRecord,
+    SnapshotRecord,
+    decode,
+    encode,
+)
+from sparklog.storage.log_state import LogState
 from sparklog.storage.segments import StaleReadError
 
 LEDGER_TOPIC: Final = "__sparklog_commits"
-LEDGER: Final = (LEDGER_TOPIC, 0)
+LEDGER: Final = TopicPartition(LEDGER_TOPIC, 0)
 LEDGER_DIR: Final = f"{LEDGER_TOPIC}-0"
 SEGMENT_BYTES: Final = 16 << 20
 
@@ -78,13 +87,13 @@ class Ledger:
         state = self.log.state
         return state.size >= self.segment_bytes or (state.size == 0 and state.end > 0)
 
-    def append(self, record: Record, *, epoch: int, time_ms: int, sync: bool) -> Record:
-        """Append one record, complete with version, time and epoch; durable if `sync`."""
-        whole = {"v": FORMAT_VERSION, **record, "time": time_ms, "epoch": epoch}
-        writer = record.get("writer")
-        value = json.dumps(whole, separators=(",", ":")).encode()
-        key = writer.encode() if writer else None
-        self.log.append(encode_one(key, value, timestamp=time_ms), epoch)
+    def append(
+        self, record: LedgerRecord, *, epoch: int, time_ms: int, sync: bool
+    ) -> LedgerRecord:
+        """Append one record, complete with time and epoch; durable if `sync`."""
+        whole = replace(record, time_ms=time_ms, epoch=epoch)
+        key = whole.writer.encode() if isinstance(whole, CommitRecord | ResetRecord) else None
+        self.log.append(encode_one(key or None, encode(whole), timestamp=time_ms), epoch)
         if sync:
             self.log.sync()
         return whole
@@ -99,7 +108,7 @@ def fold(fs: FileSystem, directory: str, end: int, *, state: LogState, first: in
     if first is None:
         first = last_base(fs, directory, end)
     for offset, record in replay(fs, directory, first, end):
-        if not rooted and record["kind"] != "snapshot":
+        if not rooted and not isinstance(record, SnapshotRecord):
             raise DataCorruptionError(
                 "this ledger segment does not begin with a snapshot; restore it from a copy",
                 path=ledger_path(directory),
@@ -107,7 +116,16 @@ def fold(fs: FileSystem, directory: str, end: int, *, state: LogState, first: in
                 end=end,
             )
         rooted = True
-        state.apply(record)
+        try:
+            state.apply(record)
+        except KeyError as error:
+            raise DataCorruptionError(
+                f"a {record.kind} record contradicts those before it (nothing is known of "
+                f"{error}); restore the ledger from a copy",
+                path=ledger_path(directory),
+                first=offset,
+                end=offset + 1,
+            ) from error
 
 
 def last_base(fs: FileSystem, directory: str, end: int) -> int:
@@ -128,27 +146,38 @@ def ledger_bases(fs: FileSystem, directory: str) -> list[int]:
     return segment_bases(fs, ledger_path(directory))
 
 
-def replay(fs: FileSystem, directory: str, first: int, end: int) -> Iterator[tuple[int, Record]]:
-    """Yield (offset, record) for first <= offset < end. Raises DataCorruptionError on damage."""
+def replay(
+    fs: FileSystem, directory: str, first: int, end: int
+) -> Iterator[tuple[int, LedgerRecord]]:
+    """Yield (offset, record) for first <= offset < end.
+
+    Raises: DataCorruptionError on damage; UnsupportedVersionError: a newer sparklog wrote it.
+    """
     if first >= end:
         return
-    reader = PartitionReader(LogDirSegments(fs, ledger_path(directory)))
+    path = ledger_path(directory)
+    reader = PartitionReader(LogDirSegments(fs, path))
     try:
         for rows in reader.read(first, end, columns=("offset", "value")):
-            yield from parse_rows(rows)
+            yield from parse_rows(rows, path)
     except StaleReadError as error:
         raise DataCorruptionError(
             f"{error}; restore this file from a copy",
-            path=ledger_path(directory),
+            path=path,
             first=first,
             end=end,
         ) from error
 
 
-def parse_rows(rows: pa.RecordBatch) -> Iterator[tuple[int, Record]]:
-    """Yield (offset, record) of ledger rows with columns offset and value."""
+def parse_rows(rows: pa.RecordBatch, path: str) -> Iterator[tuple[int, LedgerRecord]]:
+    """Yield (offset, record) of ledger rows with columns offset and value; raises as `replay`."""
     offsets, values = rows.column("offset").to_pylist(), rows.column("value").to_pylist()
-    yield from zip(offsets, json.loads(b"[%s]" % b",".join(values)), strict=True)
+    try:
+        objects = json.loads(b"[%s]" % b",".join(values))  # faster than one by one
+    except (ValueError, TypeError):
+        objects = values  # one of them is no JSON: which, is said where it is decoded
+    for offset, fields in zip(offsets, objects, strict=True):
+        yield offset, decode(fields, path=path, offset=offset)
 
 
 def whole_end(fs: FileSystem, directory: str) -> int:
@@ -167,7 +196,7 @@ def whole_end(fs: FileSystem, directory: str) -> int:
             end = int(known["last_offset"][-1]) + 1
             stop = int(known["position"][-1] + known["size"][-1])
         behind = _records_behind(raw, stop, end, path)
-        if any(record.get("flush") != "none" for record in behind):
+        if any(record.flushed for record in behind):
             raise DataCorruptionError(
                 "the commit ledger is damaged before its last record; restore it from a copy",
                 path=path,
@@ -194,7 +223,7 @@ def _consecutive(table: Table, base: int) -> Table:
     return table[: int(wrong[0])] if len(wrong) else table
 
 
-def _records_behind(raw: bytes, position: int, end: int, path: str) -> list[Record]:
+def _records_behind(raw: bytes, position: int, end: int, path: str) -> list[LedgerRecord]:
     """Return the whole records with offsets past `end` that lie behind a damaged one."""
     for offset in range(end + 1, end + 64):
         at = raw.find(offset.to_bytes(8, "big"), position)
@@ -206,11 +235,11 @@ def _records_behind(raw: bytes, position: int, end: int, path: str) -> list[Reco
     return []
 
 
-def _records(raw: bytes, path: str) -> Iterator[tuple[int, Record]]:
+def _records(raw: bytes, path: str) -> Iterator[tuple[int, LedgerRecord]]:
     batches = scan(raw, path=path)
     decoder = Decoder(["offset", "value"])
     decoder.add_many(raw, batches.table, path=path)
-    yield from parse_rows(decoder.finish())
+    yield from parse_rows(decoder.finish(), path)
 
 
 def deleted_topic_ends(fs: FileSystem, home: str) -> dict[TopicPartition, int]:
@@ -219,8 +248,4 @@ def deleted_topic_ends(fs: FileSystem, home: str) -> dict[TopicPartition, int]:
         return {}
     state = LogState()
     fold(fs, home, whole_end(fs, home), state=state, first=None)
-    return {
-        TopicPartition(topic, p): offset
-        for topic, ends in state.dropped.items()
-        for p, offset in ends.items()
-    }
+    return {TopicPartition(*key): end for key, end in state.dropped.items()}

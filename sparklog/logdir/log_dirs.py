@@ -22,7 +22,7 @@ from sparklog.fs import FileSystem, read_bytes, write_durably
 from sparklog.logdir.ledger import ledger_path
 from sparklog.logdir.topics import new_topic_id, read_topics
 from sparklog.storage.checksummed_json import seal, unseal
-from sparklog.storage.log_state import TopicState
+from sparklog.storage.topic_state import TopicState
 
 DIRS_NAME: Final = "sparklog.dirs"
 _CURE: Final = "open the log once for writing, it is then written anew"

@@ -7,6 +7,7 @@ holds the write lock (`sparklog.logdir.commit_log`).
 import contextlib
 import logging
 import os
+from typing import Any
 
 from sparklog.clock import Clock
 from sparklog.config import LogOptions, TopicConfig
@@ -24,7 +25,7 @@ from sparklog.logdir.meters import WriteMeters
 from sparklog.logdir.offline_partitions import missing
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.topics import partition_path
-from sparklog.storage.log_state import LogState, Record
+from sparklog.storage.log_state import LogState
 
 _LOGGER = logging.getLogger(__name__)
 _REWRITE_BYTES = 8 << 20
@@ -164,7 +165,7 @@ class LogManager:
         self.generation += 1
         self.write_page(State.IDLE)
 
-    def write_page(self, state: State, intent: Record | None = None) -> None:
+    def write_page(self, state: State, intent: dict[str, Any] | None = None) -> None:
         """Say how the log stands: BUSY with an intent, IDLE, or FULL for recovery of all."""
         page = Page(
             state=state,

@@ -355,6 +355,5 @@ def _make_ledger(session: LogDirCommits, generation: int) -> None:
     log.sync()
     session.fs.sync_dir(session.home)
     session.ledger = Ledger(log)
-    record = {**session.state.snapshot()}
-    session.ledger.append(record, epoch=0, time_ms=session.clock(), sync=True)
+    session.ledger.append(session.state.snapshot(), epoch=0, time_ms=session.clock(), sync=True)
     session.reload(session.ledger.end, generation=generation, fresh=True)

@@ -17,7 +17,8 @@ from sparklog.format.checkpoint_files import topic_id_text
 from sparklog.format.names import KAFKA_INTERNAL, RESERVED, check_topic, collides, partition_dir
 from sparklog.fs import FileSystem, read_bytes, write_durably
 from sparklog.storage.checksummed_json import seal, unseal
-from sparklog.storage.log_state import LogState, TopicState
+from sparklog.storage.log_state import LogState
+from sparklog.storage.topic_state import TopicState
 from sparklog.storage.view import TopicInfo
 
 TOPICS_NAME: Final = "sparklog.topics"

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError
 from sparklog.format.names import partition_dir
 from sparklog.log.admin import make, spread
@@ -21,7 +22,7 @@ from sparklog.logdir.offline_partitions import stored_topic_id
 from sparklog.logdir.recovery import log_recovery
 from sparklog.logdir.recovery.redo import stray_name
 from sparklog.logdir.segment_files import segment_bases
-from sparklog.storage.log_state import nested
+from sparklog.storage.ledger_records import GivenUpRange, StartRecord
 
 _LOGGER: Final = logging.getLogger(__name__)
 Key = tuple[str, int]
@@ -71,7 +72,7 @@ def _chosen(
         return offline
     wanted = [key for key in offline if key[0] == topic]
     if partitions is not None:
-        wanted = [(topic, partition) for partition in sorted(set(partitions))]
+        wanted = [TopicPartition(topic, partition) for partition in sorted(set(partitions))]
     whole = [partition_dir(*key) for key in wanted if key not in offline]
     if whole:
         raise InvalidRequestError(
@@ -101,11 +102,10 @@ def _loss(session: LogDirCommits, key: Key) -> GivenUp:
 
 def _raise_start(session: LogDirCommits, one: GivenUp) -> None:
     """Let the log begin at the first segment that is there."""
-    key = one.topic, one.partition
+    key = TopicPartition(one.topic, one.partition)
     snapshot_if_due(session, destructive=True)
     with session.step() as step:
-        step.record = {"kind": "start", "starts": nested({key: one.end})}
-        step.record["given_up"] = _told(session, one)
+        step.record = StartRecord(starts={key: one.end}, given_up=_told(one))
     session.forget_writers()
     session.offline.pop(key, None)
     log_recovery.recover_one(session, key, log_recovery.recovery_points(session))
@@ -124,18 +124,17 @@ def _begin_anew(session: LogDirCommits, one: GivenUp) -> None:
         number = spread(session, range(one.partition, one.partition + 1))[one.partition]
     snapshot_if_due(session, destructive=True)
     moved = replace(topic, dirs={**topic.dirs, one.partition: number})
-    about = {"given_up": _told(session, one)}
-    make(session, one.topic, moved, {one.partition: one.end}, about=about)
+    make(session, one.topic, moved, {one.partition: one.end}, given_up=_told(one))
     session.forget_writers()
-    session.offline.pop((one.topic, one.partition), None)
+    session.offline.pop(TopicPartition(one.topic, one.partition), None)
 
 
-def _told(session: LogDirCommits, one: GivenUp) -> dict[str, object]:
+def _told(one: GivenUp) -> GivenUpRange:
     """What the ledger keeps of it."""
-    return {
-        "topic": one.topic, "partition": one.partition, "first": one.first, "end": one.end,
-        "directory": one.directory, "why": one.why,
-    }  # fmt: skip
+    return GivenUpRange(
+        topic=one.topic, partition=one.partition, first=one.first, end=one.end,
+        directory=one.directory, why=one.why,
+    )  # fmt: skip
 
 
 def _retire_dirs(session: LogDirCommits) -> None:

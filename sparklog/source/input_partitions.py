@@ -1,7 +1,7 @@
 """Offset ranges to tasks: what one Spark partition reads. Source: KafkaOffsetRangeCalculator."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
@@ -11,7 +11,7 @@ from sparklog.source.byte_offsets import BytesByOffset
 from sparklog.source.offsets import Offsets
 from sparklog.source.options import SourceOptions
 from sparklog.storage.groups import Origin
-from sparklog.storage.offset_ranges import Span, clipped
+from sparklog.storage.offset_ranges import OffsetRange, SpansByKey, clipped
 
 TASKS: Final = 32
 """So many tasks, or fewer, are never made fewer."""
@@ -33,7 +33,7 @@ class PlannedRange:
     start: int
     end: int
     topic_id: str | None = None
-    without: tuple[Span, ...] = ()
+    without: tuple[OffsetRange, ...] = ()
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -70,9 +70,7 @@ def plan_ranges(
     return [piece for piece in found if piece.size > 0]
 
 
-def exclude_abandoned(
-    planned: list[PlannedRange], spans: Mapping[TopicPartition, Sequence[Span]]
-) -> list[PlannedRange]:
+def exclude_abandoned(planned: list[PlannedRange], spans: SpansByKey) -> list[PlannedRange]:
     """Return the pieces with what of `spans` lies in them, but those that are left out whole."""
     found: list[PlannedRange] = []
     for piece in planned:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import crc32c
 
 from sparklog.errors import DataCorruptionError, UnsupportedVersionError
-from sparklog.storage.log_state import FORMAT_VERSION, check_version
+from sparklog.storage.format_version import FORMAT_VERSION, check_version
 
 _WRONG: Final = (KeyError, TypeError, AttributeError, ValueError)
 
@@ -28,7 +28,7 @@ def unseal(name: str, raw: bytes, *, path: str, cure: str) -> dict[str, Any]:
     """
     try:
         document = json.loads(raw)
-        check_version({"v": document["version"]}, path)
+        check_version(document["version"], path)
         content: dict[str, Any] = document[name]
         if document["crc32c"] != _crc(content):
             raise ValueError("its crc32c doesn't fit")

@@ -1,47 +1,57 @@
 """Sets of offsets as sorted, disjoint spans [first, end). Pure functions."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from sparklog.common import TopicPartition
 
-Span = tuple[int, int]
-SpansByKey = dict[TopicPartition, list[Span]]
+
+class OffsetRange(NamedTuple):
+    """Offsets [first, end) of a partition. Equals the plain tuple."""
+
+    first: int
+    end: int
 
 
-def merged(spans: Iterable[Span]) -> list[Span]:
+SpansByKey = dict[TopicPartition, list[OffsetRange]]
+
+
+def merged(spans: Iterable[OffsetRange]) -> list[OffsetRange]:
     """Return spans in any order as a set: sorted, those that touch made one."""
-    found: list[Span] = []
-    for first, end in sorted(spans):
-        if found and first <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
-        elif first < end:
-            found.append((first, end))
+    found: list[OffsetRange] = []
+    for span in sorted(spans):
+        if found and span.first <= found[-1].end:
+            found[-1] = OffsetRange(found[-1].first, max(span.end, found[-1].end))
+        elif span.first < span.end:
+            found.append(span)
     return found
 
 
-def clipped(spans: Iterable[Span], start: int, end: int) -> list[Span]:
+def clipped(spans: Iterable[OffsetRange], start: int, end: int) -> list[OffsetRange]:
     """Return what of a set lies in [start, end)."""
-    inside = ((max(first, start), min(last, end)) for first, last in spans)
-    return [(first, last) for first, last in inside if first < last]
+    inside = (OffsetRange(max(first, start), min(last, end)) for first, last in spans)
+    return [span for span in inside if span.first < span.end]
 
 
-def rest_of(start: int, end: int, spans: Sequence[Span], *, bridge: int) -> Iterator[Span]:
+def rest_of(
+    start: int, end: int, spans: Sequence[OffsetRange], *, bridge: int
+) -> Iterator[OffsetRange]:
     """Yield [start, end) without `spans`; those shorter than `bridge` are left to `outside`."""
     for first, last in clipped(spans, start, end):
         if last - first >= bridge or last == end:
             if start < first:
-                yield start, first
+                yield OffsetRange(start, first)
             start = last
         elif start == first:
             start = last
     if start < end:
-        yield start, end
+        yield OffsetRange(start, end)
 
 
-def outside(rows: pa.RecordBatch, spans: Sequence[Span]) -> pa.RecordBatch:
+def outside(rows: pa.RecordBatch, spans: Sequence[OffsetRange]) -> pa.RecordBatch:
     """Return the rows whose column offset is in none of `spans`."""
     if not rows.num_rows:
         return rows
@@ -53,22 +63,3 @@ def outside(rows: pa.RecordBatch, spans: Sequence[Span]) -> pa.RecordBatch:
     at = edges[:, 0].searchsorted(offsets, side="right") - 1
     kept = (at < 0) | (offsets >= edges[at, 1])
     return rows.filter(pa.array(kept))
-
-
-def spans_to_json(
-    spans: Mapping[TopicPartition, Sequence[Span]],
-) -> dict[str, dict[str, list[list[int]]]]:
-    """Return {topic: {partition: [[first, end], ...]}}."""
-    nested: dict[str, dict[str, list[list[int]]]] = {}
-    for (topic, partition), some in sorted(spans.items()):
-        nested.setdefault(topic, {})[str(partition)] = [list(span) for span in some]
-    return nested
-
-
-def spans_from_json(nested: Mapping[str, Mapping[str, list[list[int]]]]) -> SpansByKey:
-    """Return what `spans_to_json` was given."""
-    return {
-        TopicPartition(topic, int(p)): [(first, end) for first, end in some]
-        for topic, by_partition in nested.items()
-        for p, some in by_partition.items()
-    }

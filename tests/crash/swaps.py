@@ -9,11 +9,14 @@ import pyarrow as pa
 
 import sparklog
 from sparklog.clock import ManualClock
+from sparklog.common import TopicPartition
 from sparklog.format.compression import Codec
 from sparklog.format.records import encode
 from sparklog.logdir.cleaning.cleaner import CleanReport, clean_partition, intent_of, plan_job
 from sparklog.logdir.cleaning.rewrite import rewrite
 from sparklog.logdir.commit_log import LogDirCommits
+from sparklog.storage.ledger_records import AppendRecord
+from sparklog.storage.offset_ranges import OffsetRange
 from sparklog.testing.crashfs import CrashFS
 from tests.crash.harness import ROOT, open_log
 from tests.format.control_batches import encode_control
@@ -121,8 +124,8 @@ class World:
             if roll:
                 log.roll()
             log.sync()
-            ends = {TOPIC: {"0": [first, log.end_offset]}}
-            step.record = {"kind": "append", "ends": ends, "idempotent": True}
+            ends = {TopicPartition(TOPIC, 0): OffsetRange(first, log.end_offset)}
+            step.record = AppendRecord(ends=ends, idempotent=True)
 
     def _raw(self, batch: Data | Mark) -> bytes:
         self.clock.advance(1)

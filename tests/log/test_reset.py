@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,12 +10,15 @@ import pytest
 import sparklog
 from sparklog import BatchConflictError, InvalidRequestError, Log
 from sparklog.clock import ManualClock
+from sparklog.common import TopicPartition
 from sparklog.log.commit import CommitResult, Identity
 from sparklog.logdir import ledger
 from sparklog.logdir.ledger import LEDGER_DIR
 from sparklog.logdir.staging import Framing
 from sparklog.service import verify
+from sparklog.storage.ledger_records import CommitRecord, ResetRecord
 from sparklog.storage.log_state import LogState
+from sparklog.storage.offset_ranges import OffsetRange
 
 
 @pytest.fixture
@@ -151,12 +153,11 @@ def test_verify_finds_nothing_wrong(log: Log) -> None:
 def test_records_of_before_are_still_understood() -> None:
     """They named one writer and the first batch that may come again."""
     state = LogState()
-    about: dict[str, Any] = {"time": 1, "epoch": 0}
-    ends = {"t": {"0": [0, 1]}}
-    state.apply({"kind": "commit", "writer": "w", "batch": 7, "fp": "f", "ends": ends, **about})
-    state.apply({"kind": "reset", "writer": "w", "batch": 9, **about})
+    ends = {TopicPartition("t", 0): OffsetRange(0, 1)}
+    state.apply(CommitRecord(writer="w", batch=7, fingerprint="f", ends=ends, time_ms=1))
+    state.apply(ResetRecord(writer="w", batch=9, time_ms=1))
     assert state.writers["w"].batch == 7
-    state.apply({"kind": "reset", "writer": "w", "batch": 5, **about})
+    state.apply(ResetRecord(writer="w", batch=5, time_ms=1))
     assert state.writers["w"].batch == 4
 
 

@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,17 @@ from sparklog.logdir.forking.fork import fork
 from sparklog.logdir.ledger import Ledger
 from sparklog.logdir.staging import Framing
 from sparklog.service import verify
-from sparklog.storage.log_state import LogState, Record
-from sparklog.storage.offset_ranges import clipped, merged, outside, rest_of
+from sparklog.storage.ledger_records import LedgerRecord, ResetRecord, SnapshotRecord
+from sparklog.storage.log_state import LogState
+from sparklog.storage.offset_ranges import OffsetRange, clipped, merged, outside, rest_of
 
 spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=8).map(
-    lambda found: [(first, first + size) for first, size in found]
+    lambda found: [OffsetRange(first, first + size) for first, size in found]
 )
 
 
 @given(spans, st.integers(0, 60), st.integers(0, 60), st.integers(1, 9))
-def test_sets_of_offsets(some: list[tuple[int, int]], a: int, b: int, bridge: int) -> None:
+def test_sets_of_offsets(some: list[OffsetRange], a: int, b: int, bridge: int) -> None:
     start, end = min(a, b), max(a, b)
     members = {n for first, last in some for n in range(first, last)}
     whole = merged(some)
@@ -155,9 +157,11 @@ def test_it_survives_snapshots_and_an_expired_ledger(tmp_path: Path, clock: Manu
         assert log.session.state.abandoned == {}
 
 
-def older(record: Record) -> Record:
+def older(record: LedgerRecord) -> LedgerRecord:
     """A record as sparklogs wrote it that kept no spans of resets."""
-    return {name: value for name, value in record.items() if name != "abandoned"}
+    if isinstance(record, ResetRecord | SnapshotRecord):
+        return replace(record, abandoned=None)
+    return record
 
 
 @pytest.fixture

@@ -12,11 +12,14 @@ import pyarrow as pa
 
 import sparklog
 from sparklog.clock import ManualClock
+from sparklog.common import TopicPartition
 from sparklog.format.batch import seal
 from sparklog.format.columns import HEADERS_TYPE
 from sparklog.format.compression import Codec
 from sparklog.format.records import encode
 from sparklog.logdir.commit_log import LogDirCommits
+from sparklog.storage.ledger_records import AppendRecord
+from sparklog.storage.offset_ranges import OffsetRange
 from tests.format.control_batches import encode_control
 
 TOPIC = "t"
@@ -54,8 +57,8 @@ class Writer:
             if roll:
                 log.roll()
             log.sync()
-            ends = {TOPIC: {"0": [first, log.end_offset]}}
-            step.record = {"kind": "append", "ends": ends, "idempotent": True}
+            ends = {TopicPartition(*KEY): OffsetRange(first, log.end_offset)}
+            step.record = AppendRecord(ends=ends, idempotent=True)
 
     def batch(self) -> bytes:
         """One batch, of data or (rarely) a marker."""

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 import sparklog
+from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError
 from sparklog.format.scan import scan
 from sparklog.logdir.cleaning.cleaner import clean_partition
 from sparklog.logdir.offset_checkpoints import RECOVERY_POINT
 from sparklog.logdir.recovery.redo import publish_all
 from sparklog.service import Severity, verify
+from sparklog.storage.ledger_records import AppendRecord
+from sparklog.storage.offset_ranges import OffsetRange
 from tests.oracle import Oracle
 from tests.paths import GOLDEN
 from tests.service.faults import FAULTS, Fault
@@ -373,7 +376,7 @@ def test_a_ledger_that_contradicts_itself(tmp_path: Path) -> None:
     with make(tmp_path / "log", close=False) as log:
         session = log._session
         assert session is not None
-        record = {"kind": "append", "ends": {"u": {"0": [8, 12]}}, "time": 0}
+        record = AppendRecord(ends={TopicPartition("u", 0): OffsetRange(8, 12)})
         with session.locked():
             session.ledger.append(record, epoch=0, time_ms=5, sync=True)
             session.idle()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,24 @@ import pytest
 
 import sparklog
 from sparklog.clock import ManualClock
+from sparklog.common import TopicPartition
 from sparklog.errors import PartitionOfflineError, UnsupportedVersionError
 from sparklog.logdir.ledger import Ledger, ledger_bases
 from sparklog.logdir.retention.deletion import delete_due, raise_starts
 from sparklog.logdir.retention.due_segments import Terms, Tier
 from sparklog.service import verify
-from sparklog.storage import log_state as states
+from sparklog.storage import ledger_records
+from sparklog.storage.ledger_records import (
+    AppendRecord,
+    DropRecord,
+    StartRecord,
+    TopicRecord,
+    decode,
+    encode,
+)
 from sparklog.storage.log_state import LogState
+from sparklog.storage.offset_ranges import OffsetRange
+from sparklog.storage.topic_state import TopicState
 from sparklog.testing.crashfs import CrashFS
 from tests.tiered.logs import TIERED, filled, grow, value
 
@@ -85,28 +95,28 @@ def test_it_is_in_the_snapshots_of_the_ledger(
 
 def test_state_keeps_it_through_its_own_snapshot() -> None:
     state = LogState()
-    topic = {"id": "A" * 22, "config": {}, "dirs": {"0": 0}}
+    key, topic = TopicPartition("t", 0), TopicState("A" * 22, {}, {0: 0})
     for record in (
-        {"kind": "topic", "topic": "t", "bases": {"0": 0}, **topic},
-        {"kind": "append", "ends": {"t": {"0": [0, 50]}}},
-        {"kind": "start", "starts": {}, "local": {"t": {"0": 20}}, "v": 2},
+        TopicRecord.of("t", topic, {0: 0}),
+        AppendRecord(ends={key: OffsetRange(0, 50)}),
+        StartRecord(starts={}, local_starts={key: 20}),
     ):
         state.apply(record)
     again = LogState()
-    again.apply(json.loads(json.dumps(state.snapshot())))
-    assert again.local_starts == state.local_starts == {("t", 0): 20}
-    again.apply({"kind": "start", "starts": {"t": {"0": 20}}})
+    again.apply(decode(encode(state.snapshot()), path="ledger", offset=0))
+    assert again.local_starts == state.local_starts == {key: 20}
+    again.apply(StartRecord(starts={key: 20}))
     assert not again.local_starts
-    state.apply({"kind": "drop", "topic": "t", "id": "A" * 22})
+    state.apply(DropRecord(topic="t", id=topic.id))
     assert not state.local_starts
 
 
 def test_an_older_sparklog_says_that_it_is_too_old(monkeypatch: Any) -> None:
     """It would take the missing segments for damage."""
-    record = {"kind": "start", "starts": {}, **states.local_to_json({("t", 0): 5})}
-    monkeypatch.setattr(states, "TIERED_VERSION", 1)
+    raw = encode(StartRecord(starts={}, local_starts={TopicPartition("t", 0): 5}))
+    monkeypatch.setattr(ledger_records, "TIERED_VERSION", 1)
     with pytest.raises(UnsupportedVersionError, match="format version 2"):
-        LogState().apply(record)
+        decode(raw, path="ledger", offset=0)
 
 
 def test_after_a_power_cut_segments_are_missed_from_the_local_start_on(clock: ManualClock) -> None:

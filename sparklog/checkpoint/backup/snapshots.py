@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 
 from sparklog.checkpoint.backup.repository import BLOCK_BYTES, Repository
 from sparklog.errors import DataCorruptionError, InvalidRequestError
-from sparklog.storage.log_state import check_version
+from sparklog.storage.format_version import check_version
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.object_store.store import Store
 
@@ -168,7 +168,7 @@ def read(
     head, _, stored = raw.partition(b"\n")
     try:
         about = json.loads(head)
-        check_version({"v": about["version"]}, path, newest=VERSION)
+        check_version(about["version"], path, newest=VERSION)
         if hashlib.sha256(stored).hexdigest() != about["sha256"]:
             raise DataCorruptionError(f"its sha256 doesn't fit; {_CURE}", path=path)
         repository = Repository.reading(store, ring, about["key"])

@@ -42,7 +42,7 @@ from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.paths import check_writable, is_nested, split_path
 from sparklog.logdir.staged_directory import StagedDirectories
 from sparklog.logdir.topics import new_topic_id, write_topics
-from sparklog.storage.log_state import Record
+from sparklog.storage.ledger_records import ForkedFrom, LedgerRecord
 
 _TAILS: Final = "tails"
 
@@ -276,8 +276,8 @@ def _write(
     if state.abandoned is not None:
         state.abandoned = within(state.abandoned, state)
     state.epoch, state.unsynced = plan.epoch, set()
-    about = {"path": origin, "offset": plan.point.offset, "time": plan.point.time_ms}
-    record = {**state.snapshot(), "fork": about}
+    about = ForkedFrom(origin, plan.point.offset, plan.point.time_ms)
+    record = replace(state.snapshot(), fork=about)
     home = staged.directories[0]
     _write_ledger(fs, clock, home, record, epoch=plan.epoch, now_ms=plan.now_ms)
     write_topics(fs, home, state)
@@ -297,7 +297,7 @@ def _write(
 
 
 def _write_ledger(
-    fs: FileSystem, clock: Clock, home: str, record: Record, *, epoch: int, now_ms: int
+    fs: FileSystem, clock: Clock, home: str, record: LedgerRecord, *, epoch: int, now_ms: int
 ) -> None:
     log = PartitionLog.create(
         fs, ledger_path(home), topic=LEDGER_TOPIC, partition=0, topic_id=new_topic_id(),

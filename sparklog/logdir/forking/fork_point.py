@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import FileSystem
 from sparklog.log.committed_batches import find_commit
@@ -14,6 +15,7 @@ from sparklog.log.timeline import find_abandoned
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.ledger import fold, ledger_bases, replay
 from sparklog.logdir.topics import INTERNAL
+from sparklog.storage.ledger_records import CommitRecord, SnapshotRecord
 from sparklog.storage.log_state import LogState, is_writer_of
 
 Wanted = Mapping[str, Mapping[int, int]]
@@ -94,14 +96,16 @@ def _begins_there(session: LogDirCommits, names: list[str], batch: int) -> bool:
     ):
         return False
     ((_, first),) = replay(session.fs, session.home, 0, 1)
-    lasts = [first["writers"][name][0] for name in names if name in first["writers"]]
-    return "fork" in first and max(lasts, default=-1) == batch
+    if not isinstance(first, SnapshotRecord) or first.fork is None:
+        return False
+    lasts = [first.writers[name].batch for name in names if name in first.writers]
+    return max(lasts, default=-1) == batch
 
 
 def _first_batch(fs: FileSystem, home: str, end: int, names: list[str]) -> int | None:
     for _, record in replay(fs, home, ledger_bases(fs, home)[0], end):
-        if record["kind"] == "commit" and record["writer"] in names:
-            return int(record["batch"])
+        if isinstance(record, CommitRecord) and record.writer in names:
+            return record.batch
     return None
 
 
@@ -118,7 +122,9 @@ def _check_writers(state: LogState, writer: str, batch: int) -> None:
 
 
 def _of_offsets(session: LogDirCommits, offsets: Wanted) -> int:
-    wanted = {(topic, p): end for topic, ends in offsets.items() for p, end in ends.items()}
+    wanted = {
+        TopicPartition(topic, p): end for topic, ends in offsets.items() for p, end in ends.items()
+    }
     for topic, partition in wanted:
         session.partition_path(topic, partition)  # raises for one that isn't there
 

@@ -35,7 +35,7 @@ from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.partition.segment import Segment
 from sparklog.logdir.segment_files import joined, segment_bases
 from sparklog.storage.leader_epochs import clipped
-from sparklog.storage.log_state import TopicState
+from sparklog.storage.topic_state import TopicState
 
 COPY_BYTES: Final = 8 << 20
 _NO_LINKS: Final = frozenset({errno.EXDEV, errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP})

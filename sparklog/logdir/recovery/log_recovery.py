@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.names import log_name, parse_base
@@ -39,7 +39,8 @@ from sparklog.logdir.partition.repairs import remove
 from sparklog.logdir.partition.segment_swap import settle
 from sparklog.logdir.recovery.partition_recovery import recover, valid_end
 from sparklog.logdir.recovery.redo import carry_out_all, publish_all, remove_tree
-from sparklog.storage.log_state import LogState, Record
+from sparklog.storage.ledger_records import AppendRecord, LedgerRecord
+from sparklog.storage.log_state import LogState
 from sparklog.storage.segments import StaleReadError
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ def _quick(session: LogManager, page: Page) -> None:
     session.idle()
 
 
-def undo(session: LogManager, intent: Record) -> None:
+def undo(session: LogManager, intent: dict[str, Any]) -> None:
     """Bring every log that the intent names back to where it was; the ledger first.
 
     Its record may be whole though its fsync failed: gone before any data go, it can't be found
@@ -238,7 +239,7 @@ def _durable_prefix(session: LogManager, state: LogState, end: int) -> int:
     fs, home = session.fs, session.home
     first = last_base(fs, home, end)
     records = list(replay(fs, home, first, end))
-    unsynced = [offset for offset, record in records if record.get("flush") == "none"]
+    unsynced = [offset for offset, record in records if not record.flushed]
     if not unsynced:
         return end
     prefix = LogState()
@@ -256,21 +257,22 @@ def _durable_prefix(session: LogManager, state: LogState, end: int) -> int:
     return end
 
 
-def _whole(session: LogManager, prefix: LogState, record: Record) -> bool:
+def _whole(session: LogManager, prefix: LogState, record: LedgerRecord) -> bool:
     """Tell whether all bytes that a record commits are on disk."""
     after = LogState()
-    after.apply({**prefix.snapshot(), "epoch": prefix.epoch})
+    after.apply(prefix.snapshot())
     after.apply(record)
     session.state = after
-    for topic, ends in record.get("ends", {}).items():
-        for partition, (first, end) in ends.items():
-            path = session.partition_path(topic, int(partition))
-            if os.path.dirname(path) not in session.present:
-                continue  # its disk is away: nobody can tell, and nothing is given up for that
-            if not session.fs.is_dir(path):
-                return False
-            if valid_end(session.fs, path, first) < end:
-                return False
+    if not isinstance(record, AppendRecord):
+        return True
+    for key, (first, end) in record.ends.items():
+        path = session.partition_path(*key)
+        if os.path.dirname(path) not in session.present:
+            continue  # its disk is away: nobody can tell, and nothing is given up for that
+        if not session.fs.is_dir(path):
+            return False
+        if valid_end(session.fs, path, first) < end:
+            return False
     return True
 
 

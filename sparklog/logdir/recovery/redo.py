@@ -11,6 +11,7 @@ import re
 import uuid
 from typing import Final
 
+from sparklog.common import TopicPartition
 from sparklog.errors import StorageUnavailableError
 from sparklog.format.names import (
     EPOCH_CHECKPOINT,
@@ -27,13 +28,18 @@ from sparklog.logdir.log_manager import LogManager
 from sparklog.logdir.offset_checkpoints import LOG_START, write_offsets
 from sparklog.logdir.segment_files import is_partition
 from sparklog.logdir.topics import INTERNAL, write_topics
-from sparklog.storage.log_state import Record
+from sparklog.storage.ledger_records import (
+    AdoptRecord,
+    DropRecord,
+    LedgerRecord,
+    SnapshotRecord,
+    StartRecord,
+    TopicRecord,
+)
 
 _LOGGER: Final = logging.getLogger(__name__)
 _DOOMED: Final = re.compile(r".+-\d+\.[0-9a-f]{32}-delete")
 _NAME_MAX: Final = 255  # bytes; a topic's name has one a character
-_TOPIC_KINDS: Final = frozenset({"topic", "drop", "adopt"})
-_START_KINDS: Final = frozenset({"start", "drop", "adopt", "topic"})
 
 
 def publish_all(session: LogManager) -> None:
@@ -45,23 +51,24 @@ def publish_all(session: LogManager) -> None:
     publish(session.fs, session.home, ends, state.starts, durable=durable)
 
 
-def carry_out(session: LogManager, record: Record) -> None:
+def carry_out(session: LogManager, record: LedgerRecord) -> None:
     """Do what this record asks for, beyond the watermarks."""
-    kind = record["kind"]
-    if kind == "start":
-        for topic, starts in record["starts"].items():
-            for partition, offset in starts.items():  # the epochs before it go
-                if (topic, int(partition)) not in session.offline:
-                    session.writer(topic, int(partition)).delete_records(offset)
-    if kind in _START_KINDS:
-        write_starts(session)
-    if kind in _TOPIC_KINDS:
-        write_topics(session.fs, session.home, session.state)
-    if kind == "drop":
-        _remove_dropped(session)
+    match record:
+        case SnapshotRecord():
+            pass
+        case StartRecord():
+            for key, offset in record.starts.items():  # the epochs before it go
+                if key not in session.offline:
+                    session.writer(*key).delete_records(offset)
+            write_starts(session)
+        case TopicRecord() | DropRecord() | AdoptRecord():
+            write_starts(session)
+            write_topics(session.fs, session.home, session.state)
+            if isinstance(record, DropRecord):
+                _remove_dropped(session)
 
 
-def carry_out_all(session: LogManager, record: Record | None) -> None:
+def carry_out_all(session: LogManager, record: LedgerRecord | None) -> None:
     """Do it all, as after a crash; `record` is the last one if only that may be missing."""
     if record is not None:
         carry_out(session, record)
@@ -104,7 +111,7 @@ def _remove_dropped(session: LogManager) -> None:
             known = state.topics.get(topic)
             if known is not None and known.dirs.get(partition) == number:
                 continue
-            dropped = known is None and partition in state.dropped.get(topic, {})
+            dropped = known is None and TopicPartition(topic, partition) in state.dropped
             if topic in INTERNAL and not dropped:
                 continue  # a broker's
             if dropped or is_empty(fs, path):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sparklog.clock import monotonic_ms
+from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
 from sparklog.errors import SparklogError, StorageUnavailableError
 from sparklog.format.names import partition_dir
@@ -20,7 +21,9 @@ from sparklog.logdir.partition.segment_swap import retire
 from sparklog.logdir.retention.due_segments import Due, Held, Terms, due, largest_of, segments_of
 from sparklog.logdir.segment_files import joined
 from sparklog.logdir.segments import LogDirSegments
-from sparklog.storage.log_state import LogState, TopicState, local_to_json, nested
+from sparklog.storage.ledger_records import StartRecord
+from sparklog.storage.log_state import LogState
+from sparklog.storage.topic_state import TopicState
 
 Key = tuple[str, int]
 
@@ -55,13 +58,14 @@ def places(
 
     Args: only: tells which topics are wanted.
     """
-    state, found = session.state, {}
+    state = session.state
+    found: dict[Key, Place] = {}
     for name, topic in state.topics.items():
         if only is not None and not only(topic):
             continue
         config = topic.parsed()
         for partition, number in topic.dirs.items():
-            key = name, partition
+            key = TopicPartition(name, partition)
             if key not in session.offline:
                 directory = joined(session.directories[number], partition_dir(name, partition))
                 found[key] = place_of(state, key, directory, config)
@@ -167,9 +171,13 @@ def _record_starts(
     """Raise starts by one ledger record; tells whether readers know. Under the lock."""
     snapshot_if_due(session, destructive=True)
     with session.step() as step:
-        step.record = {"kind": "start", "starts": nested(starts), **local_to_json(local_starts)}
+        step.record = StartRecord(starts=_typed(starts), local_starts=_typed(local_starts) or None)
     session.forget_writers()
     return session.is_current
+
+
+def _typed(starts: Mapping[Key, int]) -> dict[TopicPartition, int]:
+    return {TopicPartition(*key): offset for key, offset in starts.items()}
 
 
 def raise_starts(session: LogDirCommits, wanted: Mapping[Key, int]) -> dict[Key, int]:

@@ -6,7 +6,8 @@ from sparklog.logdir.ledger import last_base, ledger_bases, ledger_path, replay
 from sparklog.metrics import Distribution, Histogram
 from sparklog.service.metrics.names import COMMIT_BYTES, COMMIT_SECONDS
 from sparklog.service.metrics.observed import CommitMetrics
-from sparklog.storage.log_state import LogState, Record
+from sparklog.storage.ledger_records import AppendRecord, SnapshotRecord
+from sparklog.storage.log_state import LogState
 
 
 class LedgerTail:
@@ -49,7 +50,7 @@ class LedgerTail:
     def _fold(self, state: LogState, first: int, end: int, *, counted: bool) -> None:
         self.at = first
         for offset, record in replay(self._fs, self._home, first, end):
-            if not state.time_ms and record["kind"] != "snapshot":
+            if not state.time_ms and not isinstance(record, SnapshotRecord):
                 raise DataCorruptionError(
                     "this ledger segment does not begin with a snapshot",
                     path=ledger_path(self._home),
@@ -57,18 +58,16 @@ class LedgerTail:
                 )
             state.apply(record)
             self.at = offset + 1
-            if counted and record["kind"] in ("commit", "append"):
+            if counted and isinstance(record, AppendRecord):
                 self._count(record)
 
-    def _count(self, record: Record) -> None:
-        kind = record["kind"]
-        self._commits[kind] = self._commits.get(kind, 0) + 1
-        for topic, spans in record["ends"].items():
-            count = sum(end - first for first, end in spans.values())
-            self._records[topic] = self._records.get(topic, 0) + count
-        if "bytes" in record:
-            self._sizes.observe(record["bytes"])
-            self._times.observe(record["ms"] / 1000)
+    def _count(self, record: AppendRecord) -> None:
+        self._commits[record.kind] = self._commits.get(record.kind, 0) + 1
+        for key, (first, last) in record.ends.items():
+            self._records[key.topic] = self._records.get(key.topic, 0) + last - first
+        if record.size_bytes is not None and record.duration_ms is not None:
+            self._sizes.observe(record.size_bytes)
+            self._times.observe(record.duration_ms / 1000)
 
     @property
     def commits(self) -> CommitMetrics:

@@ -23,7 +23,7 @@ from sparklog.logdir.retention.deletion import Key, Place, places
 from sparklog.logdir.retention.due_segments import Held, Terms, Tier, segments_of
 from sparklog.logdir.view import LogDirView
 from sparklog.storage.lease import Lease
-from sparklog.storage.log_state import TopicState
+from sparklog.storage.topic_state import TopicState
 from sparklog.tiered.copying import plan
 from sparklog.tiered.copying.orphans import prefixes
 from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadataCache

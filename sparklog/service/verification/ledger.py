@@ -1,10 +1,10 @@
 """The commit ledger as a story that must make sense, and the files that are rendered from it."""
 
-import json
 from typing import Any, Final
 
+from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
-from sparklog.errors import DataCorruptionError, SparklogError
+from sparklog.errors import DataCorruptionError, SparklogError, UnsupportedVersionError
 from sparklog.fs import FileSystem
 from sparklog.logdir.high_watermarks import WATERMARKS_NAME, Published, published
 from sparklog.logdir.ledger import LEDGER, fold, ledger_bases, ledger_path, replay, whole_end
@@ -12,13 +12,26 @@ from sparklog.logdir.segment_files import joined
 from sparklog.logdir.topics import TOPICS_NAME, read_topics
 from sparklog.service.verification.findings import Findings, FixKind, Severity
 from sparklog.service.verification.log_dir_state import LogDirState, Situation
-from sparklog.storage.log_state import LogState, Record, TopicState
+from sparklog.storage.ledger_records import (
+    AdoptRecord,
+    AppendRecord,
+    CommitRecord,
+    InvalidRecordError,
+    LedgerRecord,
+    ResetRecord,
+    SnapshotRecord,
+    StartRecord,
+    TopicRecord,
+)
+from sparklog.storage.log_state import LogState
 from sparklog.storage.segments import StaleReadError
+from sparklog.storage.topic_state import TopicState
 
 EPOCH_UNKNOWN: Final = 2**31 - 1
-_STORED: Final = (
-    "topics", "ends", "starts", "local", "dropped", "writers", "origins", "idempotent",
-)  # fmt: skip
+_STORED: Final = {  # by what the ledger calls it
+    "topics": "topics", "ends": "ends", "starts": "starts", "local": "local_starts",
+    "dropped": "dropped", "writers": "writers", "origins": "origins", "idempotent": "idempotent",
+}  # fmt: skip
 
 
 def read_ledger(fs: FileSystem, log_dir_state: LogDirState, out: Findings) -> None:
@@ -82,7 +95,7 @@ def _stand_in(fs: FileSystem, log_dir_state: LogDirState, marks: Published | Non
         return
     log_dir_state.ledger_end = marks.ends.get(LEDGER, 0)
     state.topics = topics
-    keys = {(name, p) for name, topic in topics.items() for p in topic.dirs}
+    keys = {TopicPartition(name, p) for name, topic in topics.items() for p in topic.dirs}
     state.ends = {key: marks.ends.get(key, 0) for key in keys}
     state.starts = {key: at for key, at in marks.starts.items() if key in keys}
     state.epoch = EPOCH_UNKNOWN
@@ -103,18 +116,23 @@ def _tell(fs: FileSystem, log_dir_state: LogDirState, end: int, out: Findings) -
             try:
                 for offset, record in replay(fs, log_dir_state.home, base, stop):
                     story.take(offset, record, begins=offset == base)
+            except InvalidRecordError:
+                raise
             except (DataCorruptionError, StaleReadError):
                 story.interrupt()  # the partition check says where; the next segment begins anew
                 if at + 1 == len(bases):
                     return False
         if not story.rooted:
             return False
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        out.add(Severity.DAMAGE, ledger_path(log_dir_state.home), f"not a ledger record: {error!r}")
+    except (InvalidRecordError, UnsupportedVersionError) as error:
+        reason, first = str(error), None
+        if isinstance(error, InvalidRecordError):
+            reason, first = error.reason, error.first
+        out.add(Severity.DAMAGE, ledger_path(log_dir_state.home), reason, first=first)
         state = LogState()
         try:
             fold(fs, log_dir_state.home, end, state=state, first=None)
-        except (SparklogError, KeyError, TypeError, ValueError, AttributeError):
+        except SparklogError:
             return False
         story.state = state
     log_dir_state.state = story.state
@@ -134,23 +152,38 @@ class _Story:
         """Records are missing: the next segment's snapshot begins anew."""
         self.state, self.rooted = LogState(), False
 
-    def take(self, offset: int, record: Record, *, begins: bool) -> None:
+    def take(self, offset: int, record: LedgerRecord, *, begins: bool) -> None:
         """Check and fold one record."""
-        kind = record["kind"]
-        if begins and kind != "snapshot":
-            self._fault(offset, f"the segment begins with a {kind} record, not a snapshot")
+        is_snapshot = isinstance(record, SnapshotRecord)
+        if begins and not is_snapshot:
+            self._fault(offset, f"the segment begins with a {record.kind} record, not a snapshot")
         if self.rooted:
-            if record["time"] < self.state.time_ms:
-                self._fault(offset, f"its time {record['time']} is before that of the one before")
-            if record["epoch"] < self.state.epoch:
-                self._fault(offset, f"its leader epoch {record['epoch']} is below the last one")
-            check = getattr(self, f"_check_{kind}", None)
-            if check is not None:
-                check(offset, record)
-        self.state.apply(record)
-        self.rooted = self.rooted or kind == "snapshot"
-        if kind in ("topic", "adopt", "snapshot"):
+            if record.time_ms < self.state.time_ms:
+                self._fault(offset, f"its time {record.time_ms} is before that of the one before")
+            if record.epoch < self.state.epoch:
+                self._fault(offset, f"its leader epoch {record.epoch} is below the last one")
+            self._check(offset, record)
+        try:
+            self.state.apply(record)
+        except KeyError as error:
+            self._fault(offset, f"a {record.kind} record of {error}, which does not exist")
+        self.rooted = self.rooted or is_snapshot
+        if isinstance(record, TopicRecord | AdoptRecord | SnapshotRecord):
             self._note_intervals()
+
+    def _check(self, offset: int, record: LedgerRecord) -> None:
+        match record:
+            case SnapshotRecord():
+                self._check_snapshot(offset, record)
+            case CommitRecord():
+                self._check_append(offset, record)
+                self._check_commit(offset, record)
+            case AppendRecord():
+                self._check_append(offset, record)
+            case ResetRecord():
+                self._check_reset(offset, record)
+            case StartRecord():
+                self._check_start(offset, record)
 
     def _note_intervals(self) -> None:
         known = self._truth.intervals
@@ -163,66 +196,45 @@ class _Story:
             first=offset, end=offset + 1,
         )  # fmt: skip
 
-    def _check_snapshot(self, offset: int, record: Record) -> None:
-        wanted = json.loads(json.dumps(self.state.snapshot()))
-        for name in _STORED:
-            if name in record and _plain(record[name]) != _plain(wanted.get(name)):
+    def _check_snapshot(self, offset: int, record: SnapshotRecord) -> None:
+        wanted = self.state.snapshot()
+        for name, field in _STORED.items():
+            stored = getattr(record, field)  # None: an older sparklog wrote none
+            if stored is not None and stored != (getattr(wanted, field) or type(stored)()):
                 self._fault(offset, f"the snapshot's {name} are not those of the records before")
 
-    def _check_append(self, offset: int, record: Record) -> None:
-        for topic, spans in record["ends"].items():
-            for partition, (first, end) in spans.items():
-                known = self.state.ends.get((topic, int(partition)))
-                if known is None:
-                    self._fault(offset, f"{topic}-{partition} does not exist")
-                elif first != known or end <= first:
-                    self._fault(
-                        offset,
-                        f"{topic}-{partition} gets offsets [{first}, {end}) where it ended at "
-                        f"{known}",
-                    )
+    def _check_append(self, offset: int, record: AppendRecord) -> None:
+        for key, (first, end) in record.ends.items():
+            known = self.state.ends.get(key)
+            if known is None:
+                self._fault(offset, f"{key} does not exist")
+            elif first != known or end <= first:
+                gets = f"{key} gets offsets [{first}, {end})"
+                self._fault(offset, f"{gets} where it ended at {known}")
 
-    def _check_commit(self, offset: int, record: Record) -> None:
-        self._check_append(offset, record)
-        last = self.state.writers.get(record["writer"])
-        if last is not None and record["batch"] <= last.batch:
-            self._fault(
-                offset, f"writer {record['writer']} commits {record['batch']} after {last.batch}"
-            )
+    def _check_commit(self, offset: int, record: CommitRecord) -> None:
+        last = self.state.writers.get(record.writer)
+        if last is not None and record.batch <= last.batch:
+            self._fault(offset, f"writer {record.writer} commits {record.batch} after {last.batch}")
 
-    def _check_reset(self, offset: int, record: Record) -> None:
-        for writer, last in record.get("writers", {}).items():
+    def _check_reset(self, offset: int, record: ResetRecord) -> None:
+        for writer, last in (record.writers or {}).items():
             known = self.state.writers.get(writer)
-            if known is None or (last is not None and last[0] > known.batch):
+            if known is None or (last is not None and last.batch > known.batch):
                 at = "nothing" if known is None else f"batch {known.batch}"
-                self._fault(
-                    offset, f"writer {writer}, at {at}, goes back to {last[0] if last else 'none'}"
-                )
+                back = "none" if last is None else last.batch
+                self._fault(offset, f"writer {writer}, at {at}, goes back to {back}")
 
-    def _check_start(self, offset: int, record: Record) -> None:
+    def _check_start(self, offset: int, record: StartRecord) -> None:
         local_starts = self.state.starts | self.state.local_starts
         for what, given, known in (
-            ("start", record["starts"], self.state.starts),
-            ("local start", record.get("local", {}), local_starts),
+            ("start", record.starts, self.state.starts),
+            ("local start", record.local_starts or {}, local_starts),
         ):
-            for topic, starts in given.items():
-                for partition, start in starts.items():
-                    key = topic, int(partition)
-                    low, high = known.get(key, 0), self.state.ends.get(key, -1)
-                    if not low <= start <= high:
-                        self._fault(
-                            offset,
-                            f"{topic}-{partition} gets the {what} {start}, not in [{low}, {high}]",
-                        )
-
-
-def _plain(value: Any) -> Any:
-    """Bring what means the same to one form."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items() if item not in ({}, [])}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    return value
+            for key, start in given.items():
+                low, high = known.get(key, 0), self.state.ends.get(key, -1)
+                if not low <= start <= high:
+                    self._fault(offset, f"{key} gets the {what} {start}, not in [{low}, {high}]")
 
 
 # -- what is rendered from it
@@ -269,7 +281,7 @@ def _check_topics(fs: FileSystem, log_dir_state: LogDirState, out: Findings) -> 
         out.add(severity, path, "not what the ledger says", fix=FixKind.TOPICS)
 
 
-def _rendered(topics: dict[str, TopicState]) -> dict[str, Record]:
+def _rendered(topics: dict[str, TopicState]) -> dict[str, dict[str, Any]]:
     return {name: topic.to_json() for name, topic in topics.items()}
 
 

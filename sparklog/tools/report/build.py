@@ -29,7 +29,8 @@ from sparklog.logdir.view import LogDirView
 from sparklog.pluralize import pluralize
 from sparklog.service import Severity
 from sparklog.storage.groups import Readers
-from sparklog.storage.log_state import LogState, TopicState
+from sparklog.storage.log_state import LogState
+from sparklog.storage.topic_state import TopicState
 from sparklog.storage.view import TopicInfo, View
 from sparklog.tiered.copying.plan import copied_ranges, valid_copies
 from sparklog.tiered.reading.opening import archive_url, read_side

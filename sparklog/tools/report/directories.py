@@ -9,7 +9,7 @@ from sparklog.format.names import partition_dir
 from sparklog.fs import FileSystem
 from sparklog.logdir.topics import INTERNAL, read_topics
 from sparklog.service import Severity
-from sparklog.storage.log_state import TopicState
+from sparklog.storage.topic_state import TopicState
 from sparklog.tools.report.model import DirectoryReport, Notice, PartitionReport
 
 _NAMED = 5  # partitions named in one notice

@@ -8,7 +8,7 @@ from sparklog.logdir.free_space import SPARE_BYTES
 from sparklog.logdir.lock import is_failing, offline_from, peek
 from sparklog.logdir.topics import INTERNAL
 from sparklog.service import Severity
-from sparklog.storage.log_state import TopicState
+from sparklog.storage.topic_state import TopicState
 from sparklog.tools.report.directories import Directories
 from sparklog.tools.report.model import HealthReport, Notice, PartitionReport
 

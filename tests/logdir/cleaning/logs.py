@@ -7,10 +7,13 @@ import pyarrow as pa
 
 import sparklog
 from sparklog.clock import ManualClock
+from sparklog.common import TopicPartition
 from sparklog.format.compression import Codec
 from sparklog.format.records import encode
 from sparklog.logdir.cleaning.cleaner import CleanReport, clean_partition
 from sparklog.logdir.commit_log import LogDirCommits
+from sparklog.storage.ledger_records import AppendRecord
+from sparklog.storage.offset_ranges import OffsetRange
 from tests.format.control_batches import encode_control
 from tests.logdir.partitions import T0
 
@@ -46,8 +49,8 @@ class CompactedLog:
             if roll:
                 log.roll()
             log.sync()
-            ends = {TOPIC: {"0": [first, log.end_offset]}}
-            step.record = {"kind": "append", "ends": ends, "idempotent": True}
+            ends = {TopicPartition(TOPIC, 0): OffsetRange(first, log.end_offset)}
+            step.record = AppendRecord(ends=ends, idempotent=True)
         return int(log.end_offset)
 
     def segment(self, *records: Record, **how: Any) -> int:

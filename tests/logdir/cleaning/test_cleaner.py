@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.logdir.cleaning.cleaner import clean_partition, cleanable, finish, plan_job
 from sparklog.logdir.cleaning.options import CleanerOptions
 from sparklog.logdir.cleaning.rewrite import rewrite
 from sparklog.logdir.offset_checkpoints import CLEANER, read_offsets
+from sparklog.storage.ledger_records import AppendRecord
+from sparklog.storage.offset_ranges import OffsetRange
 from tests.logdir.cleaning.logs import TOPIC, CompactedLog, batch, marker
 from tests.logdir.partitions import T0, flip
 
@@ -300,7 +303,7 @@ class TestFiles:
                 writer.append(batch(*((str(n % 5), "v") for n in range(500))), 0)
                 writer.roll()
                 writer.sync()
-                step.record = {"kind": "append", "ends": {TOPIC: {str(p): [0, 500]}}}
+                step.record = AppendRecord(ends={TopicPartition(TOPIC, p): OffsetRange(0, 500)})
         failures: list[BaseException] = []
 
         def work(p: int) -> None:

@@ -1,0 +1,650 @@
+"""The records of the commit ledger, one class for each kind, and their form on disk.
+
+Each record is a JSON object. All have `v`, `kind`, `time` (ms), `epoch` (the leader epoch), and
+`flush` where it is "none"; then, by kind:
+
+    commit    a micro-batch: writer, batch, fp, ends {topic: {partition: [first, end]}}
+    append    the same without an identity. Both tell those who watch the log `bytes`, the size of
+              the batches, and `ms`, the time from asking for the lock to this record; older
+              sparklogs wrote neither. `source` and `app`: what the caller says of itself;
+              `idempotent`: batches of a producer with an id are among them
+    topic     a topic was made or altered: topic, id, config, bases {partition: base}, dirs;
+              or a partition begins anew at its old end: `given_up` says what was lost
+    drop      a topic was deleted: topic, id
+    start     log start offsets were raised: starts {topic: {partition: offset}}; `local`, in the
+              same form, where only local segments go: their copies in remote storage stay;
+              `given_up`, where segments were missing. One that raises none begins a leader epoch
+    reset     writers (`writer`: a query's id, or one writer) may commit again what came after
+              `batch`: writers {writer: its last batch now, as in a snapshot, or null}. Without
+              `writers`: this one `writer` may commit again from `batch` on. `abandoned`: what they
+              had committed after it, {topic: {partition: [[first, end], ...]}}; older sparklogs
+              wrote none, and no snapshot with it
+    adopt     a broker's directory was taken over: topics, ends, starts
+    snapshot  the whole state; the first record of every ledger segment. `fork`: of which log
+
+A commit's `origin` says which query this was and how far it read (`query_origin`); the snapshot
+has each writer's last one, and the topics that it wrote to.
+
+What older sparklogs did not write is None here, and is not written again. Fields that this
+sparklog doesn't know are passed over: a newer one may say more, as long as it keeps the version.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import fields as fields_of
+from functools import lru_cache
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, TypeVar, assert_never
+
+from sparklog.common import TopicPartition
+from sparklog.errors import DataCorruptionError, UnsupportedVersionError
+from sparklog.storage.format_version import FORMAT_VERSION, check_version
+from sparklog.storage.offset_ranges import OffsetRange
+from sparklog.storage.query_origin import QueryOrigin
+from sparklog.storage.topic_state import TopicState, by_partition
+
+TIERED_VERSION: Final = 2
+"""Of records that name local starts: older sparklogs would miss the segments below them."""
+
+Offsets: TypeAlias = Mapping[TopicPartition, int]
+Ranges: TypeAlias = Mapping[TopicPartition, OffsetRange]
+RangeSets: TypeAlias = Mapping[TopicPartition, Sequence[OffsetRange]]
+_T = TypeVar("_T")
+_MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError)
+
+
+class InvalidRecordError(DataCorruptionError):
+    """A whole record of the ledger that isn't one: a kind or a field that can't be.
+
+    (Kafka: InvalidRecordException)
+    """
+
+
+class LastMicroBatch(NamedTuple):
+    """The newest micro-batch that a writer committed; `ends` None: look it up in the ledger."""
+
+    batch: int
+    fingerprint: str
+    time_ms: int
+    ends: Ranges | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenUpRange:
+    """Offsets [first, end) of an offline partition that were given up, and why it was offline."""
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+    directory: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForkedFrom:
+    """The log that a fork was made of: `offset`, `time_ms` of the last record that counts."""
+
+    path: str
+    offset: int
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Record:
+    """What all have. The ledger sets time and leader epoch; neither may be below what is set here.
+
+    `flushed`: whether it was synced (flush=commit) before anybody was told.
+    """
+
+    kind: ClassVar[str]
+    time_ms: int = 0
+    epoch: int = 0
+    flushed: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendRecord(_Record):
+    """Batches were appended: `ends` says at which offsets.
+
+    `stamped`: the topics have message.timestamp.type=LogAppendTime, and the batches `time_ms`.
+    """
+
+    kind: ClassVar[str] = "append"
+    ends: Ranges
+    size_bytes: int | None = None
+    duration_ms: int | None = None
+    source: Mapping[str, Any] | None = None
+    app: str = ""
+    idempotent: bool = False
+    stamped: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRecord(AppendRecord):
+    """A writer's micro-batch was appended."""
+
+    kind: ClassVar[str] = "commit"
+    writer: str
+    batch: int
+    fingerprint: str
+    origin: QueryOrigin | None = None
+
+    @classmethod
+    def of(
+        cls,
+        record: AppendRecord,
+        *,
+        writer: str,
+        batch: int,
+        fingerprint: str,
+        origin: QueryOrigin | None,
+    ) -> "CommitRecord":
+        """Return the record of the same append as this micro-batch."""
+        given = {item.name: getattr(record, item.name) for item in fields_of(record)}
+        return cls(**given, writer=writer, batch=batch, fingerprint=fingerprint, origin=origin)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRecord(_Record):
+    """A topic was made or altered, or a partition of it begins anew.
+
+    `bases`: {partition: where it begins} of those that are new, zeros too.
+    `follows`: the topic has bases of its own already; the form on disk differs.
+    """
+
+    kind: ClassVar[str] = "topic"
+    topic: str
+    id: str
+    dirs: Mapping[int, int]
+    config: Mapping[str, str]
+    bases: Mapping[int, int]
+    adopted: bool = False
+    given_up: GivenUpRange | None = None
+    follows: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        topic: TopicState,
+        bases: Mapping[int, int],
+        given_up: GivenUpRange | None = None,
+    ) -> "TopicRecord":
+        """Return the record that makes `topic` what it is, with new partitions at `bases`."""
+        return cls(
+            topic=name, id=topic.id, dirs=topic.dirs, config=topic.config, bases=bases,
+            adopted=topic.adopted, given_up=given_up, follows=bool(topic.bases),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropRecord(_Record):
+    """A topic was deleted."""
+
+    kind: ClassVar[str] = "drop"
+    topic: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRecord(_Record):
+    """Log starts, or where local segments begin, were raised.
+
+    `begins_epoch`: no other copy of this log has its leader epoch, which was chosen here.
+    """
+
+    kind: ClassVar[str] = "start"
+    starts: Offsets
+    local_starts: Offsets | None = None
+    given_up: GivenUpRange | None = None
+    begins_epoch: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetRecord(_Record):
+    """Writers may commit again.
+
+    `writers`: {writer: what is its last micro-batch now}; None in records of older sparklogs,
+    where the one `writer` may commit again from `batch` on, and not after it.
+    """
+
+    kind: ClassVar[str] = "reset"
+    writer: str
+    batch: int
+    writers: Mapping[str, LastMicroBatch | None] | None = None
+    abandoned: RangeSets | None = None
+
+    @property
+    def last_batches(self) -> dict[str, int]:
+        """{writer: the last micro-batch that stays}, -1 for none."""
+        if self.writers is None:
+            return {self.writer: self.batch - 1}
+        return {w: -1 if last is None else last.batch for w, last in self.writers.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptRecord(_Record):
+    """A broker's directory was taken over, with what is in it."""
+
+    kind: ClassVar[str] = "adopt"
+    topics: Mapping[str, TopicState]
+    ends: Offsets
+    starts: Offsets
+    local_starts: Offsets | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotRecord(AdoptRecord):
+    """The whole state: see `LogState`, which has the same names."""
+
+    kind: ClassVar[str] = "snapshot"
+    dropped: Offsets
+    writers: Mapping[str, LastMicroBatch]
+    origins: Mapping[str, QueryOrigin] | None = None
+    idempotent: frozenset[TopicPartition] | None = None
+    abandoned: RangeSets | None = None
+    fork: ForkedFrom | None = None
+
+
+LedgerRecord: TypeAlias = (
+    CommitRecord | AppendRecord | TopicRecord | DropRecord | StartRecord | ResetRecord
+    | SnapshotRecord | AdoptRecord
+)  # fmt: skip
+
+
+def encode(record: LedgerRecord) -> bytes:
+    """Return a record's form on disk. Its fields have the order that every sparklog gave them."""
+    fields = _fields(record)
+    if not record.flushed:
+        fields["flush"] = "none"
+    fields.setdefault("time", record.time_ms)
+    fields.setdefault("epoch", record.epoch)
+    version = TIERED_VERSION if "local" in fields else FORMAT_VERSION
+    whole = {"v": version, "kind": record.kind, **fields}
+    return json.dumps(whole, separators=(",", ":")).encode()
+
+
+def decode(raw: bytes | dict[str, Any], *, path: str, offset: int) -> LedgerRecord:
+    """Return the record of its form on disk, or of the JSON object that this is.
+
+    Args: path, offset: of the ledger and the record in it, for errors.
+    Raises: UnsupportedVersionError: a newer sparklog wrote it; InvalidRecordError (a
+        DataCorruptionError): it is none.
+    """
+    try:
+        fields = json.loads(raw) if isinstance(raw, bytes) else raw
+        version = fields.get("v", FORMAT_VERSION)
+        if version != FORMAT_VERSION:
+            check_version(version, "the commit ledger", newest=TIERED_VERSION)
+        kind = fields["kind"]
+        if kind not in _DECODERS:
+            raise ValueError(f"there is no kind {kind!r}")
+        return _DECODERS[kind](fields)
+    except UnsupportedVersionError:
+        raise
+    except _MALFORMED as error:
+        reason = f"no field {error}" if isinstance(error, KeyError) else str(error)
+        raise InvalidRecordError(
+            f"not a ledger record ({reason}); restore this file from a copy",
+            path=path,
+            first=offset,
+            end=offset + 1,
+        ) from error
+
+
+# -- to disk
+
+
+def _fields(record: LedgerRecord) -> dict[str, Any]:
+    """What is of a kind, in its order; with time or epoch where these are not at the end."""
+    match record:
+        case AppendRecord():
+            return _append_to_json(record)
+        case TopicRecord():
+            return _topic_to_json(record)
+        case DropRecord():
+            return {"topic": record.topic, "id": record.id}
+        case StartRecord():
+            fields = {"starts": _nested(record.starts), **_local(record.local_starts)}
+            if record.given_up is not None:
+                fields["given_up"] = _given_up_to_json(record.given_up)
+            return fields | ({"epoch": record.epoch} if record.begins_epoch else {})
+        case ResetRecord():
+            fields = {"writer": record.writer, "batch": record.batch}
+            if record.writers is not None:
+                lasts = record.writers.items()
+                fields["writers"] = {w: None if x is None else _last_to_json(x) for w, x in lasts}
+            return fields | _abandoned(record.abandoned)
+        case SnapshotRecord():
+            return _snapshot_to_json(record)
+        case AdoptRecord():
+            return _layout_to_json(record)
+        case _:
+            assert_never(record)
+
+
+def _append_to_json(record: AppendRecord) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    if isinstance(record, CommitRecord):
+        fields = {"writer": record.writer, "batch": record.batch, "fp": record.fingerprint}
+        if record.origin is not None:
+            fields["origin"] = record.origin.to_json()
+    fields["ends"] = _nested(record.ends)
+    if record.source is not None:
+        fields["source"] = record.source
+    if record.app:
+        fields["app"] = record.app
+    if record.stamped:
+        fields["time"] = record.time_ms
+    if record.size_bytes is not None:
+        fields["bytes"], fields["ms"] = record.size_bytes, record.duration_ms
+    if record.idempotent:
+        fields["idempotent"] = True
+    return fields
+
+
+def _topic_to_json(record: TopicRecord) -> dict[str, Any]:
+    bases = {str(p): base for p, base in record.bases.items()}
+    dirs = {str(p): number for p, number in sorted(record.dirs.items())}
+    fields: dict[str, Any] = {"topic": record.topic, "id": record.id, "dirs": dirs}
+    if record.adopted:
+        fields["adopted"] = True
+    if record.follows:
+        fields["bases"] = bases
+    fields |= {"config": record.config, "bases": bases}
+    if record.given_up is not None:
+        fields["given_up"] = _given_up_to_json(record.given_up)
+    return fields
+
+
+def _layout_to_json(record: AdoptRecord) -> dict[str, Any]:
+    return {
+        "topics": {name: topic.to_json() for name, topic in record.topics.items()},
+        "ends": _nested(record.ends),
+        "starts": _nested(record.starts),
+        **_local(record.local_starts),
+    }
+
+
+def _snapshot_to_json(record: SnapshotRecord) -> dict[str, Any]:
+    fields = _layout_to_json(record)
+    fields["dropped"] = _nested(record.dropped)
+    fields["writers"] = {w: _last_to_json(last) for w, last in record.writers.items()}
+    if record.origins is not None:
+        fields["origins"] = {w: origin.to_json() for w, origin in record.origins.items()}
+    if record.idempotent is not None:
+        fields["idempotent"] = sorted(record.idempotent)
+    fields |= _abandoned(record.abandoned)
+    if record.fork is not None:
+        of = record.fork
+        fields["fork"] = {"path": of.path, "offset": of.offset, "time": of.time_ms}
+    return fields
+
+
+def _last_to_json(last: LastMicroBatch) -> list[Any]:
+    ends = None if last.ends is None else _nested(last.ends)
+    return [last.batch, last.fingerprint, last.time_ms, ends]
+
+
+def _given_up_to_json(lost: GivenUpRange) -> dict[str, Any]:
+    return {
+        "topic": lost.topic, "partition": lost.partition, "first": lost.first, "end": lost.end,
+        "directory": lost.directory, "why": lost.why,
+    }  # fmt: skip
+
+
+def _local(starts: Offsets | None) -> dict[str, Any]:
+    return {"local": _nested(starts)} if starts else {}
+
+
+def _abandoned(sets: RangeSets | None) -> dict[str, Any]:
+    if sets is None:
+        return {}
+    return {"abandoned": _nested({key: list(sets[key]) for key in sorted(sets)})}
+
+
+def _nested(values: Mapping[TopicPartition, _T]) -> dict[str, dict[str, _T]]:
+    found: dict[str, dict[str, _T]] = {}
+    for (topic, partition), value in values.items():
+        found.setdefault(topic, {})[str(partition)] = value
+    return found
+
+
+# -- from disk
+
+
+# Commits are what most of a ledger is, and opening folds a segment of them: no call too many here.
+
+
+def _append_from_json(fields: dict[str, Any]) -> AppendRecord:
+    time_ms, epoch = fields["time"], fields["epoch"]
+    size_bytes, duration_ms = fields.get("bytes"), fields.get("ms")
+    if not type(time_ms) is type(epoch) is int:
+        _check_numbers(time_ms, epoch)
+    return AppendRecord(
+        time_ms=time_ms,
+        epoch=epoch,
+        flushed=fields.get("flush") != "none",
+        ends=_ranges(fields["ends"]),
+        size_bytes=size_bytes,
+        duration_ms=duration_ms,
+        source=fields.get("source"),
+        app=fields.get("app", ""),
+        idempotent="idempotent" in fields,
+        stamped=[*fields][-2] != "time",  # it was known before the ledger set it
+    )
+
+
+(
+    _set_time_ms,
+    _set_epoch,
+    _set_flushed,
+    _set_ends,
+    _set_size_bytes,
+    _set_duration_ms,
+    _set_source,
+    _set_app,
+    _set_idempotent,
+    _set_stamped,
+    _set_writer,
+    _set_batch,
+    _set_fingerprint,
+    _set_origin,
+) = (getattr(CommitRecord, item.name).__set__ for item in fields_of(CommitRecord))
+
+
+def _commit_from_json(fields: dict[str, Any]) -> CommitRecord:
+    writer, batch, fingerprint = fields["writer"], fields["batch"], fields["fp"]
+    time_ms, epoch = fields["time"], fields["epoch"]
+    if not type(batch) is type(time_ms) is type(epoch) is int:
+        _check_numbers(batch, time_ms, epoch)
+    if not type(writer) is type(fingerprint) is str:
+        _check_texts(writer, fingerprint)
+    record = object.__new__(CommitRecord)  # its own constructor takes three times as long
+    _set_time_ms(record, time_ms)
+    _set_epoch(record, epoch)
+    _set_flushed(record, fields.get("flush") != "none")
+    _set_ends(record, _ranges(fields["ends"]))
+    _set_size_bytes(record, fields.get("bytes"))
+    _set_duration_ms(record, fields.get("ms"))
+    _set_source(record, fields.get("source"))
+    _set_app(record, fields.get("app", ""))
+    _set_idempotent(record, "idempotent" in fields)
+    _set_stamped(record, [*fields][-2] != "time")
+    _set_writer(record, writer)
+    _set_batch(record, batch)
+    _set_fingerprint(record, fingerprint)
+    _set_origin(record, QueryOrigin.from_json(fields["origin"]) if "origin" in fields else None)
+    return record
+
+
+def _topic_from_json(fields: dict[str, Any]) -> TopicRecord:
+    topic = TopicState.from_json(fields)
+    names = list(fields)
+    _check_texts(fields["topic"])
+    return TopicRecord(
+        topic=fields["topic"],
+        id=topic.id,
+        dirs=topic.dirs,
+        config=topic.config,
+        bases=by_partition(fields["bases"]),
+        adopted=topic.adopted,
+        given_up=_given_up_from_json(fields),
+        follows=names.index("bases") < names.index("config"),
+        **_common(fields),
+    )
+
+
+def _drop_from_json(fields: dict[str, Any]) -> DropRecord:
+    _check_texts(fields["topic"], fields["id"])
+    return DropRecord(topic=fields["topic"], id=fields["id"], **_common(fields))
+
+
+def _start_from_json(fields: dict[str, Any]) -> StartRecord:
+    return StartRecord(
+        starts=_offsets(fields["starts"]),
+        local_starts=_optional(_offsets, fields, "local"),
+        given_up=_given_up_from_json(fields),
+        begins_epoch=next(reversed(fields)) != "epoch",
+        **_common(fields),
+    )
+
+
+def _reset_from_json(fields: dict[str, Any]) -> ResetRecord:
+    writers: dict[str, LastMicroBatch | None] | None = None
+    if "writers" in fields:
+        lasts = fields["writers"].items()
+        writers = {w: None if last is None else _last(last) for w, last in lasts}
+    _check_texts(fields["writer"])
+    _check_numbers(fields["batch"])
+    return ResetRecord(
+        writer=fields["writer"],
+        batch=fields["batch"],
+        writers=writers,
+        abandoned=_optional(_range_sets, fields, "abandoned"),
+        **_common(fields),
+    )
+
+
+def _adopt_from_json(fields: dict[str, Any]) -> AdoptRecord:
+    return AdoptRecord(**_layout(fields), **_common(fields))
+
+
+def _snapshot_from_json(fields: dict[str, Any]) -> SnapshotRecord:
+    return SnapshotRecord(
+        dropped=_offsets(fields["dropped"]),
+        writers={w: _last(last) for w, last in fields["writers"].items()},
+        origins=_optional(_origins, fields, "origins"),
+        idempotent=_optional(_partitions, fields, "idempotent"),
+        abandoned=_optional(_range_sets, fields, "abandoned"),
+        fork=_optional(_forked_from, fields, "fork"),
+        **_layout(fields),
+        **_common(fields),
+    )
+
+
+_DECODERS: Final[Mapping[str, Callable[[dict[str, Any]], LedgerRecord]]] = {
+    "commit": _commit_from_json,
+    "append": _append_from_json,
+    "topic": _topic_from_json,
+    "drop": _drop_from_json,
+    "start": _start_from_json,
+    "reset": _reset_from_json,
+    "adopt": _adopt_from_json,
+    "snapshot": _snapshot_from_json,
+}
+
+
+def _common(fields: dict[str, Any]) -> dict[str, Any]:
+    time_ms, epoch = fields["time"], fields["epoch"]
+    _check_numbers(time_ms, epoch)
+    return {"time_ms": time_ms, "epoch": epoch, "flushed": fields.get("flush") != "none"}
+
+
+def _layout(fields: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "topics": {name: TopicState.from_json(t) for name, t in fields["topics"].items()},
+        "ends": _offsets(fields["ends"]),
+        "starts": _offsets(fields["starts"]),
+        "local_starts": _optional(_offsets, fields, "local"),
+    }
+
+
+def _optional(parse: Callable[[Any], _T], fields: dict[str, Any], name: str) -> _T | None:
+    return parse(fields[name]) if name in fields else None
+
+
+def _ranges(nested: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[TopicPartition, OffsetRange]:
+    found = {}
+    for topic, ranges in nested.items():
+        for partition, (first, end) in ranges.items():
+            if not type(first) is type(end) is int:
+                _check_numbers(first, end)
+            found[_partition(topic, partition)] = _new_tuple(OffsetRange, (first, end))
+    return found
+
+
+_new_tuple: Final = tuple.__new__  # half the time that a NamedTuple's own takes
+
+
+@lru_cache(maxsize=1 << 14)
+def _partition(topic: str, partition: str) -> TopicPartition:
+    """Every commit names them again."""
+    return TopicPartition(topic, int(partition))
+
+
+def _range_sets(
+    nested: Mapping[str, Mapping[str, Sequence[Sequence[int]]]],
+) -> dict[TopicPartition, list[OffsetRange]]:
+    return {
+        TopicPartition(topic, int(partition)): [OffsetRange(first, end) for first, end in ranges]
+        for topic, sets in nested.items()
+        for partition, ranges in sets.items()
+    }
+
+
+def _offsets(nested: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic, partition): offset
+        for topic, offsets in nested.items()
+        for partition, offset in by_partition(offsets).items()
+    }
+
+
+def _last(values: Sequence[Any]) -> LastMicroBatch:
+    batch, fingerprint, time_ms, ends = values
+    _check_numbers(batch, time_ms)
+    _check_texts(fingerprint)
+    return LastMicroBatch(batch, fingerprint, time_ms, None if ends is None else _ranges(ends))
+
+
+def _origins(fields: dict[str, Any]) -> dict[str, QueryOrigin]:
+    return {writer: QueryOrigin.from_json(origin) for writer, origin in fields.items()}
+
+
+def _partitions(pairs: Sequence[tuple[str, int]]) -> frozenset[TopicPartition]:
+    return frozenset(TopicPartition(topic, partition) for topic, partition in pairs)
+
+
+def _forked_from(fields: dict[str, Any]) -> ForkedFrom:
+    return ForkedFrom(fields["path"], fields["offset"], fields["time"])
+
+
+def _given_up_from_json(fields: dict[str, Any]) -> GivenUpRange | None:
+    if "given_up" not in fields:
+        return None
+    names = ("topic", "partition", "first", "end", "directory", "why")
+    return GivenUpRange(**{name: fields["given_up"][name] for name in names})
+
+
+def _check_numbers(*values: object) -> None:
+    for value in values:
+        if type(value) is not int:
+            raise TypeError(f"{value!r} where a number belongs")
+
+
+def _check_texts(*values: object) -> None:
+    for value in values:
+        if type(value) is not str:
+            raise TypeError(f"{value!r} where a text belongs")
