@@ -45,6 +45,14 @@ def unlink_due(session: LogManager, *, now_ms: int) -> None:
     _unlink(session.fs, sorted(due))
 
 
+def unlink(fs: FileSystem, path: str, *, dry_run: bool) -> int:
+    """Unlink one of them, unless `dry_run`; returns its bytes. Raises FileNotFoundError."""
+    size = fs.size(path)
+    if not dry_run:
+        fs.unlink(path)
+    return size
+
+
 def make_room(fs: FileSystem, directories: Sequence[str]) -> int:
     """Unlink all that waits in these log dirs, whatever its delay; returns bytes. Under the lock.
 
@@ -75,9 +83,7 @@ def _unlink(fs: FileSystem, paths: Sequence[str]) -> int:
     size = 0
     for path in paths:
         try:
-            found = fs.size(path)
-            fs.unlink(path)
-            size += found
+            size += unlink(fs, path, dry_run=False)
         except FileNotFoundError:
             continue
         except StorageUnavailableError as error:

@@ -1,8 +1,9 @@
 """Names of a partition's files: which segments a directory holds, and whether it is one."""
 
+import itertools
 import os
 
-from sparklog.format.names import LOG, PARTITION_METADATA, parse_base
+from sparklog.format.names import LOG, PARTITION_METADATA, log_name, parse_base
 from sparklog.fs import FileSystem
 
 
@@ -34,3 +35,16 @@ def is_partition(fs: FileSystem, path: str) -> bool:
 def joined(directory: str, name: str) -> str:
     """Return the path of a file of a partition."""
     return f"{directory}{os.sep}{name}"  # os.path.join costs more, and is asked thousands of times
+
+
+def closed_segment_bytes(fs: FileSystem, directory: str, base: int, end: int) -> int | None:
+    """Return the size of the log of the closed segment [base, end); None if there is none.
+
+    Cost: a listing and a stat.
+    """
+    try:
+        if (base, end) not in itertools.pairwise(segment_bases(fs, directory)):
+            return None
+        return fs.size(joined(directory, log_name(base)))
+    except FileNotFoundError:
+        return None

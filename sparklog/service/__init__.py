@@ -4,7 +4,6 @@
 - `options`: Kafka's broker keys that it takes
 - `leadership`: the log that it has open, its turn by the log's lease
 - `rounds`: the work of one round; `report`: what it did, or would do
-- `due_partitions`: which partitions have something due, by one stat each
 - `deletion_announcements`: the warning before retention's first deletion in a topic
 - `quarantined_partitions`: damaged ones, left alone by the rounds
 - `housekeeping`: ledger segments, idle producers, silent readers, staged files; `disk_probe`

@@ -25,15 +25,15 @@ from sparklog.logdir.cleaning.options import Throttle
 from sparklog.logdir.cleaning.plan import CleanJob
 from sparklog.logdir.cleaning.rewrite import Rewritten, rewrite
 from sparklog.logdir.commit_log import LogDirCommits
-from sparklog.logdir.deleted_files import waiting
+from sparklog.logdir.deleted_files import unlink, waiting
 from sparklog.logdir.free_space import below_floor
-from sparklog.logdir.retention.deletion import Key, Place, delete_due, places, roll
+from sparklog.logdir.paths import is_within
+from sparklog.logdir.retention.deletion import Key, Place, delete_due, places, roll_if_active
+from sparklog.logdir.retention.due_partitions import DuePartitions
 from sparklog.logdir.retention.due_segments import LOG_START, NO_TERMS, Due, Terms
-from sparklog.logdir.segment_files import joined, segment_bases
 from sparklog.pluralize import pluralize
 from sparklog.service.deletion_announcements import DeletionAnnouncements
 from sparklog.service.disk_probe import DiskProbe
-from sparklog.service.due_partitions import DuePartitions
 from sparklog.service.housekeeping import group_retention_floors, run_housekeeping
 from sparklog.service.metrics.work import WorkMeters
 from sparklog.service.options import ServiceOptions
@@ -229,9 +229,7 @@ class Rounds:
         self._lease.check()
         with self._session.locked():
             began = monotonic_ms()
-            directory = self._session.partition_path(*key)
-            if segment_bases(self._session.fs, directory)[-1:] == [base]:
-                roll(self._session, [key])
+            roll_if_active(self._session, key, base)
             report.locked_ms.append(monotonic_ms() - began)
 
     # --- cleaning ------------------------------------------------------------------------------
@@ -344,16 +342,17 @@ class Rounds:
     def purge(self, report: Report) -> None:
         """Unlink retired segments whose file.delete.delay.ms is over, or whose disk is full."""
         pending = list(self._pending.items())  # the cleaner's thread adds to it
-        full = tuple(joined(one.directory, "") for one in below_floor(self._session))
-        due = sorted(p for p, when in pending if when <= report.time_ms or p.startswith(full))
+        full = [one.directory for one in below_floor(self._session)]
+        due = sorted(
+            path
+            for path, when in pending
+            if when <= report.time_ms or any(is_within(path, directory) for directory in full)
+        )
         for path in due:
             if not report.dry_run:
                 self._lease.check()
             with contextlib.suppress(FileNotFoundError):  # opening a log removes them, too
-                size = self._session.fs.size(path)
-                if not report.dry_run:
-                    self._session.fs.unlink(path)
-                report.purged_bytes += size
+                report.purged_bytes += unlink(self._session.fs, path, dry_run=report.dry_run)
             if not report.dry_run:
                 del self._pending[path]
             report.purged.append(path)

@@ -19,7 +19,7 @@ from sparklog.log.commit import snapshot_if_due
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.partition.segment_swap import retire
 from sparklog.logdir.retention.due_segments import Due, Held, Terms, due, largest_of, segments_of
-from sparklog.logdir.segment_files import joined
+from sparklog.logdir.segment_files import joined, segment_bases
 from sparklog.logdir.segments import LogDirSegments
 from sparklog.storage.ledger_records import StartRecord
 from sparklog.storage.log_state import LogState
@@ -216,3 +216,9 @@ def roll(session: LogDirCommits, keys: list[Key]) -> None:
             log = session.writer(*key)
             log.roll()
             log.sync()
+
+
+def roll_if_active(session: LogDirCommits, key: Key, base: int) -> None:
+    """Roll a partition's segment `base` if it still is the active one. Under the lock."""
+    if segment_bases(session.fs, session.partition_path(*key))[-1:] == [base]:
+        roll(session, [key])

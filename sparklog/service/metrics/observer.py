@@ -26,11 +26,11 @@ from sparklog.logdir.lock import Page, State, is_failing, offline_from, peek
 from sparklog.logdir.log_dirs import find_dirs
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.retention.deletion import Place, place_of
+from sparklog.logdir.retention.due_partitions import DuePartitions
 from sparklog.logdir.retention.due_segments import Due, Held, Terms
 from sparklog.logdir.segment_files import joined
 from sparklog.logdir.topics import partition_path
 from sparklog.logdir.view import LogDirView
-from sparklog.service.due_partitions import DuePartitions
 from sparklog.service.metrics.ledger import LedgerTail
 from sparklog.service.metrics.observed import (
     DirectoryMetrics,

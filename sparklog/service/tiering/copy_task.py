@@ -9,18 +9,16 @@ Source: RemoteLogManager.RLMCopyTask (Kafka 4.1), which copies one segment after
 """
 
 import contextlib
-import itertools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from sparklog.errors import DataCorruptionError
-from sparklog.format.names import log_name, txnindex_name
-from sparklog.logdir.partition.leader_epochs import read_epochs
+from sparklog.format.names import TXNINDEX
 from sparklog.logdir.retention.deletion import Key, Place, places
 from sparklog.logdir.retention.due_segments import largest_of
-from sparklog.logdir.segment_files import joined, segment_bases
+from sparklog.logdir.segment_files import closed_segment_bytes
 from sparklog.logdir.segments import LogDirSegments
 from sparklog.service.report import Report, Uploaded
 from sparklog.service.tiering.remote_log import RemoteLog, TieredPartition, is_tiered
@@ -142,19 +140,14 @@ class CopyTask:
         session, candidate = self._remote_log.session, one.candidate
         if place is None or session.state.topics[one.key[0]].id != one.partition.topic_id:
             return False
-        try:
-            bases = segment_bases(session.fs, place.directory)
-            size = session.fs.size(joined(place.directory, log_name(candidate.base)))
-        except FileNotFoundError:
-            return False
-        pair = (candidate.base, candidate.end)
-        same = size == candidate.size and pair in itertools.pairwise(bases)
-        return same and candidate.end <= place.end
+        size = closed_segment_bytes(session.fs, place.directory, candidate.base, candidate.end)
+        return size == candidate.size and candidate.end <= place.end
 
     def _job(self, one: _SegmentToCopy) -> CopyJob:
         (topic, p), place, candidate = one.key, one.partition.place, one.candidate
-        fs, base, end = self._remote_log.fs, candidate.base, candidate.end
-        txns = joined(place.directory, txnindex_name(base))
+        base, end = candidate.base, candidate.end
+        local = LogDirSegments(self._remote_log.fs, place.directory)
+        transactions = local.closed_index(base, TXNINDEX)
         segment = RemoteSegment(
             topic=topic,
             topic_id=one.partition.topic_id,
@@ -162,12 +155,12 @@ class CopyTask:
             id=new_segment_id(),
             base=base,
             end=end,
-            max_timestamp=largest_of(LogDirSegments(fs, place.directory), place.end)(base),
+            max_timestamp=largest_of(local, place.end)(base),
             size=candidate.size,
-            epochs=epochs_of(read_epochs(fs, place.directory), base, end),
+            epochs=epochs_of(local.leader_epochs(), base, end),
             state=SegmentState.COPY_STARTED,
             time_ms=self._remote_log.clock(),
-            has_txn_index=fs.exists(txns) and fs.size(txns) > 0,
+            has_txn_index=transactions is not None and len(transactions.data) > 0,
         )
         return self._as_job(segment, one.partition)
 
