@@ -1,7 +1,7 @@
 """Compaction of batches: which offset is a key's newest, and what then remains of a batch.
 
-An `OffsetMap` takes the keys of a stretch of log in a fixed number of bytes; a `Sieve` copies
-batches less the records that the map supersedes. A record stays if it lies behind the map, or if
+An `OffsetMap` takes the keys of a stretch of log in a fixed number of bytes; a `RecordFilter`
+copies batches less the records that the map supersedes. A record stays if it lies behind the map, or if
 it has a key, none newer is known, and it has a value (or its tombstone has not expired).
 
 What is kept of a batch: base offset, last offset, sequence, producer, leader epoch, codec. Its
@@ -32,9 +32,9 @@ from sparklog.format.batch import (
 )
 from sparklog.format.columns import allocate
 from sparklog.format.compression import Codec, compress, decompress
-from sparklog.format.offset_map import FOLDED, MAP_FULL, MAP_SMALL, PENDING, KeyMap
+from sparklog.format.offset_map import FOLDED, MAP_FULL, MAP_SMALL, PENDING, OffsetMapKernel
 from sparklog.format.parser import FAULTS
-from sparklog.format.record_filter import Sifter
+from sparklog.format.record_filter import RecordFilterKernel
 from sparklog.format.scan import Table, as_columns, row_header, seal_all
 
 SLOT_BYTES: Final = 24
@@ -79,7 +79,7 @@ class OffsetMap:
         self._table = np.zeros((self._shards * self._region, 3), np.uint64)  # touched as used
         self._pending = np.zeros((PENDING, 3), np.uint64)
         self._used = min(self._region, _USED_MIN)
-        self.keys = KeyMap(secrets.randbits(64), secrets.randbits(64), limit)
+        self.keys = OffsetMapKernel(secrets.randbits(64), secrets.randbits(64), limit)
         self._show()
 
     def __len__(self) -> int:
@@ -167,14 +167,14 @@ class OffsetMap:
 
 
 @dataclass(frozen=True, slots=True)
-class Sifted:
+class Filtered:
     """A piece of output: whole batches. `out` is reused for the next piece: write it first."""
 
     out: memoryview
     size: int
 
 
-class Sieve:
+class RecordFilter:
     """Copies batches less what an `OffsetMap` supersedes. Not thread-safe.
 
     `horizon`: the delete horizon (ms) that batches with tombstones get.
@@ -182,7 +182,7 @@ class Sieve:
 
     def __init__(self, offsets: OffsetMap, *, horizon: int) -> None:
         self._keys, self._horizon = offsets.keys, horizon
-        self._kernel = Sifter(offsets.keys)
+        self._kernel = RecordFilterKernel(offsets.keys)
         self._out = allocate(_OUT_BYTES)
         self._places = np.empty((0, 5), np.int64)
         self._sealed = np.empty(0, np.int64)
@@ -201,7 +201,7 @@ class Sieve:
         *,
         path: str,
         position: int,
-    ) -> Iterator[Sifted]:
+    ) -> Iterator[Filtered]:
         """Yield what stays of batches v2, in pieces.
 
         Args: buf, batches, position: as of `Decoder.add_many`. verdicts: a `Verdict` a batch.
@@ -216,13 +216,13 @@ class Sieve:
             self._kernel.set_places(self._places.data)
         at = 0
         for plain, part in _runs(batches):
-            sifted = self._plain if plain else self._packed
-            yield from sifted(view, part, verdicts[at : at + len(part)], path, position)
+            filtered = self._plain if plain else self._packed
+            yield from filtered(view, part, verdicts[at : at + len(part)], path, position)
             at += len(part)
 
     def _plain(
         self, view: memoryview, part: Table, verdicts: NDArray[np.uint8], path: str, position: int
-    ) -> Iterator[Sifted]:
+    ) -> Iterator[Filtered]:
         table, row = as_columns(part), 0
         if len(self._sealed) < len(part):
             self._sealed = np.empty(len(part), np.int64)
@@ -240,7 +240,7 @@ class Sieve:
             )
             self._seal(size)
             if size:
-                yield Sifted(self._out, size)
+                yield Filtered(self._out, size)
             if status == MAP_SMALL and not size:
                 self._reserve(int(part["size"][row]), int(part["count"][row]))
             elif status not in (FOLDED, MAP_SMALL):
@@ -262,7 +262,7 @@ class Sieve:
 
     def _packed(
         self, view: memoryview, part: Table, verdicts: NDArray[np.uint8], path: str, position: int
-    ) -> Iterator[Sifted]:
+    ) -> Iterator[Filtered]:
         """Compressed batches, one by one; several are given out together."""
         size = 0
         for row, verdict in zip(part, verdicts.tolist(), strict=True):
@@ -271,20 +271,20 @@ class Sieve:
                 continue
             if size + len(made) > len(self._out):
                 if size:
-                    yield Sifted(self._out, size)
+                    yield Filtered(self._out, size)
                 size = 0
                 self._reserve(len(made), 0)
             self._out[size : size + len(made)] = made
             size += len(made)
         if size:
-            yield Sifted(self._out, size)
+            yield Filtered(self._out, size)
 
     def _repacked(
         self, view: memoryview, row: Any, verdict: int, path: str, position: int
     ) -> memoryview | bytearray | bytes | None:
         kernel, header = self._kernel, row_header(row)
         records = unpacked(view, row, path, position)
-        status = kernel.sift(
+        status = kernel.select(
             records, 0, len(records), header.count, header.base_offset, header.last_offset, verdict
         )
         if status != FOLDED:

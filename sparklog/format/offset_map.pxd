@@ -1,4 +1,4 @@
-# C types of keymap.py; only the compiled build reads this.
+# C types of offset_map.py; only the compiled build reads this.
 cimport cython
 
 ctypedef unsigned char u8
@@ -22,7 +22,7 @@ cdef inline u64 load_whole(const u8[::1] buf, Py_ssize_t at) noexcept nogil
 
 @cython.final
 @cython.auto_pickle(False)
-cdef class KeyMap:
+cdef class OffsetMapKernel:
     cdef u64[:, ::1] table, pending
     cdef u64 key0, key1, h1, h2
     cdef u64 shards, region, used

@@ -82,7 +82,7 @@ def load_whole(buf: View, at: int) -> int:
     return word
 
 
-class KeyMap:
+class OffsetMapKernel:
     """The map, and the record at hand. `key0`, `key1`: the digest's secret."""
 
     def __init__(self, key0: int, key1: int, limit: int) -> None:

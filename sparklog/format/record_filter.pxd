@@ -1,7 +1,7 @@
-# C types of sifter.py; only the compiled build reads this.
+# C types of record_filter.py; only the compiled build reads this.
 cimport cython
 
-from sparklog.format.offset_map cimport KeyMap
+from sparklog.format.offset_map cimport OffsetMapKernel
 
 ctypedef unsigned char u8
 ctypedef long long i64
@@ -21,15 +21,15 @@ cdef inline Py_ssize_t put_varint(u8[::1] buf, Py_ssize_t at, i64 value) noexcep
 
 @cython.final
 @cython.auto_pickle(False)
-cdef class Sifter:
-    cdef KeyMap keys
+cdef class RecordFilterKernel:
+    cdef OffsetMapKernel keys
     cdef i64[:, ::1] places
     cdef readonly Py_ssize_t kept, tombstones, seals
     cdef public i64 records_read, records_kept
     cdef readonly i64 base_time, largest
 
     @cython.locals(done=i64, kept=Py_ssize_t, tombstones=Py_ssize_t, read=Py_ssize_t, place=Py_ssize_t, first=Py_ssize_t, known=i64, previous=i64, status=int)
-    cpdef int sift(self, const u8[::1] src, Py_ssize_t at, Py_ssize_t stop, i64 count, i64 base, i64 last, int verdict) noexcept nogil
+    cpdef int select(self, const u8[::1] src, Py_ssize_t at, Py_ssize_t stop, i64 count, i64 base, i64 last, int verdict) noexcept nogil
     @cython.locals(row=Py_ssize_t, stamp=i64, delta=i64, tail=Py_ssize_t)
     cpdef Py_ssize_t write(self, const u8[::1] src, u8[::1] out, Py_ssize_t at, i64 base_time, int kind, i64 max_time, i64 new_base, int keep_base) noexcept nogil
     @cython.locals(status=int, rows=Py_ssize_t)

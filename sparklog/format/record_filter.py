@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 # cython: initializedcheck=False, annotation_typing=False
-"""Compaction's filter: batches v2 less the records that a `KeyMap` supersedes.
+"""Compaction's filter: batches v2 less the records that a `OffsetMapKernel` supersedes.
 
 Written as kernel.py is; see there. Survivors are copied with all that follows their offset delta;
 only their first varints are new, and the fields of the header that tell of them.
@@ -19,7 +19,7 @@ HEADER = 61  # bytes of a batch's header
 DONE, FULL, BAD_COUNT, BAD_LENGTH, BAD_FIELD, BAD_OFFSET, BAD_SIZE, GROW, BAD_REST = range(9)
 DISCARD, RETAIN, EMPTY, MARK, TOMBSTONES = 1, 2, 4, 8, 16  # as `compaction.Verdict`
 STAYS, IS_NULL = 1, 2  # of a record
-BLOCK = 32  # as keymap.py's
+BLOCK = 32  # as offset_map.py's
 DELETE_HORIZON = 0x40
 HEADER_ONLY = 0x38  # attributes that an emptied batch keeps: append time, transactional, control
 
@@ -75,12 +75,12 @@ def put_varint(buf: View, at: int, value: int) -> int:
     return at + 1
 
 
-class Sifter:
-    """Sifts batch after batch by `keys`, a `KeyMap` of the same build."""
+class RecordFilterKernel:
+    """Goes through batch after batch by `keys`, a `OffsetMapKernel` of the same build."""
 
     def __init__(self, keys: Any) -> None:
         self.keys = keys
-        self.kept = self.tombstones = 0  # records of the batch that was sifted last
+        self.kept = self.tombstones = 0  # records of the batch that was filtered last
         self.records_read = self.records_kept = 0
         self.base_time = self.largest = -1  # of the batch that was written last
         self.seals = 0  # batches that `filter_many` has written anew: they need a CRC
@@ -89,7 +89,7 @@ class Sifter:
         """Where the survivors of one batch are noted: a row a record."""
         self.places = places
 
-    def sift(
+    def select(
         self, src: View, at: int, stop: int, count: int, base: int, last: int, verdict: int
     ) -> int:
         """Note which records of src[at : stop] survive; `kept` and `tombstones` count them.
@@ -220,7 +220,7 @@ class Sifter:
                 if len(out) - at < table[row, 1] + 20 * table[row, 9] + HEADER:
                     status = GROW
                     break
-                status = self.sift(
+                status = self.select(
                     buf,
                     table[row, 0] - shift + HEADER,
                     table[row, 0] - shift + table[row, 1],
@@ -247,7 +247,7 @@ class Sifter:
         horizon: int,
         sealed: View,
     ) -> int:
-        """Write what `sift` left of one batch; return the byte behind it."""
+        """Write what `select` left of one batch; return the byte behind it."""
         attributes = table[row, 10]
         start = table[row, 0] - shift
         end = at

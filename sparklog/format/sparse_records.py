@@ -29,7 +29,7 @@ from sparklog.format.batch import (
 from sparklog.format.columns import allocate
 from sparklog.format.compaction import OffsetMap, Verdict
 from sparklog.format.compression import Codec, compress
-from sparklog.format.record_filter import Sifter
+from sparklog.format.record_filter import RecordFilterKernel
 from sparklog.format.records import encode
 
 SPAN_MAX: Final = 2**31 - 1  # of a batch: its last offset delta is an i32
@@ -164,14 +164,14 @@ class _Respacer:
 
     def __init__(self) -> None:
         self._map = OffsetMap(_MAP_BYTES)
-        self._kernel = Sifter(self._map.keys)
+        self._kernel = RecordFilterKernel(self._map.keys)
 
     def respace(self, whole: memoryview, steps: NDArray[np.int64], base_time: int) -> memoryview:
         count = len(steps)
         places = np.empty((count + _BLOCK, 5), np.int64)
         self._kernel.set_places(places.data)
         verdict = int(Verdict.RETAIN | Verdict.TOMBSTONES)
-        status = self._kernel.sift(whole, HEADER_SIZE, len(whole), count, 0, count - 1, verdict)
+        status = self._kernel.select(whole, HEADER_SIZE, len(whole), count, 0, count - 1, verdict)
         assert status == 0 and self._kernel.kept == count  # it was framed here just now
         places[:count, 3] = steps
         out = allocate(len(whole) + _GROWTH * count)

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format import compaction, kernel, offset_map, record_filter
-from sparklog.format.compaction import OffsetMap, Sieve, Verdict
+from sparklog.format.compaction import OffsetMap, RecordFilter, Verdict
 from sparklog.format.compression import Codec
 from sparklog.format.records import Decoder, encode
 from sparklog.format.scan import read_header, rebase, scan
 from tests.format import data, interpreted
 from tests.format.control_batches import encode_control
 
-PLAIN_KEYS, PLAIN_SIFTER = interpreted.load("offset_map"), interpreted.load("record_filter")
-COMPILED, PLAIN = (offset_map, record_filter), (PLAIN_KEYS, PLAIN_SIFTER)
+PLAIN_MAP, PLAIN_FILTER = interpreted.load("offset_map"), interpreted.load("record_filter")
+COMPILED, PLAIN = (offset_map, record_filter), (PLAIN_MAP, PLAIN_FILTER)
 KEEP = int(Verdict.TOMBSTONES)
 CODECS = list(Codec)
 
@@ -38,8 +38,8 @@ def filtered(
 ) -> bytes:
     batches = scan(raw, path="t").table
     chosen = [verdicts] * len(batches) if isinstance(verdicts, int) else verdicts
-    sieve = Sieve(offsets, horizon=horizon)
-    pieces = sieve.filter(raw, batches, np.array(chosen, np.uint8), path="t", position=0)
+    records_filter = RecordFilter(offsets, horizon=horizon)
+    pieces = records_filter.filter(raw, batches, np.array(chosen, np.uint8), path="t", position=0)
     return b"".join(bytes(piece.out[: piece.size]) for piece in pieces)
 
 
@@ -65,7 +65,7 @@ def test_the_digest_is_siphash():
         (0, "a3817f04ba25a8e66df67214c7550293"),
         (1, "da87c1d86b99af44347659119b22fc45"),
     ):
-        made = PLAIN_KEYS.KeyMap(*halves, 1)
+        made = PLAIN_MAP.OffsetMapKernel(*halves, 1)
         made.digest(memoryview(bytes(range(size))), 0, size)
         assert (made.h1.to_bytes(8, "little") + made.h2.to_bytes(8, "little")).hex() == want
 
@@ -207,8 +207,8 @@ def run(modules: Any, made: Any, keys: list[bytes], options: tuple[int, int, boo
     verdict, memory, shifted = options
     raw = framed(list(made), batch_size=300, producer=(1, 2, 3))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compaction, "KeyMap", modules[0].KeyMap)
-        patch.setattr(compaction, "Sifter", modules[1].Sifter)
+        patch.setattr(compaction, "OffsetMapKernel", modules[0].OffsetMapKernel)
+        patch.setattr(compaction, "RecordFilterKernel", modules[1].RecordFilterKernel)
         patch.setattr(compaction.secrets, "randbits", lambda _: 0x0123456789ABCDEF)
         patch.setattr(compaction, "_USED_MIN", 4)
         offsets = mapped(raw, memory=memory, first=2 if shifted else 0)
@@ -233,13 +233,13 @@ def test_they_agree_on_noise(raw, count, last, verdict):
     def with_modules(modules: Any) -> Any:
         table = np.zeros((8, 3), np.uint64)
         places = np.zeros((100, 5), np.int64)
-        made = modules[0].KeyMap(1, 2, 7)
+        made = modules[0].OffsetMapKernel(1, 2, 7)
         made.set_table(table.data, np.zeros((32, 3), np.uint64).data, 1, 8, 8, 0)
-        judge = modules[1].Sifter(made)
+        judge = modules[1].RecordFilterKernel(made)
         judge.set_places(places.data)
         folded = made.fold(memoryview(raw), 0, len(raw), count, 5, 5 + last, 6)
-        sifted = judge.sift(memoryview(raw), 0, len(raw), count, 5, 5 + last, verdict)
-        return folded, sifted, judge.kept, judge.tombstones, made.fault_at, table.tolist()
+        filtered = judge.select(memoryview(raw), 0, len(raw), count, 5, 5 + last, verdict)
+        return folded, filtered, judge.kept, judge.tombstones, made.fault_at, table.tolist()
 
     assert with_modules(COMPILED) == with_modules(PLAIN)
 
@@ -247,4 +247,4 @@ def test_they_agree_on_noise(raw, count, last, verdict):
 def test_verdicts_are_the_kernels():
     """The verdicts that the kernel knows by number are those of the enum."""
     names = ("DISCARD", "RETAIN", "EMPTY", "MARK", "TOMBSTONES")
-    assert [getattr(PLAIN_SIFTER, name) for name in names] == [int(Verdict[name]) for name in names]
+    assert [getattr(PLAIN_FILTER, name) for name in names] == [int(Verdict[name]) for name in names]

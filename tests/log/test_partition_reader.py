@@ -145,7 +145,7 @@ class TestRead:
         for n in range(20):
             log.append(batch(f"undone-{n}"), 0)
         assert records(found.read(0, 8)) == wanted(0, 8)
-        log.undo(state)
+        log.truncate_to(state)
         for n in range(8, 30):
             log.append(batch(f"value-{n:014}"), 0)
             assert records(found.read(5, n + 1)) == wanted(5, n + 1)

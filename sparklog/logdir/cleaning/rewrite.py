@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.batch import CONTROL, DELETE_HORIZON, TRANSACTIONAL
-from sparklog.format.compaction import OffsetMap, Sieve, Verdict
+from sparklog.format.compaction import OffsetMap, RecordFilter, Verdict
 from sparklog.format.index import IndexState, final_time_entry, index_entries
 from sparklog.format.names import (
     CLEANED,
@@ -182,13 +182,13 @@ class _Rewriter:
 
     def rewrite(self, group: Sequence[Segment]) -> Rewritten:
         target = _Target(self.fs, self.job, group)
-        sieve = Sieve(self.offsets, horizon=self.horizon_ms)
+        records_filter = RecordFilter(self.offsets, horizon=self.horizon_ms)
         try:
             for at, segment in enumerate(group):
                 self._learn(group, at)
                 for window, path in _windows(self.fs, self.job, segment, 0, self.throttle):
                     verdicts = self._verdicts(window, path)
-                    for piece in sieve.filter(
+                    for piece in records_filter.filter(
                         window.data,
                         window.batches.table,
                         verdicts,
@@ -201,7 +201,7 @@ class _Rewriter:
         except BaseException:
             target.discard()
             raise
-        read, kept = sieve.records
+        read, kept = records_filter.records
         return Rewritten(
             base=target.base,
             end=target.end,
@@ -211,7 +211,7 @@ class _Rewriter:
             parts=parts,
             is_same=len(group) == 1
             and target.size == group[0].size
-            and not (sieve.rewritten or self.aborted),
+            and not (records_filter.rewritten or self.aborted),
             records_read=read,
             records_kept=kept,
             next_dirty=self.offsets.latest + 1,

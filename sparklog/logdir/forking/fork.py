@@ -25,7 +25,13 @@ from sparklog.log.timeline import within
 from sparklog.logdir.closing import close_session, mark_clean
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.forking.fork_point import ForkPoint, Wanted, find_point
-from sparklog.logdir.forking.partition_fork import Part, Tally, complete, plan_part, take
+from sparklog.logdir.forking.partition_fork import (
+    PartitionFork,
+    Tally,
+    complete,
+    link_files,
+    plan_partition_fork,
+)
 from sparklog.logdir.guard import check_sound
 from sparklog.logdir.high_watermarks import publish
 from sparklog.logdir.ledger import LEDGER, LEDGER_TOPIC, Ledger, ledger_config, ledger_path
@@ -74,7 +80,7 @@ class _Plan:
     """What was found under the lock."""
 
     point: ForkPoint
-    parts: list[Part]
+    parts: list[PartitionFork]
     epoch: int
     now_ms: int
     cleaned: dict[str, Offsets]  # by name of the checkpoint file
@@ -186,7 +192,7 @@ def _take(
         fs, state = session.fs, point.state
         known = {name: _checkpoint(session, name) for name in (CLEANER, CLEANED)}
         parts = [
-            plan_part(
+            plan_partition_fork(
                 session,
                 state.topics[key[0]],
                 key,
@@ -200,7 +206,7 @@ def _take(
             fs.mkdir(directory)
             fs.mkdir(staged.beside(number, _TAILS))
         for part in parts:
-            take(fs, part, *_paths(staged, part), tally)
+            link_files(fs, part, *_paths(staged, part), tally)
         return _Plan(
             point=point,
             parts=parts,
@@ -218,14 +224,14 @@ def _checkpoint(session: LogDirCommits, name: str) -> Offsets:
     return found
 
 
-def _paths(staged: StagedDirectories, part: Part) -> tuple[str, str]:
+def _paths(staged: StagedDirectories, part: PartitionFork) -> tuple[str, str]:
     """Where a partition is made, and where the files of its tail wait."""
     number = _number(staged, part)
     tails = os.path.join(staged.beside(number, _TAILS), part.name)
     return os.path.join(staged.directories[number], part.name), tails
 
 
-def _number(staged: StagedDirectories, part: Part) -> int:
+def _number(staged: StagedDirectories, part: PartitionFork) -> int:
     """The number of the new log dir that takes a partition: that of the old one, or the only."""
     return part.number if len(staged.directories) > 1 else 0
 
@@ -236,7 +242,7 @@ def _complete(
     """Make all partitions whole and durable; return the topics' ids."""
     ids = {name: new_topic_id() for name in plan.point.state.topics}
 
-    def one(part: Part) -> None:
+    def one(part: PartitionFork) -> None:
         complete(fs, clock, part, *_paths(staged, part), ids[part.topic], tally)
 
     if threads <= 1:
@@ -307,7 +313,7 @@ def _write_ledger(
     log.close()
 
 
-def _spans(parts: list[Part]) -> dict[str, dict[int, tuple[int, int]]]:
+def _spans(parts: list[PartitionFork]) -> dict[str, dict[int, tuple[int, int]]]:
     spans: dict[str, dict[int, tuple[int, int]]] = {}
     for part in parts:
         spans.setdefault(part.topic, {})[part.partition] = (part.start, part.end)

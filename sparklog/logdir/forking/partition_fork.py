@@ -64,7 +64,7 @@ class Tally:
 
 
 @dataclass(slots=True, kw_only=True)
-class Part:
+class PartitionFork:
     """A partition [start, end) of `source`; `linked`: bases of closed segments below the end.
 
     `tail`: base of the segment that holds the end, None if none does. `dense`: no offset may be
@@ -96,7 +96,7 @@ class Part:
         return f"{self.topic}-{self.partition}"
 
 
-def plan_part(
+def plan_partition_fork(
     session: LogDirCommits,
     topic: TopicState,
     key: tuple[str, int],
@@ -104,7 +104,7 @@ def plan_part(
     *,
     cleaned: int,
     leave_remote: bool,
-) -> Part:
+) -> PartitionFork:
     """Say what a fork takes of a partition that ended at `end` when it was `topic`; under the lock.
 
     Args: cleaned: how far a cleaning of it may have looked.
@@ -136,7 +136,7 @@ def plan_part(
             "or restore the topic from remote storage and fork that"
         )
     start = max(start, local)
-    part = Part(
+    part = PartitionFork(
         topic=key[0], partition=key[1], number=now.dirs[key[1]], source=path,
         state=replace(topic, adopted=_may_have_gaps(topic, now)), start=start, end=end,
         plain=not (topic.adopted or now.adopted or key in session.state.idempotent),
@@ -153,7 +153,7 @@ def _may_have_gaps(topic: TopicState, now: TopicState) -> bool:
     return topic.adopted or now.adopted or cleaned_since
 
 
-def _choose(part: Part, bases: list[int], limit: int) -> None:
+def _choose(part: PartitionFork, bases: list[int], limit: int) -> None:
     for base, following in zip(bases, [*bases[1:], None], strict=True):
         if base >= part.end or (limit if following is None else following) <= part.start:
             continue
@@ -169,7 +169,7 @@ def _choose(part: Part, bases: list[int], limit: int) -> None:
         )  # fmt: skip
 
 
-def take(fs: FileSystem, part: Part, target: str, tails: str, tally: Tally) -> None:
+def link_files(fs: FileSystem, part: PartitionFork, target: str, tails: str, tally: Tally) -> None:
     """Make the new directory and give every file that is needed a name; under the lock.
 
     The tail's go to the directory `tails`, for they are still written to. Producers' snapshots
@@ -223,7 +223,13 @@ def _write(fs: FileSystem, path: str, data: bytes, *, sync: bool = True) -> None
 
 
 def complete(
-    fs: FileSystem, clock: Clock, part: Part, target: str, tails: str, topic_id: str, tally: Tally
+    fs: FileSystem,
+    clock: Clock,
+    part: PartitionFork,
+    target: str,
+    tails: str,
+    topic_id: str,
+    tally: Tally,
 ) -> None:
     """Cut the tail, write what belongs to the partition and close it; all durable. Needs no lock.
 
@@ -253,7 +259,7 @@ def complete(
     ).close()
 
 
-def _cut(fs: FileSystem, part: Part, target: str, tails: str, tally: Tally) -> int:
+def _cut(fs: FileSystem, part: PartitionFork, target: str, tails: str, tally: Tally) -> int:
     """Copy the tail's batches below the end, with their index entries; return where they end.
 
     What closes the segment syncs them.
@@ -302,7 +308,7 @@ def _place_of(fs: FileSystem, directory: str, base: int, file: File, end: int) -
     return size, reached
 
 
-def _check_dense(fs: FileSystem, part: Part, target: str) -> None:
+def _check_dense(fs: FileSystem, part: PartitionFork, target: str) -> None:
     """Raise InvalidRequestError if a record of [start, end) is missing. Cost: reads it all."""
     at = part.start
     for base in segment_bases(fs, target):
@@ -321,7 +327,7 @@ def _check_dense(fs: FileSystem, part: Part, target: str) -> None:
         raise _compacted(part)
 
 
-def _compacted(part: Part) -> InvalidRequestError:
+def _compacted(part: PartitionFork) -> InvalidRequestError:
     return InvalidRequestError(
         f"{part.name} was to end at {part.end}, but has been compacted up to a later offset since: "
         "records that were the newest of their key there are gone; fork to a later point"

@@ -1,12 +1,13 @@
 """A partition's log as its one writer sees it. Used only under the log's write lock.
 
-Every change goes to the files in small steps, in an order that `undo` can take back from any
+Every change goes to the files in small steps, in an order that `truncate_to` can take back from any
 point: epochs first, then data, then indexes; a roll makes the snapshot before the new segment.
 Nothing is durable before `sync`. Source: UnifiedLog, LocalLog, LogSegment (Kafka 4.1).
 """
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from numpy.typing import NDArray
@@ -18,15 +19,13 @@ from sparklog.format.batch import LOG_APPEND_TIME, Buffer
 from sparklog.format.checkpoint_files import format_partition_metadata
 from sparklog.format.names import PARTITION_METADATA
 from sparklog.format.scan import rebase, rebase_headers, scan, stamp
-from sparklog.fs import FileSystem
+from sparklog.fs import File, FileSystem
 from sparklog.log.producer_state import EXPIRATION_MS, ProducerState, has_producers
-from sparklog.logdir.partition import truncation as _undo
 from sparklog.logdir.partition.leader_epochs import LeaderEpochFileCache, create_epochs
-from sparklog.logdir.partition.producer_state_manager import ProducerKeeper
+from sparklog.logdir.partition.producer_state_manager import ProducerStateManager
 from sparklog.logdir.partition.rolling import entry_limits, fit
 from sparklog.logdir.partition.segment import Segment
-from sparklog.logdir.partition.truncation import SegmentState
-from sparklog.logdir.partition.unflushed import Pending
+from sparklog.logdir.partition.truncation import SegmentState, truncate_to
 from sparklog.logdir.partition.validation import checked, scan_file, stamp_file
 from sparklog.logdir.segment_files import joined, segment_bases
 
@@ -57,7 +56,7 @@ class PartitionLog:
         self.start_offset = start_offset
         self._fs, self._clock = fs, clock
         self._end = end_offset
-        self._keeper = ProducerKeeper(
+        self._producer_state_manager = ProducerStateManager(
             fs, path, clock, expiration_ms=producer_id_expiration_ms, plain=plain
         )
         self._jitter = jitter
@@ -68,9 +67,9 @@ class PartitionLog:
         self._first_base = 0
         self._fault: str | None = None
         self._epoch_cache: LeaderEpochFileCache | None = None
-        self._keeper.forget()
+        self._producer_state_manager.forget()
         self._jitter_ms, self._stamped_ms = 0, -1
-        self._pending = Pending(self._fs, self.path)
+        self._unflushed = _Unflushed(self._fs, self.path)
 
     @classmethod
     def create(
@@ -103,7 +102,7 @@ class PartitionLog:
             start_offset=start_offset,
             producer_id_expiration_ms=producer_id_expiration_ms,
         )
-        log._pending.files += [metadata, create_epochs(fs, path)]  # `sync` makes them durable
+        log._unflushed.files += [metadata, create_epochs(fs, path)]  # `sync` makes them durable
         log._segment = log._new_segment()
         log._jitter_ms = log._draw_jitter()
         return log
@@ -117,7 +116,7 @@ class PartitionLog:
 
     @property
     def state(self) -> SegmentState:
-        """Where the log stands; `undo` comes back to it."""
+        """Where the log stands; `truncate_to` comes back to it."""
         segment = self._load()
         return SegmentState(segment.base, segment.size, segment.end)
 
@@ -129,11 +128,11 @@ class PartitionLog:
     @property
     def producers(self) -> ProducerState:
         """The producers' state at the end; loaded on first use: snapshot and header replay."""
-        return self._keeper.at(self._active.end, self.start_offset)
+        return self._producer_state_manager.at(self._active.end, self.start_offset)
 
     def expire_producers(self, now: int) -> int:
         """Forget idle producers, if any were loaded; returns how many."""
-        return self._keeper.expire(now)
+        return self._producer_state_manager.expire(now)
 
     @property
     def first_base(self) -> int:
@@ -210,7 +209,8 @@ class PartitionLog:
             return active.end, active.end
         first = active.end
         if has_producers(table):
-            self._keeper.at(first, self.start_offset)  # the state before these batches
+            # the state before these batches
+            self._producer_state_manager.at(first, self.start_offset)
         own = memoryview(data)
         if own.readonly:
             own = memoryview(bytearray(data))
@@ -241,7 +241,7 @@ class PartitionLog:
     def _fit(self, table: Table) -> int:
         active = self._active
         count = fit(
-            table, active.filling, self.config, now=self._clock(), jitter_ms=self._jitter_ms
+            table, active.roll_params, self.config, now=self._clock(), jitter_ms=self._jitter_ms
         )
         room = active.room(table[:count], entry_limits(self.config)) if count else 0
         return max(room, 0 if active.size else 1)  # an empty segment takes one batch at least
@@ -249,10 +249,10 @@ class PartitionLog:
     def _write(self, view: memoryview, table: Table) -> None:
         active = self._active
         active.append(view, table)
-        aborted = self._keeper.follow(table, view)
+        aborted = self._producer_state_manager.follow(table, view)
         if aborted:
             active.add_aborted(aborted)
-            self._pending.names = True
+            self._unflushed.names = True
 
     def check_producer(self, data: Buffer) -> tuple[int, int] | None:
         """Judge an idempotent producer's append before it is written.
@@ -297,9 +297,9 @@ class PartitionLog:
         self._epochs.assign(leader_epoch, first)
         table["base_offset"] += first
         table["last_offset"] += first
-        self._pending.names = True
+        self._unflushed.names = True
         self._segment = self._active.replace_by(chunk_path, table, prefixes, size, self._clock())
-        self._keeper.skip_to(self._segment.end)
+        self._producer_state_manager.skip_to(self._segment.end)
         return first, self._segment.end
 
     def roll(self) -> None:
@@ -309,13 +309,13 @@ class PartitionLog:
             return
         active.finish()
         self._snapshot()
-        self._pending.segments.append(active)
+        self._unflushed.segments.append(active)
         self._end, self._stamped_ms = active.end, self.stamped_ms
         self._segment = self._new_segment()
         self._jitter_ms = self._draw_jitter()
 
     def _new_segment(self) -> Segment:
-        self._pending.names = True
+        self._unflushed.names = True
         return Segment.create(
             self._fs,
             self.path,
@@ -325,10 +325,10 @@ class PartitionLog:
         )
 
     def _snapshot(self) -> None:
-        file = self._keeper.snapshot(self._active.end, self.start_offset)
+        file = self._producer_state_manager.snapshot(self._active.end, self.start_offset)
         if file is not None:
-            self._pending.files.append(file)
-            self._pending.names = True
+            self._unflushed.files.append(file)
+            self._unflushed.names = True
 
     def delete_records(self, start: int) -> None:
         """Raise the log start offset; files go later, by retention.
@@ -346,25 +346,17 @@ class PartitionLog:
     def sync(self) -> None:
         """Make everything appended so far durable; of the active segment the log only.
 
-        After an error never repeat it: undo, and write again.
+        After an error never repeat it: truncate, and write again.
         """
-        self._pending.sync(self._segment)
-        self._pending = Pending(self._fs, self.path)
+        self._unflushed.sync(self._segment)
+        self._unflushed = _Unflushed(self._fs, self.path)
 
-    def undo(self, state: SegmentState) -> None:
-        """Come back to an earlier `state`; see `undo_at`."""
+    def truncate_to(self, state: SegmentState) -> None:
+        """Come back to an earlier `state`: what was appended since is removed, durably."""
         self._close_files()
         self._reset()
-        _undo.undo_at(self._fs, self.path, state)
+        truncate_to(self._fs, self.path, state)
         self._end = state.end
-
-    @staticmethod
-    def undo_at(fs: FileSystem, path: str, state: SegmentState) -> None:
-        """Undo on the files of a directory, whoever wrote them. Idempotent.
-
-        Raises: DataCorruptionError: the log is shorter than it was: recover it fully.
-        """
-        _undo.undo_at(fs, path, state)
 
     def close(self) -> None:
         """Close cleanly: final time entry, snapshot at the end, nothing stray, all durable."""
@@ -373,9 +365,9 @@ class PartitionLog:
             self._epochs.truncate_from_start(self.start_offset)
         active.finish()
         self._snapshot()
-        self._keeper.remove_strays(active.end, self.start_offset)
+        self._producer_state_manager.remove_strays(active.end, self.start_offset)
         active.sync(indexes=True)
-        self._pending.names = True
+        self._unflushed.names = True
         self.sync()
         self._close_files()
         end = active.end
@@ -383,9 +375,45 @@ class PartitionLog:
         self._end = end
 
     def _close_files(self) -> None:
-        self._pending.close()
+        self._unflushed.close()
         if self._segment is not None:
             self._segment.close()
+
+
+@dataclass(slots=True)
+class _Unflushed:
+    """What is written and not yet durable: rolled segments, other files, and whether the
+    directory gained or lost a name."""
+
+    fs: FileSystem
+    path: str
+    segments: list[Segment] = field(default_factory=list)
+    files: list[File] = field(default_factory=list)
+    names: bool = False
+
+    def sync(self, active: Segment | None) -> None:
+        """Make it durable, with the log of the active segment; close all but that.
+
+        The names come last: one that a crash keeps then has its contents. Not to be repeated after
+        an error: a second fsync may succeed without having written anything.
+        """
+        for segment in self.segments:
+            segment.sync(indexes=True)
+            segment.close()
+        for file in self.files:
+            file.sync()
+            file.close()
+        if active is not None:
+            active.sync(indexes=False)
+        if self.names:
+            self.fs.sync_dir(self.path)
+
+    def close(self) -> None:
+        """Close the files as they are; what they hold may be lost."""
+        for segment in self.segments:
+            segment.close()
+        for file in self.files:
+            file.close()
 
 
 __all__ = ["PartitionLog", "SegmentState"]

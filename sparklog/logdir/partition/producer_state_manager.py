@@ -31,7 +31,7 @@ EXPIRY_CHECK_MS: Final = 600_000
 Table = NDArray[Any]
 
 
-class ProducerKeeper:
+class ProducerStateManager:
     """`start` is the log start offset that was set; the first segment may begin later.
 
     `plain`: no batch of the log carries a producer id, so there is nothing to load.

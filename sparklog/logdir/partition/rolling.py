@@ -13,7 +13,7 @@ Table = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Filling:
+class RollParams:
     """What a segment holds so far. `first_timestamp`: its first batch's largest (ms), or None."""
 
     base: int
@@ -22,19 +22,21 @@ class Filling:
     created_ms: int
 
 
-def fit(table: Table, filling: Filling, config: TopicConfig, *, now: int, jitter_ms: int) -> int:
+def fit(
+    table: Table, roll_params: RollParams, config: TopicConfig, *, now: int, jitter_ms: int
+) -> int:
     """How many leading batches of `table` go into the segment before it must roll.
 
     Each batch counts as an append of its own. The two rules about full indexes are `room`'s.
     """
     sizes = table["size"].astype(np.int64)
-    before = filling.size + sizes.cumsum() - sizes
+    before = roll_params.size + sizes.cumsum() - sizes
     stop = before > config.roll_bytes - sizes
-    stop |= table["last_offset"] - filling.base > RELATIVE_MAX
-    first = filling.first_timestamp
+    stop |= table["last_offset"] - roll_params.base > RELATIVE_MAX
+    first = roll_params.first_timestamp
     if first is None:
         first = int(table["max_timestamp"][0])
-    waited = table["max_timestamp"] - first if first >= 0 else now - filling.created_ms
+    waited = table["max_timestamp"] - first if first >= 0 else now - roll_params.created_ms
     stop |= (before > 0) & (waited > config.roll_ms - jitter_ms)
     hits = stop.nonzero()[0]
     return int(hits[0]) if len(hits) else len(table)

@@ -23,7 +23,7 @@ from sparklog.format.names import (
 from sparklog.fs import File, FileSystem
 from sparklog.log.batch_windows import walk
 from sparklog.logdir.partition.indexes import offset_entries, regular_times
-from sparklog.logdir.partition.rolling import Filling
+from sparklog.logdir.partition.rolling import RollParams
 from sparklog.logdir.segment_files import joined
 
 Table = NDArray[Any]
@@ -135,13 +135,13 @@ class Segment:
                 return
 
     @property
-    def filling(self) -> Filling:
+    def roll_params(self) -> RollParams:
         """What the rules for rolling need to know."""
         if self._first_timestamp is None and self.size:
             windows = walk(self.log, limit=self.size, check_crc=False, window_bytes=4096)
             head = next(window for window in windows if len(window.batches))
             self._first_timestamp = int(head.batches.table["max_timestamp"][0])
-        return Filling(self.base, self.size, self._first_timestamp, self.created_ms)
+        return RollParams(self.base, self.size, self._first_timestamp, self.created_ms)
 
     def room(self, table: Table, limits: tuple[int, int]) -> int:
         """How many batches of `table` go in before an index is full: the segment must then roll."""

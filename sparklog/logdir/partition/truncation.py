@@ -50,7 +50,7 @@ class SegmentState:
         return cls(int(base), int(size), int(end))
 
 
-def undo_at(fs: FileSystem, directory: str, state: SegmentState) -> None:
+def truncate_to(fs: FileSystem, directory: str, state: SegmentState) -> None:
     """Remove all that came after `state`, and make that durable.
 
     Raises: DataCorruptionError: the log is shorter than it was; only full recovery can tell why.
@@ -123,4 +123,4 @@ def _cut_indexes(fs: FileSystem, directory: str, state: SegmentState) -> None:
         remove(fs, path, _WHY)
 
 
-__all__ = ["SegmentState", "undo_at"]
+__all__ = ["SegmentState", "truncate_to"]

@@ -34,9 +34,9 @@ from sparklog.logdir.ledger import (
 from sparklog.logdir.lock import Page, offline_from
 from sparklog.logdir.log_manager import LogManager
 from sparklog.logdir.offset_checkpoints import RECOVERY_POINT, Offsets, read_offsets
-from sparklog.logdir.partition.partition_log import PartitionLog, SegmentState
 from sparklog.logdir.partition.repairs import remove
 from sparklog.logdir.partition.segment_swap import settle
+from sparklog.logdir.partition.truncation import SegmentState, truncate_to
 from sparklog.logdir.recovery.partition_recovery import recover, valid_end
 from sparklog.logdir.recovery.redo import carry_out_all, publish_all, remove_tree
 from sparklog.storage.ledger_records import AppendRecord, LedgerRecord
@@ -86,10 +86,10 @@ def undo(session: LogManager, intent: dict[str, Any]) -> None:
     by anybody who would then miss them. Needs `session.state` as of the intent. Idempotent.
     """
     fs = session.fs
-    PartitionLog.undo_at(fs, ledger_path(session.home), SegmentState.from_json(intent["ledger"]))
+    truncate_to(fs, ledger_path(session.home), SegmentState.from_json(intent["ledger"]))
     for topic, partition, state in intent["logs"]:
         path = session.partition_path(topic, partition)
-        PartitionLog.undo_at(fs, path, SegmentState.from_json(state))
+        truncate_to(fs, path, SegmentState.from_json(state))
     for path in intent["making"]:
         remove_tree(fs, path)
     if "swap" in intent:

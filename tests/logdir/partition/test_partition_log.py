@@ -333,7 +333,7 @@ class TestKafkaAgrees:
         log.append(batch(*["v" * 40] * 30, one_each=True), 0)
         state = log.state
         log.append(batch(*["w" * 40] * 60, at=T0 + 9, one_each=True), 1)
-        log.undo(state)
+        log.truncate_to(state)
         log.append(batch(*["x" * 40] * 30, at=T0 + 5, one_each=True), 0)
         log.close()
         self.check(oracle, log, 60)

@@ -107,7 +107,7 @@ def test_undo(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for n in range(1, 9):
         log.append(batch("v" * 20, at=T0 + n), 3)
     with caplog.at_level(logging.INFO):
-        log.undo(state)
+        log.truncate_to(state)
     found = lines(caplog)
     why = "of a commit that was undone"
     assert found[log_name(0)] == (

@@ -8,6 +8,7 @@ from sparklog.clock import ManualClock
 from sparklog.errors import DataCorruptionError
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.partition.partition_log import PartitionLog, SegmentState
+from sparklog.logdir.partition.truncation import truncate_to
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Fault, SimulatedKill
 from tests.logdir.partitions import (
@@ -106,7 +107,7 @@ def run(fs: CrashFS, end: int, step: Step, cut: int) -> bool:
 
 
 def undone(fs: CrashFS, state: SegmentState) -> dict[str, bytes]:
-    PartitionLog.undo_at(fs, DIR, state)
+    truncate_to(fs, DIR, state)
     # A snapshot at the very end is as true before as after; a roll may leave it.
     return {k: v for k, v in files(DIR, fs).items() if k != f"{state.end:020d}.snapshot"}
 
@@ -146,7 +147,7 @@ def test_undo_may_be_cut_itself(step: Step) -> None:
         fs = base.kill_clone()
         fs.fail_at(cut, Fault.KILL)
         try:
-            PartitionLog.undo_at(fs, DIR, state)
+            truncate_to(fs, DIR, state)
         except SimulatedKill:
             assert undone(fs.kill_clone(), state) == wanted
         else:
@@ -160,7 +161,7 @@ def test_undo_in_the_process_that_failed() -> None:
     log = reopen(log, fs=fs)
     state = log.state
     log.append(batch(*"abcdef", one_each=True), 3)
-    log.undo(state)
+    log.truncate_to(state)
     assert log.state == state
     assert read_epochs(fs, log.path)[-1][0] == 0
     assert log.append(batch("n"), 1) == (6, 7)
@@ -173,5 +174,5 @@ def test_undo_refuses_a_log_that_is_shorter_than_it_was() -> None:
         file.truncate(state.size - 1)
     before = files(DIR, fs)
     with pytest.raises(DataCorruptionError, match="had"):
-        PartitionLog.undo_at(fs, DIR, state)
+        truncate_to(fs, DIR, state)
     assert files(DIR, fs) == before
