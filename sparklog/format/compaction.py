@@ -1,8 +1,8 @@
 """Compaction of batches: which offset is a key's newest, and what then remains of a batch.
 
 An `OffsetMap` takes the keys of a stretch of log in a fixed number of bytes; a `RecordFilter`
-copies batches less the records that the map supersedes. A record stays if it lies behind the map, or if
-it has a key, none newer is known, and it has a value (or its tombstone has not expired).
+copies batches less the records that the map supersedes. A record stays if it lies behind the map,
+or if it has a key, none newer is known, and it has a value (or its tombstone has not expired).
 
 What is kept of a batch: base offset, last offset, sequence, producer, leader epoch, codec. Its
 count, largest timestamp and base timestamp become those of the survivors. A batch with a tombstone
