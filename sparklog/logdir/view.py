@@ -222,8 +222,8 @@ class LogDirView:
                     continue
             config = TopicConfig() if state is None else state.parsed()
             topic_id = self.topic_id(name, min(dirs)) if state is None else state.id
-            keys = {p: TopicPartition(name, p) for p in dirs}
-            why = {p: self._offline_error(key) for p, key in keys.items() if key in missing}
+            gone = [p for p in dirs if (name, p) in missing] if missing else []
+            why = {p: self._offline_error(TopicPartition(name, p)) for p in gone}
             topics[name] = TopicInfo(name, topic_id or "", max(dirs) + 1, config, dirs, why)
             self._drop_former(name, topic_id)
         return topics
