@@ -19,11 +19,11 @@ from sparklog.log.group_progress import Progress
 from sparklog.log.partition_reader import reader_of
 from sparklog.log.positions import Position, resolve
 from sparklog.log.read_retry import (
-    check_standing,
+    check_incarnation,
     check_topic_id,
-    final,
-    patience,
+    final_error,
     stable_end,
+    stale_read_attempts,
 )
 from sparklog.log.timeline import Timeline
 from sparklog.storage.offset_ranges import OffsetRange, outside, rest_of
@@ -159,17 +159,17 @@ def _read_span(
     taken: Taken | None,
     without: Sequence[OffsetRange],
 ) -> Iterator[pa.RecordBatch]:
-    at, tries = start, patience()
+    at, tries = start, stale_read_attempts()
     while at < end:
         try:
             reader = reader_of(view, topic, partition, topic_id)
             for rows, following in reader.read_from(
                 at, end, columns=schema.names, isolation=isolation
             ):
-                check_standing(view, begun)
+                check_incarnation(view, begun)
                 check_topic_id(view, topic, partition, topic_id)
                 at = following
-                tries = patience()
+                tries = stale_read_attempts()
                 rows = outside(rows, without) if without else rows
                 if rows.num_rows:
                     yield complete(rows, topic, partition, schema)
@@ -178,10 +178,10 @@ def _read_span(
             return
         except (StaleReadError, FileNotFoundError, UnknownTopicError, DataCorruptionError) as error:
             # A roll, a clean-up or an undo may have moved files under us: look again, then judge.
-            check_standing(view, begun)
+            check_incarnation(view, begun)
             _judge(view, topic, partition, topic_id, at, end, error)
             if next(tries, None) is None:
-                raise final(view, topic, partition, at, end, error) from error
+                raise final_error(view, topic, partition, at, end, error) from error
             _LOGGER.debug("%s-%d at %d: %s; reading again", topic, partition, at, error)
             reader_of(view, topic, partition).refresh()
 
@@ -293,7 +293,7 @@ def follow(
     ids = {p: view.topic_id(topic, p) for p in at}
     look_ms = monotonic_ms() + _GROWTH_MS
     while True:
-        check_standing(view, begun)
+        check_incarnation(view, begun)
         found = False
         if partitions is None and monotonic_ms() >= look_ms:
             at |= _added(view, topic, at, ids)

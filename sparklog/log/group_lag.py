@@ -9,7 +9,7 @@ import pyarrow as pa
 from sparklog.clock import Clock
 from sparklog.common import TopicPartition
 from sparklog.errors import OffsetOutOfRangeError, UnknownTopicError
-from sparklog.log.truncation_detection import Histories
+from sparklog.log.truncation_detection import LogTruncationDetector
 from sparklog.storage.groups import Groups, Readers, is_expired
 from sparklog.storage.log_state import LogState
 from sparklog.storage.view import View
@@ -61,7 +61,7 @@ def commit_checked(
                 start=start,
                 end=end,
             )
-    origins = Histories(view).origins(keys)
+    origins = LogTruncationDetector(view).origins(keys)
     host = socket.gethostname()
     groups.commit(group, keys, now_ms=clock(), host=host, origins=origins)
 

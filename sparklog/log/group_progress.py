@@ -9,7 +9,7 @@ from sparklog.clock import Clock
 from sparklog.common import TopicPartition
 from sparklog.errors import LogLockedError, OffsetOutOfRangeError, StorageUnavailableError
 from sparklog.log.positions import EARLIEST, LATEST, Position, Spans
-from sparklog.log.truncation_detection import Histories, restored
+from sparklog.log.truncation_detection import LogTruncationDetector, truncation_error
 from sparklog.storage.groups import Committed, Groups, check_group
 
 COMMIT_INTERVAL_MS: Final = 1000
@@ -27,11 +27,11 @@ class Progress:
         clock: Clock,
         group: str,
         topic: str,
-        histories: Histories,
+        truncation: LogTruncationDetector,
     ) -> None:
         check_group(group)
         self._groups, self._clock = groups, clock
-        self._histories = histories
+        self._truncation = truncation
         self._group, self._topic = group, topic
         self._taken: dict[int, int] = {}
         self._due_ms = 0
@@ -68,9 +68,9 @@ class Progress:
 
     def _check_history(self, partition: int, at: Committed, span: tuple[int, int]) -> None:
         key = TopicPartition(self._topic, partition)
-        parted = self._histories.parted(key, at.offset, at.origin, span)
-        if parted is not None:
-            raise restored(key, parted, at.offset, span)
+        diverging = self._truncation.truncated_at(key, at.offset, at.origin, span)
+        if diverging is not None:
+            raise truncation_error(key, diverging, at.offset, span)
 
     def begin(self, first: dict[int, int]) -> None:
         """Register {partition: offset}. Raises StorageUnavailableError where that can't be kept."""
@@ -96,7 +96,7 @@ class Progress:
     def _commit(self) -> None:
         now = self._clock()
         offsets = {TopicPartition(self._topic, p): offset for p, offset in self._taken.items()}
-        origins = self._histories.origins(offsets)
+        origins = self._truncation.origins(offsets)
         self._groups.commit(
             self._group, offsets, now_ms=now, host=socket.gethostname(), origins=origins
         )

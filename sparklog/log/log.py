@@ -29,7 +29,7 @@ from sparklog.log.group_progress import Progress
 from sparklog.log.partition_reader import reader_of
 from sparklog.log.positions import Position, When, offsets_for_times, to_ms
 from sparklog.log.timeline import Timeline, check_timeline
-from sparklog.log.truncation_detection import Histories
+from sparklog.log.truncation_detection import LogTruncationDetector
 from sparklog.logdir.closing import close_session
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.group_offsets import GroupFiles
@@ -260,7 +260,7 @@ class Log:
 
     def progress(self, group: str, topic: str) -> Progress:
         """Return what keeps a group's offsets while one of its members reads `topic`."""
-        return Progress(self._groups, self._clock, group, topic, Histories(self._view))
+        return Progress(self._groups, self._clock, group, topic, LogTruncationDetector(self._view))
 
     def commit_offsets(self, group: str, offsets: Mapping[str, Mapping[int, int]]) -> None:
         """Register how far a group has read: {topic: {partition: next offset to read}}.

@@ -7,7 +7,7 @@ from typing import Final
 
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
 from sparklog.log.partition_reader import PartitionReader
-from sparklog.log.read_retry import stable_end, steadily
+from sparklog.log.read_retry import retry_on_stale_read, stable_end
 from sparklog.storage.view import View
 
 EARLIEST: Final = -2
@@ -49,7 +49,7 @@ def offsets_for_times(
         if isolation == "read_committed":
             end = stable_end(view, topic, partition, end)
         ask = partial(_at, timestamp=timestamp, start=start, end=end)
-        answer[partition] = steadily(view, topic, partition, start, end, ask)
+        answer[partition] = retry_on_stale_read(view, topic, partition, start, end, ask)
     return answer
 
 

@@ -1,4 +1,4 @@
-"""Questions to a partition's files that are asked again while files move, and what it comes to."""
+"""Reads that are tried again where segments moved meanwhile, and the error if that doesn't help."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -22,12 +22,12 @@ _LOGGER: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-def patience() -> Iterator[int]:
-    """Tries for as long as files may be moving: a roll, a clean-up, an undo."""
+def stale_read_attempts() -> Iterator[int]:
+    """Attempts for as long as segments may be moving: a roll, a clean-up, an undo."""
     return attempts(RETRY_MS, pause_ms=5)
 
 
-def steadily(
+def retry_on_stale_read(
     view: View,
     topic: str,
     partition: int,
@@ -35,11 +35,11 @@ def steadily(
     end: int,
     ask: Callable[[PartitionReader], T],
 ) -> T:
-    """Ask a partition's reader about [start, end); again, for a second, while files move.
+    """Return what `ask` gives of a partition's reader; again, for a second, while segments move.
 
     Raises: as `read_partition`, but for an offset that is gone meanwhile.
     """
-    topic_id, tries = view.topic_id(topic, partition), patience()
+    topic_id, tries = view.topic_id(topic, partition), stale_read_attempts()
     while True:
         try:
             return ask(reader_of(view, topic, partition, topic_id))
@@ -47,14 +47,19 @@ def steadily(
             view.refresh()
             check_topic_id(view, topic, partition, topic_id)
             if next(tries, None) is None:
-                raise final(view, topic, partition, start, end, error) from error
+                raise final_error(view, topic, partition, start, end, error) from error
             _LOGGER.debug("%s-%d: %s; asking again", topic, partition, error)
             reader_of(view, topic, partition).refresh()
 
 
 def stable_end(view: View, topic: str, partition: int, end: int) -> int:
-    """The first offset of the oldest transaction open at `end`, else `end`; see `steadily`."""
-    return steadily(view, topic, partition, 0, end, lambda it: it.last_stable_offset(end))
+    """The last stable offset: of the oldest transaction open at `end`, else `end`.
+
+    As `retry_on_stale_read`.
+    """
+    return retry_on_stale_read(
+        view, topic, partition, 0, end, lambda reader: reader.last_stable_offset(end)
+    )
 
 
 def check_topic_id(view: View, topic: str, partition: int, topic_id: str | None) -> None:
@@ -71,7 +76,7 @@ def check_topic_id(view: View, topic: str, partition: int, topic_id: str | None)
         )
 
 
-def check_standing(view: View, incarnation: int) -> None:
+def check_incarnation(view: View, incarnation: int) -> None:
     """Raise LogReplacedError if a log dir was replaced since `view.renew` gave `incarnation`."""
     if view.renew() != incarnation:
         raise LogReplacedError(
@@ -80,10 +85,10 @@ def check_standing(view: View, incarnation: int) -> None:
         )
 
 
-def final(
+def final_error(
     view: View, topic: str, partition: int, at: int, end: int, error: Exception
 ) -> SparklogError:
-    """Return what it comes to that [at, end) could not be read, again and again."""
+    """Return the error for [at, end) that could not be read, again and again."""
     if isinstance(error, DataCorruptionError | LogReplacedError):
         return error
     if any(isinstance(link, UndeterminedLossError) for link in (error, error.__cause__)):

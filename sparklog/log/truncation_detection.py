@@ -38,7 +38,7 @@ def origin_of(entries: Epochs, offset: int) -> Origin | None:
     return Origin(*before[-1]) if before else None
 
 
-def parted_at(
+def diverging_offset(
     entries: Epochs,
     offset: int,
     origin: Origin | None,
@@ -67,7 +67,7 @@ def parted_at(
     return max(min(common, end), entries[0][1])
 
 
-def restored(
+def truncation_error(
     key: TopicPartition, parted: int, offset: int, span: tuple[int, int]
 ) -> OffsetOutOfRangeError:
     """Return the error for one who has read up to `offset` what parts from the log at `parted`."""
@@ -83,8 +83,8 @@ def restored(
     )
 
 
-class Histories:
-    """The histories of the partitions that a view shows. Every call looks anew.
+class LogTruncationDetector:
+    """Tells of a view's partitions whether a position is still true. Every call looks anew.
 
     A leader-epoch-checkpoint that can't be read tells nothing: a warning.
     """
@@ -101,14 +101,15 @@ class Histories:
         found = {key: self.origin(key, offset) for key, offset in offsets.items()}
         return {key: origin for key, origin in found.items() if origin is not None}
 
-    def parted(
+    def truncated_at(
         self, key: TopicPartition, offset: int, origin: Origin | None, span: tuple[int, int]
     ) -> int | None:
-        """See `parted_at`; `span`: the log start and end. Cost: one small file."""
+        """See `diverging_offset`; `span`: the log start and end. Cost: one small file."""
         start, end = span
         if offset <= start:
             return None
-        at = parted_at(self._epochs(key), offset, origin, end, lambda o: self._epoch_at(key, o))
+        entries = self._epochs(key)
+        at = diverging_offset(entries, offset, origin, end, lambda o: self._epoch_at(key, o))
         return None if at is None else max(at, start)
 
     def _epochs(self, key: TopicPartition) -> Epochs:

@@ -13,7 +13,7 @@ from sparklog.log.partition_reader import reader_of
 from sparklog.log.positions import offsets_for_times
 from sparklog.log.read_retry import stable_end
 from sparklog.log.timeline import Timeline
-from sparklog.log.truncation_detection import Histories
+from sparklog.log.truncation_detection import LogTruncationDetector
 from sparklog.logdir.ledger import deleted_topic_ends
 from sparklog.source.byte_offsets import BytesByOffset
 from sparklog.source.offsets import Offsets
@@ -47,7 +47,7 @@ class LogMetadata:
     def __init__(self, options: SourceOptions, fs: FileSystem = LOCAL) -> None:
         self._options = options
         self._fs, self.view = view_of(options, fs)
-        self.histories = Histories(self.view)
+        self.truncation = LogTruncationDetector(self.view)
         wants_current = options.timeline == "current"
         self._timeline = Timeline(self._fs, self.view) if wants_current else None
 

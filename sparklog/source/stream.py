@@ -89,7 +89,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             bound, held, lambda t: self._log.at_times(t, held),
             strategy=strategy, fail=self._options.fail_on_data_loss,
         )  # fmt: skip
-        return to_json(start, self._log.histories.origins(start))
+        return to_json(start, self._log.truncation.origins(start))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Only tells whether there is a limit; `latestOffset` knows them all."""
@@ -135,7 +135,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, origins = from_json(start), origins_from_json(start)
         moved = {p: offset for p, offset in end.items() if begin.get(p) != offset}
         still = {p: origin for p, origin in origins.items() if p in end and p not in moved}
-        return to_json(end, still | self._log.histories.origins(moved))
+        return to_json(end, still | self._log.truncation.origins(moved))
 
     def _remember(self, snapshot: MetadataSnapshot) -> None:
         for topic, topic_id in snapshot.ids.items():
@@ -176,7 +176,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if partition not in snapshot.ranges or at <= snapshot.bases.get(partition, 0):
             return None
         span = snapshot.ranges[partition]
-        first = self._log.histories.parted(partition, at, origins.get(partition), span)
+        first = self._log.truncation.truncated_at(partition, at, origins.get(partition), span)
         if first is None or first == span[1]:
             return None
         self._loss.diverged(partition, first, at, held=span)

@@ -220,7 +220,7 @@ def _fill(
             for future in futures:
                 future.result()
         except BaseException:
-            objects.patience.give_up()  # or Ctrl-C waits for those that wait for the store
+            objects.retry.cancel()  # or Ctrl-C waits for those that wait for the store
             pool.shutdown(cancel_futures=True)
             raise
     ends: dict[Key, int] = {}

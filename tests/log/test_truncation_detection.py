@@ -11,7 +11,7 @@ from sparklog import Log, OffsetOutOfRangeError
 from sparklog.clock import ManualClock
 from sparklog.fs import LOCAL
 from sparklog.log.partition_reader import reader_of
-from sparklog.log.truncation_detection import origin_of, parted_at
+from sparklog.log.truncation_detection import diverging_offset, origin_of
 from sparklog.logdir.group_offsets import commit_offsets, positions
 from sparklog.service import verify
 from sparklog.storage.groups import Origin
@@ -57,13 +57,13 @@ def test_where_histories_part(
     def by_entries(at: int) -> int:
         return max(epoch for epoch, start in entries if start <= at)
 
-    assert parted_at(entries, offset, origin, end, by_entries) == parted
-    assert parted_at(entries, offset, origin, end, lambda _: None) == parted
+    assert diverging_offset(entries, offset, origin, end, by_entries) == parted
+    assert diverging_offset(entries, offset, origin, end, lambda _: None) == parted
 
 
 def test_the_batch_itself_has_the_last_word() -> None:
-    assert parted_at(BY_A_BROKER, 10, Origin(E1, 4), 20, lambda _: E1) is None
-    assert parted_at(BY_A_BROKER, 10, Origin(E1, 4), 20, lambda _: E2) == 4
+    assert diverging_offset(BY_A_BROKER, 10, Origin(E1, 4), 20, lambda _: E1) is None
+    assert diverging_offset(BY_A_BROKER, 10, Origin(E1, 4), 20, lambda _: E2) == 4
 
 
 def test_origins() -> None:

@@ -19,7 +19,7 @@ from sparklog.testing.faultstore import FaultStore
 from sparklog.tiered.object_store.backoff import Retry
 from sparklog.tiered.reading.block_cache import BlockCache
 from sparklog.tiered.reading.remote_objects import RemoteObjects
-from sparklog.tiered.reading.store_retry import Patience
+from sparklog.tiered.reading.store_retry import StoreRetry
 from tests.tiered.buckets import archive_log, tiered_log
 from tests.tiered.logs import filled
 
@@ -53,7 +53,7 @@ def opened(path: str, store: FaultStore) -> Iterator[Opened]:
 
     def make(*, archive: bool = False, **patience: Any) -> Log:
         objects = RemoteObjects(
-            lambda: store, BlockCache(1 << 20), patience=Patience(**patience)
+            lambda: store, BlockCache(1 << 20), retry=StoreRetry(**patience)
         )  # fmt: skip
         if archive:
             logs.append(archive_log(store.url, objects))
@@ -91,7 +91,7 @@ def test_what_spark_brings_to_the_driver_is_whole(opened: Opened, store: FaultSt
 
 
 def test_credentials_are_told_at_once(opened: Opened, store: FaultStore) -> None:
-    log = opened(ms=60_000)
+    log = opened(timeout_ms=60_000)
     store.refuse()
     store.counts.retries = 0
     with pytest.raises(StorageUnavailableError, match="check key, secret and rights") as refused:
@@ -206,7 +206,7 @@ def test_a_read_waits_while_the_store_restarts(
     *,
     archive: bool,
 ) -> None:
-    log = opened(archive=archive, ms=60_000, first_ms=1, stopped=restarting(store, 5))
+    log = opened(archive=archive, timeout_ms=60_000, first_ms=1, stopped=restarting(store, 5))
     batches = log.read("t")
     store.down(10**9)
     whole = batches.read_all()
@@ -217,18 +217,18 @@ def test_a_read_waits_while_the_store_restarts(
 def test_patience_ends(opened: Opened, store: FaultStore) -> None:
     store.down(10**9)
     with pytest.raises(StorageUnavailableError, match="the store is down"):
-        opened(ms=20, first_ms=1).read("t").read_all()
+        opened(timeout_ms=20, first_ms=1).read("t").read_all()
 
 
 def test_a_wait_can_be_stopped(opened: Opened, store: FaultStore) -> None:
     store.down(10**9)
     with pytest.raises(StorageUnavailableError, match="the store is down"):
-        opened(ms=10**9, stopped=lambda: True).read("t").read_all()
+        opened(timeout_ms=10**9, stopped=lambda: True).read("t").read_all()
 
 
 def test_a_follower_of_an_archive_outlives_an_outage(opened: Opened, store: FaultStore) -> None:
     """No news while the store is away: what polls isn't held up, and goes on when it is back."""
-    log = opened(archive=True, follow_ms=10**9)
+    log = opened(archive=True, follow_timeout_ms=10**9)
     whole = log.read("t", follow=True).read_next_batch().num_rows
     store.down(10**9)
     view: Any = log.view
@@ -259,9 +259,9 @@ def test_patience_is_an_option(tmp_path: Path) -> None:
     for given, waits in (({}, (60_000, 7_200_000)), ({"remote.patience.ms": 5}, (5, 5))):
         with sparklog.open(tmp_path / "log", options=given) as log:
             tier: Any = log.view._remote
-            assert tier.objects.patience.ms == waits[0]
+            assert tier.objects.retry.timeout_ms == waits[0]
             log.view.set_following()
-            assert tier.objects.patience.ms == waits[1]
+            assert tier.objects.retry.timeout_ms == waits[1]
 
 
 def test_the_store_alone_tries_for_a_second_or_two() -> None:

@@ -45,7 +45,7 @@ from sparklog.tiered.layout.object_names import Directory, parse_manifest
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.opening import Path, archive_url, no_archive
 from sparklog.tiered.reading.options import RemoteOptions
-from sparklog.tiered.reading.store_retry import Patience
+from sparklog.tiered.reading.store_retry import StoreRetry
 from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadataCache
 from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
@@ -103,7 +103,7 @@ def verify_tier(
     else:
         store = store or open_store(url, storage_options)
     keys = Keyring.load(options.remote_keyring) if options.remote_keyring else None
-    look = _Look(store, keys, Patience(options.patience_ms(following=False)))
+    look = _Look(store, keys, StoreRetry(options.patience_ms(following=False)))
     wanted = look.of_bucket() if url is not None else look.of_log(fs, clock, split_path(path))
     if url is not None and not look.partitions:
         raise no_archive(url)
@@ -126,8 +126,8 @@ def verify_tier(
 class _Look:
     """One look at a store; `found` is what is wrong."""
 
-    def __init__(self, store: Store, keys: Keyring | None, patience: Patience) -> None:
-        self._store, self._keys, self._patience = store, keys, patience
+    def __init__(self, store: Store, keys: Keyring | None, retry: StoreRetry) -> None:
+        self._store, self._keys, self._retry = store, keys, retry
         self.found: list[Finding] = []
         self.partitions = self.segments = self.bytes = 0
 
@@ -293,7 +293,7 @@ class _Look:
         return []
 
     def _ask(self, ask: Callable[[], T]) -> T:
-        return self._patience.ask(ask)
+        return self._retry.call(ask)
 
 
 def sealed_size(size: int) -> int:

@@ -1,7 +1,7 @@
 """A bucket's listing, kept for a while: what an archive shows until somebody asks for news.
 
 While the store is away there is no news: what was listed last is shown on, so that whoever polls
-isn't held up, until the readers' patience is over.
+isn't held up, until the readers' time-out.
 """
 
 import logging
@@ -59,7 +59,7 @@ class BucketListing:
         with self._lock:
             age = self._timer() - self._listed_ms
             if self._listed_ms == float("-inf"):
-                self._objects.patience.ask(self._list)
+                self._objects.retry.call(self._list)
             elif age > (NEWS_MS if news else self._refresh_ms):
                 self._renew(self._list)
             return {key: listed.directory for key, listed in self._known.items()}
@@ -91,9 +91,9 @@ class BucketListing:
         return min(max(start, segments[0].base), segments[-1].end), segments[-1].end
 
     def _renew(self, look: Callable[[], object]) -> None:
-        """List anew. While the store doesn't answer, what is known stands, as long as patience is.
+        """List anew. While the store doesn't answer, what is known stands, as long as readers wait.
 
-        Raises: StorageUnavailableError: it won't pass, or patience is over.
+        Raises: StorageUnavailableError: it won't pass, or the time is over.
         """
         now = self._timer()
         if now < self._again_ms:
@@ -102,7 +102,7 @@ class BucketListing:
             look()
         except StorageUnavailableError as error:
             away_ms = 0.0 if self._away_ms is None else now - self._away_ms
-            left_ms = self._objects.patience.ms - away_ms
+            left_ms = self._objects.retry.timeout_ms - away_ms
             if not error.passing or left_ms <= 0:
                 raise
             first_ms, longest_ms = AGAIN_MS

@@ -246,7 +246,7 @@ class ArchiveView:
 
     def set_following(self) -> None:
         """Wait for the store as long as a reader that goes on for ever does."""
-        self.objects.patience.follow()
+        self.objects.retry.set_following()
 
     def copies(self, topic: str, partition: int) -> list[RemoteSegment]:
         """Return a partition's copies that count, by base offset."""
@@ -270,7 +270,7 @@ class ArchiveView:
         for topic, held in numbers.items():
             copies = [s for p in held for s in self._listing.segments((topic, p))]
             newest[topic] = max(copies, key=lambda s: s.time_ms)
-        raws = self.objects.patience.ask(
+        raws = self.objects.retry.call(
             lambda: _answered(
                 self.objects.store.get_many([manifest_object(s) for s in newest.values()])
             )

@@ -19,7 +19,7 @@ from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.block_cache import DIRECTORY_NAME, BlockCache
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.reading.remote_objects import RemoteObjects
-from sparklog.tiered.reading.store_retry import Patience
+from sparklog.tiered.reading.store_retry import StoreRetry
 from sparklog.tiered.reading.tiered_segments import RemoteTier
 from sparklog.tiered.remote_log_metadata.copies import LogCopies
 from sparklog.tiered.settings import read_settings
@@ -121,11 +121,11 @@ def _objects(
         disk_bytes=options.remote_cache_disk_bytes if directory else 0,
     )
     keys = Keyring.load(options.remote_keyring) if options.remote_keyring else None
-    patience = Patience(
+    retry = StoreRetry(
         options.patience_ms(following=False),
-        follow_ms=options.patience_ms(following=True),
+        follow_timeout_ms=options.patience_ms(following=True),
         stopped=stopped,
     )
     return RemoteObjects(
-        connect, cache, keys, threads=options.remote_fetch_threads, patience=patience
+        connect, cache, keys, threads=options.remote_fetch_threads, retry=retry
     )

@@ -18,7 +18,7 @@ from sparklog.tiered.layout.topic_owners import is_owned
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.meters import fetching
 from sparklog.tiered.reading.range_fetcher import Blocks, Fetcher
-from sparklog.tiered.reading.store_retry import Patience
+from sparklog.tiered.reading.store_retry import StoreRetry
 from sparklog.tiered.remote_segment import RemoteSegment
 
 MANIFESTS_BYTES: Final = 64 << 20  # of manifests with their indexes that are kept in memory
@@ -44,7 +44,7 @@ class LogRanges:
     store: Store
     fetcher: Fetcher
     opened: OpenedSegment
-    patience: Patience
+    retry: StoreRetry
 
     @property
     def name(self) -> str:
@@ -87,7 +87,7 @@ class LogRanges:
         return key.open_range(stored, start, end, self.size, path=f"{self.store.url}/{self.name}")
 
     def _read(self, start: int, end: int) -> bytes:
-        return self.patience.ask(lambda: self.fetcher.read(self, start, end))
+        return self.retry.call(lambda: self.fetcher.read(self, start, end))
 
     def ahead(self, start: int, end: int) -> None:
         """Begin to fetch the plain bytes [start, end), start < end; returns at once."""
@@ -156,10 +156,10 @@ class RemoteObjects:
         keys: Keyring | None = None,
         *,
         threads: int = 4,
-        patience: Patience | None = None,
+        retry: StoreRetry | None = None,
     ) -> None:
         """`connect` is called when something remote is first wanted. By default it asks once."""
-        self.patience = patience or Patience()
+        self.retry = retry or StoreRetry()
         self._connect = connect
         self._store: Store | None = None
         self.fetcher = Fetcher(cache, threads=threads)
@@ -191,7 +191,7 @@ class RemoteObjects:
         name = manifest_object(segment)
         opened = self._cached(name)
         if opened is None:
-            raw = (self.patience if patient else Patience()).ask(
+            raw = (self.retry if patient else StoreRetry()).call(
                 lambda: _fetched(self.store, segment, name, lambda: self.store.get(name))
             )
             opened = self._parsed(raw, name)
@@ -202,7 +202,7 @@ class RemoteObjects:
     def ranges(self, segment: RemoteSegment, *, patient: bool = True) -> LogRanges:
         """Return the segment's log. As `open`."""
         opened = self.open(segment, patient=patient)
-        return LogRanges(self.store, self.fetcher, opened, self.patience)
+        return LogRanges(self.store, self.fetcher, opened, self.retry)
 
     def open_many(self, segments: Sequence[RemoteSegment]) -> list[OpenedSegment | Exception]:
         """Open several at the same time; an error stands in the place of what failed."""

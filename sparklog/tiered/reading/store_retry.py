@@ -1,8 +1,8 @@
-"""`Patience`: how long a reader waits for a store that doesn't answer, before it is an error.
+"""How long a reader waits for a store that doesn't answer, before it is an error.
 
 `ObjectStore` tries a request again for a second or two, which is right for what hiccups. A store
 that is restarted, or a network that is away, takes longer, and a reader that gives up then loses
-its query. So readers, in their own threads, ask again until their patience is over. What helps
+its query. So readers, in their own threads, ask again until their own time-out. What helps
 only when somebody acts (credentials, a bucket that isn't there) is told at once.
 """
 
@@ -28,50 +28,51 @@ _TOLD_MS: Final = 60_000
 _LOGGER: Final = logging.getLogger(__name__)
 
 
-class Patience:
+class StoreRetry:
     """Asks again while a store doesn't answer. Threads may share it.
 
-    Args: ms: how long in all, from the first failure on; 0 asks once. follow_ms: the same once
-        somebody follows. stopped: asked five times a second while it waits; once it is true, the
-        store's error is raised.
+    Args: timeout_ms: how long in all, from the first failure on; 0 asks once. follow_timeout_ms:
+        the same once a reader follows. stopped: asked five times a second while it waits; once it
+        is true, the store's error is raised.
     """
 
     def __init__(
         self,
-        ms: float = 0,
+        timeout_ms: float = 0,
         *,
-        follow_ms: float = 0,
+        follow_timeout_ms: float = 0,
         first_ms: float = _FIRST_MS,
         stopped: Callable[[], bool] = lambda: False,
         timer: Callable[[], float] = monotonic_ms,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        self.ms, self._follow_ms, self._first_ms = ms, follow_ms, first_ms
+        self.timeout_ms, self._follow_timeout_ms = timeout_ms, follow_timeout_ms
+        self._first_ms = first_ms
         self._stopped, self._timer, self._draw = stopped, timer, draw
-        self._given_up = threading.Event()
+        self._cancelled = threading.Event()
 
-    def follow(self) -> None:
+    def set_following(self) -> None:
         """From now on a reader goes on for ever."""
-        self.ms = max(self.ms, self._follow_ms)
+        self.timeout_ms = max(self.timeout_ms, self._follow_timeout_ms)
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         """End all waits, in all threads, for good."""
-        self._given_up.set()
+        self._cancelled.set()
 
-    def ask(self, ask: Callable[[], T]) -> T:
-        """Return what `ask` returns.
+    def call(self, request: Callable[[], T]) -> T:
+        """Return what `request` returns.
 
-        Raises: StorageUnavailableError: it won't pass, or the patience is over; what else it raises
+        Raises: StorageUnavailableError: it won't pass, or the time is over; what else it raises
         """
         began_ms: float | None = None
         told_ms, bound_ms = float("-inf"), self._first_ms
         while True:
             try:
-                return ask()
+                return request()
             except StorageUnavailableError as error:
                 now = self._timer()
                 began_ms = now if began_ms is None else began_ms
-                left_ms = began_ms + self.ms - now
+                left_ms = began_ms + self.timeout_ms - now
                 if not error.passing or self._is_over(left_ms):
                     raise self._told(error, now - began_ms) from error
                 if now - told_ms >= _TOLD_MS:
@@ -84,12 +85,12 @@ class Patience:
             bound_ms = min(2 * bound_ms, _LONGEST_MS)
 
     def _is_over(self, left_ms: float) -> bool:
-        return left_ms <= 0 or self._given_up.is_set() or self._stopped()
+        return left_ms <= 0 or self._cancelled.is_set() or self._stopped()
 
     def _sleep(self, ms: float) -> None:
         until = self._timer() + ms
         while (left := until - self._timer()) > 0 and not self._stopped():
-            if self._given_up.wait(min(left, _SLICE_MS) / 1000):
+            if self._cancelled.wait(min(left, _SLICE_MS) / 1000):
                 return
 
     def _told(self, error: StorageUnavailableError, waited_ms: float) -> StorageUnavailableError:

@@ -41,7 +41,7 @@ class RemoteTier:
 
     def set_following(self) -> None:
         """Wait for the store as long as a reader that goes on for ever does."""
-        self.objects.patience.follow()
+        self.objects.retry.set_following()
 
 
 class TieredSegments:
