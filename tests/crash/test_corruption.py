@@ -10,6 +10,7 @@ import pytest
 
 import sparklog
 from sparklog.errors import DataCorruptionError, SparklogError, UnsupportedVersionError
+from sparklog.format.batch import LOG_OVERHEAD
 from sparklog.fs import read_bytes
 from sparklog.log import read_retry
 from sparklog.testing.crashfs import CrashFS
@@ -105,6 +106,21 @@ def test_every_bit_of_a_segment(which: int) -> None:
     assert detected > 0.8 * depth.FLIPS
     # The leader epoch isn't under the CRC, and no reader needs it.
     assert harmless <= 0.1 * depth.FLIPS
+
+
+def test_every_bit_of_a_base_offset() -> None:
+    """No CRC covers it: only its place among the others tells."""
+    world = small_world()
+    path = segments(world.fs)[1]
+    expected = everything(world.fs.kill_clone(), world, "r")
+    second = LOG_OVERHEAD + int.from_bytes(read_bytes(world.fs, path)[8:LOG_OVERHEAD], "big")
+    for at, bit in ((second + n // 8, n % 8) for n in range(64)):
+        try:
+            found = everything(flipped(world.fs, path, at, bit), world, "r")
+        except DataCorruptionError as error:
+            _check_error(error, path, f"byte {at} bit {bit}")
+        else:
+            assert found == expected, f"byte {at} bit {bit}: other data, and no word of it"
 
 
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])

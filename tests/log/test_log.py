@@ -269,6 +269,9 @@ def test_timestamps_out_of_bounds_are_refused(tmp_path: Path) -> None:
         for at in (T0 - 11, T0 + 11):
             with pytest.raises(sparklog.InvalidRequestError, match="timestamp"):
                 log.append("t", rows("x", at=at))
+            both = pa.concat_tables([rows("x", at=T0), rows("x", at=at)])
+            with pytest.raises(sparklog.InvalidRequestError, match="timestamp"):
+                log.append("t", both)
         assert log.offsets("t") == {0: (0, 1)}
 
 

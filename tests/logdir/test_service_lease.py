@@ -8,7 +8,7 @@ import pytest
 from sparklog.clock import system_clock
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.logdir.service_lease import NAME, ServiceLease
-from sparklog.storage.lease import Lease
+from sparklog.storage.lease import Lease, LeaseLostError
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.lease_contract import LeaseContract
 
@@ -41,3 +41,14 @@ class TestCrashFS(TestLogDir):
         fs = CrashFS()
         fs.mkdir(root)
         return fs
+
+
+def test_another_one_that_believes_in_it_too(tmp_path) -> None:
+    """Where locks break (a disk that was copied): what the file says counts."""
+    lease = ServiceLease(LOCAL, system_clock, str(tmp_path))
+    assert lease.acquire()
+    lease.check()
+    (tmp_path / NAME).write_text('{"token": "another", "pid": 1, "host": "elsewhere"}'.ljust(512))
+    with pytest.raises(LeaseLostError, match="of process 1 on host elsewhere has taken over"):
+        lease.check()
+    assert not lease.held

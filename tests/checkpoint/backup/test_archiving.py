@@ -426,6 +426,8 @@ class TestPruning:
         assert len(list_points(url)) == 4
         before = clock() - 2000
         assert prune(url, keep=1, before_ms=before, dry_run=True).points == names[:1]
+        late = clock() + 10**6
+        assert prune(url, before_ms=late, dry_run=True).points == names[:3]  # the newest stays
         assert prune(url, keep=2) == planned
         assert prune(url, keep=2).blocks == 0
         assert [point.name for point in list_points(url)] == names[2:]

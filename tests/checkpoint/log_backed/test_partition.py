@@ -66,6 +66,17 @@ def test_a_reader_sees_what_others_write(partition: CheckpointPartition) -> None
     assert contents(partition) == {"0": b"b", "1": b"c"}
 
 
+def test_a_segment_that_was_rewritten_under_its_inode(partition: CheckpointPartition) -> None:
+    """A cleaned segment may get an inode that was free again: its last batch tells."""
+    put(partition, ("0", b"a" * 50), ("1", b"b"), ("1", b"c"))
+    reader = CheckpointPartition(LOCAL, partition.directory)
+    file = Path(partition.path(partition.segments[0]))
+    rewritten = file.read_bytes()[partition.entries["1"].position :]
+    file.write_bytes(rewritten)
+    reader.refresh()
+    assert contents(reader) == {"1": b"c"}
+
+
 def test_segments_roll(partition: CheckpointPartition) -> None:
     for number in range(20):
         put(partition, (str(number % 7), b"x" * 100), segment_bytes=500)

@@ -123,6 +123,19 @@ def files_of(path: str) -> dict[str, tuple[int, bytes]]:
     return found
 
 
+def test_later_leader_epochs_stay_behind(log: Log, clock: ManualClock, tmp_path: Path) -> None:
+    after = filled(log, clock, 2)
+    with log.session.locked():
+        log.session.begin_history()  # as after a restore
+    commit(log, "q", 2)
+    fork(log.path, tmp_path / "new", writer="q", batch=1, clock=clock)
+    for p in (0, 1):
+        end = len(after[1]["t", p])
+        assert read_epochs(LOCAL, log.topic("t").dirs[p])[-1][1] >= end
+        epochs = read_epochs(LOCAL, str(tmp_path / "new" / f"t-{p}"))
+        assert [start for _, start in epochs if start >= end] == []
+
+
 @pytest.mark.parametrize("batch", range(9))
 def test_it_is_the_log_as_of_that_batch(
     log: Log, clock: ManualClock, tmp_path: Path, batch: int

@@ -13,6 +13,7 @@ from sparklog.clock import ManualClock
 from sparklog.errors import DataCorruptionError
 from sparklog.format.names import index_name, log_name, snapshot_name, timeindex_name
 from sparklog.fs import LOCAL
+from sparklog.logdir.partition.leader_epochs import read_epochs, write_epochs
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.partition.producer_snapshots import load_producers, snapshot_offsets
 from sparklog.logdir.recovery.leftover_files import remove_segment
@@ -335,3 +336,13 @@ def test_valid_end_follows_whole_batches_only(tmp_path: Path) -> None:
     assert valid_end(LOCAL, log.path, 3) == 19
     flip(os.path.join(log.path, log_name(bases[1])), 70)
     assert valid_end(LOCAL, log.path, 3) == bases[1]
+
+
+def test_an_epoch_that_begins_at_the_end_goes(tmp_path: Path) -> None:
+    """It was written for records that were never committed."""
+    log = filled(tmp_path / "t-0")
+    known = read_epochs(LOCAL, log.path)
+    assert len(known) == 2
+    write_epochs(LOCAL, log.path, [*known, (7, 20)])
+    run(log, 20)
+    assert read_epochs(LOCAL, log.path) == known

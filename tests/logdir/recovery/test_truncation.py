@@ -176,3 +176,20 @@ def test_undo_refuses_a_log_that_is_shorter_than_it_was() -> None:
     with pytest.raises(DataCorruptionError, match="had"):
         truncate_to(fs, DIR, state)
     assert files(DIR, fs) == before
+
+
+def test_the_highest_segment_goes_first() -> None:
+    """Cut in the midst of it, what is left has no hole."""
+    fs = CrashFS()
+    fs.mkdir("/log")
+    log = create(DIR, CONFIG, fs=fs)
+    before = log.state
+    log.append(batch(*"abcdefghijkl", at=range(T0, T0 + 12), one_each=True), 0)
+    log.close()
+    gone: list[str] = []
+    fs.on_call = lambda call: gone.append(call.path) if call.op == "unlink" else None
+    PartitionLog.undo_at(fs, DIR, before)
+    fs.on_call = None
+    bases = [int(path.rpartition("/")[2].partition(".")[0]) for path in gone if ".log" in path]
+    assert len(bases) > 1
+    assert bases == sorted(bases, reverse=True)

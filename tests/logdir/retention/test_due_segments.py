@@ -173,3 +173,9 @@ def test_without_copying_local_segments_wait_for_the_copies():
     assert found.expired[0].rule == "retention.ms"
     waits = Terms(floor=25, tier=Tier((), copying=False))
     assert gone(kept, terms=waits, log_start=20, **options).held_back == 100
+
+
+@pytest.mark.parametrize(("floor", "expected"), [(0, []), (19, [0]), (20, [0, 10]), (29, [0, 10])])
+def test_a_registered_reader_keeps_what_it_has_not_read(floor: int, expected: list[int]) -> None:
+    """A segment goes only if the reader is behind its last record."""
+    assert bases(terms=Terms(floor=floor), **{"retention.ms": "0"}) == expected
