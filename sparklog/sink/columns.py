@@ -39,7 +39,7 @@ _WANTED: Final = {
 }
 
 
-def chosen(schema: StructType, options: SinkOptions) -> list[str]:
+def columns_to_write(schema: StructType, options: SinkOptions) -> list[str]:
     """Return the columns to write. Raises InvalidRequestError before anything runs."""
     names = [field.name for field in schema]
     if "value" not in names:

@@ -5,7 +5,7 @@ gains (a broker may start on it) nobody needs while a query runs. A process that
 no harm: whoever locks the log next completes or undoes what it left (PROTOCOL, "LOCK").
 
 The Python workers in which Spark commits for `format("sparklog")` are told nothing of their query's
-end, and end by a signal, so that no exit handler runs. There a log is only lent: it is closed
+end, and end by a signal, so that no exit handler runs. There a log is only borrowed: it is closed
 when it was not used for LINGER_S, or when Spark sends the signal.
 """
 
@@ -32,11 +32,11 @@ _ENDINGS: Final = (signal.SIGHUP, signal.SIGTERM)  # what ends Spark's Python wo
 
 _open: dict[tuple[int, str, LogOptions], Log] = {}  # by process and path; two may be one log
 _mutex = threading.RLock()  # a signal may come while its own thread holds it
-_lent = 0
+_borrowed = 0
 _timer: threading.Timer | None = None
 
 
-def writing(options: SinkOptions, used: Collection[LogDirCommits] = ()) -> Log:
+def opened(options: SinkOptions, used: Collection[LogDirCommits] = ()) -> Log:
     """Return this process's log for the options' path, opening it if need be.
 
     A log that was removed or replaced since it was opened is opened anew, but for those who have
@@ -61,7 +61,7 @@ def writing(options: SinkOptions, used: Collection[LogDirCommits] = ()) -> Log:
             log.session.give_up(why)
             log = None
         if log is None:
-            log = _open[key] = _same(directories, key[2]) or _opened(key[1], options)
+            log = _open[key] = _same(directories, key[2]) or _open_log(key[1], options)
         return log
 
 
@@ -79,7 +79,7 @@ def _are_same(one: list[str], other: list[str]) -> bool:
     return one == other or (len(one) == len(other) and all(map(same_place, one, other)))
 
 
-def _opened(path: str, options: SinkOptions) -> Log:
+def _open_log(path: str, options: SinkOptions) -> Log:
     values = {key.name: getattr(options.log, key.field) for key in LOG_KEYS.values()}
     return Log(path, mode="rw", options=values)
 
@@ -102,19 +102,19 @@ def close(path: str | None = None) -> None:
 
 
 @contextlib.contextmanager
-def lent(options: SinkOptions) -> Iterator[Log]:
+def borrowed(options: SinkOptions) -> Iterator[Log]:
     """Give the log to a worker of Spark's; see the module's text for when it is closed."""
-    global _lent, _timer
+    global _borrowed, _timer
     with _mutex:
-        _lent += 1
+        _borrowed += 1
         if _timer is not None:
             _timer.cancel()
     _watch_signals()
     try:
-        yield writing(options)
+        yield opened(options)
     finally:
         with _mutex:
-            _lent -= 1
+            _borrowed -= 1
             _timer = threading.Timer(LINGER_S, _close_idle)
             _timer.daemon = True
             _timer.start()
@@ -122,7 +122,7 @@ def lent(options: SinkOptions) -> Iterator[Log]:
 
 def _close_idle() -> None:
     with _mutex:
-        if not _lent:
+        if not _borrowed:
             _at_exit()
 
 
@@ -135,7 +135,8 @@ def _watch_signals() -> None:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    if not _lent:  # else this very thread may hold its locks; the next holder completes or undoes
+    # Else this very thread may hold its locks; the next holder completes or undoes.
+    if not _borrowed:
         _at_exit()
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

@@ -26,13 +26,13 @@ from sparklog.logdir.log_dir_check import LogDirIdentity
 from sparklog.logdir.staging import discard_chunks
 from sparklog.lru_cache import LruCache
 from sparklog.sink import open_logs, task_messages
-from sparklog.sink.columns import chosen
+from sparklog.sink.columns import columns_to_write
 from sparklog.sink.identity import MicroBatch, of_query, origin_of
 from sparklog.sink.options import SinkOptions, parse
 from sparklog.sink.query import Query, batch_start, plan_digest, running
 from sparklog.sink.size_estimate import SizeEstimate, is_surely_large
 from sparklog.sink.task import TaskPlan
-from sparklog.sink.topic_options import tell
+from sparklog.sink.topic_options import warn_of_ineffective
 from sparklog.storage.view import TopicInfo
 
 _LOGGER: Final = logging.getLogger("sparklog.sink")
@@ -81,10 +81,10 @@ class SegmentSink:
         StorageUnavailableError: nothing of the micro-batch is then in the log.
         """
         query = running(df)
-        columns = self._chosen(df, query)
+        columns = self._columns(df, query)
         planned = self._with_origin(of_query(self._options, query, batch), query, df)
         run = _runs.get_or_make(query.run if query else "", _Run)
-        log = open_logs.writing(self._options, run.sessions)
+        log = open_logs.opened(self._options, run.sessions)
         seen = planned.identity.writer, log.session.place
         with _mutex:
             if query is not None:
@@ -104,11 +104,11 @@ class SegmentSink:
                 run.batches[seen] = before
             raise
 
-    def _chosen(self, df: DataFrame, query: Query | None) -> list[str]:
+    def _columns(self, df: DataFrame, query: Query | None) -> list[str]:
         """The columns to write; a query's schema is the same in all micro-batches of a run."""
         run = query.run if query is not None else ""
         if not run or self._checked[0] != run:
-            self._checked = run, chosen(df.schema, self._options)
+            self._checked = run, columns_to_write(df.schema, self._options)
         return self._checked[1]
 
     def _with_origin(self, planned: MicroBatch, query: Query | None, df: DataFrame) -> MicroBatch:
@@ -149,7 +149,7 @@ class SegmentSink:
         if chunks is None:
             with _noting_tasks(log):
                 chunks = list(task_messages.to_chunks(_one_job(rows, plan)))
-        result = settle(log, self._options, plan, chunks, planned, _source(query))
+        result = commit_chunks(log, self._options, plan, chunks, planned, _source(query))
         estimate.learn(planned.offsets, sum(chunk.size_bytes for chunk in chunks))
         if result.replayed:
             _report_replay(result, planned, log)
@@ -175,7 +175,7 @@ def plan_tasks(options: SinkOptions, log: Log, name: str, columns: list[str]) ->
     """Describe the tasks' work; makes the topic of option topic where it isn't there yet."""
     topics = known_topics(log)
     if options.topic in topics:
-        tell(options, topics[options.topic], log.path)
+        warn_of_ineffective(options, topics[options.topic], log.path)
     elif options.topic is not None:
         topics = {**topics, options.topic: _make(options, log, options.topic)}
     new = (options.partitions, options.topic_config) if options.auto_create else None
@@ -204,7 +204,7 @@ def _make(options: SinkOptions, log: Log, topic: str) -> Any:
     return log.create_topic(topic, options.partitions, config, if_not_exists=True)
 
 
-def settle(
+def commit_chunks(
     log: Log,
     options: SinkOptions,
     plan: TaskPlan,
@@ -219,7 +219,7 @@ def settle(
     try:
         known, named = known_topics(log), {chunk.topic for chunk in chunks}
         for topic in sorted(named & known.keys()):
-            tell(options, known[topic], log.path)
+            warn_of_ineffective(options, known[topic], log.path)
         for topic in sorted(named - known.keys()):
             made = _make(options, log, topic)
             if made.partitions != options.partitions:

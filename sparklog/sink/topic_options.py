@@ -18,15 +18,15 @@ _WARNED_MAX: Final = 1024
 _warned: LruCache[tuple[str, str], bool] = LruCache(_WARNED_MAX)  # (topic id, the warning)
 
 
-def tell(options: SinkOptions, topic: TopicInfo, path: str) -> None:
+def warn_of_ineffective(options: SinkOptions, topic: TopicInfo, path: str) -> None:
     """Warn of given options that differ from what the topic is like, with the command to run."""
-    text = differences(options, topic, path)
+    text = ineffective_options(options, topic, path)
     if text is not None and _warned.get((topic.id, text)) is None:
         _warned.put((topic.id, text), True)
         _LOGGER.warning("%s", text)
 
 
-def differences(options: SinkOptions, topic: TopicInfo, path: str) -> str | None:
+def ineffective_options(options: SinkOptions, topic: TopicInfo, path: str) -> str | None:
     """Say which of the given options have no effect on a topic that exists; None: all agree."""
     found, commands = [], []
     configs = []

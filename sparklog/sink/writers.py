@@ -23,10 +23,10 @@ from sparklog.fs import LOCAL
 from sparklog.log.commit import Chunk
 from sparklog.logdir.staging import discard_chunks
 from sparklog.sink import open_logs
-from sparklog.sink.columns import chosen
+from sparklog.sink.columns import columns_to_write
 from sparklog.sink.identity import of_checkpoint
 from sparklog.sink.options import SinkOptions
-from sparklog.sink.segment_sink import plan_tasks, settle
+from sparklog.sink.segment_sink import commit_chunks, plan_tasks
 from sparklog.sink.task import TaskPlan
 
 _QUERY: Final = "sql.streaming.queryId"
@@ -46,14 +46,14 @@ class _Writer:
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise InvalidRequestError("a log can't be overwritten: use mode('append')")
-        self._columns = chosen(schema, options)
+        self._columns = columns_to_write(schema, options)
         self._options = options
         self._plan: TaskPlan | None = None
 
     def __getstate__(self) -> dict[str, object]:
         # Pickled once, on its way to the tasks: now the log and the topic must be there.
         if self._plan is None:
-            with open_logs.lent(self._options) as log:
+            with open_logs.borrowed(self._options) as log:
                 self._plan = plan_tasks(self._options, log, f"w{uuid.uuid4().hex}", self._columns)
                 self._planned()
         return self.__dict__
@@ -86,9 +86,9 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Append what all tasks staged, at once."""
-        with open_logs.lent(self._options) as log:
+        with open_logs.borrowed(self._options) as log:
             plan = plan_tasks(self._options, log, "", self._columns)
-            settle(log, self._options, plan, _chunks(messages), None, {})
+            commit_chunks(log, self._options, plan, _chunks(messages), None, {})
             open_logs.close(self._options.path)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -111,10 +111,10 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
             return  # without a task there are no rows
         below, query = ("", "") if told is None else (told.below, told.query)
         planned = of_checkpoint(self._options, batchId, below=below, query_id=query)
-        with open_logs.lent(self._options) as log:
+        with open_logs.borrowed(self._options) as log:
             plan = plan_tasks(self._options, log, "", self._columns)
             source = {"query": planned.identity.writer}
-            settle(log, self._options, plan, _chunks(messages), planned, dict(source))
+            commit_chunks(log, self._options, plan, _chunks(messages), planned, dict(source))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Delete what the tasks staged; what is committed stays, whatever Spark thinks."""

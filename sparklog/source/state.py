@@ -57,7 +57,7 @@ class StateRange:
     files: tuple[ChangeFile, ...]
 
 
-class _Topic:
+class _StateChanges:
     """What both readers share. It is pickled to the tasks, the look at the checkpoint left out."""
 
     def __init__(self, options: StateOptions, schema: StructType) -> None:
@@ -69,19 +69,19 @@ class _Topic:
         check_schema(schema, own)
         self._schema = arrow_schema(schema)
         self._loss = DataLossPolicy(options.fail_on_data_loss)
-        self._looked: StoreChanges | None = None
+        self._changes: StoreChanges | None = None
 
     def __getstate__(self) -> Json:
-        return {**self.__dict__, "_looked": None}
+        return {**self.__dict__, "_changes": None}
 
     @property
     def changes(self) -> StoreChanges:
         """The look at the checkpoint, made late: see StreamReader."""
-        if self._looked is None:
+        if self._changes is None:
             options = self._options
             checkpoint = Checkpoint.open(self._path)
-            self._looked = StoreChanges(checkpoint, options.operator, options.store)
-        return self._looked
+            self._changes = StoreChanges(checkpoint, options.operator, options.store)
+        return self._changes
 
     def resolve(self, bound: int) -> int:
         """A start or end as a batch number."""
@@ -151,17 +151,17 @@ class StateBatchReader(DataSourceReader):
 
     def __init__(self, options: StateOptions, schema: StructType) -> None:
         self._options = options
-        self._topic = _Topic(options, schema)
+        self._state = _StateChanges(options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the read, at this moment's end."""
-        start = self._topic.resolve(self._options.start(streaming=False))
-        return self._topic.plan(start, self._topic.resolve(self._options.end()))
+        start = self._state.resolve(self._options.start(streaming=False))
+        return self._state.plan(start, self._state.resolve(self._options.end()))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs in an executor. Spark sends None where there is nothing to read at all."""
         piece: Any = partition.value
-        return iter(()) if piece is None else self._topic.read(piece)
+        return iter(()) if piece is None else self._state.read(piece)
 
 
 class StateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -169,12 +169,12 @@ class StateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: StateOptions, schema: StructType) -> None:
         self._options = options
-        self._topic = _Topic(options, schema)
+        self._state = _StateChanges(options, schema)
         self._target: int | None = None  # trigger AvailableNow: no further than this
 
     def initialOffset(self) -> Json:
         """Where a new query starts."""
-        return {_BATCH: self._topic.resolve(self._options.start(streaming=True))}
+        return {_BATCH: self._state.resolve(self._options.start(streaming=True))}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Only tells whether there is a limit; `latestOffset` knows it."""
@@ -183,14 +183,14 @@ class StateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember the end as of now."""
-        self._target = self._topic.changes.end()
+        self._target = self._state.changes.end()
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         """How far the next micro-batch goes; back, and so empty, after a reset."""
-        back = self._topic.taken_back(start)
+        back = self._state.taken_back(start)
         if back is not None:
-            return self._topic.position(back)
-        begin, end = int(start[_BATCH]), self._topic.changes.end()
+            return self._state.position(back)
+        begin, end = int(start[_BATCH]), self._state.changes.end()
         if end < begin:
             return start  # startingOffsets is yet to come, or the query was reset: it comes again
         if self._target is not None:
@@ -198,22 +198,22 @@ class StateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = self._options.max_batches_per_trigger
         if most is not None and not isinstance(limit, ReadAllAvailable):
             end = min(end, begin + most)
-        return start if end == begin else self._topic.position(end)
+        return start if end == begin else self._state.position(end)
 
     def reportLatestOffset(self) -> Json:
         """The checkpoint's end, for the query's progress."""
-        return {_BATCH: self._topic.changes.end()}
+        return {_BATCH: self._state.changes.end()}
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         """Plan one micro-batch; also a replayed one, planned before a reset."""
         first, last = int(start[_BATCH]), int(end[_BATCH])
-        back = self._topic.taken_back(end) if first < last else None
-        return self._topic.plan(first, last if back is None else min(last, back))
+        back = self._state.taken_back(end) if first < last else None
+        return self._state.plan(first, last if back is None else min(last, back))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs in an executor."""
         piece: Any = partition.value
-        return iter(()) if piece is None else self._topic.read(piece)
+        return iter(()) if piece is None else self._state.read(piece)
 
     def commit(self, end: Json) -> None:
         """Nothing to do: the query's own checkpoint keeps the offsets."""

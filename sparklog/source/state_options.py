@@ -89,7 +89,7 @@ _SPARK: Final = SparkOptions(
 )
 
 
-def chosen(values: Mapping[str, object]) -> bool:
+def asks_for_state(values: Mapping[str, object]) -> bool:
     """Tell whether the options ask for a checkpoint's state."""
     return any(key.lower() == CHOICE.lower() for key in values)
 

@@ -50,20 +50,20 @@ def spellings(path: Path) -> list[str]:
 
 
 def test_one_log_however_its_path_is_spelled(path: Path, spellings: list[str]) -> None:
-    assert len({id(open_logs.writing(to(one))) for one in spellings}) == 1
-    other = open_logs.writing(to(path.parent / "other"))
-    assert other is not open_logs.writing(to(path)), "two logs are two"
+    assert len({id(open_logs.opened(to(one))) for one in spellings}) == 1
+    other = open_logs.opened(to(path.parent / "other"))
+    assert other is not open_logs.opened(to(path)), "two logs are two"
     open_logs.close(spellings[3])
     assert not is_guarded(LOCAL, str(path)), "closed by another name"
     assert other.session.stands()
-    assert open_logs.writing(to(spellings[5])) is open_logs.writing(to(path))
+    assert open_logs.opened(to(spellings[5])) is open_logs.opened(to(path))
 
 
 def test_sinks_with_other_options_have_their_own_values(path: Path) -> None:
     mine = parse({"path": str(path), "topic": "t"})
     impatient = parse({"path": str(path), "topic": "t", "lock.timeout.ms": 50})
     greedy = parse({"path": str(path), "topic": "t", "log.min.free.bytes": 1 << 60})
-    logs = [open_logs.writing(each) for each in (mine, impatient, greedy)]
+    logs = [open_logs.opened(each) for each in (mine, impatient, greedy)]
     logs[0].create_topic("t")
     with sparklog.open(path, "rw") as another:  # a service's or a tool's in the same process
         assert another.append("t", ROWS) == {"t": {0: (0, 1)}}
@@ -73,11 +73,11 @@ def test_sinks_with_other_options_have_their_own_values(path: Path) -> None:
         with another.session.locked(), pytest.raises(LogLockedError, match="50 ms"):
             logs[1].append("t", ROWS)
         assert logs[1].append("t", ROWS) == {"t": {0: (2, 3)}}
-    assert open_logs.writing(greedy) is logs[2]
+    assert open_logs.opened(greedy) is logs[2]
 
 
 def test_topics_of_a_removed_log(path: Path) -> None:
-    log = open_logs.writing(to(path))
+    log = open_logs.opened(to(path))
     log.create_topic("t")
     assert list(known_topics(log)) == ["t"]
     shutil.rmtree(path)
@@ -129,28 +129,28 @@ def test_a_relative_path_is_resolved_where_it_is_given(
 
 def test_a_removed_log_is_made_anew_by_who_begins(path: Path) -> None:
     """`rm -rf log` between two runs, as every notebook does."""
-    log = open_logs.writing(to(path))
+    log = open_logs.opened(to(path))
     log.create_topic("t")
     log.append("t", ROWS)
     shutil.rmtree(path)
-    again = open_logs.writing(to(path))
+    again = open_logs.opened(to(path))
     again.create_topic("t")
     assert again.append("t", ROWS) == {"t": {0: (0, 1)}}
 
 
 def test_who_has_written_is_told_that_it_is_another_log(path: Path) -> None:
-    log = open_logs.writing(to(path))
+    log = open_logs.opened(to(path))
     log.create_topic("t")
     used = {log.session}
     shutil.rmtree(path)
-    assert open_logs.writing(to(path), used) is log
+    assert open_logs.opened(to(path), used) is log
     with pytest.raises(LogReplacedError, match="holds no log any more"):
         log.append("t", ROWS)
-    again = open_logs.writing(to(path))  # another run
+    again = open_logs.opened(to(path))  # another run
     again.create_topic("t")
     for _ in range(2):
         with pytest.raises(LogReplacedError):
-            open_logs.writing(to(path), used)
+            open_logs.opened(to(path), used)
 
 
 def test_a_switched_link_leads_to_the_other_log(tmp_path: Path, path: Path) -> None:
@@ -159,19 +159,19 @@ def test_a_switched_link_leads_to_the_other_log(tmp_path: Path, path: Path) -> N
         with sparklog.open(tmp_path / name, "rw") as log:
             log.create_topic(name)
     link.symlink_to(tmp_path / "one")
-    assert list(open_logs.writing(to(link)).topics()) == ["one"]
+    assert list(open_logs.opened(to(link)).topics()) == ["one"]
     link.unlink()
     link.symlink_to(tmp_path / "two")
-    assert list(open_logs.writing(to(link)).topics()) == ["two"]
+    assert list(open_logs.opened(to(link)).topics()) == ["two"]
 
 
 def test_what_is_lent_is_closed_when_it_is_idle(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(open_logs, "LINGER_S", 0.05)
-    with open_logs.lent(to(path)) as log:
+    with open_logs.borrowed(to(path)) as log:
         log.create_topic("t")
-        with open_logs.lent(to(path)) as same:
+        with open_logs.borrowed(to(path)) as same:
             assert same is log
         timer = open_logs._timer
         assert timer is not None
@@ -190,7 +190,7 @@ def test_what_is_lent_is_closed_before_sparks_signal(path: Path, number: str) ->
         from sparklog.sink import open_logs
         from sparklog.sink.options import parse
         signal.signal(signal.{number}, signal.SIG_DFL)  # nohup leaves SIGHUP ignored
-        with open_logs.lent(parse({{"path": {str(path)!r}}})) as log:
+        with open_logs.borrowed(parse({{"path": {str(path)!r}}})) as log:
             log.create_topic("t")
         os.kill(os.getpid(), signal.{number})
     """

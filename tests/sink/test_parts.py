@@ -16,7 +16,7 @@ from sparklog.sink.identity import of_checkpoint, of_query
 from sparklog.sink.options import REFUSED, parse
 from sparklog.sink.size_estimate import SMALL_BYTES, SizeEstimate, total
 from sparklog.sink.task_messages import error_row, to_chunks, to_rows
-from sparklog.sink.topic_options import differences, tell
+from sparklog.sink.topic_options import ineffective_options, warn_of_ineffective
 
 
 def test_options_come_under_kafkas_names_or_with_underscores() -> None:
@@ -53,7 +53,7 @@ def test_options_that_a_topic_which_exists_has_otherwise(tmp_path: Path) -> None
         held = log.create_topic("t", 4, {"compression.type": "zstd", "log.retention.hours": 1})
 
     def told(**more: object) -> str | None:
-        return differences(parse({**given, **more}), held, path)
+        return ineffective_options(parse({**given, **more}), held, path)
 
     assert told() is told(batch_size=1, flush="none") is None
     assert told(partitions=4, **{"retention.ms": 3_600_000, "segment.bytes": 1 << 30}) is None
@@ -74,7 +74,7 @@ def test_differences_are_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixt
     options = parse({"path": "/log", "topic": "t", "partitions": 5})
     with caplog.at_level(logging.WARNING, "sparklog.sink"):
         for _ in range(3):
-            tell(options, held, "/log")
+            warn_of_ineffective(options, held, "/log")
     assert caplog.text.count("was there before") == 1
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from sparklog.errors import InvalidRequestError
 from sparklog.source.offsets import EARLIEST, LATEST
-from sparklog.source.state_options import chosen, parse
+from sparklog.source.state_options import asks_for_state, parse
 
 
 def test_defaults_and_any_case() -> None:
@@ -18,8 +18,8 @@ def test_defaults_and_any_case() -> None:
 
 
 def test_what_chooses_it() -> None:
-    assert chosen({"STATEOPERATOR": "0"})
-    assert not chosen({"path": "/log", "subscribe": "t"})
+    assert asks_for_state({"STATEOPERATOR": "0"})
+    assert not asks_for_state({"path": "/log", "subscribe": "t"})
 
 
 @pytest.mark.parametrize(
