@@ -120,12 +120,12 @@ def retention_floors(
     *,
     now_ms: int,
     retention_ms: int,
-) -> dict[tuple[str, int], int]:
+) -> dict[TopicPartition, int]:
     """Return `retention_floor` of all partitions (or `keys`) that have one, in one pass."""
     slowest = readers.slowest(now_ms=now_ms, retention_ms=retention_ms)
     blind = any(not is_expired(t, now_ms, retention_ms) for t in readers.damaged.values())
     asks = {name for name, topic in state.topics.items() if _respects(topic.config)}
-    floors: dict[tuple[str, int], int] = {}
+    floors: dict[TopicPartition, int] = {}
     for key in map(TopicPartition._make, state.ends) if keys is None else keys:
         if key[0] in asks and key in state.ends and (blind or key in slowest):
             start, end = state.starts.get(key, 0), state.ends[key]

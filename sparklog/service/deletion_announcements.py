@@ -12,9 +12,9 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from sparklog.common import TopicPartition
 from sparklog.errors import StorageUnavailableError
 from sparklog.fs import FileSystem, read_bytes, write_durably
-from sparklog.logdir.retention.deletion import Key
 from sparklog.logdir.retention.due_segments import LOG_START
 from sparklog.logdir.segment_files import joined
 from sparklog.pluralize import pluralize
@@ -51,7 +51,7 @@ class DeletionAnnouncements:
 
     def unannounced(
         self,
-        due: Mapping[Key, Sequence[Gone]],
+        due: Mapping[TopicPartition, Sequence[Gone]],
         ids: Mapping[str, str],
         *,
         unsure: Collection[str] = (),
@@ -66,7 +66,7 @@ class DeletionAnnouncements:
             unsure: topics of which it can't be told whether anything is due.
             now: somebody asked for the deletion, so it isn't put off. dry_run: nothing is noted.
         """
-        wanted: dict[str, dict[Key, list[Gone]]] = {}
+        wanted: dict[str, dict[TopicPartition, list[Gone]]] = {}
         for key, gone in due.items():
             kept = [one for one in gone if one.rule != LOG_START]
             if kept and key[0] in ids:
@@ -91,7 +91,9 @@ class DeletionAnnouncements:
                 return set()
             return fresh | {name for name in unsure if name in ids and ids[name] not in known}
 
-    def _warn(self, due: Mapping[Key, Sequence[Gone]], *, now: bool, dry_run: bool) -> None:
+    def _warn(
+        self, due: Mapping[TopicPartition, Sequence[Gone]], *, now: bool, dry_run: bool
+    ) -> None:
         when = "would be deleted" if dry_run else "are deleted now" if now else "are due"
         next_round = "" if dry_run or now else " The next round deletes them."
         for key, gone in due.items():

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from sparklog.common import TopicPartition
 from sparklog.log.group_lag import retention_floors
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.group_offsets import expire_readers, read_readers
 from sparklog.logdir.housekeeping import expire_ledger, expire_producers, prune_snapshots, sweep
-from sparklog.logdir.retention.deletion import Key
 from sparklog.pluralize import pluralize
 
 
@@ -45,7 +45,7 @@ def run_housekeeping(
         yield f"reader {group} {would}forgotten: silent for offsets.retention.minutes"
 
 
-def group_retention_floors(session: LogDirCommits, *, now_ms: int) -> dict[Key, int]:
+def group_retention_floors(session: LogDirCommits, *, now_ms: int) -> dict[TopicPartition, int]:
     """Where registered readers hold retention back."""
     return retention_floors(
         session.state,

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
+from sparklog.common import TopicPartition
 from sparklog.errors import (
     DataCorruptionError,
     InvalidRequestError,
@@ -12,7 +13,6 @@ from sparklog.errors import (
     UnknownTopicError,
 )
 from sparklog.logdir.commit_log import LogDirCommits
-from sparklog.logdir.retention.deletion import Key
 from sparklog.service.report import Report
 from sparklog.storage.lease import LeaseLostError
 
@@ -24,13 +24,13 @@ class QuarantinedPartitions:
 
     def __init__(self, session: LogDirCommits) -> None:
         self._session = session
-        self._quarantined: dict[Key, tuple[str, str]] = {}  # partition: (topic id, why)
+        self._quarantined: dict[TopicPartition, tuple[str, str]] = {}  # partition: (topic id, why)
 
-    def __contains__(self, key: Key) -> bool:
+    def __contains__(self, key: TopicPartition) -> bool:
         return key in self._quarantined
 
     @property
-    def reasons(self) -> dict[Key, str]:
+    def reasons(self) -> dict[TopicPartition, str]:
         """{(topic, partition): why}"""
         return {key: why for key, (_, why) in list(self._quarantined.items())}
 
@@ -44,11 +44,13 @@ class QuarantinedPartitions:
             if ids.get(key[0]) != topic_id:
                 self._quarantined.pop(key, None)
 
-    def catching(self, report: Report, *keys: Key) -> "_Catching":
+    def catching(self, report: Report, *keys: TopicPartition) -> "_Catching":
         """A block whose error goes into the report, so that the round goes on behind it."""
         return _Catching(self, report, keys)
 
-    def record(self, error: SparklogError | OSError, report: Report, keys: tuple[Key, ...]) -> None:
+    def record(
+        self, error: SparklogError | OSError, report: Report, keys: tuple[TopicPartition, ...]
+    ) -> None:
         """Report an error; partitions that are damaged are left alone from now on."""
         names = ", ".join(f"{t}-{p}" for t, p in keys[:3])
         gone = isinstance(error, UnknownTopicError) or (
@@ -62,12 +64,12 @@ class QuarantinedPartitions:
         if isinstance(error, DataCorruptionError | InvalidRequestError):
             self._quarantine(keys, str(error))
 
-    def _quarantine(self, keys: Iterable[Key], why: str) -> None:
+    def _quarantine(self, keys: Iterable[TopicPartition], why: str) -> None:
         """As Kafka marks partitions uncleanable; another look comes with the next start."""
         topics = self._session.state.topics
         self._quarantined |= {key: (topics[key[0]].id, why) for key in keys if key[0] in topics}
 
-    def _is_gone(self, key: Key) -> bool:
+    def _is_gone(self, key: TopicPartition) -> bool:
         """Tell whether a partition was deleted. Takes the write lock for a moment."""
         with contextlib.suppress(SparklogError), self._session.locked():
             return key not in self._session.state.ends
@@ -76,7 +78,7 @@ class QuarantinedPartitions:
 
 class _Catching:
     def __init__(
-        self, quarantined: QuarantinedPartitions, report: Report, keys: tuple[Key, ...]
+        self, quarantined: QuarantinedPartitions, report: Report, keys: tuple[TopicPartition, ...]
     ) -> None:
         self._quarantined, self._report, self._keys = quarantined, report, keys
 

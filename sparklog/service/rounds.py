@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from sparklog.clock import monotonic_ms
+from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError, InvalidRequestError, PartitionOfflineError
 from sparklog.fs import LOCAL
 from sparklog.log.admin import unknown
@@ -28,7 +29,7 @@ from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.deleted_files import unlink, waiting
 from sparklog.logdir.free_space import below_floor
 from sparklog.logdir.paths import is_within
-from sparklog.logdir.retention.deletion import Key, Place, delete_due, places, roll_if_active
+from sparklog.logdir.retention.deletion import Place, delete_due, places, roll_if_active
 from sparklog.logdir.retention.due_partitions import DuePartitions
 from sparklog.logdir.retention.due_segments import LOG_START, NO_TERMS, Due, Terms
 from sparklog.pluralize import pluralize
@@ -156,8 +157,11 @@ class Rounds:
 
     @contextlib.contextmanager
     def _terms(
-        self, known: Mapping[Key, Place], wanted: Mapping[Key, int], report: Report
-    ) -> Iterator[tuple[RemoteLogMetadataCache | None, dict[Key, Terms]]]:
+        self,
+        known: Mapping[TopicPartition, Place],
+        wanted: Mapping[TopicPartition, int],
+        report: Report,
+    ) -> Iterator[tuple[RemoteLogMetadataCache | None, dict[TopicPartition, Terms]]]:
         """What retention heeds; while this lasts no copy that it relies on is given up."""
         if self.remote_log_manager is None:
             yield None, {key: Terms(floor) for key, floor in wanted.items()}
@@ -173,12 +177,12 @@ class Rounds:
 
     def _announced(
         self,
-        due: Mapping[Key, Due | None],
-        terms: Mapping[Key, Terms],
+        due: Mapping[TopicPartition, Due | None],
+        terms: Mapping[TopicPartition, Terms],
         ids: Mapping[str, str],
         report: Report,
         at_once: bool,
-    ) -> dict[Key, Terms]:
+    ) -> dict[TopicPartition, Terms]:
         """Return the terms of what is due; topics whose first deletion this is keep their own."""
         final = {key: d.expired for key, d in due.items() if d is not None and not d.local}
         unsure = {key[0] for key, found in due.items() if found is None}
@@ -198,7 +202,10 @@ class Rounds:
         }
 
     def _retain(
-        self, due: Mapping[Key, Due | None], terms: dict[Key, Terms], report: Report
+        self,
+        due: Mapping[TopicPartition, Due | None],
+        terms: dict[TopicPartition, Terms],
+        report: Report,
     ) -> None:
         sure = {key: found for key, found in due.items() if found is not None}
         if report.dry_run:
@@ -207,7 +214,7 @@ class Rounds:
         else:
             self._delete(terms, report)
 
-    def _delete(self, left: dict[Key, Terms], report: Report) -> None:
+    def _delete(self, left: dict[TopicPartition, Terms], report: Report) -> None:
         now = report.time_ms
         while left:
             self._lease.check()
@@ -225,7 +232,7 @@ class Rounds:
                 return  # what was taken isn't published yet: the next round goes on
             left = {k: terms for k, terms in left.items() if k not in seen}
 
-    def _roll(self, key: Key, base: int, report: Report) -> None:
+    def _roll(self, key: TopicPartition, base: int, report: Report) -> None:
         self._lease.check()
         with self._session.locked():
             began = monotonic_ms()
@@ -264,7 +271,7 @@ class Rounds:
             one
             for one in compacted
             if (one.wanted or (every and one.dirt.cleanable_bytes))
-            and (one.topic, one.partition) not in self._quarantined
+            and TopicPartition(one.topic, one.partition) not in self._quarantined
             and (topics is None or one.topic in topics)
         ]
         if report.dry_run:
@@ -287,7 +294,7 @@ class Rounds:
         options = self._options
 
         def one(which: Cleanable) -> CleanReport | None:
-            key = which.topic, which.partition
+            key = TopicPartition(which.topic, which.partition)
             with self._quarantined.catching(report, key):
                 return clean_partition(
                     self._session,
@@ -308,18 +315,18 @@ class Rounds:
         assert self._spread is not None
         jobs: list[CleanJob] = []
         for which in found:
-            key = which.topic, which.partition
+            key = TopicPartition(which.topic, which.partition)
             with self._quarantined.catching(report, key):
                 options = self._options.cleaner()
                 job = plan_job(self._session, *key, options=options, now_ms=report.time_ms)
                 jobs.append(job)
         for job, made in zip(jobs, self._spread(rewrite_all, jobs), strict=True):
-            with self._quarantined.catching(report, (job.topic, job.partition)):
+            with self._quarantined.catching(report, TopicPartition(job.topic, job.partition)):
                 self._lease.check()
                 yield finish(self._session, job, made)
 
     @property
-    def uncleanable(self) -> dict[Key, str]:
+    def uncleanable(self) -> dict[TopicPartition, str]:
         """{(topic, partition): why} of what is left alone until the service starts again."""
         return self._quarantined.reasons
 
@@ -363,7 +370,7 @@ class Rounds:
         return min(list(self._pending.values()), default=float("inf"))
 
 
-def _rolls(found: Mapping[Key, Due], verb: str) -> list[str]:
+def _rolls(found: Mapping[TopicPartition, Due], verb: str) -> list[str]:
     return [
         f"{t}-{p}: the active segment {verb}closed, to be copied and then to go"
         for (t, p), due in found.items()
@@ -376,7 +383,7 @@ def rewrite_all(job: CleanJob) -> list[Rewritten]:
     return list(rewrite(LOCAL, job, job.options.throttle()))
 
 
-def _deleted(key: Key, found: Due) -> Deleted:
+def _deleted(key: TopicPartition, found: Due) -> Deleted:
     return Deleted(
         topic=key[0],
         partition=key[1],

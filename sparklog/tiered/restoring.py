@@ -14,6 +14,7 @@ from typing import Any, Final
 import crc32c
 
 from sparklog.clock import Clock, system_clock
+from sparklog.common import TopicPartition
 from sparklog.errors import (
     DataCorruptionError,
     InvalidRequestError,
@@ -61,7 +62,6 @@ from sparklog.tiered.remote_segment import RemoteSegment
 
 Progress = Callable[[int, int], None]
 """Is told (bytes of log that are there, bytes in all)."""
-Key = tuple[str, int]
 
 _PIECE_BYTES: Final = 8 << 20
 _NOT_RESTORED: Final = ("remote.", "local.retention.", "retention.")
@@ -80,7 +80,7 @@ class Restored:
 class _Part:
     """A partition's share: its segments, and the offsets [start, end) to bring."""
 
-    key: Key
+    key: TopicPartition
     topic_id: str
     start: int
     end: int
@@ -181,7 +181,7 @@ def _plan(
             # An empty range within a segment brings nothing; its end isn't rounded up to a batch.
             wanted_here = view.copies(topic, p) if first < last else []
             segments = [s for s in wanted_here if s.end > first and s.base < last]
-            parts.append(_Part((topic, p), held[topic].id, first, last, segments))
+            parts.append(_Part(TopicPartition(topic, p), held[topic].id, first, last, segments))
     return parts
 
 
@@ -223,7 +223,7 @@ def _fill(
             objects.retry.cancel()  # or Ctrl-C waits for those that wait for the store
             pool.shutdown(cancel_futures=True)
             raise
-    ends: dict[Key, int] = {}
+    ends: dict[tuple[str, int], int] = {}
     for part in parts:
         ends[part.key] = _close(fs, work, objects, part)
     write_offsets(fs, work, LOG_START, {part.key: part.start for part in parts})

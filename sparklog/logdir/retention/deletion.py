@@ -25,15 +25,13 @@ from sparklog.storage.ledger_records import StartRecord
 from sparklog.storage.log_state import LogState
 from sparklog.storage.topic_state import TopicState
 
-Key = tuple[str, int]
-
 
 @dataclass(slots=True, kw_only=True)
 class Deletion:
     """What a step took away: per partition what was due, and the files that wait as `.deleted`."""
 
-    taken: dict[Key, Due] = field(default_factory=dict)
-    failed: dict[Key, Exception] = field(default_factory=dict)  # damaged; left alone
+    taken: dict[TopicPartition, Due] = field(default_factory=dict)
+    failed: dict[TopicPartition, Exception] = field(default_factory=dict)  # damaged; left alone
     waiting: list[str] = field(default_factory=list)
     delay_ms: dict[str, int] = field(default_factory=dict)  # by path: file.delete.delay.ms
     locked_ms: float = 0.0
@@ -53,13 +51,13 @@ class Place:
 
 def places(
     session: LogDirCommits, *, only: Callable[[TopicState], bool] | None = None
-) -> dict[Key, Place]:
+) -> dict[TopicPartition, Place]:
     """Return all partitions that aren't offline. Under the lock; cost: a few us a partition.
 
     Args: only: tells which topics are wanted.
     """
     state = session.state
-    found: dict[Key, Place] = {}
+    found: dict[TopicPartition, Place] = {}
     for name, topic in state.topics.items():
         if only is not None and not only(topic):
             continue
@@ -72,7 +70,7 @@ def places(
     return found
 
 
-def place_of(state: LogState, key: Key, directory: str, config: TopicConfig) -> Place:
+def place_of(state: LogState, key: TopicPartition, directory: str, config: TopicConfig) -> Place:
     """Return how a partition stands."""
     start, local_start = state.starts.get(key, 0), state.local_start(*key)
     gaps = state.topics[key[0]].adopted or config.compact
@@ -102,7 +100,7 @@ def look(
 
 
 def delete_due(
-    session: LogDirCommits, keys: Mapping[Key, Terms], *, now_ms: int, budget_ms: float
+    session: LogDirCommits, keys: Mapping[TopicPartition, Terms], *, now_ms: int, budget_ms: float
 ) -> Deletion:
     """Delete what is due of some partitions, as many as fit into `budget_ms` under the lock.
 
@@ -126,7 +124,7 @@ def delete_due(
     return done
 
 
-def _look_again(session: LogDirCommits, key: Key, *, now_ms: int, terms: Terms) -> Due:
+def _look_again(session: LogDirCommits, key: TopicPartition, *, now_ms: int, terms: Terms) -> Due:
     """Under the lock. Raises UnknownTopicError, or DataCorruptionError if it is offline."""
     directory = session.partition_path(*key)
     if key in session.offline:
@@ -142,8 +140,8 @@ def _delete(session: LogDirCommits, done: Deletion) -> None:
     if rolling:
         roll(session, rolling)
     state = session.state
-    starts: dict[Key, int] = {}
-    local_starts: dict[Key, int] = {}
+    starts: dict[TopicPartition, int] = {}
+    local_starts: dict[TopicPartition, int] = {}
     for key, found in done.taken.items():
         if not found.expired:
             continue
@@ -166,7 +164,9 @@ def _delete(session: LogDirCommits, done: Deletion) -> None:
 
 
 def _record_starts(
-    session: LogDirCommits, starts: Mapping[Key, int], local_starts: Mapping[Key, int]
+    session: LogDirCommits,
+    starts: Mapping[TopicPartition, int],
+    local_starts: Mapping[TopicPartition, int],
 ) -> bool:
     """Raise starts by one ledger record; tells whether readers know. Under the lock."""
     snapshot_if_due(session, destructive=True)
@@ -176,11 +176,13 @@ def _record_starts(
     return session.is_current
 
 
-def _typed(starts: Mapping[Key, int]) -> dict[TopicPartition, int]:
+def _typed(starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     return {TopicPartition(*key): offset for key, offset in starts.items()}
 
 
-def raise_starts(session: LogDirCommits, wanted: Mapping[Key, int]) -> dict[Key, int]:
+def raise_starts(
+    session: LogDirCommits, wanted: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
     """Raise log starts, and return those that now hold; no segment is touched.
 
     For what is remote: it may only be deleted once nobody looks for it any more. Partitions that
@@ -199,14 +201,14 @@ def raise_starts(session: LogDirCommits, wanted: Mapping[Key, int]) -> dict[Key,
         return {key: state.starts.get(key, 0) for key in known}
 
 
-def _retire(session: LogDirCommits, key: Key, bases: list[int]) -> list[str]:
+def _retire(session: LogDirCommits, key: TopicPartition, bases: list[int]) -> list[str]:
     directory = session.partition_path(*key)
     waiting = [path for base in bases for path in retire(session.fs, directory, base)]
     session.fs.sync_dir(directory)
     return waiting
 
 
-def roll(session: LogDirCommits, keys: list[Key]) -> None:
+def roll(session: LogDirCommits, keys: list[TopicPartition]) -> None:
     """Begin a new segment in each of these partitions, as one step. Under the lock.
 
     No offset moves and no record tells of it; an empty active segment stays as it is.
@@ -218,7 +220,7 @@ def roll(session: LogDirCommits, keys: list[Key]) -> None:
             log.sync()
 
 
-def roll_if_active(session: LogDirCommits, key: Key, base: int) -> None:
+def roll_if_active(session: LogDirCommits, key: TopicPartition, base: int) -> None:
     """Roll a partition's segment `base` if it still is the active one. Under the lock."""
     if segment_bases(session.fs, session.partition_path(*key))[-1:] == [base]:
         roll(session, [key])

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sparklog.clock import system_clock
+from sparklog.common import TopicPartition
 from sparklog.errors import SparklogError
 from sparklog.format.names import log_name
 from sparklog.fs import FileSystem
-from sparklog.logdir.retention.deletion import Key, Place, look
+from sparklog.logdir.retention.deletion import Place, look
 from sparklog.logdir.retention.due_segments import NO_TERMS, Due, Held, Terms, limits, segments_of
 from sparklog.logdir.segment_files import joined
 
@@ -48,18 +49,22 @@ class DuePartitions:
 
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
-        self._seen: dict[Key, _Seen] = {}
+        self._seen: dict[TopicPartition, _Seen] = {}
 
     def due(
-        self, places: Mapping[Key, Place], terms: Mapping[Key, Terms], *, now_ms: int
-    ) -> dict[Key, Due | None]:
+        self,
+        places: Mapping[TopicPartition, Place],
+        terms: Mapping[TopicPartition, Terms],
+        *,
+        now_ms: int,
+    ) -> dict[TopicPartition, Due | None]:
         """Return the partitions where something may be due; it is decided under the lock.
 
         None: it couldn't be told, for the files change at this moment, or are damaged.
 
         Cost: some 10 us a partition where nothing changed, else a listing and a stat a segment.
         """
-        found: dict[Key, Due | None] = {}
+        found: dict[TopicPartition, Due | None] = {}
         for key in self._seen.keys() - places.keys():
             del self._seen[key]
         for key, place in places.items():
@@ -73,7 +78,7 @@ class DuePartitions:
                 found[key] = seen.found
         return found
 
-    def held(self, key: Key) -> list[Held] | None:
+    def held(self, key: TopicPartition) -> list[Held] | None:
         """Return a partition's segments as `due` last saw them; None if it couldn't.
 
         The same list as long as nothing changed; the active one's size may be an earlier one.
@@ -81,7 +86,9 @@ class DuePartitions:
         seen = self._seen.get(key)
         return None if seen is None else seen.segments
 
-    def idle(self, places: Mapping[Key, Place], *, now_ms: int) -> dict[Key, int]:
+    def idle(
+        self, places: Mapping[TopicPartition, Place], *, now_ms: int
+    ) -> dict[TopicPartition, int]:
         """Partitions whose active segment had no append for segment.idle.ms: {key: its base}."""
         found = {}
         for key, place in places.items():
@@ -98,7 +105,7 @@ class DuePartitions:
                 self._seen.pop(key, None)
         return found
 
-    def _look(self, key: Key, place: Place, terms: Terms, now_ms: int) -> _Seen:
+    def _look(self, key: TopicPartition, place: Place, terms: Terms, now_ms: int) -> _Seen:
         changed = self._fs.mtime_ms(place.directory)
         seen = self._seen.get(key)
         if (

@@ -4,9 +4,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from sparklog.common import TopicPartition
 from sparklog.metrics import Distribution
-
-Key = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +109,7 @@ class LogMetrics:
     writers: list[WriterMetrics] = field(default_factory=list)
     last_commit_ms: int | None = None
     commits: CommitMetrics | None = None
-    offline: dict[Key, str] = field(default_factory=dict)
+    offline: dict[TopicPartition, str] = field(default_factory=dict)
     remote_url: str | None = None
     errors: list[str] = field(default_factory=list)
     took_ms: float = 0.0
@@ -119,7 +118,7 @@ class LogMetrics:
         """Take down what could not be read."""
         self.errors.append(f"{type(error).__name__}: {error}")
 
-    def size_bytes(self, keys: Iterable[Key]) -> int:
+    def size_bytes(self, keys: Iterable[TopicPartition]) -> int:
         """Return the bytes that some partitions take here."""
         wanted = set(keys)
         return sum(p.size_bytes for p in self.partitions if (p.topic, p.partition) in wanted)

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping
 
 from sparklog.clock import Clock, monotonic_ms, system_clock
+from sparklog.common import TopicPartition
 from sparklog.config import LogOptions
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.format.names import log_name
@@ -34,7 +35,6 @@ from sparklog.logdir.view import LogDirView
 from sparklog.service.metrics.ledger import LedgerTail
 from sparklog.service.metrics.observed import (
     DirectoryMetrics,
-    Key,
     LogMetrics,
     PartitionMetrics,
     ReaderMetrics,
@@ -76,7 +76,7 @@ class Observer:
     def _start_over(self) -> None:
         self._tail = LedgerTail(self._fs, self.directories[0], history=self._history)
         self._due_partitions = DuePartitions(self._fs)
-        self._sizes: dict[Key, tuple[list[Held], int, int]] = {}
+        self._sizes: dict[TopicPartition, tuple[list[Held], int, int]] = {}
         self._tiers: TierObserver | None = None
 
     def observe(self) -> LogMetrics:
@@ -139,7 +139,9 @@ class Observer:
         fs, home = self._fs, self.directories[0]
         page = peek(fs, home)
         if page is not None:
-            found.offline = {key: str(error) for key, error in offline_from(page.body).items()}
+            found.offline = {
+                TopicPartition(*key): str(error) for key, error in offline_from(page.body).items()
+            }
         with self._noting(found):
             settings = read_settings(fs, home)
             found.remote_url = None if settings is None else settings.url
@@ -147,7 +149,7 @@ class Observer:
         state = self._state(page)
         if state is None:
             ids, places = self._as_seen()
-            floors: dict[Key, int] = {}
+            floors: dict[TopicPartition, int] = {}
         else:
             ids = {name: topic.id for name, topic in state.topics.items()}
             places = self._places(state)
@@ -165,7 +167,7 @@ class Observer:
             terms = tiers.terms(ids, places, floors)
         due = self._due_partitions.due(places, terms, now_ms=found.time_ms)
         held = {key: h for key in places if (h := self._due_partitions.held(key)) is not None}
-        missed: list[Key] = []
+        missed: list[TopicPartition] = []
         found.partitions = list(self._partitions(places, held, due, missed))
         quiet = page is None or page.state is State.IDLE
         if missed and quiet and peek(fs, home) == page:
@@ -204,22 +206,22 @@ class Observer:
         end = None if marks is None else marks.ends.get(LEDGER)
         return self._tail.catch_up(whole_end(fs, home) if end is None else end)
 
-    def _places(self, state: LogState) -> dict[Key, Place]:
-        places = {}
+    def _places(self, state: LogState) -> dict[TopicPartition, Place]:
+        places: dict[TopicPartition, Place] = {}
         for name, topic in state.topics.items():
             config = topic.parsed()
             for partition in topic.dirs:
-                key = name, partition
+                key = TopicPartition(name, partition)
                 directory = partition_path(self.directories, name, topic, partition)
                 places[key] = place_of(state, key, directory, config)
         home = self.directories[0]
         bases = ledger_bases(self._fs, home)
-        places[LEDGER] = Place(
+        places[TopicPartition(*LEDGER)] = Place(
             ledger_path(home), ledger_config(), bases[0] if bases else 0, self._tail.at
         )
         return places
 
-    def _as_seen(self) -> tuple[dict[str, str], dict[Key, Place]]:
+    def _as_seen(self) -> tuple[dict[str, str], dict[TopicPartition, Place]]:
         view = LogDirView(self._fs, self.directories)
         topics = view.topics()
         keys = [(name, p) for name, info in topics.items() for p in info.dirs]
@@ -227,12 +229,14 @@ class Observer:
             return {}, {}
         spans = view.spans(keys)
         return {name: info.id for name, info in topics.items()}, {
-            (name, p): Place(topics[name].dirs[p], topics[name].config, start, end, gaps=True)
+            TopicPartition(name, p): Place(
+                topics[name].dirs[p], topics[name].config, start, end, gaps=True
+            )
             for (name, p), (start, end) in spans.items()
         }
 
     def _tiering(
-        self, found: LogMetrics, ids: Mapping[str, str], places: Mapping[Key, Place]
+        self, found: LogMetrics, ids: Mapping[str, str], places: Mapping[TopicPartition, Place]
     ) -> TierObserver | None:
         tiered = any(p.config.remote_storage_enable for p in places.values())
         if not tiered and found.remote_url is None:
@@ -247,10 +251,10 @@ class Observer:
 
     def _partitions(
         self,
-        places: Mapping[Key, Place],
-        held: Mapping[Key, list[Held]],
-        due: Mapping[Key, Due | None],
-        missed: list[Key],
+        places: Mapping[TopicPartition, Place],
+        held: Mapping[TopicPartition, list[Held]],
+        due: Mapping[TopicPartition, Due | None],
+        missed: list[TopicPartition],
     ) -> Iterator[PartitionMetrics]:
         self._sizes = {key: seen for key, seen in self._sizes.items() if key in places}
         for key in sorted(places):
@@ -264,7 +268,7 @@ class Observer:
                 *key, place.directory, size, len(segments), place.log_start, place.end, late
             )
 
-    def _size(self, key: Key, place: Place, segments: list[Held]) -> int | None:
+    def _size(self, key: TopicPartition, place: Place, segments: list[Held]) -> int | None:
         seen = self._sizes.get(key)
         if seen is not None and seen[0] is segments and seen[1] == place.end:
             return seen[2]
@@ -277,7 +281,7 @@ class Observer:
         return size
 
     def _readers(
-        self, readers: Readers, places: Mapping[Key, Place], now_ms: int
+        self, readers: Readers, places: Mapping[TopicPartition, Place], now_ms: int
     ) -> Iterator[ReaderMetrics]:
         for reader in readers.groups:
             for key, at in sorted(reader.offsets.items()):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from sparklog.clock import Clock
-from sparklog.common import TopicIdPartition
+from sparklog.common import TopicIdPartition, TopicPartition
 from sparklog.errors import SparklogError
 from sparklog.fs import FileSystem
 from sparklog.logdir.partition.leader_epochs import read_epochs
@@ -11,7 +11,7 @@ from sparklog.logdir.retention.deletion import Place
 from sparklog.logdir.retention.due_segments import Held, Terms, Tier, largest_of
 from sparklog.logdir.segments import LogDirSegments
 from sparklog.logdir.view import LogDirView
-from sparklog.service.metrics.observed import Key, TierMetrics
+from sparklog.service.metrics.observed import TierMetrics
 from sparklog.tiered.copying import plan
 from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadataCache
 from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer
@@ -25,21 +25,26 @@ class TierObserver:
         self._fs, self._clock = fs, clock
         self._consumer = RemoteLogMetadataConsumer(LogDirView(fs, directories), clock)
         self._cache = RemoteLogMetadataCache()
-        self._valid: dict[Key, tuple[list[RemoteSegment], Place, list[RemoteSegment]]] = {}
-        self._largest: dict[tuple[Key, int], int] = {}
+        self._valid: dict[
+            TopicPartition, tuple[list[RemoteSegment], Place, list[RemoteSegment]]
+        ] = {}
+        self._largest: dict[tuple[TopicPartition, int], int] = {}
 
     def catch_up(self) -> None:
         """Read what is new in the metadata topic. Raises DataCorruptionError."""
         self._cache = self._consumer.catch_up()
 
     def terms(
-        self, ids: Mapping[str, str], places: Mapping[Key, Place], floors: Mapping[Key, int]
-    ) -> dict[Key, Terms]:
+        self,
+        ids: Mapping[str, str],
+        places: Mapping[TopicPartition, Place],
+        floors: Mapping[TopicPartition, int],
+    ) -> dict[TopicPartition, Terms]:
         """Return what each partition's retention has to respect: groups and valid copies."""
         found = {key: Terms(floor) for key, floor in floors.items()}
         for key, place in places.items():
             if _is_tiered(place) and not place.config.compact:
-                copied = plan.copied_ranges(self._valid_copies(ids[key[0]], key, place))
+                copied = plan.copied_ranges(self._valid_copies(ids[key.topic], key, place))
                 tier = Tier(copied, copying=not place.config.remote_log_copy_disable)
                 found[key] = Terms(floors.get(key), tier)
         return found
@@ -47,22 +52,26 @@ class TierObserver:
     def look(
         self,
         ids: Mapping[str, str],
-        places: Mapping[Key, Place],
-        held: Mapping[Key, Sequence[Held]],
+        places: Mapping[TopicPartition, Place],
+        held: Mapping[TopicPartition, Sequence[Held]],
     ) -> list[TierMetrics]:
         """Return a row for each topic that is tiered, or has copies left, by name."""
         rows: dict[str, TierMetrics] = {}
-        named = {(ids[topic], p): (topic, p) for topic, p in places if topic in ids}
-        waiting: set[tuple[Key, int]] = set()
-        for (topic, p), place in places.items():
+        named = {
+            TopicIdPartition(ids[key.topic], key.partition): key
+            for key in places
+            if key.topic in ids
+        }
+        waiting: set[tuple[TopicPartition, int]] = set()
+        for key, place in places.items():
             if _is_tiered(place):
-                row = rows.setdefault(topic, TierMetrics(topic))
-                segments = held.get((topic, p), ())
-                waiting |= self._copy_lag(row, ids[topic], (topic, p), place, segments)
-        for key in self._cache.keys():  # noqa: SIM118
-            found = named.get(key)
+                row = rows.setdefault(key.topic, TierMetrics(key.topic))
+                segments = held.get(key, ())
+                waiting |= self._copy_lag(row, ids[key.topic], key, place, segments)
+        for by_id in self._cache.keys():  # noqa: SIM118
+            found = named.get(by_id)
             start = None if found is None else places[found].log_start
-            for segment in self._cache.all(key):
+            for segment in self._cache.all(by_id):
                 row = rows.setdefault(segment.topic, TierMetrics(segment.topic))
                 self._count(row, segment, start)
         self._largest = {k: at for k, at in self._largest.items() if k in waiting}
@@ -79,8 +88,13 @@ class TierObserver:
             row.delete_lag_segments += 1
 
     def _copy_lag(
-        self, row: TierMetrics, topic_id: str, key: Key, place: Place, segments: Sequence[Held]
-    ) -> set[tuple[Key, int]]:
+        self,
+        row: TierMetrics,
+        topic_id: str,
+        key: TopicPartition,
+        place: Place,
+        segments: Sequence[Held],
+    ) -> set[tuple[TopicPartition, int]]:
         valid_copies = self._valid_copies(topic_id, key, place)
         waiting = plan.segments_to_copy(
             segments, valid_copies, place.config, log_start=place.log_start, stable=place.end
@@ -96,8 +110,10 @@ class TierObserver:
         row.copy_lag_ms = max(row.copy_lag_ms, self._clock() - self._largest[oldest])
         return {oldest}
 
-    def _valid_copies(self, topic_id: str, key: Key, place: Place) -> list[RemoteSegment]:
-        readable = self._cache.readable(TopicIdPartition(topic_id, key[1]))
+    def _valid_copies(
+        self, topic_id: str, key: TopicPartition, place: Place
+    ) -> list[RemoteSegment]:
+        readable = self._cache.readable(TopicIdPartition(topic_id, key.partition))
         if not readable:
             return []
         seen = self._valid.get(key)

@@ -9,8 +9,9 @@ relied on. Local segments stay where nobody can tell.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from sparklog.common import TopicPartition
 from sparklog.errors import StorageUnavailableError
-from sparklog.logdir.retention.deletion import Key, Place
+from sparklog.logdir.retention.deletion import Place
 from sparklog.logdir.retention.due_segments import Due, Terms
 from sparklog.pluralize import pluralize
 from sparklog.service.report import Report
@@ -28,11 +29,11 @@ def confirm_copies(
     cache: RemoteLogMetadataCache,
     store: Store | None,
     log_id: str,
-    known: Mapping[Key, Place],
-    due: Mapping[Key, Due | None],
-    terms: Mapping[Key, Terms],
+    known: Mapping[TopicPartition, Place],
+    due: Mapping[TopicPartition, Due | None],
+    terms: Mapping[TopicPartition, Terms],
     report: Report,
-) -> dict[Key, Terms]:
+) -> dict[TopicPartition, Terms]:
     """Return the terms, where local segments are due with nothing but copies that are there.
 
     What isn't there, and a store that doesn't answer, goes into the report. In a store that doesn't
@@ -70,7 +71,7 @@ def confirm_copies(
 
 
 def _there(
-    remote_log: RemoteLog, store: Store, key: Key, copies: Sequence[RemoteSegment]
+    remote_log: RemoteLog, store: Store, key: TopicPartition, copies: Sequence[RemoteSegment]
 ) -> list[RemoteSegment]:
     listed = {o.name: o.size for o in store.list(directory_of(copies[0]).prefix)}
     return [
@@ -86,7 +87,7 @@ def _there(
 
 def _tell(
     store: Store,
-    key: Key,
+    key: TopicPartition,
     copies: Sequence[RemoteSegment],
     there: Sequence[RemoteSegment],
     report: Report,

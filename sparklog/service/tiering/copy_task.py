@@ -14,9 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError
 from sparklog.format.names import TXNINDEX
-from sparklog.logdir.retention.deletion import Key, Place, places
+from sparklog.logdir.retention.deletion import Place, places
 from sparklog.logdir.retention.due_segments import largest_of
 from sparklog.logdir.segment_files import closed_segment_bytes
 from sparklog.logdir.segments import LogDirSegments
@@ -36,7 +37,7 @@ _DONE_TOGETHER: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class _SegmentToCopy:
-    key: Key
+    key: TopicPartition
     partition: TieredPartition
     candidate: CandidateSegment
 
@@ -55,18 +56,16 @@ class CopyTask:
     ) -> None:
         self._remote_log, self._store, self._copier = remote_log, store, copier
         self._batch, self._stopping = batch, stopping
-        self._uncopyable: dict[Key, str] = {}
+        self._uncopyable: dict[TopicPartition, str] = {}
 
-    def plan(self, known: dict[Key, TieredPartition], report: Report) -> list[_SegmentToCopy]:
+    def plan(
+        self, known: dict[TopicPartition, TieredPartition], report: Report
+    ) -> list[_SegmentToCopy]:
         """Return what is to be copied: of each partition the oldest first, in turns."""
         turns: list[tuple[int, _SegmentToCopy]] = []
         with self._remote_log.locked_cache() as cache:
             for key, one in known.items():
-                started = [
-                    s
-                    for s in cache.all(one.id)
-                    if s.state is SegmentState.COPY_STARTED
-                ]
+                started = [s for s in cache.all(one.id) if s.state is SegmentState.COPY_STARTED]
                 for turn, candidate in enumerate(self._due(key, one, started)):
                     turns.append((turn, _SegmentToCopy(key, one, candidate)))
                     report.remote_lag_bytes += candidate.size
@@ -75,7 +74,7 @@ class CopyTask:
         return [wanted for _, wanted in turns]
 
     def _due(
-        self, key: Key, one: TieredPartition, started: list[RemoteSegment]
+        self, key: TopicPartition, one: TieredPartition, started: list[RemoteSegment]
     ) -> list[CandidateSegment]:
         place = one.place
         if key in self._uncopyable:
@@ -183,7 +182,7 @@ class CopyTask:
 
     # --- what an earlier life left ----------------------------------------------------------------
 
-    def resume(self, known: dict[Key, TieredPartition], report: Report) -> bool:
+    def resume(self, known: dict[TopicPartition, TieredPartition], report: Report) -> bool:
         """Go on with copies that were begun; those that can't go on are removed.
 
         Returns: whether there were any.
@@ -205,7 +204,7 @@ class CopyTask:
 
     def _can_go_on(self, segment: RemoteSegment, one: TieredPartition) -> bool:
         place = one.place
-        key = segment.topic, segment.partition
+        key = TopicPartition(segment.topic, segment.partition)
         try:
             held = self._remote_log.segments(key, place)
         except FileNotFoundError:
@@ -242,7 +241,7 @@ class CopyTask:
     def _is_over(self, done: Copied, report: Report) -> bool:
         """Tell whether a copy that failed is given up; else it is tried again under its id."""
         error, segment = done.error, done.job.segment
-        key = segment.topic, segment.partition
+        key = TopicPartition(segment.topic, segment.partition)
         if isinstance(error, SourceChangedError | FileNotFoundError):
             _LOGGER.info("%s-%d: %s", *key, error)
             return True
@@ -251,7 +250,7 @@ class CopyTask:
             return True
         return False
 
-    def _leave_alone(self, key: Key, error: DataCorruptionError, report: Report) -> None:
+    def _leave_alone(self, key: TopicPartition, error: DataCorruptionError, report: Report) -> None:
         self._uncopyable[key] = str(error)
         report.errors.append(f"{key[0]}-{key[1]}: {error}")
         _LOGGER.error("%s-%d: %s", *key, error)

@@ -8,10 +8,10 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from sparklog.common import TopicIdPartition
+from sparklog.common import TopicIdPartition, TopicPartition
 from sparklog.errors import DataCorruptionError, UnsupportedVersionError
 from sparklog.logdir.partition.leader_epochs import read_epochs
-from sparklog.logdir.retention.deletion import Key, raise_starts
+from sparklog.logdir.retention.deletion import raise_starts
 from sparklog.logdir.retention.due_segments import Tier
 from sparklog.pluralize import pluralize
 from sparklog.service.deletion_announcements import DeletionAnnouncements
@@ -54,8 +54,8 @@ class ExpirationTask:
 
     def expire(
         self,
-        known: dict[Key, TieredPartition],
-        floors: Mapping[Key, int],
+        known: dict[TopicPartition, TieredPartition],
+        floors: Mapping[TopicPartition, int],
         report: Report,
         *,
         at_once: bool = False,
@@ -64,8 +64,8 @@ class ExpirationTask:
 
         A topic's first deletion is announced, and left to the next round unless `at_once`.
         """
-        starts: dict[Key, int] = {}
-        gone: dict[Key, list[Removed]] = {}
+        starts: dict[TopicPartition, int] = {}
+        gone: dict[TopicPartition, list[Removed]] = {}
         for key, one in known.items():
             config = one.place.config
             if not config.remote_storage_enable:
@@ -101,7 +101,7 @@ class ExpirationTask:
         self._delete(known, report)
         self._mark_starts(known)
 
-    def _mark_starts(self, known: dict[Key, TieredPartition]) -> None:
+    def _mark_starts(self, known: dict[TopicPartition, TieredPartition]) -> None:
         """Tell who reads the bucket alone of log starts that lie within a segment's copy.
 
         By an object whose name holds the offset; what a whole copy lies below goes anyway.
@@ -126,7 +126,7 @@ class ExpirationTask:
             self._store.delete(older)
             self._marked[one.id] = start
 
-    def _delete(self, known: dict[Key, TieredPartition], report: Report) -> None:
+    def _delete(self, known: dict[TopicPartition, TieredPartition], report: Report) -> None:
         """Delete the copies that nobody looks for any more; log starts are those that hold now."""
         told = {(r.topic, r.partition, r.base, r.end) for r in report.removed}
         session, doomed = self._remote_log.session, []
@@ -195,7 +195,9 @@ class ExpirationTask:
 
     # --- reconciling ---------------------------------------------------------------------------
 
-    def reconcile_bucket(self, known: dict[Key, TieredPartition], report: Report) -> None:
+    def reconcile_bucket(
+        self, known: dict[TopicPartition, TieredPartition], report: Report
+    ) -> None:
         """Compare bucket and metadata, both ways, and bring them together.
 
         A copy that nobody knows of is taken over if the log needs it (the metadata may have been

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sparklog.clock import Clock, system_clock
-from sparklog.common import TopicIdPartition
+from sparklog.common import TopicIdPartition, TopicPartition
 from sparklog.errors import SparklogError
 from sparklog.fs import FileSystem
 from sparklog.log.log import Log
 from sparklog.logdir.partition.leader_epochs import read_epochs
-from sparklog.logdir.retention.deletion import Key, Place, places
+from sparklog.logdir.retention.deletion import Place, places
 from sparklog.logdir.retention.due_segments import Held, Terms, Tier, segments_of
 from sparklog.logdir.view import LogDirView
 from sparklog.storage.lease import Lease
@@ -80,7 +80,7 @@ class DryRunState:
     """What a dry round would have done: {(topic id, partition): copies}, {partition: log start}."""
 
     copies: dict[TopicIdPartition, list[RemoteSegment]] = field(default_factory=dict)
-    starts: dict[Key, int] = field(default_factory=dict)
+    starts: dict[TopicPartition, int] = field(default_factory=dict)
 
     def valid_copies(
         self, key: TopicIdPartition, found: list[RemoteSegment]
@@ -108,7 +108,7 @@ class RemoteLog:
         self._mutex = threading.RLock()
         self.foreign_topics: dict[str, str] | None = None
         self.preview: DryRunState | None = None
-        self._listed: dict[Key, tuple[str, int, list[Held]]] = {}
+        self._listed: dict[TopicPartition, tuple[str, int, list[Held]]] = {}
         self._valid: dict[TopicIdPartition, _ValidCopies] = {}
 
     @property
@@ -116,7 +116,9 @@ class RemoteLog:
         """The log's file system."""
         return self.session.fs
 
-    def with_planned_starts(self, known: dict[Key, Place], *, dry_run: bool) -> dict[Key, Place]:
+    def with_planned_starts(
+        self, known: dict[TopicPartition, Place], *, dry_run: bool
+    ) -> dict[TopicPartition, Place]:
         """Return partitions with the log starts that would hold by now in a dry round."""
         if not dry_run:
             self.preview = None  # of an earlier one
@@ -155,7 +157,7 @@ class RemoteLog:
         """Tell whether no other log was found to own a topic's copies."""
         return topic_id not in (self.foreign_topics or {})
 
-    def partitions(self) -> dict[Key, TieredPartition]:
+    def partitions(self) -> dict[TopicPartition, TieredPartition]:
         """Return the partitions of tiered topics, and of those that still have copies.
 
         Those that are another log's in the bucket are left out.
@@ -179,19 +181,19 @@ class RemoteLog:
                 for key, place in known.items()
             }
 
-    def _forget(self, keys: set[Key], ids: set[TopicIdPartition]) -> None:
+    def _forget(self, keys: set[TopicPartition], ids: set[TopicIdPartition]) -> None:
         """Drop what was seen of partitions that are gone."""
         for key in self._listed.keys() - keys:
             self._listed.pop(key, None)
-        for key in self._valid.keys() - ids:
-            self._valid.pop(key, None)
+        for by_id in self._valid.keys() - ids:
+            self._valid.pop(by_id, None)
 
     def terms(
         self,
         cache: RemoteLogMetadataCache | None,
-        known: Mapping[Key, Place],
-        floors: Mapping[Key, int],
-    ) -> dict[Key, Terms]:
+        known: Mapping[TopicPartition, Place],
+        floors: Mapping[TopicPartition, int],
+    ) -> dict[TopicPartition, Terms]:
         """Return what retention must respect; without metadata it relies on no copy.
 
         Nor on those that another log owns, which may delete them when it likes.
@@ -215,7 +217,7 @@ class RemoteLog:
         return found
 
     def valid_copies(
-        self, cache: RemoteLogMetadataCache, key: Key, place: Place
+        self, cache: RemoteLogMetadataCache, key: TopicPartition, place: Place
     ) -> list[RemoteSegment]:
         """Return a partition's valid copies, ascending; in a dry round with its own."""
         topic = self.session.state.topics.get(key[0])  # it may have been deleted meanwhile
@@ -253,7 +255,7 @@ class RemoteLog:
         self._valid[key] = _ValidCopies(readable, place, epoch, found)
         return found
 
-    def segments(self, key: Key, place: Place) -> list[Held]:
+    def segments(self, key: TopicPartition, place: Place) -> list[Held]:
         """List a partition's segments; the last one's size may be that of an earlier look.
 
         FileNotFoundError: the partition is being deleted.
