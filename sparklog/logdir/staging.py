@@ -18,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparklog.clock import Clock
+from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError, RecordTooLargeError, StorageUnavailableError
 from sparklog.format.compression import Codec
@@ -84,6 +85,11 @@ class _Growing:
     min_timestamp: int = 2**63 - 1
     max_timestamp: int = -1
 
+    @property
+    def key(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic.name, self.partition)
+
 
 class Stager:
     """Takes rows of any topics; `finish` gives the chunks. Use once.
@@ -105,11 +111,11 @@ class Stager:
         spread: str | int = "",
     ) -> None:
         self._fs, self._clock, self._framing, self._label = fs, clock, framing, label
-        self._growing: dict[tuple[str, int], _Growing] = {}
+        self._growing: dict[TopicPartition, _Growing] = {}
         self._done: list[Chunk] = []
         self._start = _hashed(label or str(spread))
         self._adrift: dict[str, int] = {}  # topic -> bytes of rows without a partition
-        self._sequences: dict[tuple[str, int], int] = {}  # of a producer, over all chunks
+        self._sequences: dict[TopicPartition, int] = {}  # of a producer, over all chunks
         self._scratch = None if label is None else Scratch()
         self._held = 0  # bytes of Arrow batches since all was framed
 
@@ -126,7 +132,7 @@ class Stager:
         for number, part in self._split(topic, rows, partition):
             if number in topic.offline:
                 raise topic.offline[number]
-            key = topic.name, number
+            key = TopicPartition(topic.name, number)
             growing = self._growing.get(key)
             if growing is None:
                 growing = self._growing[key] = _Growing(topic, number)
@@ -190,9 +196,7 @@ class Stager:
         encoded = self._encode(growing, rows)
         if growing.size and growing.size + len(encoded.data) > growing.topic.config.roll_bytes:
             self._close(growing)
-            growing = self._growing[growing.topic.name, growing.partition] = _Growing(
-                growing.topic, growing.partition
-            )
+            growing = self._growing[growing.key] = _Growing(growing.topic, growing.partition)
             encoded = self._encode(growing, rows)
         self._grow(growing, encoded)
 
@@ -200,7 +204,7 @@ class Stager:
         config, producer = growing.topic.config, self._framing.producer
         codec, level = self._framing.compression(config)
         if producer is not None:
-            done = self._sequences.get((growing.topic.name, growing.partition), 0)
+            done = self._sequences.get(growing.key, 0)
             producer = (producer[0], producer[1], (producer[2] + done) & 0x7FFFFFFF)
         with _naming(growing.topic):
             return encode(
@@ -218,7 +222,7 @@ class Stager:
     def _grow(self, growing: _Growing, encoded: Encoded) -> None:
         growing.size += len(encoded.data)
         growing.records += encoded.count
-        key = growing.topic.name, growing.partition
+        key = growing.key
         self._sequences[key] = self._sequences.get(key, 0) + encoded.count
         growing.min_timestamp = min(growing.min_timestamp, encoded.min_timestamp)
         latest = int(encoded.batches["max_timestamp"].max())

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sparklog.clock import Clock, stopwatch, system_clock
+from sparklog.common import TopicPartition
 from sparklog.config import LogOptions
 from sparklog.errors import InvalidRequestError
 from sparklog.format.checkpoint_files import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_CONTENT
@@ -195,7 +196,7 @@ def _take(
             plan_partition_fork(
                 session,
                 state.topics[key[0]],
-                key,
+                TopicPartition(*key),
                 end,
                 cleaned=max(offsets.get(key, 0) for offsets in known.values()),
                 leave_remote=leave_remote,
@@ -289,7 +290,7 @@ def _write(
     write_topics(fs, home, state)
     for name, offsets in plan.cleaned.items():
         for number, directory in enumerate(staged.directories):
-            kept = {
+            kept: Offsets = {
                 part.key: offsets[part.key]
                 for part in plan.parts
                 if _number(staged, part) == number and 0 < offsets.get(part.key, 0) <= part.end

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sparklog.clock import Clock
+from sparklog.common import TopicPartition
 from sparklog.errors import (
     DataCorruptionError,
     InvalidRequestError,
@@ -86,20 +87,20 @@ class PartitionFork:
     tail: int | None = None
 
     @property
-    def key(self) -> tuple[str, int]:
+    def key(self) -> TopicPartition:
         """Topic and partition."""
-        return self.topic, self.partition
+        return TopicPartition(self.topic, self.partition)
 
     @property
     def name(self) -> str:
         """The partition's directory."""
-        return f"{self.topic}-{self.partition}"
+        return str(self.key)
 
 
 def plan_partition_fork(
     session: LogDirCommits,
     topic: TopicState,
-    key: tuple[str, int],
+    key: TopicPartition,
     end: int,
     *,
     cleaned: int,
@@ -111,11 +112,11 @@ def plan_partition_fork(
     Raises: OffsetOutOfRangeError, InvalidRequestError for what is gone or remote;
         DataCorruptionError: the partition is offline, or segments are missing.
     """
-    name = f"{key[0]}-{key[1]}"
-    now = session.state.topics.get(key[0])
+    name = str(key)
+    now = session.state.topics.get(key.topic)
     if now is None or now.id != topic.id:
         raise InvalidRequestError(
-            f"topic {key[0]} was deleted since; its records are gone. Fork to a point before it "
+            f"topic {key.topic} was deleted since; its records are gone. Fork to a point before it "
             "was made, or after it was deleted"
         )
     if key in session.offline:
@@ -137,7 +138,7 @@ def plan_partition_fork(
         )
     start = max(start, local)
     part = PartitionFork(
-        topic=key[0], partition=key[1], number=now.dirs[key[1]], source=path,
+        topic=key.topic, partition=key.partition, number=now.dirs[key.partition], source=path,
         state=replace(topic, adopted=_may_have_gaps(topic, now)), start=start, end=end,
         plain=not (topic.adopted or now.adopted or key in session.state.idempotent),
         dense=end < cleaned, epochs=read_epochs(session.fs, path),
