@@ -38,7 +38,7 @@ from sparklog.storage.view import TopicInfo
 _LOGGER: Final = logging.getLogger("sparklog.sink")
 _SWEEP_EVERY: Final = 100
 _RUNS_MAX: Final = 256
-_runs: "LruCache[str, _Run]" = LruCache(_RUNS_MAX)  # run id -> what it wrote
+RUNS: "LruCache[str, _Run]" = LruCache(_RUNS_MAX)  # run id -> what it wrote
 _estimates: LruCache[tuple[str, str], SizeEstimate] = LruCache(_RUNS_MAX)  # by log and writer
 _topics: "WeakKeyDictionary[Log, CachedTopics]" = WeakKeyDictionary()
 _mutex = threading.Lock()
@@ -83,7 +83,7 @@ class SegmentSink:
         query = running(df)
         columns = self._columns(df, query)
         planned = self._with_origin(of_query(self._options, query, batch), query, df)
-        run = _runs.get_or_make(query.run if query else "", _Run)
+        run = RUNS.get_or_make(query.run if query else "", _Run)
         log = open_logs.opened(self._options, run.sessions)
         seen = planned.identity.writer, log.session.place
         with _mutex:

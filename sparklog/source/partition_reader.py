@@ -27,7 +27,7 @@ from sparklog.source.views import view_of
 from sparklog.storage.view import View
 
 _VIEWS_MAX: Final = 64
-_views: LruCache[tuple[Any, ...], View] = LruCache(_VIEWS_MAX)  # by process, path and options
+VIEWS: LruCache[tuple[Any, ...], View] = LruCache(_VIEWS_MAX)  # by process, path and options
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def _view(options: SourceOptions) -> View:
         options.streaming,
     )  # fmt: skip
     try:
-        return _views.get_or_make(key, lambda: view_of(options)[1])
+        return VIEWS.get_or_make(key, lambda: view_of(options)[1])
     except InvalidRequestError as error:
         raise InvalidRequestError(
             f"the executor on host {socket.gethostname()} can't see the log {path}: {error}. "

@@ -35,7 +35,7 @@ def path(tmp_path: Path) -> str:
 
 def restore(path: str, *, new: int) -> None:
     """Put the copy in its place and write `new` records to it; nothing is kept of the old files."""
-    partition_reader._views.clear()
+    partition_reader.VIEWS.clear()
     home = Path(path)
     home.rename(home.with_name("gone"))
     shutil.copytree(home.with_name("copy"), home)
@@ -126,7 +126,7 @@ def test_the_first_history_may_come_back(path: str) -> None:
     home = Path(path)
     shutil.rmtree(home)
     home.with_name("gone").rename(home)
-    partition_reader._views.clear()
+    partition_reader.VIEWS.clear()
     with sparklog.open(path, "rw") as log:
         append(log, "old", 20)
     with pytest.raises(OffsetOutOfRangeError, match=r"\[4, 14\) of t-0 are of another history"):

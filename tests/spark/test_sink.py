@@ -3,7 +3,6 @@
 import json
 import logging
 import shutil
-from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -424,14 +423,14 @@ def test_a_failed_batch_may_be_tried_again(
 
 
 def test_same_number_with_other_offsets_is_a_conflict(
-    spark: SparkSession, path: str, planned: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, path: str, planned: Callable[..., str]
 ) -> None:
     df = spark.range(7).selectExpr("cast(id as string) as value")
     SegmentSink(path, "t", writerId="w", checkpointLocation=planned(0))(df, 0)
-    monkeypatch.setattr(segment_sink, "_runs", OrderedDict())  # as in a new process
+    segment_sink.RUNS.clear()  # as in a new process
     SegmentSink(path, "t", writerId="w", checkpointLocation=planned(0))(df, 0)  # a replay
     assert values(path, "t") == list(range(7))
-    monkeypatch.setattr(segment_sink, "_runs", OrderedDict())
+    segment_sink.RUNS.clear()
     with pytest.raises(BatchConflictError, match=r"batch 0 .*`name`.*`writerId`"):
         SegmentSink(path, "t", writerId="w", checkpointLocation=planned(0, "v1\n{}\n1"))(df, 0)
     assert values(path, "t") == list(range(7))
