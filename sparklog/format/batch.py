@@ -204,7 +204,7 @@ def encode_empty(header: BatchHeader) -> bytes:
 def encode_one(key: bytes | None, value: bytes | None, *, timestamp: int) -> bytearray:
     """One record in a batch of its own, with offset 0 and leader epoch 0: what `encode` would give.
 
-    Without Arrow, for who writes a record now and then. `timestamp` in ms.
+    Without Arrow, for writers of a record now and then. `timestamp` in ms.
     """
     record = b"\0\0\0" + _field(key) + _field(value) + b"\0"  # no attributes, deltas, headers
     record = _varint(len(record)) + record

@@ -1,4 +1,4 @@
-"""Compaction of batches: which offset is a key's newest, and what then remains of a batch.
+"""Compaction of batches: which offset is a key's newest, and which records of a batch are kept.
 
 An `OffsetMap` takes the keys of a stretch of log in a fixed number of bytes; a `RecordFilter`
 copies batches less the records that the map supersedes. A record stays if it lies behind the map,

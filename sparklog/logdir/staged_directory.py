@@ -21,7 +21,7 @@ from sparklog.fs import FileSystem, LockFile, read_bytes, write_durably
 WAITING_NAME: Final = "sparklog.waiting"
 LOCK_NAME: Final = "lock"
 _OPENED: Final = ("sparklog.lock", ".lock")
-"""Files that whoever opens a log for writing makes, a broker or sparklog."""
+"""Files that are made when a log is opened for writing, by a broker or by sparklog."""
 
 
 class StagedDirectory:

@@ -3,7 +3,7 @@
 Closed segments get a second name (hard link), so a fork costs little time and no room, whatever
 the log's size; only the segment that holds the end is copied, up to there. The fork has a ledger
 of its own that begins with a snapshot, topic ids of its own (no two logs may claim one copy in
-remote storage) and a higher leader epoch, so that whoever followed the old history notices.
+remote storage) and a higher leader epoch, so that readers that followed the old history notice.
 Nothing of the original changes. All is made in a directory beside the new one, which gets its
 name when all of it is durable: a crash leaves the whole fork or none.
 Source: PROTOCOL, "Leader epoch" and "Fork".

@@ -174,7 +174,7 @@ def link_files(fs: FileSystem, part: PartitionFork, target: str, tails: str, tal
     """Make the new directory and give every file that is needed a name; under the lock.
 
     The tail's go to the directory `tails`, for they are still written to. Producers' snapshots
-    are shared: whoever writes one anew writes the same, and a torn one is passed over.
+    are shared: one that is written anew has the same contents, and a torn one is skipped.
     """
     fs.mkdir(target)
     for base in part.linked:

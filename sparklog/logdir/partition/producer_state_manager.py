@@ -1,4 +1,4 @@
-"""Keeps the producers' state of one partition beside its writer, and its snapshot files.
+"""The producers' state of one partition beside its writer, and its snapshot files.
 
 The state is loaded when first needed (newest snapshot, then replay of the batch headers behind
 it), for most appends carry no producer id. Source: ProducerStateManager, UnifiedLog (Kafka 4.1).
@@ -106,7 +106,7 @@ class ProducerStateManager:
         names = self._fs.listdir(self._path)
         known = [offset for offset in snapshot_offsets(names) if offset <= end]
         if end in known and not is_whole(self._fs, joined(self._path, snapshot_name(end))):
-            known.remove(end)  # who wrote it was killed
+            known.remove(end)  # its writer was killed
         if end <= max([start, bases_of(names)[0], *known]):
             return None
         return write_snapshot(self._fs, self._path, self.at(end, start))

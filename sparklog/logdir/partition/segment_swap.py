@@ -3,12 +3,13 @@
 Under the log's write lock, with the swap in the intent:
 
 1. `.cleaned` -> `.swap`, the log last; the directory is synced. From here on the swap happens,
-   whoever completes it: Kafka's own loading would.
+   even if another process completes it: Kafka's own loading would.
 2. A second name of the `.swap` log is renamed over the first source. That is the moment at which
    readers see the new segment; there is none without a segment at its base (PROTOCOL, H6).
 3. The index files follow. Until then the old ones stand there: hints, which readers check.
 4. Sources whose base the new segment's offsets cover are retired, the lowest first, as
-   `.deleted`: who lists them still reads either the old records or, past the new segment, none.
+   `.deleted`: a reader that lists them still reads either the old records or, past the new
+   segment, none.
    Their snapshots go with them. Only when that is durable does the `.swap` log go.
 5. Sources behind the new segment's last offset, of which nothing is left, are retired one by one.
 
@@ -50,7 +51,7 @@ def settle(fs: FileSystem, directory: str, swap: Intent) -> None:
     """Complete a swap that was cut, or discard it if it had not happened yet. Idempotent."""
     log = joined(directory, log_name(swap["base"]))
     if fs.exists(log + SWAP):
-        fs.sync_dir(directory)  # whoever did the renames may have died before this
+        fs.sync_dir(directory)  # the process that renamed them may have died before this
         _complete(fs, directory, swap)
     elif list(fs.identity(log)) == swap["log"]:
         _retire_trailing(fs, directory, swap)

@@ -1,6 +1,6 @@
-"""Take a partition directory back to where it was when a step began.
+"""Truncate a partition directory to where it was when a step began.
 
-Works on the files alone, so that whoever takes the lock can do it for a dead process. It only
+Works on the files alone, so that the next holder of the lock can do it for a dead process. It only
 removes what lies at or past the old end. Idempotent: it may be cut anywhere and run again.
 The page cache must be intact (a process died, not the machine); else recovery is the way.
 Source: PROTOCOL, "QUICK recovery".

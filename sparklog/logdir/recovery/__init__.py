@@ -1,6 +1,6 @@
 """What makes a log whole again after a crash.
 
-- `log_recovery`: who finds that the last holder died: undo or redo one step, or recover all
+- `log_recovery`: the lock's last holder died: undo or redo its step, or recover all partitions
 - `redo`: what follows a ledger record, done again
 - `partition_recovery`: below its end everything must hold, behind it all goes
 - `log_loader`: a partition that a broker wrote, loaded by Kafka's rules

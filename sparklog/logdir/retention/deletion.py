@@ -2,8 +2,9 @@
 
 A deletion raises the log start by a ledger record, as `delete_records` does; only then are the
 segments below it renamed to `.deleted`, oldest first. Cut anywhere, the rest lies below the log
-start and goes the next time. Readers that have a file open keep its inode; who opens a name that
-is gone lists anew, and finds the log start raised. Source: LocalLog.removeAndDeleteSegments (4.1).
+start and goes the next time. Readers that have a file open keep its inode; a reader that opens a
+name that is gone lists anew, and finds the log start raised.
+Source: LocalLog.removeAndDeleteSegments (4.1).
 """
 
 from collections.abc import Callable, Mapping, Sequence
