@@ -67,6 +67,11 @@ def ledger_path(directory: str) -> str:
     return os.path.join(directory, LEDGER_DIR)
 
 
+def has_ledger(fs: FileSystem, directory: str) -> bool:
+    """Tell whether sparklog keeps the log whose first log dir this is; a broker's has none."""
+    return fs.is_dir(ledger_path(directory))
+
+
 class Ledger:
     """The writer's view; used under the write lock only."""
 

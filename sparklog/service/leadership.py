@@ -9,7 +9,7 @@ from sparklog.clock import Clock
 from sparklog.errors import LogReplacedError
 from sparklog.fs import FileSystem
 from sparklog.log.log import Log
-from sparklog.logdir.ledger import ledger_path
+from sparklog.logdir.ledger import has_ledger
 from sparklog.service.options import ServiceOptions
 from sparklog.service.rounds import Map, Rounds
 from sparklog.service.tiering.remote_log_manager import RemoteLogManager
@@ -86,7 +86,7 @@ class Leadership:
         if session.lost is None:
             session.lock.check_there()
             return
-        if not self._fs.is_dir(ledger_path(session.home)):
+        if not has_ledger(self._fs, session.home):
             raise LogReplacedError(session.lost)
         _LOGGER.warning("%s holds another log, or an earlier state: opening it", self._path)
         if self.lease is not None:

@@ -42,7 +42,7 @@ from sparklog.fs import LOCAL, FileSystem, write_durably
 from sparklog.log.batch_windows import walk
 from sparklog.log.log import Log
 from sparklog.log.positions import Position, resolve
-from sparklog.logdir.ledger import ledger_path
+from sparklog.logdir.ledger import has_ledger
 from sparklog.logdir.offset_checkpoints import (
     HIGH_WATERMARK,
     LOG_START,
@@ -133,7 +133,7 @@ def restore(
             "to another disk",
             path=work,
         )
-    if not fs.is_dir(ledger_path(work)):
+    if not has_ledger(fs, work):
         _fill(fs, work, view.objects, parts, _Counter(total, progress), threads)
     offsets = _take_over(fs, clock, work, view, {part.key[0] for part in parts})
     if fs.is_dir(target):

@@ -22,7 +22,14 @@ from sparklog.logdir.group_offsets import read_readers
 from sparklog.logdir.guard import is_guarded, was_left_by_us
 from sparklog.logdir.high_watermarks import published
 from sparklog.logdir.identity import Standing
-from sparklog.logdir.ledger import LEDGER, ledger_bases, ledger_config, ledger_path, whole_end
+from sparklog.logdir.ledger import (
+    LEDGER,
+    has_ledger,
+    ledger_bases,
+    ledger_config,
+    ledger_path,
+    whole_end,
+)
 from sparklog.logdir.lock import Page, State, is_failing, offline_from, peek
 from sparklog.logdir.log_dirs import find_dirs
 from sparklog.logdir.paths import split_path
@@ -131,7 +138,7 @@ class Observer:
         try:
             return find_dirs(self._fs, self.directories).absent
         except InvalidRequestError as error:
-            if number and not self._fs.is_dir(ledger_path(self.directories[0])):
+            if number and not has_ledger(self._fs, self.directories[0]):
                 return {}
             return {number: str(error)}
 
@@ -195,7 +202,7 @@ class Observer:
     def _state(self, page: Page | None) -> LogState | None:
         """The ledger's word, if it is the last one: a broker may have been here since our close."""
         fs, home = self._fs, self.directories[0]
-        if not fs.is_dir(ledger_path(home)):
+        if not has_ledger(fs, home):
             return None
         own = find_dirs(fs, self.directories).own(self.directories)
         if not is_guarded(fs, home) and not was_left_by_us(fs, own):

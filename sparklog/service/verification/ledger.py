@@ -7,7 +7,15 @@ from sparklog.config import TopicConfig
 from sparklog.errors import DataCorruptionError, SparklogError, UnsupportedVersionError
 from sparklog.fs import FileSystem
 from sparklog.logdir.high_watermarks import WATERMARKS_NAME, Published, published
-from sparklog.logdir.ledger import LEDGER, fold, ledger_bases, ledger_path, replay, whole_end
+from sparklog.logdir.ledger import (
+    LEDGER,
+    fold,
+    has_ledger,
+    ledger_bases,
+    ledger_path,
+    replay,
+    whole_end,
+)
 from sparklog.logdir.segment_files import joined
 from sparklog.logdir.topics import TOPICS_NAME, read_topics
 from sparklog.service.verification.findings import Findings, FixKind, Severity
@@ -39,7 +47,7 @@ def read_ledger(fs: FileSystem, log_dir_state: LogDirState, out: Findings) -> No
 
     Where it can't be read, the files that were rendered from it stand in.
     """
-    if not fs.is_dir(ledger_path(log_dir_state.home)):
+    if not has_ledger(fs, log_dir_state.home):
         if log_dir_state.situation.is_ours:
             out.add(
                 Severity.DAMAGE, ledger_path(log_dir_state.home),

@@ -20,7 +20,7 @@ from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.format.names import parse_partition_dir
 from sparklog.fs import FileSystem
 from sparklog.logdir.guard import KAFKA_LOCK_NAME, is_guarded, was_clean, was_left_by_us
-from sparklog.logdir.ledger import ledger_path
+from sparklog.logdir.ledger import has_ledger
 from sparklog.logdir.lock import LOCK_NAME
 from sparklog.logdir.log_dirs import LogDirs
 from sparklog.storage.log_state import LogState
@@ -138,7 +138,7 @@ def situation_of(
     if is_guarded(fs, home):
         held = _is_held(fs, os.path.join(home, LOCK_NAME), first=_SESSION, length=1)
         return Situation.OPEN if held else Situation.CRASHED
-    if fs.is_dir(ledger_path(home)) and was_left_by_us(fs, directories):
+    if has_ledger(fs, home) and was_left_by_us(fs, directories):
         return Situation.CLOSED
     if any(_is_held(fs, os.path.join(d, KAFKA_LOCK_NAME), first=0, length=0) for d in directories):
         return Situation.RUNNING

@@ -31,7 +31,7 @@ from sparklog.service.verification.findings import (
 from sparklog.tiered.archive.bucket import group, listed_segments, log_start
 from sparklog.tiered.copying.orphans import is_lost
 from sparklog.tiered.copying.plan import copied_ranges
-from sparklog.tiered.encryption.envelope import CHUNK_BYTES, TAG_BYTES, open_data_key
+from sparklog.tiered.encryption.envelope import open_data_key, stored_size
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.manifest import (
     PARTS,
@@ -196,7 +196,7 @@ class _Look:
                 self._add(out, one, gone, "it is missing")
             return False
         size = listed.get(name, copy.size)
-        if size not in (copy.size, sealed_size(copy.size)):
+        if size not in (copy.size, stored_size(copy.size)):
             what = f"{size} bytes, {copy.size} were copied"
             self._add(out, one, name, what, min(size, copy.size))
             return False
@@ -294,8 +294,3 @@ class _Look:
 
     def _ask(self, ask: Callable[[], T]) -> T:
         return self._retry.call(ask)
-
-
-def sealed_size(size: int) -> int:
-    """Return the bytes that an encrypted log of `size` bytes takes in the store."""
-    return size + TAG_BYTES * max(1, -(-size // CHUNK_BYTES))

@@ -42,7 +42,7 @@ class DataKey:
 
     def stored_size(self, size: int) -> int:
         """Bytes that `size` bytes take in the store."""
-        return size + TAG_BYTES * self._chunks(size)
+        return stored_size(size, self.chunk_bytes)
 
     def seal(self, pieces: Iterable[Buffer], size: int) -> "Sealed":
         """Return `pieces`, `size` bytes in all, as they are to be stored; iterable again if they
@@ -119,7 +119,16 @@ class DataKey:
         return f"{what} {self.segment_id} {number} {int(last)}".encode()
 
     def _chunks(self, size: int) -> int:
-        return max(1, -(-size // self.chunk_bytes))
+        return _chunks(size, self.chunk_bytes)
+
+
+def stored_size(size: int, chunk_bytes: int = CHUNK_BYTES) -> int:
+    """Return the bytes that an encrypted log of `size` bytes takes in the store."""
+    return size + TAG_BYTES * _chunks(size, chunk_bytes)
+
+
+def _chunks(size: int, chunk_bytes: int) -> int:
+    return max(1, -(-size // chunk_bytes))
 
 
 class Sealed:
