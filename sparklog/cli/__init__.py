@@ -2,6 +2,12 @@
 
 Exit codes: 0 all is well; 1 damage or a difference was found, or the command failed; 2 wrong use;
 130 stopped by Ctrl-C; 141 nobody reads the output any more, as of `| head`.
+
+- `app`: the list of commands, errors, exit codes; a module for each command or family of them:
+  `moving` (import, export), `upkeep` (retain, compact), `ledger` (readers, commits), `archive`
+  (checkpoint archive, restore, ...), all others by their names
+- `command`, `parsing`, `output`, `findings`, `stopping`, `exit_codes`: what commands share
+- `places`: the log that a command works on; `storage`: how remote storage is reached
 """
 
 import os

@@ -7,10 +7,10 @@ import click
 
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
-from sparklog.tools.dump.documents import documents
+from sparklog.tools.dump.dump_log import MAX_MESSAGE_SIZE, Dump, DumpOptions, Output
+from sparklog.tools.dump.json_lines import documents
 from sparklog.tools.dump.log import SIZE_MAX
 from sparklog.tools.dump.text import STRING, check_decoder
-from sparklog.tools.dump.tool import MAX_MESSAGE_SIZE, Dump, DumpOptions, Output
 
 _ELSEWHERE = ("offsets", "transaction-log", "cluster-metadata", "share-group-state")
 

@@ -22,10 +22,10 @@ from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.compression import Codec
 from sparklog.logdir.staging import Framing
 from sparklog.pluralize import pluralize
-from sparklog.tools.console.inputs import FORMATS, Lines
+from sparklog.tools.console.input_files import Stopped
+from sparklog.tools.console.input_formats import FORMATS, Lines
 from sparklog.tools.console.producing import Produced, Records
 from sparklog.tools.console.producing import produce as write
-from sparklog.tools.console.sources import Stopped
 
 
 @click.command(cls=Command)

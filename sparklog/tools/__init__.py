@@ -1,1 +1,8 @@
-"""What the command line does, as Python functions: no terminal, no Spark."""
+"""What the command line does, as Python functions: no terminal, no Spark.
+
+- `topics`, `configs`, `get_offsets`, `delete_records`, `log_dirs`: Kafka's tools of these names
+- `console/`: kafka-console-consumer and -producer
+- `dump/`: kafka-dump-log
+- `moving/`: import and export: Kafka, Parquet, Delta, log dirs
+- `report/`: a log as numbers, and as one HTML page
+"""

@@ -19,7 +19,7 @@ import pytest
 
 import sparklog
 from sparklog.cli.app import run
-from sparklog.tools.console import inputs, producing
+from sparklog.tools.console import input_formats, producing
 
 Capture = pytest.CaptureFixture[str]
 
@@ -240,7 +240,7 @@ def test_a_bad_line_far_in(
     log: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was committed before its chunk stays, and its number counts from the file's start."""
-    monkeypatch.setattr(inputs, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(input_formats, "BLOCK_BYTES", 1000)
     monkeypatch.setattr(producing, "COMMIT_BYTES", 1000)
     lines = [b'{"value":"%04d"}' % n for n in range(500)]
     lines[321] = b"nonsense"
@@ -273,7 +273,7 @@ def test_ignored_errors(log: str, tmp_path: Path) -> None:
 def test_the_same_file_twice(
     log: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inputs, "BLOCK_BYTES", 1000)  # one commit however many blocks there are
+    monkeypatch.setattr(input_formats, "BLOCK_BYTES", 1000)  # one commit of all blocks
     file = write(tmp_path, b"".join(b"%d\n" % n for n in range(1000)))
     command = ["produce", log, file, "--topic", "t", "--json", "--writer", "daily", "--batch"]
     assert run([*command, "0"]) == 0

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from sparklog.errors import SparklogError
-from sparklog.tools.dump.tool import Dump, DumpOptions
+from sparklog.tools.dump.dump_log import Dump, DumpOptions
 from tests.oracle import Oracle, OracleError
 
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")

@@ -23,8 +23,8 @@ from sparklog.tiered.remote_log_metadata.records import (
     to_bytes,
 )
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
+from sparklog.tools.dump.dump_log import Dump, DumpOptions
 from sparklog.tools.dump.text import INTEGER, LONG, STRING, java_text, scala_order
-from sparklog.tools.dump.tool import Dump, DumpOptions
 from tests import paths
 from tests.format.control_batches import encode_control
 from tests.format.data import NOW, rows

@@ -11,8 +11,8 @@ import pytest
 import sparklog
 from sparklog.format.batch import HEADER_SIZE, seal
 from sparklog.format.producer_snapshot import ProducerEntry, format_snapshot
+from sparklog.tools.dump.dump_log import Dump, DumpOptions
 from sparklog.tools.dump.log import LogDump, dump_batches
-from sparklog.tools.dump.tool import Dump, DumpOptions
 from tests.format.data import NOW
 from tests.oracle import Oracle
 from tests.service.logs import fill, flip

@@ -17,8 +17,8 @@ from sparklog.log.commit import Identity
 from sparklog.log.log import Log
 from sparklog.logdir.chunk_files import chunk_label
 from sparklog.logdir.staging import Framing
-from sparklog.tools.console.inputs import Lines, batches
-from sparklog.tools.console.sources import Linger, Readable, Source, Stopped
+from sparklog.tools.console.input_files import Linger, Readable, Source, Stopped
+from sparklog.tools.console.input_formats import Lines, batches
 
 COMMIT_BYTES: Final = 64 << 20
 """Without an identity, so many bytes of Arrow data are one commit."""

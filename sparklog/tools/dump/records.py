@@ -13,7 +13,7 @@ from sparklog.format.batch import CONTROL, SEQUENCE_MAX
 from sparklog.format.records import Decoder
 from sparklog.format.scan import Table
 from sparklog.tools.dump.batch import CREATE_TIME, DumpedBatch, DumpedRecord
-from sparklog.tools.dump.remote import remote_payload
+from sparklog.tools.dump.remote_log_metadata import remote_payload
 from sparklog.tools.dump.text import STRING, decode_column, decode_one, java_text
 
 _BYTES_MAX: Final = 4 << 20  # of keys and values that become text at once

@@ -1,1 +1,6 @@
-"""A log as typed numbers (build, model), and those as one HTML page (page, live)."""
+"""A log as typed numbers, and those as one HTML page.
+
+- `build`: make_report; `model`: the numbers; `directories`, `segments`, `ledger`, `growth`,
+  `health`, `retention_preview`: where each of them comes from
+- `page`, `page_*`, `html`, `charts`, `units`: the page; `live`: the page over HTTP
+"""

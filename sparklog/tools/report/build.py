@@ -40,7 +40,6 @@ from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer
 from sparklog.tiered.remote_segment import RemoteSegment
 from sparklog.tiered.settings import read_settings
 from sparklog.tools.report.directories import find_directories, missing_partitions, sized
-from sparklog.tools.report.future import compaction, foretell
 from sparklog.tools.report.growth import growth
 from sparklog.tools.report.health import judge, offline_notices
 from sparklog.tools.report.ledger import commits_report, readers_report
@@ -55,6 +54,7 @@ from sparklog.tools.report.model import (
     TopicReport,
     Where,
 )
+from sparklog.tools.report.retention_preview import compaction, foretell
 from sparklog.tools.report.segments import Memory, list_partition
 
 Path = str | os.PathLike[str]

@@ -22,7 +22,7 @@ from sparklog.tools.dump.index import (
 from sparklog.tools.dump.log import SIZE_MAX, LogDump, dump_batches
 from sparklog.tools.dump.records import RecordLines, RecordStyle
 from sparklog.tools.dump.text import STRING, check_decoder, scala_order
-from sparklog.tools.dump.times import dump_time_index
+from sparklog.tools.dump.time_index import dump_time_index
 
 T = TypeVar("T")
 MAX_MESSAGE_SIZE: Final = 5 * 1024 * 1024

@@ -7,11 +7,11 @@ import numpy as np
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import File
 from sparklog.tools.dump.batch import DumpedBatch
+from sparklog.tools.dump.dump_log import Dump, DumpOptions, Output
 from sparklog.tools.dump.index import base_of
 from sparklog.tools.dump.log import SIZE_MAX, LogDump, batch_at, size_of, whole_batch
-from sparklog.tools.dump.remote import remote_payload
+from sparklog.tools.dump.remote_log_metadata import remote_payload
 from sparklog.tools.dump.text import batch_line, check_decoder, decode_one, java_text
-from sparklog.tools.dump.tool import Dump, DumpOptions, Output
 
 Value = int | bool | str | None
 Document = dict[str, "Value | list[str] | list[Document]"]
