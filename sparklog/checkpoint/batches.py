@@ -1,4 +1,4 @@
-"""The batches of a checkpoint: their plans, commits and state, and which can be gone back to.
+"""The batches of a checkpoint: their plans, commits and state, and which one can go back to.
 
 Spark can continue behind batch N from `offsets/N`, `offsets/N-1`, `commits/N`, version N + 1 of
 every store, and for file sources their own log up to N's offset.
@@ -81,9 +81,9 @@ class Batches:
         if batch and self.before(batch) is None:
             return f"offsets/{batch - 1} is gone, which Spark wants to see, too"
         try:
-            for chain in self.chains(batch).values():
-                if chain.missing is not None:
-                    return chain.missing
+            for needed in self.version_files(batch).values():
+                if needed.missing is not None:
+                    return needed.missing
             for name, text in self.offsets(batch).sources.items():
                 log_offset = log_offset_of(text)
                 if log_offset is not None:
@@ -94,8 +94,8 @@ class Batches:
             return str(error)
         return None
 
-    def chains(self, batch: int) -> dict[tuple[int, int, str], VersionFiles]:
-        """{(operator, partition, store): what loading the state after a batch takes}.
+    def version_files(self, batch: int) -> dict[tuple[int, int, str], VersionFiles]:
+        """{(operator, partition, store): the files that the state after a batch is loaded from}.
 
         Raises: FileNotFoundError, DataCorruptionError: of the commit or an operator's metadata.
         """
@@ -107,8 +107,8 @@ class Batches:
             known = None
             if parts is not None:
                 known = parts[store.partition] if store.partition < len(parts) else []
-            chain = store.chain(self.checkpoint, batch + 1, known)
-            found[store.operator, store.partition, store.name] = chain
+            needed = store.files_of(self.checkpoint, batch + 1, known)
+            found[store.operator, store.partition, store.name] = needed
         for operator in self.operators:
             for info in self._wanted(operator, batch):
                 for part in range(self.partitions(operator, batch) or info.partitions):
@@ -141,7 +141,7 @@ class Batches:
             self._in_one[operator] = has_all_in_one(self.checkpoint, operator)
         if self._in_one[operator]:
             return 1
-        return _told(self.offsets(batch))
+        return _partitions_in_conf(self.offsets(batch))
 
     def _ids(self, operator: int, batch: int) -> list[list[str]] | None:
         ids = self.commit(batch).state_ids
@@ -170,7 +170,9 @@ class Batches:
         if not 0 < place < len(good):
             return False
         before, after = self.offsets(good[place - 1]), self.offsets(good[place])
-        return before.sources == after.sources and _told(before) != _told(after)
+        return before.sources == after.sources and _partitions_in_conf(
+            before
+        ) != _partitions_in_conf(after)
 
     def reachable(self) -> list[int]:
         """The batches that can be gone back to, ascending. Cost: looks at every batch."""
@@ -192,7 +194,7 @@ class Batches:
         return max([*self.planned, *self.committed], default=-1)
 
 
-def _told(plan: BatchOffsets) -> int | None:
+def _partitions_in_conf(plan: BatchOffsets) -> int | None:
     """How many partitions a plan's conf gives to state."""
     told = next((plan.conf[key] for key in _PARTITIONS if key in plan.conf), "")
     return int(told) if told.isdecimal() and int(told) else None

@@ -16,7 +16,7 @@ from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.log_backed.layout import FILE_BYTES_MAX, address_of, stays_file
 from sparklog.checkpoint.log_backed.lock import LOCK_NAME, CheckpointLock
-from sparklog.checkpoint.log_backed.metadata_marker import METADATA_FILE, has_marker, leave
+from sparklog.checkpoint.log_backed.metadata_marker import METADATA_FILE, has_marker, write_marker
 from sparklog.checkpoint.log_backed.partition import CheckpointPartition
 from sparklog.checkpoint.log_backed.partition_writer import FileWriter, Record, append, create
 from sparklog.checkpoint.ownership import take_after, take_logs_after
@@ -81,7 +81,7 @@ def import_(path: Path, *, fs: FileSystem = LOCAL, clock: Clock = system_clock) 
             take_logs_after(fs, checkpoint.path, checkpoint.path, model)
         _remove(checkpoint, [file for files in by_partition.values() for file in files])
         if checkpoint.exists(METADATA_FILE):
-            leave(fs, checkpoint.path)
+            write_marker(fs, checkpoint.path)
             model = os.path.join(checkpoint.logs, LOCK_NAME)
             take_after(fs, checkpoint.real(METADATA_FILE), model)
     return Converted(

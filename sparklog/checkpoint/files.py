@@ -1,4 +1,4 @@
-"""A checkpoint's files, whichever way it keeps them: as files, as records of its log dir, or both.
+"""`Checkpoint`: all files of a checkpoint, whether files, records of its log dir, or some of each.
 
 A path exists if it has a live record or, without one, a file: so a checkpoint that Spark's own
 manager made is continued as it is. A live record wins.
@@ -20,7 +20,7 @@ from sparklog.checkpoint.log_backed.layout import (
     address_of,
     path_of,
 )
-from sparklog.checkpoint.log_backed.lock import LOCK_NAME, tells_power_cut
+from sparklog.checkpoint.log_backed.lock import LOCK_NAME, restarted_since
 from sparklog.checkpoint.log_backed.metadata_marker import METADATA_FILE, has_marker
 from sparklog.checkpoint.log_backed.partition import (
     CheckpointPartition,
@@ -71,7 +71,7 @@ class Checkpoint:
             damaged (file and position), or it has two histories.
         """
         found = cls.inspect(path, fs)
-        ends = filter(None, map(found.wrong_end, found.partitions.values() if to_end else ()))
+        ends = filter(None, map(found.damaged_end, found.partitions.values() if to_end else ()))
         for damage in (*found.damage.values(), *ends, *second_history(found)):
             raise damage
         return found
@@ -98,7 +98,7 @@ class Checkpoint:
         return self.fs.is_dir(self.logs)
 
     def refresh(self) -> None:
-        """Take in what was written since; damage raises only if it is new."""
+        """Take in what was written since."""
         self.damage = {}
         for name in partition_dirs(self.fs, self.logs):
             try:
@@ -128,13 +128,13 @@ class Checkpoint:
         seen = {path for path in self._files if not _is_hidden(path)} | self._records.keys()
         self._paths = sorted(seen - _OURS)
 
-    def wrong_end(self, partition: CheckpointPartition) -> DataCorruptionError | None:
-        """The damage of a partition's last batch, which no reader sees then; None if it has none.
+    def damaged_end(self, partition: CheckpointPartition) -> DataCorruptionError | None:
+        """The damage of a partition's last batch, which readers leave out; None if it has none.
 
-        A write that was cut off is too short; wrong bytes come from a power cut, or are damage.
+        A torn write is too short; wrong bytes are of a power cut, or are damage.
         """
         for segment in partition.segments[-1:]:
-            if segment.torn and not segment.short and not tells_power_cut(self.fs, self.logs):
+            if segment.is_torn and not segment.is_short and not restarted_since(self.fs, self.logs):
                 return DataCorruptionError(
                     "the last batch is damaged, and the machine has run since it was written; "
                     "with the query stopped, sparklog checkpoint verify --repair keeps what is "
@@ -288,7 +288,7 @@ def own_path(path: str | os.PathLike[str]) -> str:
 def _is_checkpoint(fs: FileSystem, path: str) -> bool:
     """Whether a query's id, its plans or its records are there.
 
-    Tables of others have directories `metadata`; one named `sparklog` may be of anybody, or a log.
+    Other formats have directories `metadata`; one named `sparklog` may be anything, or a log.
     """
     metadata, plans, logs = (os.path.join(path, n) for n in ("metadata", "offsets", LOGS))
     if (fs.exists(metadata) and not fs.is_dir(metadata)) or fs.is_dir(plans):
@@ -302,10 +302,10 @@ def _is_hidden(path: str) -> bool:
 
 
 def second_history(checkpoint: Checkpoint) -> Iterator[DataCorruptionError]:
-    """Yield what a session without sparklog's manager wrote beside a checkpoint's log.
+    """Yield, as damage, what a session without sparklog's manager wrote beside a checkpoint's log.
 
-    Plans and commits that lie there as files are older than what only the log has, where it goes on
-    with an ordinary checkpoint; or they are the same, where an import was cut off.
+    Plans and commits that are files are older than those that only the log has, where the log goes
+    on with an ordinary checkpoint; or the same as its records, where an import was cut off.
     """
     if not checkpoint.partitions:
         return

@@ -1,8 +1,8 @@
-"""`verify(..., repair=True)`: damaged records leave their partitions, what is whole stays.
+"""`verify(..., repair=True)`: damaged records are taken out of their partitions.
 
 A segment with damage is written again without it, synced and renamed over; the original stays
-beside it as `<segment>.log.damaged`, which nobody reads, until its owner removes it. A record whose
-bytes are known in spite of the damage (lost.py) stays, mended, at its offset.
+beside it as `<segment>.log.damaged`, unread, until its owner removes it. A record whose bytes are
+known in spite of the damage (damaged_records.py) stays, corrected, at its offset.
 """
 
 import os
@@ -11,7 +11,7 @@ from typing import Final
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.log_backed.damaged_records import DamagedRecord, examine
 from sparklog.checkpoint.log_backed.layout import path_of
-from sparklog.checkpoint.log_backed.lock import CheckpointLock, tells_power_cut
+from sparklog.checkpoint.log_backed.lock import CheckpointLock, restarted_since
 from sparklog.checkpoint.log_backed.partition import (
     CheckpointPartition,
     CheckpointSegment,
@@ -30,7 +30,7 @@ DAMAGED: Final = ".damaged"
 def repair(checkpoint: Checkpoint) -> list[Finding]:
     """Take the damaged records out of a checkpoint's log dir, whose query mustn't run.
 
-    Returns: what was found, each `repaired`: what is lost, with its offsets, and what was mended.
+    Returns: what was found, each `repaired`: what is lost, with offsets, and what was corrected.
     Raises: LogLockedError: the query runs; StorageUnavailableError: nothing is half done then.
     Cost: reads the log dir, writes the damaged segments anew.
     """
@@ -51,12 +51,12 @@ def _repair(fs: FileSystem, directory: str, logs: str) -> list[Finding]:
     try:
         path_of(name, "")
         partition = CheckpointPartition(fs, directory, lenient=True)
-    except (InvalidRequestError, DataCorruptionError):  # told by verify: somebody else's
+    except (InvalidRequestError, DataCorruptionError):  # not a checkpoint's: verify reports it
         return []
     found = []
     for segment in partition.segments:
-        lost = list(segment.lost)
-        if segment.torn and not segment.short and not tells_power_cut(fs, logs):
+        lost = list(segment.damaged)
+        if segment.is_torn and not segment.is_short and not restarted_since(fs, logs):
             first, epoch = segment.next_offset, partition.epoch
             with fs.open(partition.path(segment)) as file:
                 raw = file.pread(segment.size - segment.end, segment.end)
@@ -72,7 +72,7 @@ def _finding(
 ) -> Finding:
     name = os.path.basename(partition.directory)
     severity, aside = Severity.DAMAGE, f"it stays in {log_name(segment.base)}{DAMAGED}"
-    if lost.mended is not None and lost.key is not None:
+    if lost.corrected is not None and lost.key is not None:
         severity = Severity.DIFFERENCE
         what = f"a damaged record of {path_of(name, lost.key)}, all of which was known, is mended"
     elif lost.key is None:
@@ -99,8 +99,8 @@ def _rewrite(
         at = 0
         for each in sorted(lost, key=lambda one: one.position):
             copy_ranges(source, [(at, each.position)], output.write)
-            if each.mended is not None:
-                output.write(each.mended)
+            if each.corrected is not None:
+                output.write(each.corrected)
             at = each.position + each.size
         copy_ranges(source, [(at, max(at, segment.end))], output.write)
         output.close()

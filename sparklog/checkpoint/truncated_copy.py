@@ -17,7 +17,7 @@ from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint, walk_directories
 from sparklog.checkpoint.log_backed.layout import LOGS, METADATA_PARTITION, address_of, path_of
 from sparklog.checkpoint.log_backed.lock import LOCK_NAME
-from sparklog.checkpoint.log_backed.metadata_marker import METADATA_FILE, leave
+from sparklog.checkpoint.log_backed.metadata_marker import METADATA_FILE, write_marker
 from sparklog.checkpoint.log_backed.partition import CheckpointPartition, CheckpointSegment
 from sparklog.checkpoint.log_backed.partition_writer import (
     FileWriter,
@@ -67,7 +67,7 @@ def copy_truncated(
         _copy_log_dir(checkpoint, truncation, os.path.join(directory, LOGS), stats, clock)
         take_logs_after(fs, directory, checkpoint.logs, os.path.join(checkpoint.logs, LOCK_NAME))
         if checkpoint.is_record(METADATA_FILE):
-            leave(fs, directory)
+            write_marker(fs, directory)
             model = os.path.join(checkpoint.logs, LOCK_NAME)
             take_after(fs, os.path.join(directory, METADATA_FILE), model)
     else:
@@ -208,7 +208,7 @@ def _copy_segment(
     with fs.open(path) as file:
         if fs.identity(path) != segment.identity:
             raise InterruptedError(path)
-        if kept.all() and segment is not source.segments[-1] and not segment.lost:
+        if kept.all() and segment is not source.segments[-1] and not segment.damaged:
             file.sync()  # first: what fails after the link would be copied into the linked file
             with contextlib.suppress(StorageUnavailableError):
                 fs.link(path, target)

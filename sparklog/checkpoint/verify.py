@@ -126,7 +126,7 @@ def verify(
             known in spite of the damage, stays; the segment as it was lies beside it as `.damaged`.
             Then check what is left. Files of Spark's own manager are never touched.
     Returns: findings, the worst first, each with file and byte position. `ok` is False for damage
-        (something that can't be derived is gone or wrong). Old batches whose state was cleaned up
+        (something is gone or wrong that can't be derived). Old batches whose state was cleaned up
         by Spark are a warning.
     Raises: InvalidRequestError: no checkpoint is there; LogLockedError: the query cleans up all
         the time, or (repair) runs; StorageUnavailableError.
@@ -156,7 +156,7 @@ def _look(path: str | os.PathLike[str], fs: FileSystem) -> CheckpointReport:
 
 
 def _same(finding: Finding) -> tuple[object, ...]:
-    """What makes two findings one; a cleaning in between changes a record's position."""
+    """What identifies a finding in both looks; a cleaning in between moves records."""
     return finding.severity, finding.file, finding.what
 
 
@@ -207,7 +207,7 @@ class _Verifier:
                 where = os.path.join(partition.directory, name)
                 self._out.add(Severity.LEFTOVER, where, "a repair put it aside; remove it at will")
         for segment in partition.segments:
-            for lost in segment.lost:
+            for lost in segment.damaged:
                 self._out.add(
                     Severity.WARNING,
                     partition.path(segment),
@@ -217,12 +217,12 @@ class _Verifier:
                     first=lost.first,
                     end=lost.end,
                 )
-            if segment.torn:
+            if segment.is_torn:
                 self._note_torn(partition, segment)
 
     def _note_torn(self, partition: CheckpointPartition, segment: CheckpointSegment) -> None:
-        """A write that was cut off, or is under way; or the last record, damaged."""
-        damage = self._checkpoint.wrong_end(partition)
+        """Report a torn write, or one that is under way; or the last record, damaged."""
+        damage = self._checkpoint.damaged_end(partition)
         if damage is not None:
             self._damage(damage)
             return
@@ -249,10 +249,10 @@ class _Verifier:
                 )
 
     def _unnamed(self) -> set[str]:
-        """Files of RocksDB that no snapshot names: of one that isn't there yet, or any more."""
+        """Files of RocksDB that no snapshot names: it isn't written yet, or was removed."""
         try:
             return unshared(self._checkpoint, self._batches.stores)
-        except (DataCorruptionError, FileNotFoundError):  # told where the snapshot is checked
+        except (DataCorruptionError, FileNotFoundError):  # reported where the snapshot is checked
             return set()
 
     # -- files ---------------------------------------------------------------------------------
@@ -345,7 +345,7 @@ class _Verifier:
             )
 
     def _outlook(self) -> str:
-        """What a start of the query will find."""
+        """What the query's next start will find."""
         path, batches = self._checkpoint.path, self._batches
         if self._checkpoint.damage:
             return f"the query can't be started: {next(iter(self._checkpoint.damage.values()))}"
@@ -389,7 +389,7 @@ class _Verifier:
             )
 
     def _try(self, path: str, check: Callable[[], object]) -> None:
-        """Run a check of one file; what it finds within a record is told by the segment's bytes."""
+        """Run a check of one file; a position within a record becomes one in its segment."""
         try:
             check()
         except DataCorruptionError as error:
@@ -397,7 +397,7 @@ class _Verifier:
             inside = error.path == where and error.first is None
             self._damage(error, begin if inside else 0)
         except FileNotFoundError:
-            pass  # Spark removes files while we look; what a batch needs is missed by the batch
+            pass  # Spark removes files meanwhile; _check_batches misses what a batch needs
         except StorageUnavailableError as error:
             self._out.add(Severity.DAMAGE, self._checkpoint.real(path), str(error))
 

@@ -99,4 +99,4 @@ def test_a_query_goes_on_over_a_dead_record(
     assert found is not None
     assert sorted(found, key=int) == ["3", "4", "5", "6", "11"]
     partition = CheckpointPartition(LOCAL, str(copy / "sparklog" / "offsets-0"))
-    assert not any(segment.lost for segment in partition.segments)
+    assert not any(segment.damaged for segment in partition.segments)

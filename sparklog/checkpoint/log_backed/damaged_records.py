@@ -1,4 +1,4 @@
-"""A damaged record of a partition: whose it was, and whether it can be told what it held.
+"""A damaged record of a partition: of which file it is, and what it held where that is known.
 
 Where the next whole batch begins is known, so the damaged one's length is, too. A record has one
 layout only (one uncompressed record, no producer, no headers), which all of it must fit. Then
@@ -8,9 +8,9 @@ layout only (one uncompressed record, no producer, no headers), which all of it 
     a byte up to the key's end, or  the one change of a byte there that makes the CRC hold
     the last one is
 
-is mended: with a wrong byte elsewhere such a change is found by chance once in 40,000 times, and
+is corrected: with a wrong byte elsewhere such a change is found by chance once in 40,000 times, and
 doesn't fit the layout. Otherwise, with a whole layout, the damage is in the value: the key is as it
-stands there. What fits none of this may be anybody's.
+stands there. What fits none of this may be of any file.
 Source: sparklog/state/scala/DamagedRecord.scala does the same.
 """
 
@@ -33,7 +33,7 @@ _SMALLEST: Final = HEADER_SIZE + 7
 class DamagedRecord:
     """A damaged batch of `size` bytes at `position`; offsets [first, end) may be its own.
 
-    `key`: None if it can't be told. `mended`: the batch as it was, where that is known;
+    `key`: None if it isn't known. `corrected`: the batch as it was, where that is known;
     `value_bytes`: of its value then (-1: a deletion).
     """
 
@@ -42,21 +42,21 @@ class DamagedRecord:
     first: int
     end: int
     key: str | None = None
-    mended: bytes | None = None
+    corrected: bytes | None = None
     value_bytes: int = 0
 
     @property
     def is_deletion(self) -> bool:
-        """Whether it is known to have deleted its file: then nothing of it is missed."""
-        return self.mended is not None and self.value_bytes < 0
+        """Whether it is known to have deleted its file: then nothing is missing."""
+        return self.corrected is not None and self.value_bytes < 0
 
 
 def examine(raw: bytes, *, position: int, first: int, end: int, epoch: int) -> list[DamagedRecord]:
-    """Tell what the damaged bytes [position, position + len(raw)) of a segment were.
+    """Find out what the damaged bytes [position, position + len(raw)) of a segment were.
 
     Args: first, end: the offsets between the whole batches around them; epoch: the leader epoch of
         the batch before.
-    Returns: the damaged batches; one without a key where they can't be told apart.
+    Returns: the damaged batches; one without a key where they can't be separated.
     Cost: a CRC of it all, and some hundred where it has no other fault.
     """
     whole = _examine(raw, position, first, end, epoch)
@@ -69,7 +69,7 @@ def examine(raw: bytes, *, position: int, first: int, end: int, epoch: int) -> l
 
 
 def _framed(raw: bytes) -> Iterator[tuple[int, int]]:
-    """The batches by the lengths in their headers; nothing sensible if these are wrong."""
+    """The batches by the lengths in their headers; wrong ones if these are damaged."""
     at = 0
     while at < len(raw):
         size = LOG_OVERHEAD + int.from_bytes(raw[at + 8 : at + LOG_OVERHEAD], "big", signed=True)
@@ -88,21 +88,21 @@ def _examine(raw: bytes, position: int, first: int, end: int, epoch: int) -> Dam
     batch[8:12] = (len(raw) - LOG_OVERHEAD).to_bytes(4, "big")
     batch[12:16] = epoch.to_bytes(4, "big")
     batch[16] = MAGIC
-    has_crc = _mend(batch)
+    has_crc = _correct(batch)
     try:
         key, value_bytes = _fields(batch)
     except (ValueError, IndexError):
         return nothing
     if value_bytes < 0 and not has_crc:
         return nothing  # there is no value that the damage could be in
-    mended = bytes(batch) if has_crc else None
+    corrected = bytes(batch) if has_crc else None
     return DamagedRecord(
-        position=position, size=len(raw), first=first, end=end, key=key, mended=mended,
+        position=position, size=len(raw), first=first, end=end, key=key, corrected=corrected,
         value_bytes=value_bytes,
     )  # fmt: skip
 
 
-def _mend(batch: bytearray) -> bool:
+def _correct(batch: bytearray) -> bool:
     """Make the CRC hold by changing one byte up to the key's end, or of itself; tell whether."""
     body = memoryview(batch)[CRC_START:]
     stored = int.from_bytes(batch[_CRC_AT:CRC_START], "big")

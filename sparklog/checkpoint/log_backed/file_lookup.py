@@ -1,4 +1,4 @@
-"""Single paths of a checkpoint, for who asks for one now and then and must not list it all."""
+"""Single files of a checkpoint, read without listing all of it: what a sink asks for each batch."""
 
 import os
 import threading
@@ -9,7 +9,7 @@ from sparklog.fs import LOCAL, FileSystem, read_bytes
 
 
 class FileLookup:
-    """Looks paths up, records or files. Remembers what it read of a partition. Thread-safe."""
+    """Reads single paths, records or files. Remembers what it read of a partition. Thread-safe."""
 
     def __init__(self, root: str, fs: FileSystem = LOCAL) -> None:
         self._root, self._fs = root, fs
@@ -35,7 +35,7 @@ class FileLookup:
             return None
 
     def differs(self, path: str) -> bool:
-        """Tell whether the record of a path says something else than a file that lies there."""
+        """Tell whether a path has both a record and a file, and these differ."""
         try:
             file = read_bytes(self._fs, os.path.join(self._root, path))
         except FileNotFoundError:

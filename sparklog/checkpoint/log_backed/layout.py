@@ -76,7 +76,7 @@ def path_of(partition: str, key: str) -> str:
 
 
 def stays_file(path: str) -> bool:
-    """Tell whether Spark reads or writes the file past its checkpoint manager, or it's no one's.
+    """Tell whether a file never becomes a record: Spark reads it past its checkpoint manager.
 
     RocksDB's snapshots with the SST and log files beside them (RocksDBFileManager), and hidden
     files: Hadoop's checksums of local files, and what is being written.

@@ -1,4 +1,4 @@
-"""`sparklog.lock` of a checkpoint's log dir: who writes, and whether the query runs.
+"""`sparklog.lock` of a checkpoint's log dir: locks on partitions, and on the running query.
 
     byte 0          making and removing partitions' directories, and recovery after a power cut
     byte 1          a query runs with this checkpoint: its driver holds it; so does a reset
@@ -22,19 +22,19 @@ from sparklog.fs import FileSystem, LockFile, read_bytes
 LOCK_NAME: Final = "sparklog.lock"
 _DIRECTORIES, _RUNNING, _FIRST_PARTITION = 0, 1, 16
 RELEASE_MS: Final = 2_000
-"""How long to wait for the lock of a query that was just stopped, or is at it."""
+"""How long to wait for the lock of a query that was just stopped, or is stopping."""
 
 _TIMEOUT_MS: Final = 30_000
 
 
 class CheckpointLock:
-    """One handle on the lock file of the log dir `logs`; a context manager that gives all back."""
+    """One handle on the lock file of the log dir `logs`; a context manager that releases all."""
 
     def __init__(self, fs: FileSystem, logs: str, *, create: bool = False) -> None:
         self._file: LockFile = fs.open_lock(os.path.join(logs, LOCK_NAME), create=create)
 
     def close(self) -> None:
-        """Give all locks back."""
+        """Release all locks."""
         self._file.close()
 
     def __enter__(self) -> "CheckpointLock":
@@ -46,7 +46,7 @@ class CheckpointLock:
     def take_running(self, what: str) -> None:
         """Keep queries from starting, until `close`.
 
-        Raises: LogLockedError: one runs, or somebody else resets or converts the checkpoint.
+        Raises: LogLockedError: one runs, or another process resets or converts the checkpoint.
         """
         for _ in attempts(RELEASE_MS):
             if self._file.try_lock(_RUNNING, 1, exclusive=True):
@@ -90,8 +90,8 @@ class CheckpointLock:
             self._file.unlock(place, 1)
 
 
-def tells_power_cut(fs: FileSystem, logs: str) -> bool:
-    """Whether the machine started again since the last query that ran with the log dir `logs`."""
+def restarted_since(fs: FileSystem, logs: str) -> bool:
+    """Whether the machine was restarted since a query last ran with the log dir `logs`."""
     try:
         text = read_bytes(fs, os.path.join(logs, LOCK_NAME))
     except FileNotFoundError:

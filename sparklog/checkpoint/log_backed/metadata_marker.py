@@ -1,8 +1,8 @@
-"""What lies at `metadata` of a checkpoint that is kept as a log, for Spark's own manager to refuse.
+"""The file `metadata` of a checkpoint that is kept as a log, which Spark's own manager refuses.
 
-Spark can't make a query's id of it: a session without sparklog's manager fails with the sentence
-that it holds, where it would begin from batch 0. To who knows log dirs the file isn't there.
-Source: sparklog/state/scala/Mark.scala, which writes the same.
+Spark can't parse a query id from it: a session without sparklog's manager fails, and shows the
+sentence that the file holds, where it would begin from batch 0. To sparklog the file isn't there.
+Source: sparklog/state/scala/MetadataMarker.scala, which writes the same.
 """
 
 import os
@@ -26,7 +26,7 @@ _BYTES_MAX: Final = 4096
 
 
 def has_marker(fs: FileSystem, root: str) -> bool:
-    """Whether the mark lies in the checkpoint at `root`. Cost: reads that small file."""
+    """Whether the checkpoint at `root` has the marker. Cost: reads that small file."""
     path = os.path.join(root, METADATA_FILE)
     try:
         is_small = not fs.is_dir(path) and fs.size(path) <= _BYTES_MAX
@@ -35,8 +35,8 @@ def has_marker(fs: FileSystem, root: str) -> bool:
         return False
 
 
-def leave(fs: FileSystem, root: str) -> None:
-    """Leave the mark, durably, where nothing of Spark's own manager lies."""
+def write_marker(fs: FileSystem, root: str) -> None:
+    """Write the marker, durably, unless a file of Spark's own manager is there."""
     if not fs.exists(os.path.join(root, METADATA_FILE)):
         hidden = os.path.join(
             root, f".{METADATA_FILE}.tmp"

@@ -1,10 +1,14 @@
 """A partition of a checkpoint's log dir, read: which record is the newest of each key.
 
 One file is one record, one record one batch, so that batches are found by walking headers; there
-are no indexes. A file exists if its newest record has a value. Whoever reads takes no lock: what
-isn't whole at the end of the last segment is a write under way, or cut off, and is left out. A
-damaged record is left out, too, where it can be told whose it was (lost.py) and a newer one of the
-same file follows, or where all it said was that the file goes: nobody misses it.
+are no indexes. A file exists if its newest record has a value. Readers take no lock: what isn't
+whole at the end of the last segment is a write under way, or a torn one, and is left out. A damaged
+record is left out, too, if it is known which file it is of (damaged_records.py) and a newer one of
+that file follows, or if it is a deletion: then nothing is missing.
+
+Batches are walked as in any log (log.batch_windows). What differs from logdir.partition: no ledger
+says where a partition ends, so that its last whole batch does; and where a log dir stops at damage,
+the newest record of a key may still be known behind it.
 Source: sparklog/state/scala/Partition.scala, Segment.scala.
 """
 
@@ -65,9 +69,9 @@ class CheckpointSegment:
     end: int = 0
     size: int = 0
     next_offset: int = 0
-    torn: bool = False  # bytes lie behind `end` that are no whole batch
-    short: bool = False  # and the file ends before that batch does
-    lost: list[DamagedRecord] = field(default_factory=list)  # damaged batches before `end`
+    is_torn: bool = False  # bytes lie behind `end` that are no whole batch
+    is_short: bool = False  # and the file ends before that batch does
+    damaged: list[DamagedRecord] = field(default_factory=list)  # stepped over, before `end`
     tables: list[Table] = field(default_factory=list)
     keys: list[pa.Array] = field(default_factory=list)
 
@@ -77,8 +81,8 @@ class CheckpointPartition:
 
     `entries` has the newest record of every key, deleted ones too, in the order of their offsets.
     Not thread-safe. Raises DataCorruptionError (file, position, offsets) for damage: a batch that
-    isn't whole though whole ones follow, unless it is dead. `lenient`: that is only noted, in the
-    segments' `lost`, for who repairs it.
+    isn't whole though whole ones follow, unless its file has a newer
+    record. `lenient`: that is only noted, in the segments' `damaged`, for a repair.
     """
 
     def __init__(self, fs: FileSystem, directory: str, *, lenient: bool = False) -> None:
@@ -87,7 +91,7 @@ class CheckpointPartition:
         self._lenient = lenient
         self.segments: list[CheckpointSegment] = []
         self.entries: dict[str, NewestRecord] = {}
-        self._told: set[tuple[int, int]] = set()
+        self._warned: set[tuple[int, int]] = set()
         self.refresh()
 
     @property
@@ -108,7 +112,7 @@ class CheckpointPartition:
         return joined(self.directory, log_name(segment.base))
 
     def refresh(self) -> None:
-        """Read what is new; everything, if a segment was rewritten. Cost: a stat a segment.
+        """Read what was written since; all, if a segment was rewritten. Cost: a stat a segment.
 
         Raises: LogLockedError: it is rewritten all the time.
         """
@@ -117,7 +121,7 @@ class CheckpointPartition:
                 self._refresh()
                 # All segments must be of one time: a deletion goes only after what it deleted.
                 if all(self.fs.identity(self.path(s)) == s.identity for s in self.segments):
-                    self._check_lost()
+                    self._check_damaged()
                     return
             self.segments, self.entries = [], {}
         raise LogLockedError(f"{self.directory} is rewritten all the time: try again")
@@ -138,10 +142,10 @@ class CheckpointPartition:
     def read(self, key: str) -> bytes | None:
         """Return a live file's content, None if there is none. The batch's CRC is checked.
 
-        Raises: DataCorruptionError: the batch isn't any more what it was.
+        Raises: DataCorruptionError: the batch was damaged since.
         """
         entry = self.entries.get(key)
-        for _ in range(_TRIES):  # its segment may be rewritten under our hands
+        for _ in range(_TRIES):  # a cleaning may rewrite its segment meanwhile
             if entry is None or entry.value_bytes < 0:
                 return None
             found = self._read_value(entry)
@@ -175,8 +179,8 @@ class CheckpointPartition:
         )
 
     def _is_same(self, segment: CheckpointSegment) -> bool:
-        """Whether it only grew. A rewritten one may have got an inode that was free again, but its
-        last batch that we know doesn't lie where it did."""
+        """Whether it only grew. A rewritten one may have been given the old inode again, but then
+        the last known batch doesn't lie where it did."""
         path = self.path(segment)
         try:
             if self.fs.identity(path) != segment.identity:
@@ -201,19 +205,19 @@ class CheckpointPartition:
                     if len(table):
                         self._take(segment, file.path, window.data, window.position, table)
                     segment.end = window.batches.end
-                segment.torn = segment.end < segment.size
-                if not segment.torn:
+                segment.is_torn = segment.end < segment.size
+                if not segment.is_torn:
                     return
-                rest = TornTail.of(file, segment.end, segment.size)
-                segment.short = rest.short
-                if is_last and rest.next is None:
+                tail = TornTail.of(file, segment.end, segment.size)
+                segment.is_short = tail.is_short
+                if is_last and tail.next_batch is None:
                     return
-                self._step_over(segment, file, rest.next)
+                self._step_over(segment, file, tail.next_batch)
 
     def _step_over(self, segment: CheckpointSegment, file: File, position: int | None) -> None:
-        """Go on at the next whole batch, at `position` or in the next segment; note what is lost.
+        """Go on at the next whole batch, at `position` or in the next segment; note the damage.
 
-        Raises: DataCorruptionError: it can't be told whose that was.
+        Raises: DataCorruptionError: it isn't known which file the damaged record is of.
         """
         until = segment.size if position is None else position
         raw = file.pread(until - segment.end, segment.end)
@@ -234,7 +238,7 @@ class CheckpointPartition:
                 first=segment.next_offset,
                 end=end if end > segment.next_offset else None,
             )
-        segment.lost += lost
+        segment.damaged += lost
         for each in lost:
             if each.key is not None and each.is_deletion:
                 self.entries.pop(each.key, None)
@@ -243,16 +247,16 @@ class CheckpointPartition:
         segment.end = until
         segment.next_offset = max(segment.next_offset, end)
 
-    def _check_lost(self) -> None:
+    def _check_damaged(self) -> None:
         """Raises: DataCorruptionError: a damaged record may be the newest one of its file."""
         for segment in self.segments:
-            for each in segment.lost:
+            for each in segment.damaged:
                 entry = None if each.key is None else self.entries.get(each.key)
                 after = (entry.base, entry.position) if entry is not None else (-1, 0)
                 place = segment.base, each.position
                 if after >= place:
-                    if place not in self._told:
-                        self._told.add(place)
+                    if place not in self._warned:
+                        self._warned.add(place)
                         _LOGGER.warning(
                             "%s at byte %d: a record of %s is damaged; a newer one of that file "
                             "follows, so that nothing is missed", self.path(segment),

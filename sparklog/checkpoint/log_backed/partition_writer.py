@@ -1,9 +1,12 @@
-"""A partition of a checkpoint's log dir, written. The caller holds its lock (locking.py).
+"""A partition of a checkpoint's log dir, written. The caller holds its lock (lock.py).
 
-Append: cut what a crash left behind the last whole batch, write the batches, fdatasync. What
-fails is cut off again; a failed fdatasync is never repeated. Clean: segment after segment, in
-order, so that a deletion goes only after what it deleted; live batches keep their bytes and
-offsets, and the very last batch stays for its offset.
+Append: truncate a torn tail, write the batches, fdatasync. A failed write is truncated; a failed
+fdatasync is never repeated. Clean: segment after segment, in order, so that a deletion is removed
+only after what it deleted; live batches keep their bytes and offsets, and the very last batch stays
+for its offset.
+
+What differs from logdir.partition.partition_log and logdir.cleaning: no indexes, producers or
+ledger to keep in step, and a deletion needs no retention, as no reader depends on seeing it.
 Source: sparklog/state/scala/Partition.scala.
 """
 
@@ -25,6 +28,7 @@ from sparklog.format.scan import rebase
 from sparklog.fs import File, FileSystem
 from sparklog.logdir.partition.leader_epochs import write_epochs
 from sparklog.logdir.segment_files import joined
+from sparklog.storage.offset_ranges import merged
 
 DEAD_BYTES_MIN: Final = 64 << 10
 """Below so many bytes of dead records nothing is cleaned."""
@@ -33,7 +37,7 @@ _COPY_BYTES: Final = 4 << 20
 
 
 class Record(NamedTuple):
-    """A file to be written: `value` None deletes it; `timestamp` in ms."""
+    """What becomes of a file: its content, or None to delete it; `timestamp` in ms."""
 
     key: str
     value: bytes | None
@@ -59,7 +63,7 @@ def append(
     """
     partition.refresh()
     if partition.segments:
-        _cut_torn(partition, partition.segments[-1])
+        _truncate_torn_tail(partition, partition.segments[-1])
     offset, epoch = partition.next_offset, partition.epoch
     encoded = (_batch(record, offset + n, epoch) for n, record in enumerate(records))
     while (first := next(encoded, None)) is not None:
@@ -94,7 +98,7 @@ def remove_leftovers(fs: FileSystem, directory: str) -> None:
 def copy_ranges(
     source: File, ranges: Iterable[tuple[int, int]], write: Callable[[bytes], None]
 ) -> None:
-    """Hand the byte ranges [first, end) of a file on, neighbours together.
+    """Pass the byte ranges [first, end) of a file to `write`, adjacent ones together.
 
     Raises: DataCorruptionError: the file ends before a range does.
     """
@@ -106,20 +110,6 @@ def copy_ranges(
                 raise DataCorruptionError("the file became shorter", path=source.path, position=at)
             write(data)
             at += len(data)
-
-
-def merged(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Join ranges that touch; they come in order."""
-    held: tuple[int, int] | None = None
-    for first, end in ranges:
-        if held is not None and held[1] == first:
-            held = held[0], end
-            continue
-        if held is not None:
-            yield held
-        held = first, end
-    if held is not None:
-        yield held
 
 
 class FileWriter:
@@ -156,7 +146,7 @@ def _append_some(
         _roll(partition)
     segment = partition.segments[-1]
     at = segment.end
-    if not at:  # whoever made the file may have died before its name was durable
+    if not at:  # its maker may have died before its name was durable
         partition.fs.sync_dir(partition.directory)
     with partition.fs.open(partition.path(segment), write=True) as file:
         try:
@@ -181,8 +171,8 @@ def _roll(partition: CheckpointPartition) -> None:
     partition.refresh()
 
 
-def _cut_torn(partition: CheckpointPartition, segment: CheckpointSegment) -> None:
-    if segment.torn:
+def _truncate_torn_tail(partition: CheckpointPartition, segment: CheckpointSegment) -> None:
+    if segment.is_torn:
         with partition.fs.open(partition.path(segment), write=True) as file:
             file.truncate(segment.end)
             file.sync()

@@ -1,7 +1,11 @@
 """What lies behind the last whole batch of a segment: a write that was cut off, or damage.
 
-A write that was cut off is followed by nothing. It leaves too few bytes, or, where the power went,
-wrong ones; a whole batch further on says that what isn't one here was one once.
+A torn write is the last thing in a file. It leaves too few bytes or, after a power cut, wrong ones.
+Where a whole batch follows, a whole one was there, too, and was damaged since.
+
+service.verification looks for the next whole batch as well, but only for one in a range of offsets
+that the ledger vouches for. Here any batch counts whose CRC holds, as in Segment.scala: its offset,
+which the CRC doesn't cover, may be damaged, too.
 """
 
 from dataclasses import dataclass
@@ -15,23 +19,23 @@ from sparklog.fs import File
 
 @dataclass(frozen=True, slots=True)
 class TornTail:
-    """What lies behind the last whole batch. A write that was cut off is followed by nothing."""
+    """The bytes behind the last whole batch: a torn write, unless a whole batch follows."""
 
-    short: bool  # the file ends before the batch does
-    next: int | None  # where a whole batch begins further on; None: nowhere
+    is_short: bool  # the file ends before the batch does
+    next_batch: int | None  # position of the next whole batch; None: there is none
 
     @classmethod
     def of(cls, file: File, position: int, size: int) -> "TornTail":
-        """Look at the bytes [position, size) of a segment. Cost: a CRC for each likeness."""
+        """Look at the bytes [position, size) of a segment. Cost: a CRC for each candidate."""
         raw = file.pread(size - position, position)
         length = int.from_bytes(raw[8:LOG_OVERHEAD], "big", signed=True)
         short = len(raw) < HEADER_SIZE or length + LOG_OVERHEAD > len(raw)
-        found = next((position + at for at in _likely(raw) if _is_whole(raw, at)), None)
+        found = next((position + at for at in _candidates(raw) if _is_whole(raw, at)), None)
         return cls(short, found)
 
 
-def _likely(raw: bytes) -> list[int]:
-    """Places after the first byte where the fields that a batch begins with could be right."""
+def _candidates(raw: bytes) -> list[int]:
+    """Positions after the first byte at which magic and length fit a batch."""
     bytes_ = np.frombuffer(raw, np.uint8)
     last = len(raw) - HEADER_SIZE
     if last < 1:
@@ -41,8 +45,8 @@ def _likely(raw: bytes) -> list[int]:
     for place in range(4):
         length = length << 8 | bytes_[at + 8 + place]
     fits = (length >= HEADER_SIZE - LOG_OVERHEAD) & (at + LOG_OVERHEAD + length <= len(raw))
-    likely: list[int] = at[fits].tolist()
-    return likely
+    candidates: list[int] = at[fits].tolist()
+    return candidates
 
 
 def _is_whole(raw: bytes, at: int) -> bool:

@@ -81,7 +81,7 @@ class StateStore:
         """The relative path of one of its files."""
         return f"{self.directory}/{name}"
 
-    def chain(
+    def files_of(
         self, checkpoint: Checkpoint, version: int, ids: Collection[str] | None
     ) -> VersionFiles:
         """What loading `version` takes; `ids`: those of the commit, for this partition.

@@ -11,24 +11,25 @@ final class CheckpointFile(logDir: LogDir, root: Path, val local: Path) {
   /** Its path in the checkpoint; "" is the checkpoint itself. */
   val name: String = root.relativize(local).toString
 
-  private val place = Layout.place(name)
-  val partition: Partition = logDir.partition(place.partition)
-  val key: String = place.key
+  private val address = Layout.address(name)
+  val partition: Partition = logDir.partition(address.partition)
+  val key: String = address.key
 
   /** Whether it lies there as a file or directory of Spark's own manager. */
-  def isFile: Boolean = Files.exists(local) && !isMark
+  def isFile: Boolean = Files.exists(local) && !isMarker
 
-  /** Whether the mark lies in its place, which is no file of the checkpoint. */
-  def isMark: Boolean = name == Mark.File && Mark.isAt(local)
+  /** Whether the metadata marker lies here, which is no file of the checkpoint. */
+  def isMarker: Boolean = name == MetadataMarker.File && MetadataMarker.isAt(local)
 
   /** Whether `child` of this directory is nothing that Spark wrote. */
   def isOurs(child: String): Boolean = name.isEmpty &&
-    (child == Layout.LogDirName || child == Mark.File && Mark.isAt(local.resolve(child)))
+    (child == Layout.LogDirName ||
+      child == MetadataMarker.File && MetadataMarker.isAt(local.resolve(child)))
 
   /** The content of its record; None if it has none. */
   def read(): Option[ByteBuffer] = {
     val content = partition.read(key)
-    if (content.isEmpty && isMark) throw Mark.lost(local)
+    if (content.isEmpty && isMarker) throw MetadataMarker.lost(local)
     content
   }
 
@@ -54,14 +55,15 @@ final class CheckpointFile(logDir: LogDir, root: Path, val local: Path) {
     }
 
   private def isOfQuery(id: String): Boolean = {
-    val file = logDir.checkpoint.resolve(Mark.File)
-    val text = logDir.partition(Layout.Metadata).read(Mark.File).map(UTF_8.decode(_).toString)
+    val file = logDir.checkpoint.resolve(MetadataMarker.File)
+    val text = logDir.partition(Layout.Metadata).read(MetadataMarker.File)
+      .map(UTF_8.decode(_).toString)
       .orElse(if (Files.exists(file)) Some(Files.readString(file)) else None)
     text.exists(_.contains(id))
   }
 
   def write(content: Array[Byte], length: Int, overwrite: Boolean, caller: Caller): Unit = {
-    if (place.partition == CheckpointFile.Plans) logDir.runs.begin(caller)
+    if (address.partition == CheckpointFile.Plans) logDir.runs.begin(caller)
     logDir.runs.check(caller)
     partition.put(key, content, length, overwrite)
   }

@@ -1,7 +1,7 @@
 package sparklog.checkpoint
 
 /** Where a file of a checkpoint is kept: a partition of the checkpoint's log dir, and a key. */
-final case class Place(partition: String, key: String)
+final case class RecordAddress(partition: String, key: String)
 
 object Layout {
   /** The log dir within a checkpoint, and what marks it as one. */
@@ -19,12 +19,12 @@ object Layout {
   private val StatePartition = s"state\\.([0-9]+)\\.($Name)-([0-9]+)".r
 
   /** `path` is a file's, relative to the checkpoint, with "/" between its names. */
-  def place(path: String): Place = path match {
-    case BatchFile(log, file) => Place(s"$log-0", file)
-    case DefaultStore(op, part, file) => Place(s"state.$op.default-$part", file)
+  def address(path: String): RecordAddress = path match {
+    case BatchFile(log, file) => RecordAddress(s"$log-0", file)
+    case DefaultStore(op, part, file) => RecordAddress(s"state.$op.default-$part", file)
     case NamedStore(op, part, store, file) if store != "default" =>
-      Place(s"state.$op.$store-$part", file)
-    case _ => Place(Metadata, path)
+      RecordAddress(s"state.$op.$store-$part", file)
+    case _ => RecordAddress(Metadata, path)
   }
 
   /** The directory whose files a partition holds, relative to the checkpoint; "" is its root. */
@@ -38,7 +38,7 @@ object Layout {
 
   /** Partitions that may hold files which lie in this very directory. */
   def partitionsOf(directory: String): Seq[String] = {
-    val own = place(if (directory.isEmpty) "x" else s"$directory/x").partition
+    val own = address(if (directory.isEmpty) "x" else s"$directory/x").partition
     Seq(own, Metadata).distinct
   }
 

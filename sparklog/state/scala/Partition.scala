@@ -31,18 +31,18 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
   private var epoch = Partition.FirstEpoch
 
   /** The live files, key and entry, as they are now. */
-  def entries(): Seq[(String, Entry)] = alone {
+  def entries(): Seq[(String, Entry)] = exclusively {
     refresh()
     live.toSeq
   }
 
-  def get(key: String): Option[Entry] = alone {
+  def get(key: String): Option[Entry] = exclusively {
     refresh()
     live.get(key)
   }
 
   /** The content of a file, if it exists. IOException naming segment and position if it is damaged. */
-  def read(key: String): Option[ByteBuffer] = alone {
+  def read(key: String): Option[ByteBuffer] = exclusively {
     get(key).map { entry =>
       val buffer = entry.segment.read(entry.position, entry.bytes)
       if (!RecordBatch.isSound(buffer, 0, entry.bytes)) {
@@ -64,15 +64,15 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
 
   /** Delete files; those that don't exist are left out. */
   def delete(keys: Iterable[String]): Unit = {
-    val known = alone { refresh(); keys.filter(live.contains) }
+    val known = exclusively { refresh(); keys.filter(live.contains) }
     if (known.nonEmpty) writing {
       known.filter(live.contains).foreach(append(_, Array.emptyByteArray, -1))
       cleanIfWorthIt()
     }
   }
 
-  /** Cut what a power cut left half written; `lenient`: also where whole batches follow. */
-  def recover(lenient: Boolean): Unit = alone {
+  /** Truncate what a power cut left half written; `lenient`: also where whole batches follow. */
+  def recover(lenient: Boolean): Unit = exclusively {
     locks.hold(lock) {
       forget()
       openAll()
@@ -82,7 +82,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
           throw damage.error("whole batches follow")
         }
         later.reverseIterator.foreach(s => Files.delete(s.path))
-        cut(damage)
+        truncate(damage)
         forget()
       }
     }
@@ -97,8 +97,8 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     } finally mutex.unlock()
   }
 
-  /** Run `body` while no other thread of this JVM is at work here. */
-  private def alone[T](body: => T): T = {
+  /** Run `body` while no other thread of this JVM uses this partition. */
+  private def exclusively[T](body: => T): T = {
     mutex.lock()
     try {
       OpenFiles.used(this, settings().openFiles)
@@ -106,7 +106,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     } finally mutex.unlock()
   }
 
-  private def writing[T](body: => T): T = alone {
+  private def writing[T](body: => T): T = exclusively {
     locks.hold(lock) {
       refresh(locked = true)
       body
@@ -147,7 +147,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     Durable.sync(directory)
   }
 
-  /** Take in what was written since, by whomever. */
+  /** Take in what was written since, by any process. */
   private def refresh(locked: Boolean = false): Unit = {
     val isSame = !segments.exists(_.rests) || segments.forall(_.awake())
     if (!isSame || segments.isEmpty || isReplaced) {
@@ -165,7 +165,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
       if (locked) {
         val torn = damage.short && (damage.segment eq segments.last) && !damage.isFollowed
         if (!torn) throw damage.error("it is no whole batch")
-        cut(damage)
+        truncate(damage)
       } else if (!damage.short && locks.isReadOnly) {
         val isLast = (damage.segment eq segments.last) && !damage.isFollowed
         if (!(isLast && LogDir.tellsPowerCut(locks))) throw damage.error("it is no whole batch")
@@ -217,7 +217,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     damaged
   }
 
-  /** Walk a segment; damage that whole batches follow is stepped over, if it was told whose it is. */
+  /** Walk a segment; damage that whole batches follow is stepped over, if it is known which file it is of. */
   private def walk(segment: Segment, stepping: Boolean): Option[Damage] = {
     var damage = segment.walk(seen(segment))
     while (stepping && damage.exists(stepOver)) damage = segment.walk(seen(segment))
@@ -257,7 +257,7 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     nextOffset = batch.offset + 1
   }
 
-  private def cut(damage: Damage): Unit = {
+  private def truncate(damage: Damage): Unit = {
     damage.segment.channel.truncate(damage.position)
     damage.segment.channel.force(true)
   }

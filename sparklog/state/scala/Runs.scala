@@ -29,7 +29,7 @@ final class Runs(logDir: LogDir, locks: Locks, identity: AnyRef) {
   def begin(caller: Caller): Unit = for (run <- caller.run if caller.query.isDefined) {
     if (!held.contains(run)) synchronized {
       takeLock(run, caller.thread)
-      Mark.settle(logDir)
+      MetadataMarker.settle(logDir)
       val known = written()
       if (!known.headOption.contains(run)) {
         val text = (run +: known.filterNot(_ == run)).take(Remembered).mkString("\n")

@@ -34,10 +34,10 @@ def test_one_byte_anywhere(data: st.DataObject) -> None:
     bad[at] ^= change
     (found,) = told(bytes(bad))
     assert (found.key, found.position, found.size) == (key, 1000, len(raw))
-    assert found.mended in (None, raw)
+    assert found.corrected in (None, raw)
     assert found.is_deletion == (value is None)
     if at < 61 + len(key) or at == len(raw) - 1 or value is None:
-        assert found.mended == raw
+        assert found.corrected == raw
 
 
 def test_noise_is_nobodys() -> None:
@@ -53,7 +53,7 @@ def test_a_hole_in_the_value_leaves_the_key(size: int) -> None:
     raw = bytearray(batch("12.delta", random.Random(1).randbytes(5000)))
     raw[2000 : 2000 + size] = b"\0" * size
     (found,) = told(bytes(raw))
-    assert (found.key, found.mended) == ("12.delta", None)
+    assert (found.key, found.corrected) == ("12.delta", None)
 
 
 def test_a_hole_over_the_key_hides_it() -> None:

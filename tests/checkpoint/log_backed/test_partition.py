@@ -182,7 +182,7 @@ def test_cut_at_every_byte_of_a_write(tmp_path: Path) -> None:
             path.write_bytes(raw[:size] + padding)
             partition = CheckpointPartition(LOCAL, directory)
             assert contents(partition) == {"0": b"first", "1": b"y" * 600}
-            assert partition.segments[0].torn == (size > ends[1] or bool(padding))
+            assert partition.segments[0].is_torn == (size > ends[1] or bool(padding))
     put(partition, ("0", b"again"))
     assert contents(CheckpointPartition(LOCAL, directory)) == {"0": b"again", "1": b"y" * 600}
     assert path.stat().st_size == partition.segments[0].end
@@ -240,7 +240,7 @@ def test_dead_records_may_be_damaged(
         flip(partition, offset, min(at, 66) if offset == 14 else at)
     found = CheckpointPartition(LOCAL, partition.directory)
     assert contents(found) == wanted
-    assert sum(len(segment.lost) for segment in found.segments) == 4
+    assert sum(len(segment.damaged) for segment in found.segments) == 4
     assert found.next_offset == partition.next_offset
     put(found, ("more", b"2"), segment_bytes=segment_bytes)
     assert contents(CheckpointPartition(LOCAL, partition.directory)) == {**wanted, "more": b"2"}
@@ -248,7 +248,7 @@ def test_dead_records_may_be_damaged(
     assert clean(found)
     again = CheckpointPartition(LOCAL, partition.directory)
     assert contents(again) == {**wanted, "more": b"z" * 9_000}
-    assert not any(segment.lost for segment in again.segments)
+    assert not any(segment.damaged for segment in again.segments)
 
 
 def test_a_live_record_is_needed_until_a_newer_one_comes(partition: CheckpointPartition) -> None:

@@ -5,11 +5,11 @@ import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, Path}
 
 /**
- * What lies at `metadata` of a checkpoint that is kept as a log: a file of which Spark's own manager
- * can't make a query's id. Its error shows what the file says, and the query doesn't begin from batch
- * 0. To this manager the file isn't there. sparklog/checkpoint/log_backed/metadata_marker.py writes the same.
+ * The file `metadata` of a checkpoint that is kept as a log: Spark's own manager can't parse a query id
+ * from it. Its error shows what the file says, so that the query doesn't begin from batch 0. To this
+ * manager the file isn't there. sparklog/checkpoint/log_backed/metadata_marker.py writes the same.
  */
-object Mark {
+object MetadataMarker {
   val File = "metadata"
   private val Begin = "{\"id\":[\"sparklog "
   val Text: String = Begin + "keeps this checkpoint as a log, which Spark's own checkpoint manager " +
@@ -21,13 +21,13 @@ object Mark {
   private val Number = "[0-9]+"
   private val MaxBytes = 4096L
 
-  /** Whether the file at `path` is the mark. */
+  /** Whether the file at `path` is the marker. */
   def isAt(path: Path): Boolean =
     Files.isRegularFile(path) && Files.size(path) <= MaxBytes &&
       Files.readString(path).startsWith(Begin)
 
   /**
-   * Leave the mark, and what Spark's manager had there as a record: a checkpoint that it began goes on
+   * Write the marker, and what Spark's manager had there as a record: a checkpoint that it began goes on
    * here. An IOException if a session without this manager ran when the log had begun already.
    */
   def settle(logDir: LogDir): Unit = {
@@ -62,7 +62,7 @@ object Mark {
     }
     for (name <- Seq("offsets", "commits"); directory = logDir.checkpoint.resolve(name)
         if Files.isDirectory(directory)) {
-      val partition = logDir.partition(Layout.place(s"$name/0").partition)
+      val partition = logDir.partition(Layout.address(s"$name/0").partition)
       val kept = partition.entries().map(_._1).filter(_.matches(Number)).toSet
       val files = filesIn(directory).filter(_.matches(Number))
       val own = (kept -- files).map(BigInt(_)).minOption // what only the log has

@@ -5,15 +5,15 @@ import java.nio.ByteBuffer
 import java.nio.charset.{CharacterCodingException, StandardCharsets}
 import java.util.zip.CRC32C
 
-/** A damaged record of `key`; `isDeletion`: all that it said is known to be that the file goes. */
-final case class Lost(position: Long, key: String, isDeletion: Boolean)
+/** A damaged record of `key`; `isDeletion`: it is known to have deleted its file. */
+final case class DamagedRecord(position: Long, key: String, isDeletion: Boolean)
 
 /**
- * Whose a damaged record was, by what its bytes can't deny: its layout, and its CRC, which holds if
- * one byte of the CRC, or one before the end of the key, is changed. sparklog/checkpoint/log_backed/damaged_records.py has
- * the whole of it.
+ * Which file a damaged record is of, by its layout, and by its CRC, which holds if one byte of the CRC,
+ * or one before the end of the key, is changed. The rules, and the same in Python:
+ * sparklog/checkpoint/log_backed/damaged_records.py.
  */
-object Lost {
+object DamagedRecord {
   private val CrcAt = 17
   private val BodyAt = 21
   private val PrefixBytes = 128
@@ -23,7 +23,7 @@ object Lost {
    * What the damaged bytes `raw` were, which lie at `position`, between whole batches with offsets
    * from `first` to before `end` in between. None if that can't be told.
    */
-  def examine(raw: Array[Byte], position: Long, first: Long, end: Long): Option[Seq[Lost]] =
+  def examine(raw: Array[Byte], position: Long, first: Long, end: Long): Option[Seq[DamagedRecord]] =
     if (first >= end) None
     else one(raw, position).map(Seq(_)).orElse {
       val parts = framed(raw).map { case (at, until) => one(raw.slice(at, until), position + at) }
@@ -48,19 +48,19 @@ object Lost {
     found.result()
   }
 
-  private def one(raw: Array[Byte], position: Long): Option[Lost] =
+  private def one(raw: Array[Byte], position: Long): Option[DamagedRecord] =
     if (raw.length < Smallest) None
     else {
       val batch = ByteBuffer.wrap(raw.clone())
       batch.putInt(8, raw.length - RecordBatch.LogOverhead).put(16, 2.toByte)
-      val isKnown = mend(batch)
+      val isKnown = correct(batch)
       fields(batch).collect {
-        case (key, valueLength) if valueLength >= 0 || isKnown => Lost(position, key, valueLength < 0)
+        case (key, valueLength) if valueLength >= 0 || isKnown => DamagedRecord(position, key, valueLength < 0)
       }
     }
 
-  /** Make the CRC hold by changing one byte up to the key's end, or of itself; tells whether. */
-  private def mend(batch: ByteBuffer): Boolean = {
+  /** Make the CRC hold by correcting one byte up to the key's end, or of itself; tells whether. */
+  private def correct(batch: ByteBuffer): Boolean = {
     val size = batch.capacity - BodyAt
     val actual = crcOf(batch.array, BodyAt, size)
     val wrong = actual ^ batch.getInt(CrcAt)
