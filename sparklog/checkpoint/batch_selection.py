@@ -39,7 +39,8 @@ def select_batch(batches: Batches, to: Target) -> int:
     if not found:
         raise InvalidRequestError(
             f"{batches.checkpoint.path}: no committed batch {wanted}; see sparklog checkpoint "
-            f"history {batches.checkpoint.path}"
+            f"history {batches.checkpoint.path}",
+            path=batches.checkpoint.path,
         )
     return found[-1]
 

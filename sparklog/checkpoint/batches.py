@@ -11,7 +11,7 @@ import bisect
 from functools import cached_property
 from typing import Final
 
-from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.files import Checkpoint, batch_numbers
 from sparklog.checkpoint.spark_files.commit_log import Commit, parse_commit
 from sparklog.checkpoint.spark_files.file_source_log import missing_entries
 from sparklog.checkpoint.spark_files.offset_log import BatchOffsets, log_offset_of, parse_offsets
@@ -38,8 +38,8 @@ class Batches:
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
-        self.planned = _numbers(checkpoint.names("offsets"))
-        self.committed = _numbers(checkpoint.names("commits"))
+        self.planned = batch_numbers(checkpoint.names("offsets"))
+        self.committed = batch_numbers(checkpoint.names("commits"))
         self._offsets: dict[int, BatchOffsets] = {}
         self._commits: dict[int, Commit] = {}
         self._metadata: dict[str, list[StateStoreMetadata]] = {}
@@ -186,7 +186,8 @@ class Batches:
         earliest = next((b for b in self.committed if self.obstacle(b) is None), None)
         hint = "none can be" if earliest is None else f"the earliest that can be is {earliest}"
         raise InvalidRequestError(
-            f"{self.checkpoint.path} can't go back to batch {batch}: {obstacle}; {hint}"
+            f"{self.checkpoint.path} can't go back to batch {batch}: {obstacle}; {hint}",
+            path=self.checkpoint.path,
         )
 
     @property
@@ -198,7 +199,3 @@ def _partitions_in_conf(plan: BatchOffsets) -> int | None:
     """How many partitions a plan's conf gives to state."""
     told = next((plan.conf[key] for key in _PARTITIONS if key in plan.conf), "")
     return int(told) if told.isdecimal() and int(told) else None
-
-
-def _numbers(names: list[str]) -> list[int]:
-    return sorted(int(name) for name in names if name.isdecimal())

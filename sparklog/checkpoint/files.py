@@ -8,7 +8,7 @@ import bisect
 import json
 import os
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -83,7 +83,8 @@ class Checkpoint:
         if not _is_checkpoint(fs, local):
             raise InvalidRequestError(
                 f"{local} is no checkpoint of a streaming query: give what the query has as "
-                "checkpointLocation"
+                "checkpointLocation",
+                path=local,
             )
         return cls(local, fs)
 
@@ -243,6 +244,11 @@ class Checkpoint:
         if name not in self.partitions:
             self.partitions[name] = CheckpointPartition(self.fs, os.path.join(self.logs, name))
         return self.partitions[name]
+
+
+def batch_numbers(names: Iterable[str]) -> list[int]:
+    """Return the numbers among the names of a directory's files, which are batches; ascending."""
+    return sorted(int(name) for name in names if name.isdecimal())
 
 
 def walk_files(fs: FileSystem, root: str, directory: str = "") -> Iterator[str]:

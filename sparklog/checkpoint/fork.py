@@ -115,6 +115,8 @@ def fork(
 
 def _check_target(fs: FileSystem, path: str, target: str) -> None:
     if is_nested(path, target):
-        raise InvalidRequestError(f"{target} and {path} lie in one another: choose another place")
+        raise InvalidRequestError(
+            f"{target} and {path} lie in one another: choose another place", path=target
+        )
     if fs.exists(target):
-        raise InvalidRequestError(f"{target} exists: a fork wants a new directory")
+        raise InvalidRequestError(f"{target} exists: a fork wants a new directory", path=target)

@@ -149,7 +149,9 @@ def writer_name(checkpoint: Checkpoint, writer: str | None) -> str:
     """
     name = writer or query_id(checkpoint)
     if name is None:
-        raise InvalidRequestError(f"{checkpoint.path} has no query id: give writer=")
+        raise InvalidRequestError(
+            f"{checkpoint.path} has no query id: give writer=", path=checkpoint.path
+        )
     return name
 
 

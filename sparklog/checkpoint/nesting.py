@@ -27,7 +27,8 @@ def check_not_nested(checkpoint: str, log: str | os.PathLike[str]) -> None:
             raise InvalidRequestError(
                 f"the log dir {directory} lies in the query's checkpoint {checkpoint}, whose files "
                 "come and go with resets, forks and archives: give the log a directory of its own "
-                "(with the query stopped it can be moved, `mv`, as it is)"
+                "(with the query stopped it can be moved, `mv`, as it is)",
+                path=directory,
             )
         if is_within(root, home):
             _LOGGER.warning(

@@ -99,7 +99,8 @@ def reset(
     if is_mount_point(fs, checkpoint.path):
         raise InvalidRequestError(
             f"{checkpoint.path} is a mount point, where no other directory can be put: use "
-            "sparklog.checkpoint.fork instead, and start the query with that"
+            "sparklog.checkpoint.fork instead, and start the query with that",
+            path=checkpoint.path,
         )
     if not dry_run:
         complete(checkpoint.path, fs=fs, clock=clock)
@@ -159,11 +160,14 @@ def _carry_out(
             lock.take_running("reset it")
         checkpoint.refresh()
         if _plans(checkpoint) != before:
-            raise LogLockedError(f"{checkpoint.path}: its query runs: stop it, then reset it")
+            raise LogLockedError(
+                f"{checkpoint.path}: its query runs: stop it, then reset it", path=checkpoint.path
+            )
         if not staged.exchange():
             raise InvalidRequestError(
                 f"{checkpoint.path} lies on {fs.kind(checkpoint.path)}, which can't exchange two "
-                "directories: use sparklog.checkpoint.fork instead, and start the query with that"
+                "directories: use sparklog.checkpoint.fork instead, and start the query with that",
+                path=checkpoint.path,
             )
         complete(checkpoint.path, fs=fs, clock=clock)
 

@@ -42,7 +42,8 @@ def cleaned_meanwhile(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise LogLockedError(
-            f"{path}: its query removed {error.filename} while it was being read: try again"
+            f"{path}: its query removed {error.filename} while it was being read: try again",
+            path=os.fspath(path),
         ) from error
 
 
@@ -56,5 +57,6 @@ def check_quiet(batches: Batches, now_ms: int) -> None:
     if age_ms < QUIET_MS:
         raise LogLockedError(
             f"{checkpoint.path}: batch {newest} began {age_ms} ms ago and isn't done: stop the "
-            f"query; if it is stopped, try again {QUIET_MS // 1000} s after that"
+            f"query; if it is stopped, try again {QUIET_MS // 1000} s after that",
+            path=checkpoint.path,
         )

@@ -158,7 +158,9 @@ def _copy_partition(
                 source.fs.unlink(joined(directory, left))
             source.fs.rmdir(directory)
             source.refresh()
-    raise LogLockedError(f"{source.directory} is rewritten all the time: try again")
+    raise LogLockedError(
+        f"{source.directory} is rewritten all the time: try again", path=source.directory
+    )
 
 
 def _copy_segments(

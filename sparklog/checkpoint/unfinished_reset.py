@@ -90,7 +90,9 @@ def check_log(path: str | os.PathLike[str], writer: str, fs: FileSystem) -> None
     """
     home = split_path(path)[0]
     if not fs.is_dir(ledger_path(home)):
-        raise InvalidRequestError(f"{home} holds no log that sparklog wrote: give the sink's log")
+        raise InvalidRequestError(
+            f"{home} holds no log that sparklog wrote: give the sink's log", path=home
+        )
     state = LogState()
     fold(fs, home, whole_end(fs, home), state=state, first=None)
     if not any(is_writer_of(name, writer) for name in state.writers):

@@ -134,7 +134,9 @@ def _own_directory(fs: FileSystem, path: Path) -> str:
     """The local directory at `path`. Raises: InvalidRequestError: there is none."""
     local = local_path(os.fspath(path))
     if local is None or not fs.is_dir(local):
-        raise InvalidRequestError(f"{path}: want a directory on this machine's own disk")
+        raise InvalidRequestError(
+            f"{path}: want a directory on this machine's own disk", path=os.fspath(path)
+        )
     return local
 
 
@@ -148,7 +150,9 @@ def _check_places(url: str, homes: Sequence[str]) -> None:
     target = local_path(url)
     for home in homes:
         if target is not None and f"{own_path(target)}/".startswith(f"{own_path(home)}/"):
-            raise InvalidRequestError(f"{url} lies in {home}, which it is to hold: choose another")
+            raise InvalidRequestError(
+                f"{url} lies in {home}, which it is to hold: choose another", path=url
+            )
 
 
 def _next_snapshot(
@@ -191,7 +195,9 @@ def _batch(checkpoint: Checkpoint | None, path: str, batch: int | None) -> int |
     """The batch that is archived; None where it is no query's."""
     if checkpoint is None:
         if batch is not None:
-            raise InvalidRequestError(f"{path} is no checkpoint of a query: it has no batches")
+            raise InvalidRequestError(
+                f"{path} is no checkpoint of a query: it has no batches", path=os.fspath(path)
+            )
         return None
     if batch is not None:
         return batch
@@ -204,7 +210,8 @@ def _newest(checkpoint: Checkpoint) -> int:
         batches = Batches(checkpoint)
         if not batches.committed:
             raise InvalidRequestError(
-                f"{checkpoint.path} has no committed batch: let its query finish one"
+                f"{checkpoint.path} has no committed batch: let its query finish one",
+                path=checkpoint.path,
             )
         newest = batches.committed[-1]
         obstacle = batches.obstacle(newest)
@@ -216,13 +223,16 @@ def _newest(checkpoint: Checkpoint) -> int:
     hint = "no older one can be, either" if older is None else f"the newest that can be is {older}"
     raise InvalidRequestError(
         f"{checkpoint.path}: its newest batch, {newest}, can't be archived: {obstacle}; {hint}, "
-        "with batch= (--batch). No point was made; sparklog checkpoint verify tells more"
+        "with batch= (--batch). No point was made; sparklog checkpoint verify tells more",
+        path=checkpoint.path,
     )
 
 
 def _known_as(checkpoint: Checkpoint | None, path: str, writer: str | None) -> str:
     if checkpoint is None:
-        raise InvalidRequestError(f"{path} is no checkpoint of a query: archive it without the log")
+        raise InvalidRequestError(
+            f"{path} is no checkpoint of a query: archive it without the log", path=os.fspath(path)
+        )
     return writer_name(checkpoint, writer)
 
 
@@ -244,7 +254,8 @@ def _known(
         if None not in (query, other) and other != query:
             raise InvalidRequestError(
                 f"{repository.store.url} has points of query {other}, this one is {query}: give "
-                "each query a URL of its own, for restore and prune go by the newest point"
+                "each query a URL of its own, for restore and prune go by the newest point",
+                path=repository.store.url,
             )
         trees = trees if known.key_id == repository.key_id else {}
     return trees

@@ -51,7 +51,7 @@ class Repository:
         if ring is None:
             if known:
                 raise InvalidRequestError(
-                    f"the archive at {store.url} is encrypted: give the key ring"
+                    f"the archive at {store.url} is encrypted: give the key ring", path=store.url
                 )
             return cls(store)
         if known:
@@ -67,7 +67,9 @@ class Repository:
         if key_id is None:
             return cls(store)
         if ring is None:
-            raise InvalidRequestError(f"the archive at {store.url} is encrypted: give the key ring")
+            raise InvalidRequestError(
+                f"the archive at {store.url} is encrypted: give the key ring", path=store.url
+            )
         path = f"{store.url}/{KEYS}{key_id}"
         try:
             wrapped = unseal("key", store.get(KEYS + key_id), path=path, cure=_CURE)

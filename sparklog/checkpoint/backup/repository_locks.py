@@ -62,5 +62,7 @@ def check_no_pruning(lock: RepositoryLock, url: str) -> None:
     """Raise LogLockedError if blocks may be going right now."""
     if lock.others(PRUNING, PRUNING_STALE_MS):
         raise LogLockedError(
-            f"{url} is being pruned: archive again in some minutes (in an hour, if who pruned died)"
+            f"{url} is being pruned: archive again in some minutes (in an hour, if who pruned "
+            "died)",
+            path=url,
         )

@@ -87,13 +87,17 @@ def restore(
     logs = [] if log is None else split_path(log)
     check_writable(logs)
     if target is None or len(logs) > 1:
-        raise InvalidRequestError(f"{path}, {log}: want a directory each, on this machine's disk")
+        raise InvalidRequestError(
+            f"{path}, {log}: want a directory each, on this machine's disk", path=os.fspath(path)
+        )
     if threads < 1:
         raise InvalidRequestError(f"threads={threads}: want at least 1")
     store = open_store(url, storage_options)
     wanted = snapshots.choose(store, batch, point)
     if logs and not wanted.has_log:
-        raise InvalidRequestError(f"{store.url}: point {wanted.name} has no log; leave out log")
+        raise InvalidRequestError(
+            f"{store.url}: point {wanted.name} has no log; leave out log", path=store.url
+        )
     repository, trees = snapshots.read(store, wanted, as_keyring(keyring))
     parts = [CHECKPOINT, LOG] if logs else [CHECKPOINT]
     with StagedDirectories(fs, [target, *logs], "restore") as staged:
@@ -105,14 +109,8 @@ def restore(
         for part in parts:
             fetcher.fetch(trees[part], roots[part])
         if logs:
-            fork_log(
-                roots[LOG],
-                logs[0],
-                time_ms=_EVER_MS,
-                waits_for=staged.waiting(1),
-                fs=fs,
-                clock=clock,
-            )
+            waits_for = staged.waiting(1)
+            fork_log(roots[LOG], logs[0], time_ms=_EVER_MS, waits_for=waits_for, fs=fs, clock=clock)
         _finish(fs, clock, wanted, roots[CHECKPOINT], target)
         arrived(fs, logs)
     return Restored(
@@ -138,7 +136,8 @@ def _check_room(fs: FileSystem, directory: str, size: int) -> None:
     free = fs.free_bytes(directory)
     if free < size:
         raise StorageUnavailableError(
-            f"{directory}: {size} bytes are to come, {free} are free; restore to another disk"
+            f"{directory}: {size} bytes are to come, {free} are free; restore to another disk",
+            path=directory,
         )
 
 

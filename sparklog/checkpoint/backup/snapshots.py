@@ -120,7 +120,8 @@ def list_snapshots(store: Store) -> list[Snapshot]:
 def no_snapshots(url: str) -> InvalidRequestError:
     """The error for a URL below which nothing was archived."""
     return InvalidRequestError(
-        f"{url} has no archived point: give the URL that `sparklog checkpoint archive` was given"
+        f"{url} has no archived point: give the URL that `sparklog checkpoint archive` was given",
+        path=url,
     )
 
 
@@ -137,7 +138,9 @@ def choose(store: Store, batch: int | None, name: str | None) -> Snapshot:
     if not fits:
         what = f"point {name}" if name is not None else f"point of batch {batch}"
         batches = ", ".join(str(b) for b in sorted({p.batch for p in held if p.batch is not None}))
-        raise InvalidRequestError(f"{store.url} has no {what}; its batches: {batches or 'none'}")
+        raise InvalidRequestError(
+            f"{store.url} has no {what}; its batches: {batches or 'none'}", path=store.url
+        )
     return fits[-1]
 
 
@@ -164,7 +167,9 @@ def read(
     try:
         raw = store.get(SNAPSHOTS + snapshot.name)
     except FileNotFoundError:
-        raise InvalidRequestError(f"{path} is gone; see which points there are") from None
+        raise InvalidRequestError(
+            f"{path} is gone; see which points there are", path=path
+        ) from None
     head, _, stored = raw.partition(b"\n")
     try:
         about = json.loads(head)

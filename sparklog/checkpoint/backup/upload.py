@@ -107,7 +107,8 @@ class Uploader:
             if self._look(file) != (size, seen):
                 raise StorageUnavailableError(
                     f"{file} changed while it was archived: stop what writes it, or archive a "
-                    "batch of it; no point was made"
+                    "batch of it; no point was made",
+                    path=file,
                 )
         with self._mutex:
             self.stats.files += 1

@@ -4,10 +4,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparklog.checkpoint.batches import Batches
-from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.files import Checkpoint, batch_numbers
 from sparklog.checkpoint.spark_files.offset_log import parse_offsets
 from sparklog.checkpoint.spark_files.state_schema import store_schema
-from sparklog.checkpoint.spark_files.state_stores import StateStore, stores_info, stores_of
+from sparklog.checkpoint.spark_files.state_stores import (
+    StateStore,
+    StateVersion,
+    stores_info,
+    stores_of,
+)
 from sparklog.errors import InvalidRequestError
 
 _ROW_CHECKSUMS: Final = "spark.sql.streaming.stateStore.rowChecksum.enabled"
@@ -41,8 +46,8 @@ class StoreChanges:
 
     def end(self) -> int:
         """The batch behind the last committed one. Cost: lists the commits."""
-        names = self._checkpoint.names_now("commits")
-        return max((int(name) + 1 for name in names if name.isdecimal()), default=0)
+        committed = batch_numbers(self._checkpoint.names_now("commits"))
+        return committed[-1] + 1 if committed else 0
 
     def held(self) -> tuple[int, int]:
         """The batches [first, end) whose changes are there."""
@@ -129,7 +134,7 @@ class StoreChanges:
             known: list[str | None] = [None]
             if parts is not None:
                 known = [*parts[partition]] if partition < len(parts) else []
-            versions = [(batch + 1, each) for each in known]
+            versions = [StateVersion(batch + 1, each) for each in known]
             name = next(
                 (store.changes[v] for v in versions if v in store.changes) if store else iter(()),
                 None,
@@ -144,7 +149,9 @@ class StoreChanges:
         snapshots: tuple[str, ...] = ()
         if self.schema.has_families:
             # A new family makes Spark write a snapshot with the same version.
-            ordered = sorted(store.snapshots, key=lambda v: (v[0] > batch + 1, abs(v[0] - batch)))
+            ordered = sorted(
+                store.snapshots, key=lambda v: (v.number > batch + 1, abs(v.number - batch))
+            )
             snapshots = tuple(store.path(store.snapshots[v]) for v in ordered)
         is_rocksdb = store.provider == "rocksdb"
         conf = batches.offsets(batch).conf if batch in batches.planned else {}

@@ -106,7 +106,8 @@ class ChangeReader:
         if new:
             raise InvalidRequestError(
                 f"{where} has column families that the state's schema had not when this read "
-                f"began: {', '.join(sorted(new))}; start it again"
+                f"began: {', '.join(sorted(new))}; start it again",
+                path=where,
             )
         return known
 

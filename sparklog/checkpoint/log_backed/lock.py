@@ -54,11 +54,13 @@ class CheckpointLock:
         else:
             raise LogLockedError(
                 f"{self._file.path}: a query runs with this checkpoint, or it is being reset or "
-                f"converted: stop the query, then {what}; or fork it, which works meanwhile"
+                f"converted: stop the query, then {what}; or fork it, which works meanwhile",
+                path=self._file.path,
             )
         if not self._file.is_current():
             raise LogLockedError(
-                f"{self._file.path}: it was reset or converted just now: try again"
+                f"{self._file.path}: it was reset or converted just now: try again",
+                path=self._file.path,
             )
 
     @contextlib.contextmanager
@@ -82,7 +84,8 @@ class CheckpointLock:
         else:
             raise LogLockedError(
                 f"{self._file.path}: another process has been writing {what} for "
-                f"{_TIMEOUT_MS // 1000} s; find it by: fuser {self._file.path}"
+                f"{_TIMEOUT_MS // 1000} s; find it by: fuser {self._file.path}",
+                path=self._file.path,
             )
         try:
             yield

@@ -124,7 +124,9 @@ class CheckpointPartition:
                     self._check_damaged()
                     return
             self.segments, self.entries = [], {}
-        raise LogLockedError(f"{self.directory} is rewritten all the time: try again")
+        raise LogLockedError(
+            f"{self.directory} is rewritten all the time: try again", path=self.directory
+        )
 
     def _refresh(self) -> None:
         bases = segment_bases(self.fs, self.directory) if self.fs.exists(self.directory) else []

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.files import Checkpoint, batch_numbers
 from sparklog.checkpoint.spark_files.offset_log import parse_offsets
 from sparklog.checkpoint.spark_files.state_stores import (
     DEFAULT_STORE,
@@ -114,7 +114,8 @@ def store_schema(
         known = ", ".join(map(str, operators))
         raise InvalidRequestError(
             f"{checkpoint.path} has no stateful operator {operator}: "
-            + (f"there are {known}" if known else "its query keeps no state, or hasn't begun")
+            + (f"there are {known}" if known else "its query keeps no state, or hasn't begun"),
+            path=checkpoint.path,
         )
     infos = {info.name: info for info in stores_info(checkpoint, operator)}
     if not infos:  # Spark 3 writes no such metadata
@@ -156,7 +157,7 @@ def has_all_in_one(checkpoint: Checkpoint, operator: int) -> bool:
 
 
 def _is_avro(checkpoint: Checkpoint) -> bool:
-    batches = [int(name) for name in checkpoint.names("offsets") if name.isdecimal()]
+    batches = batch_numbers(checkpoint.names("offsets"))
     if not batches:
         return False
     path = f"offsets/{max(batches)}"
@@ -188,7 +189,8 @@ def _families(
     if not found:
         raise InvalidRequestError(
             f"{checkpoint.real(paths[-1])} is missing: without it the state of operator {operator} "
-            "can't be decoded; a running query writes it with its first batch"
+            "can't be decoded; a running query writes it with its first batch",
+            path=checkpoint.real(paths[-1]),
         )
     return found, version >= 3
 

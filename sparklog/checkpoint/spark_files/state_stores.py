@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.files import Checkpoint, batch_numbers
 from sparklog.checkpoint.spark_files.state_changelog import read_lineage
 from sparklog.checkpoint.spark_files.state_files import ImmutableFile, plain, read_zip
 from sparklog.errors import DataCorruptionError
@@ -26,7 +26,13 @@ _OPERATOR: Final = re.compile(r"state/([0-9]+)/.*")
 _SHARED: Final = re.compile(r"state/[0-9]+/[0-9]+/(?:[^/]+/)?(?:SSTs|logs)/[^/]+")
 _SNAPSHOTS: Final = ("snapshot", "zip")
 DEFAULT_STORE: Final = "default"
-StateVersion = tuple[int, str | None]
+
+
+class StateVersion(NamedTuple):
+    """A version of a store: its number, and in format 2 its id, one of several branches."""
+
+    number: int
+    id: str | None
 
 
 class StateFileName(NamedTuple):
@@ -91,7 +97,9 @@ class StateStore:
         if version == 0:
             return VersionFiles([])
         if ids is None:
-            return self._from_snapshot(checkpoint, ((v, None) for v in range(version, 0, -1)))
+            return self._from_snapshot(
+                checkpoint, (StateVersion(v, None) for v in range(version, 0, -1))
+            )
         try:
             before = self._lineage(checkpoint, version, ids)
         except DataCorruptionError as error:
@@ -106,7 +114,7 @@ class StateStore:
         """Try the newest snapshot first; without one all changes from version 1 on are needed."""
         reason: str | None = None
         needed: list[str] = []
-        at: StateVersion = (1, None)
+        at = StateVersion(1, None)
         for at in versions:
             if at in self.snapshots:
                 files = self._snapshot_files(checkpoint, self.snapshots[at])
@@ -114,15 +122,14 @@ class StateStore:
                     return VersionFiles(files.files + needed[::-1])
                 reason = reason or files.missing
             if at not in self.changes:
-                return VersionFiles([], reason or f"version {at[0]} is gone: {self._lost(at)}")
+                return VersionFiles([], reason or f"version {at.number} is gone: {self._lost(at)}")
             needed.append(self.path(self.changes[at]))
-        if at[0] == 1:
+        if at.number == 1:
             return VersionFiles(needed[::-1])
-        return VersionFiles([], reason or f"the snapshot before version {at[0]} is gone")
+        return VersionFiles([], reason or f"the snapshot before version {at.number} is gone")
 
     def _lost(self, version: StateVersion) -> str:
-        number, unique = version
-        stem = str(number) if unique is None else f"{number}_{unique}"
+        stem = str(version.number) if version.id is None else f"{version.number}_{version.id}"
         kinds = "delta" if self.provider == "hdfs" else "changelog or zip"
         return f"there is no {self.path(stem)}.{kinds}"
 
@@ -157,8 +164,8 @@ class StateStore:
     def _lineage(
         self, checkpoint: Checkpoint, version: int, ids: Collection[str]
     ) -> list[StateVersion]:
-        """The versions up to `version` on its branch, oldest first, as far back as it is told."""
-        at = next((v for v in ((version, i) for i in ids) if self._has(v)), None)
+        """The versions up to `version` on its branch, oldest first, as far back as is known."""
+        at = next((v for v in (StateVersion(version, i) for i in ids) if self._has(v)), None)
         if at is None or at in self.snapshots:
             return [] if at is None else [at]
         name = self.changes[at]
@@ -166,7 +173,7 @@ class StateStore:
             path = self.path(name)
             where = checkpoint.locate(path)[0]
             data = plain(checkpoint.read(path), where)
-            self._lineages[name] = sorted(read_lineage(data, where))
+            self._lineages[name] = sorted(StateVersion(*each) for each in read_lineage(data, where))
         return [*self._lineages[name], at]
 
     def _has(self, version: StateVersion) -> bool:
@@ -192,7 +199,7 @@ def stores_of(checkpoint: Checkpoint) -> list[StateStore]:
             StateStore(int(match[1]), int(match[2]), match[3] or DEFAULT_STORE, directory),
         )
         files = store.snapshots if name.kind in _SNAPSHOTS else store.changes
-        files[name.version, name.id] = file
+        files[StateVersion(name.version, name.id)] = file
     return sorted(found.values(), key=lambda s: (s.operator, s.partition, s.name))
 
 
@@ -232,7 +239,7 @@ def stores_info(
 def metadata_path(checkpoint: Checkpoint, operator: int, batch: int | None) -> str | None:
     """The path of an operator's metadata as they are at a batch or (None) now; None without."""
     directory = f"state/{operator}/_metadata"
-    batches = sorted(int(name) for name in checkpoint.names(f"{directory}/v2") if name.isdecimal())
+    batches = batch_numbers(checkpoint.names(f"{directory}/v2"))
     if batches:
         at = max((b for b in batches if batch is not None and b <= batch), default=batches[0])
         return f"{directory}/v2/{batches[-1] if batch is None else at}"
