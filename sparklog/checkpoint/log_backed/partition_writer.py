@@ -28,7 +28,6 @@ from sparklog.format.scan import rebase
 from sparklog.fs import File, FileSystem
 from sparklog.logdir.partition.leader_epochs import write_epochs
 from sparklog.logdir.segment_files import joined
-from sparklog.storage.offset_ranges import merged
 
 DEAD_BYTES_MIN: Final = 64 << 10
 """Below so many bytes of dead records nothing is cleaned."""
@@ -102,7 +101,7 @@ def copy_ranges(
 
     Raises: DataCorruptionError: the file ends before a range does.
     """
-    for first, end in merged(ranges):
+    for first, end in _adjacent_joined(ranges):
         at = first
         while at < end:
             data = source.pread(min(_COPY_BYTES, end - at), at)
@@ -110,6 +109,20 @@ def copy_ranges(
                 raise DataCorruptionError("the file became shorter", path=source.path, position=at)
             write(data)
             at += len(data)
+
+
+def _adjacent_joined(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Join byte ranges that touch; they come in order."""
+    held: tuple[int, int] | None = None
+    for first, end in ranges:
+        if held is not None and held[1] == first:
+            held = held[0], end
+            continue
+        if held is not None:
+            yield held
+        held = first, end
+    if held is not None:
+        yield held
 
 
 class FileWriter:
