@@ -102,7 +102,7 @@ def open(
     """
     from sparklog.log.log import Log
     from sparklog.logdir.paths import check_writable, split_path
-    from sparklog.tiered.reading.opening import read_side
+    from sparklog.tiered.opening import read_side
     from sparklog.tiered.reading.options import RemoteOptions
 
     if mode != "r":

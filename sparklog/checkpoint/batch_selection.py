@@ -12,7 +12,7 @@ from sparklog.errors import InvalidRequestError
 from sparklog.fs import FileSystem
 from sparklog.log.log import Log
 from sparklog.log.positions import to_ms
-from sparklog.tiered.reading.opening import read_side
+from sparklog.tiered.opening import read_side
 
 Target = int | datetime | Mapping[str, Any]
 """A batch; or the last one planned at or before a time (with zone); or {"offsets": {"topic":

@@ -20,7 +20,7 @@ from sparklog.pluralize import pluralize
 from sparklog.service.verification.tier_verifier import verify_tier
 from sparklog.tiered.encryption.key_rotation import rotate as rotate_keys
 from sparklog.tiered.keyring import Keyring
-from sparklog.tiered.reading.opening import no_archive
+from sparklog.tiered.opening import no_archive
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.remote_log_metadata.rebuild import rebuild as rebuild_metadata
 from sparklog.tiered.restoring import restore as restore_log

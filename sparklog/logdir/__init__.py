@@ -3,7 +3,7 @@
 - `commit_log`, `lock`, `guard`, `ledger`: who may write, and the commit point
 - `log_manager`: the partition logs that a writer has open, and what it knows of them
 - `opening`, `adoption`, `closing`: from a path to an open commit log and back
-- `view`, `segments`: what readers see of it, without a lock; `detection`: whether it is one
+- `view`: what readers see of it, without a lock; `detection`: whether it is one
 - `partition/`: a partition's log as its one writer sees it
 - `recovery/`: after a crash: redo, truncation, rebuild
 - `retention/`, `cleaning/`, `housekeeping`, `deleted_files`: what goes

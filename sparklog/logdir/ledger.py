@@ -27,8 +27,8 @@ from sparklog.format.scan import Table, scan
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.partition_reader import PartitionReader
 from sparklog.logdir.partition.partition_log import PartitionLog
+from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.segment_files import segment_bases
-from sparklog.logdir.segments import LogDirSegments
 from sparklog.storage.ledger_records import (
     CommitRecord,
     LedgerRecord,

@@ -32,8 +32,8 @@ from sparklog.logdir.ledger import LEDGER, LEDGER_TOPIC, fold, whole_end
 from sparklog.logdir.lock import offline_from, peek
 from sparklog.logdir.log_dirs import find_dirs, not_found, offline_error
 from sparklog.logdir.offset_checkpoints import HIGH_WATERMARK, LOG_START, Offsets, read_offsets
+from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.segment_files import is_partition
-from sparklog.logdir.segments import LogDirSegments
 from sparklog.logdir.topics import INTERNAL, read_topics
 from sparklog.storage.log_state import LogState
 from sparklog.storage.segments import PartitionSegments, StaleReadError

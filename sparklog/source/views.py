@@ -3,7 +3,7 @@
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.source.options import SourceOptions
 from sparklog.storage.view import View
-from sparklog.tiered.reading.opening import read_side
+from sparklog.tiered.opening import read_side
 
 
 def view_of(options: SourceOptions, fs: FileSystem = LOCAL) -> tuple[FileSystem, View]:

@@ -1,6 +1,6 @@
 """What a log's home is, as protocols and the types that they exchange. No files, no store, no lock.
 
-- `segments`: the segments of a partition, for readers
+- `view`: what a reader sees of a log; `segments`: the segments of a partition
 - `groups`: registered readers, and how far they are
 - `lease`: one service at a time
 - `log_state`: what the ledger says, folded

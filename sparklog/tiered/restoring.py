@@ -55,7 +55,7 @@ from sparklog.storage.leader_epochs import clipped
 from sparklog.storage.segments import UndeterminedLossError
 from sparklog.tiered.archive.view import ArchiveView
 from sparklog.tiered.layout.manifest import manifest_object
-from sparklog.tiered.reading.opening import Path, no_archive, read_side
+from sparklog.tiered.opening import Path, no_archive, read_side
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.reading.remote_objects import RemoteObjects
 from sparklog.tiered.remote_segment import RemoteSegment

@@ -11,9 +11,9 @@ from sparklog.errors import PartitionOfflineError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.partition_reader import reader_of
 from sparklog.logdir.partition.leader_epochs import read_epochs
+from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.retention.due_segments import Held, largest_of, segments_of
-from sparklog.logdir.segments import LogDirSegments
 from sparklog.logdir.view import LogDirView
 from sparklog.storage.segments import StaleReadError
 from sparklog.storage.view import TopicInfo
@@ -22,7 +22,7 @@ from sparklog.tiered.encryption.policy import key_id_of
 from sparklog.tiered.layout.manifest import directory_of
 from sparklog.tiered.object_store.object_store import PART_BYTES
 from sparklog.tiered.object_store.store import Store
-from sparklog.tiered.reading.opening import Path
+from sparklog.tiered.opening import Path
 from sparklog.tiered.remote_log_metadata.rebuild import find
 from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState

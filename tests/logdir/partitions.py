@@ -12,7 +12,7 @@ from sparklog.format.records import encode
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.partition_reader import PartitionReader
 from sparklog.logdir.partition.partition_log import PartitionLog
-from sparklog.logdir.segments import LogDirSegments
+from sparklog.logdir.partition.partition_segments import LogDirSegments
 from tests.format.control_batches import encode_control
 
 T0 = 1_700_000_000_000

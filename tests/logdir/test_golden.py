@@ -10,7 +10,7 @@ import pytest
 
 from sparklog.fs import LOCAL
 from sparklog.log.partition_reader import PartitionReader
-from sparklog.logdir.segments import LogDirSegments
+from sparklog.logdir.partition.partition_segments import LogDirSegments
 from tests import paths
 
 GOLDEN = paths.GOLDEN / "kafka-4.1"

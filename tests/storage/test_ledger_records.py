@@ -11,7 +11,7 @@ from sparklog.common import TopicPartition
 from sparklog.errors import UnsupportedVersionError
 from sparklog.fs import LOCAL
 from sparklog.log.partition_reader import PartitionReader
-from sparklog.logdir.segments import LogDirSegments
+from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.storage.ledger_records import (
     AdoptRecord,
     AppendRecord,

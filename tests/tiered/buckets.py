@@ -14,8 +14,8 @@ from sparklog.log.log import Log
 from sparklog.log.segment_lookup import Lookup
 from sparklog.log.time_lookup import TimeLookup
 from sparklog.logdir.partition.leader_epochs import read_epochs
+from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.segment_files import segment_bases
-from sparklog.logdir.segments import LogDirSegments
 from sparklog.logdir.view import LogDirView
 from sparklog.storage.leader_epochs import clipped
 from sparklog.tiered.archive.no_files import NO_FILES

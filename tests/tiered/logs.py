@@ -12,9 +12,9 @@ import pyarrow as pa
 import sparklog
 from sparklog.clock import Clock, ManualClock
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.retention.due_segments import largest_of, segments_of
 from sparklog.logdir.segment_files import joined
-from sparklog.logdir.segments import LogDirSegments
 from sparklog.tiered.copying.segment_copy import CopyJob
 from sparklog.tiered.layout.manifest import parse
 from sparklog.tiered.object_store.store import Store

@@ -1,6 +1,7 @@
 """A partition's directory as its one writer sees it: append, roll, truncate.
 
 - `partition_log`: all of it; `segment`: the active segment; `rolling`: when it is full
+- `partition_segments`: the segments as readers see them, without a lock
 - `validation`: what an append must be
 - `truncation`: back to where it was when a step began; `repairs`: what it and recovery do to files
 - `segment_swap`: a cleaned segment takes the place of its sources

@@ -7,7 +7,7 @@ import numpy as np
 from sparklog.format.index import Entries
 from sparklog.fs import File, FileSystem
 from sparklog.log import index_entries
-from sparklog.logdir.segments import LogDirSegments
+from sparklog.logdir.partition.partition_segments import LogDirSegments
 
 
 def read_entries(fs: FileSystem, path: str, dtype: np.dtype[Any]) -> Entries:

@@ -12,8 +12,8 @@ from sparklog.format.producer_snapshot import format_snapshot, parse_snapshot
 from sparklog.fs import File, FileSystem, read_bytes
 from sparklog.log.producer_state import ProducerState
 from sparklog.log.producer_state_loading import load_producer_state
+from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.segment_files import joined, offsets_of
-from sparklog.logdir.segments import LogDirSegments
 
 
 def snapshot_offsets(names: list[str]) -> list[int]:

@@ -18,10 +18,10 @@ from sparklog.format.names import partition_dir
 from sparklog.fs import FileSystem
 from sparklog.log.commit import snapshot_if_due
 from sparklog.logdir.commit_log import LogDirCommits
+from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.partition.segment_swap import retire
 from sparklog.logdir.retention.due_segments import Due, Held, Terms, due, largest_of, segments_of
 from sparklog.logdir.segment_files import joined, segment_bases
-from sparklog.logdir.segments import LogDirSegments
 from sparklog.storage.ledger_records import StartRecord
 from sparklog.storage.log_state import LogState
 from sparklog.storage.topic_state import TopicState

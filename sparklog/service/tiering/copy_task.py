@@ -17,10 +17,10 @@ from typing import Final
 from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError
 from sparklog.format.names import TXNINDEX
+from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.retention.deletion import Place, places
 from sparklog.logdir.retention.due_segments import largest_of
 from sparklog.logdir.segment_files import closed_segment_bytes
-from sparklog.logdir.segments import LogDirSegments
 from sparklog.service.report import Report, Uploaded
 from sparklog.service.tiering.remote_log import RemoteLog, TieredPartition, is_tiered
 from sparklog.storage.lease import LeaseLostError

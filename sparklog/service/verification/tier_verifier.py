@@ -43,7 +43,7 @@ from sparklog.tiered.layout.manifest import (
 )
 from sparklog.tiered.layout.object_names import Directory, parse_manifest
 from sparklog.tiered.object_store.store import Store
-from sparklog.tiered.reading.opening import Path, archive_url, no_archive
+from sparklog.tiered.opening import Path, archive_url, no_archive
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.reading.store_retry import StoreRetry
 from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadataCache

@@ -1,4 +1,6 @@
 """A bucket alone, read as a log.
 
-- `archive`: shown as a log dir; `bucket`: what it holds, by its listing; `listing`: kept a while
+- `view`: what readers see of it, and the segments of its partitions
+- `bucket`: what it holds, by its listing; `listing`: kept a while
+- `no_files`: the small files of a log dir, of which it has none
 """

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from sparklog.errors import DataCorruptionError
 from sparklog.format.checkpoint_files import Epochs
 from sparklog.format.names import parse_partition_dir
-from sparklog.logdir.segments import LogDirSegments
+from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.storage.segments import IndexBytes, IndexKind, SegmentLog, SegmentMetadata
 from sparklog.tiered.reading.partition_copies import PartitionCopies
 from sparklog.tiered.reading.remote_objects import RemoteObjects

@@ -33,7 +33,7 @@ from sparklog.storage.log_state import LogState
 from sparklog.storage.topic_state import TopicState
 from sparklog.storage.view import TopicInfo, View
 from sparklog.tiered.copying.plan import copied_ranges, valid_copies
-from sparklog.tiered.reading.opening import archive_url, read_side
+from sparklog.tiered.opening import archive_url, read_side
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadataCache
 from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer

@@ -9,7 +9,7 @@ import sparklog
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.log.log import Log
 from sparklog.tiered.archive.view import ArchiveView
-from sparklog.tiered.reading.opening import read_side
+from sparklog.tiered.opening import read_side
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.target import open_store
 from tests.logdir.partitions import T0
