@@ -21,7 +21,7 @@ MUTANTS = (
     ),
     mutant(
         "names-not-synced",
-        "logdir/partition/unflushed.py",
+        "logdir/partition/partition_log.py",
         "if self.names:",
         "if not self.names:",
         "crash/test_every_cut.py::test_one_operation_and_its_recovery[roll]",
@@ -155,11 +155,8 @@ MUTANTS = (
     mutant(
         "roll-without-snapshot",
         "logdir/partition/partition_log.py",
-        "        active.finish()\n        self._snapshot()\n        self._pending.segments",
-        "        active.finish()\n        self._pending.segments",
-        (
-            "logdir/partition/test_partition_log.py::TestRoll::"
-            "test_snapshots_are_written_for_plain_data"
-        ),
+        "active.finish()\n        self._snapshot()\n        self._unflushed",
+        "active.finish()\n        self._unflushed",
+        "logdir/partition/test_partition_log.py::TestRoll::test_snapshots_are_written_for_plain_data",
     ),
 )

@@ -67,13 +67,6 @@ MUTANTS = (
         "crash/test_corruption.py::test_rubbish_above_the_end",
     ),
     mutant(
-        "epochs-past-the-end-stay",
-        "logdir/recovery/partition_recovery.py",
-        "clipped(entries, start=log_start, end=end)",
-        "clipped(entries, start=log_start)",
-        "logdir/recovery/test_partition_recovery.py::test_an_epoch_that_begins_at_the_end_goes",
-    ),
-    mutant(
         "foreign-index-believed",
         "logdir/recovery/partition_recovery.py",
         "return plausible_offsets(entries, size=size, span=2**31) == len(entries)",

@@ -42,6 +42,7 @@ def test_it_prints_what_it_says(
     assert capsys.readouterr().out == shown(module)
 
 
+@pytest.mark.deep  # test_pytest_plugin has the like
 @pytest.mark.usefixtures("spark", "as_it_was")
 def test_tests_without_a_broker(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch

@@ -23,7 +23,9 @@ QUICK = {
 
 def case(operator: str, provider: str) -> object:
     """A quick one, or one of the slow suite."""
-    marks = () if QUICK[operator] == provider else (pytest.mark.slow,)
+    deep = operator in ("windows", "drop_duplicates")  # others are like them
+    kind = pytest.mark.deep if deep else ()
+    marks = kind if QUICK[operator] == provider else pytest.mark.slow
     return pytest.param(operator, provider, marks=marks)
 
 
