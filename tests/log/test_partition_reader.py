@@ -335,3 +335,16 @@ def test_look_ups_in_a_thousand_segments_are_fast(tmp_path: Path) -> None:
         took.append(time.perf_counter() - began)
     took.sort()
     assert took[250] < 0.01  # the target is 1 ms at p99; this must hold on any machine
+
+
+def test_a_batch_whose_base_offset_is_another_one_is_noticed(tmp_path: Path) -> None:
+    """No CRC covers it: its place among the others tells."""
+    log = create(tmp_path / "t-0")
+    one = batch("v")
+    for _ in range(10):
+        log.append(batch("v"), 0)
+    log.close()
+    path = str(tmp_path / "t-0" / log_name(0))
+    flip(path, 5 * len(one) + 7)  # 5 becomes 4
+    with pytest.raises(StaleReadError, match="offset 5 is expected"):
+        list(reader(tmp_path / "t-0").read(0, 10))

@@ -157,6 +157,9 @@ MUTANTS = (
         "logdir/partition/partition_log.py",
         "active.finish()\n        self._snapshot()\n        self._unflushed",
         "active.finish()\n        self._unflushed",
-        "logdir/partition/test_partition_log.py::TestRoll::test_snapshots_are_written_for_plain_data",
+        (
+            "logdir/partition/test_partition_log.py::TestRoll::"
+            "test_snapshots_are_written_for_plain_data"
+        ),
     ),
 )

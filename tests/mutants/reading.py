@@ -15,7 +15,7 @@ MUTANTS = (
         "log/partition_reader.py",
         "        if wrong.any():",
         "        if wrong.all() and len(wrong) > 1000:",
-        "crash/test_corruption.py::test_every_bit_of_a_base_offset",
+        "log/test_partition_reader.py::test_a_batch_whose_base_offset_is_another_one_is_noticed",
     ),
     mutant(
         "gap-between-segments-read",
