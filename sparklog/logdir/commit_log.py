@@ -17,15 +17,17 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from sparklog.clock import Clock
+from sparklog.common import TopicPartition
 from sparklog.config import LogOptions
 from sparklog.errors import DataCorruptionError, LogReplacedError, SparklogError
 from sparklog.fs import FileSystem, LockFile
+from sparklog.logdir.intent import Intent
 from sparklog.logdir.ledger import LEDGER
-from sparklog.logdir.lock import State, offline_from
+from sparklog.logdir.lock import State
 from sparklog.logdir.log_manager import LogManager
+from sparklog.logdir.partition.segment_swap import SegmentSwap
 from sparklog.logdir.recovery import log_recovery
 from sparklog.logdir.recovery.redo import carry_out, publish_all
 from sparklog.logdir.recovery.returned_partitions import take_in_returned
@@ -133,7 +135,7 @@ class LogDirCommits(LogManager):
         elif not self._loaded or page.generation != self.generation:
             fresh = page.era != self.era  # a full recovery may have cut what we folded
             self.era = page.era
-            self.offline = offline_from(page.body)
+            self.offline = page.offline
             try:
                 self.reload(page.ledger_end, generation=page.generation, fresh=fresh)
             except (DataCorruptionError, StaleReadError, FileNotFoundError) as error:
@@ -161,7 +163,7 @@ class LogDirCommits(LogManager):
         sync: bool = True,
     ) -> Iterator[Step]:
         """Announce what will be touched or made; see the module's text for what follows."""
-        intent = self._intent(touched, making)
+        intent = self._intent(touched, making=making)
         places = {*(self.partition_path(*key) for key in touched), *making}
         self.write_page(State.BUSY, intent)
         step = Step()
@@ -176,13 +178,18 @@ class LogDirCommits(LogManager):
         self._settle(record, places)
 
     @contextlib.contextmanager
-    def acting(self, touched: Sequence[tuple[str, int]] = (), **about: object) -> Iterator[None]:
+    def acting(
+        self,
+        touched: Sequence[tuple[str, int]] = (),
+        *,
+        swap: tuple[TopicPartition, SegmentSwap] | None = None,
+    ) -> Iterator[None]:
         """Announce what changes files but no offset, so that no ledger record tells of it.
 
         A roll names what it touches, a swap of segments describes itself (`swap=`). What fails
         within is undone or completed at once, as the next holder would.
         """
-        intent = {**self._intent(touched), **about}
+        intent = self._intent(touched, swap=swap)
         places = {self.partition_path(*key) for key in touched}
         self.write_page(State.BUSY, intent)
         try:
@@ -195,14 +202,19 @@ class LogDirCommits(LogManager):
         self.meters.wrote(places)
 
     def _intent(
-        self, touched: Sequence[tuple[str, int]], making: Sequence[str] = ()
-    ) -> dict[str, Any]:
+        self,
+        touched: Sequence[tuple[str, int]],
+        *,
+        making: Sequence[str] = (),
+        swap: tuple[TopicPartition, SegmentSwap] | None = None,
+    ) -> Intent:
         self._check_sizes(touched)
-        return {
-            "ledger": self.ledger.log.state.to_json(),
-            "logs": [[t, p, self.writer(t, p).state.to_json()] for t, p in touched],
-            "making": list(making),
-        }
+        return Intent(
+            ledger=self.ledger.log.state,
+            logs={TopicPartition(*key): self.writer(*key).state for key in touched},
+            making=tuple(making),
+            swap=swap,
+        )
 
     def _append_record(self, record: LedgerRecord, *, sync: bool) -> LedgerRecord:
         if not sync:
@@ -242,11 +254,11 @@ class LogDirCommits(LogManager):
                 exc_info=True,
             )
 
-    def _undo(self, intent: dict[str, Any]) -> None:
+    def _undo(self, intent: Intent) -> None:
         self._writers.clear()
         try:
             log_recovery.undo(self, intent)
-            self.reload(int(intent["ledger"][2]), generation=self.generation, fresh=True)
+            self.reload(intent.ledger.end, generation=self.generation, fresh=True)
             self.idle()
         except BaseException:
             self.forget()

@@ -18,7 +18,7 @@ state the log was left in:
       92     4  length of the body        96  4  CRC-32C of the body
      100     4  CRC-32C of bytes 0..99
     4096     -  body, JSON, written before the header: the intent (BUSY), and in any state
-                "offline": partitions that were found damaged or missing
+                which partitions were found damaged or missing; see `sparklog.logdir.intent`
 
 Nothing here is synced: the page only matters within one boot, and a page of another boot, device
 or inode (a copied directory) means recovery from the files themselves. Big-endian. The header
@@ -27,26 +27,26 @@ short one (PROTOCOL, H4).
 """
 
 import enum
-import json
+import logging
 import os
 import struct
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Final
 
 import crc32c
 
 from sparklog.clock import attempts
 from sparklog.errors import (
-    DataCorruptionError,
     LogLockedError,
     LogReplacedError,
-    PartitionOfflineError,
     SparklogError,
 )
 from sparklog.fs import File, FileSystem, LockFile
+from sparklog.logdir.intent import Intent, Offline, decode_body, encode_body
 
 LOCK_NAME: Final = "sparklog.lock"
 BODY_AT: Final = 4096
+_LOGGER: Final = logging.getLogger(__name__)
 _PAGE: Final = struct.Struct(">4sHBxIQ40sQQQQII")
 _CRC: Final = struct.Struct(">I")
 assert _PAGE.size == 100  # a layout slip fails at import, not on disk
@@ -71,7 +71,8 @@ class Page:
     generation: int
     ledger_end: int
     era: int
-    body: dict[str, Any]
+    intent: Intent | None = None
+    offline: Offline = field(default_factory=dict)
 
 
 class LogLock:
@@ -156,7 +157,7 @@ class LogLock:
 
     def read(self) -> Page | None:
         """Return the page, or None if it is damaged, of another boot, or of another file."""
-        return _read(self._file, self._boot, self._file.identity())
+        return _read(self._file, self._path, self._boot, self._file.identity())
 
     def is_foreign(self) -> bool:
         """Tell whether the page was not written to this very file: a copy, or restored.
@@ -173,7 +174,7 @@ class LogLock:
 
     def write(self, page: Page) -> None:
         """Store the page; its body first, then the header in one short write."""
-        body = json.dumps(page.body).encode() if page.body else b""
+        body = encode_body(page.intent, page.offline)
         if body:
             self._file.pwrite(body, BODY_AT)
         raw = _PAGE.pack(
@@ -217,7 +218,7 @@ def peek(fs: FileSystem, directory: str) -> Page | None:
     path = os.path.join(directory, LOCK_NAME)
     try:
         with fs.open(path) as file:
-            return _read(file, fs.boot_id(), fs.identity(path))
+            return _read(file, path, fs.boot_id(), fs.identity(path))
     except FileNotFoundError:
         return None
 
@@ -230,7 +231,7 @@ def is_failing(fs: FileSystem, home: str, number: int) -> bool:
     return fs.is_locked(os.path.join(home, LOCK_NAME), _FAILING + number, 1)
 
 
-def _read(file: File, boot_id: str, identity: tuple[int, int]) -> Page | None:
+def _read(file: File, path: str, boot_id: str, identity: tuple[int, int]) -> Page | None:
     raw = file.pread(_PAGE.size + _CRC.size, 0)
     if len(raw) < _PAGE.size + _CRC.size:
         return None
@@ -240,8 +241,13 @@ def _read(file: File, boot_id: str, identity: tuple[int, int]) -> Page | None:
     state, pid, generation, boot = fields
     if (magic, version, boot.rstrip(b"\0"), dev, ino) != (b"SPLK", 1, boot_id.encode(), *identity):
         return None
-    body = file.pread(length, BODY_AT) if length else b"{}"
+    body = file.pread(length, BODY_AT) if length else b""
     if length and (len(body) != length or crc32c.crc32c(body) != crc):
+        return None
+    try:
+        intent, offline = decode_body(body)
+    except ValueError as error:
+        _LOGGER.warning("%s: %s; the log is recovered from its files alone", path, error)
         return None
     return Page(
         state=State(state),
@@ -249,30 +255,10 @@ def _read(file: File, boot_id: str, identity: tuple[int, int]) -> Page | None:
         generation=generation,
         ledger_end=end,
         era=era,
-        body=json.loads(body),
+        intent=intent,
+        offline=offline,
     )
 
 
 def _is_sealed(raw: bytes) -> bool:
     return bool(_CRC.unpack_from(raw, _PAGE.size)[0] == crc32c.crc32c(raw[: _PAGE.size]))
-
-
-def offline_to(offline: dict[tuple[str, int], DataCorruptionError]) -> dict[str, Any]:
-    """Return what the page says of damaged partitions, so that every session leaves them alone."""
-    if not offline:
-        return {}
-    rows = [
-        [t, p, e.reason, e.path, e.position, e.first, e.end, isinstance(e, PartitionOfflineError)]
-        for (t, p), e in offline.items()
-    ]
-    return {"offline": rows}
-
-
-def offline_from(body: dict[str, Any]) -> dict[tuple[str, int], DataCorruptionError]:
-    """Return the damaged and missing partitions that a page names."""
-    return {
-        (topic, partition): (PartitionOfflineError if missing else DataCorruptionError)(
-            reason, path=path, position=position, first=first, end=end
-        )
-        for topic, partition, reason, path, position, first, end, missing in body.get("offline", ())
-    }

@@ -7,7 +7,6 @@ holds the write lock (`sparklog.logdir.commit_log`).
 import contextlib
 import logging
 import os
-from typing import Any
 
 from sparklog.clock import Clock
 from sparklog.config import LogOptions, TopicConfig
@@ -18,8 +17,9 @@ from sparklog.errors import (
     UnknownTopicError,
 )
 from sparklog.fs import File, FileSystem, LockFile
+from sparklog.logdir.intent import Intent
 from sparklog.logdir.ledger import Ledger, fold, ledger_config, ledger_path
-from sparklog.logdir.lock import LogLock, Page, State, offline_to
+from sparklog.logdir.lock import LogLock, Page, State
 from sparklog.logdir.log_dirs import LogDirs, find_dirs
 from sparklog.logdir.meters import WriteMeters
 from sparklog.logdir.offline_partitions import missing
@@ -165,7 +165,7 @@ class LogManager:
         self.generation += 1
         self.write_page(State.IDLE)
 
-    def write_page(self, state: State, intent: dict[str, Any] | None = None) -> None:
+    def write_page(self, state: State, intent: Intent | None = None) -> None:
         """Say how the log stands: BUSY with an intent, IDLE, or FULL for recovery of all."""
         page = Page(
             state=state,
@@ -173,7 +173,8 @@ class LogManager:
             generation=self.generation,
             ledger_end=self.ledger.end,
             era=self.era,
-            body={**(intent or {}), **offline_to(self.offline)},
+            intent=intent,
+            offline=self.offline,
         )
         with self.meters.writing():
             self.lock.write(page)

@@ -29,7 +29,7 @@ from sparklog.logdir.guard import is_guarded, was_left_by_us
 from sparklog.logdir.high_watermarks import Published, published
 from sparklog.logdir.identity import Standing
 from sparklog.logdir.ledger import LEDGER, LEDGER_TOPIC, fold, whole_end
-from sparklog.logdir.lock import offline_from, peek
+from sparklog.logdir.lock import peek
 from sparklog.logdir.log_dirs import find_dirs, not_found, offline_error
 from sparklog.logdir.offset_checkpoints import HIGH_WATERMARK, LOG_START, Offsets, read_offsets
 from sparklog.logdir.partition.partition_segments import LogDirSegments
@@ -176,7 +176,7 @@ class LogDirView:
         What is missing shows at once; what recovery found, as long as the machine runs.
         """
         page = peek(self._fs, self.home)
-        found = {} if page is None else offline_from(page.body)
+        found = {} if page is None else page.offline
         known = {(name, p) for name, info in self.topics().items() for p in info.dirs}
         damaged = {TopicPartition(*key): error for key, error in found.items() if key in known}
         return {**damaged, **self.missing()}

@@ -13,7 +13,7 @@ from sparklog.config import TopicConfig
 from sparklog.fs import LOCAL
 from sparklog.logdir.cleaning.options import CleanerOptions
 from sparklog.logdir.cleaning.plan import CleanJob, find_dirt, list_segments
-from sparklog.logdir.cleaning.rewrite import intent_of, rewrite
+from sparklog.logdir.cleaning.rewrite import rewrite, swap_of
 from sparklog.logdir.partition.segment_swap import perform
 from tests.benchmarks.table import Row, print_rows
 from tests.jars import Unavailable
@@ -45,7 +45,7 @@ def clean(directory: Path, options: CleanerOptions) -> tuple[int, int]:
     """Rewrite and swap all groups; return bytes before and after."""
     before = after = 0
     for made in rewrite(LOCAL, job(directory, options)):
-        perform(LOCAL, str(directory), intent_of(made))
+        perform(LOCAL, str(directory), swap_of(made))
         before += sum(s.size for s in made.sources)
         after += made.size
     return before, after

@@ -12,7 +12,7 @@ from sparklog.clock import ManualClock
 from sparklog.common import TopicPartition
 from sparklog.format.compression import Codec
 from sparklog.format.records import encode
-from sparklog.logdir.cleaning.cleaner import CleanReport, clean_partition, intent_of, plan_job
+from sparklog.logdir.cleaning.cleaner import CleanReport, clean_partition, plan_job, swap_of
 from sparklog.logdir.cleaning.rewrite import rewrite
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.storage.ledger_records import AppendRecord
@@ -169,9 +169,9 @@ class World:
         bounds = [0]
         following = dict(zip(job.bases, job.bases[1:], strict=False))
         for made in rewrite(self.fs.kill_clone(), job):
-            swap = intent_of(made)
-            bounds += [following[base] for base in ([swap["base"], *swap["covered"]][-1:])]
-            bounds += [following[base] for base in swap["trailing"]]
+            swap = swap_of(made)
+            bounds += [following[base] for base in ([swap.base, *swap.covered][-1:])]
+            bounds += [following[base] for base in swap.trailing]
         return [self.seen_at(bound) for bound in bounds]
 
 

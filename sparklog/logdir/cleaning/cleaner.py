@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sparklog.clock import monotonic_ms
+from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError
 from sparklog.logdir.cleaning.options import CleanerOptions, Throttle
 from sparklog.logdir.cleaning.plan import CleanJob, Dirt, Segment, find_dirt, list_segments
-from sparklog.logdir.cleaning.rewrite import Rewritten, discard, intent_of, is_possible, rewrite
+from sparklog.logdir.cleaning.rewrite import Rewritten, discard, is_possible, rewrite, swap_of
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.offset_checkpoints import (
     CLEANED,
@@ -267,7 +268,7 @@ def _checkpoints(session: LogDirCommits, directory: str) -> Offsets:
 
 
 def _swap(session: LogDirCommits, job: CleanJob, made: Rewritten, report: CleanReport) -> None:
-    swap = intent_of(made)
+    swap = swap_of(made)
     report.groups += 1
     report.segments += len(made.sources)
     report.bytes_before += sum(s.size for s in made.sources)
@@ -295,7 +296,7 @@ def _swap(session: LogDirCommits, job: CleanJob, made: Rewritten, report: CleanR
         else:
             looked = {(job.topic, job.partition): made.next_dirty}
             raise_offsets(session.fs, os.path.dirname(job.directory), CLEANED, looked)
-            with session.acting(swap=[job.topic, job.partition, swap]):
+            with session.acting(swap=(TopicPartition(job.topic, job.partition), swap)):
                 perform(session.fs, job.directory, swap)
             report.retired += retired_paths(session.fs, job.directory, swap)
         report.locked_ms_max = max(report.locked_ms_max, monotonic_ms() - began)

@@ -31,7 +31,7 @@ from sparklog.logdir.cleaning.options import Throttle, unthrottled
 from sparklog.logdir.cleaning.plan import CleanJob, Segment, grouped, within
 from sparklog.logdir.cleaning.transactions import NO_LIMIT, AbortedEntries, CleanedTransactions
 from sparklog.logdir.partition.indexes import hint
-from sparklog.logdir.partition.segment_swap import Intent, remove_made
+from sparklog.logdir.partition.segment_swap import SegmentSwap, remove_made
 from sparklog.logdir.partition.validation import misplaced, out_of_order
 from sparklog.logdir.segment_files import joined
 
@@ -350,16 +350,16 @@ class _Target:
             self._unlink(self._names())
 
 
-def intent_of(made: Rewritten) -> Intent:
-    """Return what whoever completes the swap must know (JSON)."""
-    covered = [s.base for s in made.sources[1:] if s.base < made.end]
-    return {
-        "base": made.base,
-        "parts": list(made.parts),
-        "log": list(made.identity),
-        "covered": covered,
-        "trailing": [s.base for s in made.sources[1:] if s.base >= made.end],
-    }
+def swap_of(made: Rewritten) -> SegmentSwap:
+    """Return what whoever completes the swap must know."""
+    others = [source.base for source in made.sources[1:]]
+    return SegmentSwap(
+        base=made.base,
+        parts=tuple(made.parts),
+        log=made.identity,
+        covered=tuple(base for base in others if base < made.end),
+        trailing=tuple(base for base in others if base >= made.end),
+    )
 
 
 def is_possible(fs: FileSystem, directory: str, made: Rewritten) -> bool:

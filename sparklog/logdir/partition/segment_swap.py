@@ -20,7 +20,8 @@ Source: PROTOCOL, "Background work"; LocalLog.replaceSegments (Kafka 4.1) for th
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 from sparklog.format.names import (
     CLEANED,
@@ -36,28 +37,60 @@ from sparklog.format.names import (
 from sparklog.fs import FileSystem
 from sparklog.logdir.segment_files import joined
 
-Intent = dict[str, Any]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentSwap:
+    """A swap as the intent has it. `base`: of the new segment and of its first source.
+
+    `parts`: names of the new segment's files but the log; `log`: device and inode of that;
+    `covered`, `trailing`: bases of the other sources, up to its last offset and behind it.
+    """
+
+    base: int
+    parts: tuple[str, ...]
+    log: tuple[int, int]
+    covered: tuple[int, ...]
+    trailing: tuple[int, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `from_json` takes."""
+        return {
+            "base": self.base, "parts": list(self.parts), "log": list(self.log),
+            "covered": list(self.covered), "trailing": list(self.trailing),
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Self:
+        """Rebuild it from an intent. Raises KeyError, TypeError, ValueError: it isn't one."""
+        device, inode = fields["log"]
+        return cls(
+            base=int(fields["base"]),
+            parts=tuple(fields["parts"]),
+            log=(int(device), int(inode)),
+            covered=tuple(int(base) for base in fields["covered"]),
+            trailing=tuple(int(base) for base in fields["trailing"]),
+        )
 
 
-def perform(fs: FileSystem, directory: str, swap: Intent) -> None:
+def perform(fs: FileSystem, directory: str, swap: SegmentSwap) -> None:
     """Do the swap from its beginning."""
-    for name in (*swap["parts"], log_name(swap["base"])):
+    for name in (*swap.parts, log_name(swap.base)):
         fs.rename(joined(directory, name + CLEANED), joined(directory, name + SWAP))
     fs.sync_dir(directory)
     _complete(fs, directory, swap)
 
 
-def settle(fs: FileSystem, directory: str, swap: Intent) -> None:
+def settle(fs: FileSystem, directory: str, swap: SegmentSwap) -> None:
     """Complete a swap that was cut, or discard it if it had not happened yet. Idempotent."""
-    log = joined(directory, log_name(swap["base"]))
+    log = joined(directory, log_name(swap.base))
     if fs.exists(log + SWAP):
         fs.sync_dir(directory)  # the process that renamed them may have died before this
         _complete(fs, directory, swap)
-    elif list(fs.identity(log)) == swap["log"]:
+    elif fs.identity(log) == swap.log:
         _retire_trailing(fs, directory, swap)
     else:
-        remove_made(fs, directory, swap["base"], swap["parts"], SWAP)
-        remove_made(fs, directory, swap["base"], swap["parts"], CLEANED)
+        remove_made(fs, directory, swap.base, swap.parts, SWAP)
+        remove_made(fs, directory, swap.base, swap.parts, CLEANED)
 
 
 def remove_made(
@@ -69,28 +102,28 @@ def remove_made(
             fs.unlink(joined(directory, name + suffix))
 
 
-def _complete(fs: FileSystem, directory: str, swap: Intent) -> None:
-    log = joined(directory, log_name(swap["base"]))
+def _complete(fs: FileSystem, directory: str, swap: SegmentSwap) -> None:
+    log = joined(directory, log_name(swap.base))
     if fs.identity(log) != fs.identity(log + SWAP):
         with contextlib.suppress(FileNotFoundError):
             fs.unlink(log + DELETED)
         fs.link(log + SWAP, log + DELETED)  # a name that any loading removes
         fs.rename(log + DELETED, log)
-    for name in swap["parts"]:
+    for name in swap.parts:
         with contextlib.suppress(FileNotFoundError):
             fs.rename(joined(directory, name + SWAP), joined(directory, name))
-    for base in swap["covered"]:
+    for base in swap.covered:
         retire(fs, directory, base)
     fs.sync_dir(directory)
     fs.unlink(log + SWAP)
-    aborted = joined(directory, txnindex_name(swap["base"]))
+    aborted = joined(directory, txnindex_name(swap.base))
     if fs.exists(aborted) and not fs.size(aborted):
         fs.unlink(aborted)  # Kafka keeps none without entries
     _retire_trailing(fs, directory, swap)
 
 
-def _retire_trailing(fs: FileSystem, directory: str, swap: Intent) -> None:
-    for base in swap["trailing"]:
+def _retire_trailing(fs: FileSystem, directory: str, swap: SegmentSwap) -> None:
+    for base in swap.trailing:
         retire(fs, directory, base)
         fs.sync_dir(directory)
 
@@ -109,9 +142,9 @@ def retire(fs: FileSystem, directory: str, base: int) -> list[str]:
     return waiting
 
 
-def retired_paths(fs: FileSystem, directory: str, swap: Intent) -> list[str]:
+def retired_paths(fs: FileSystem, directory: str, swap: SegmentSwap) -> list[str]:
     """The files that a swap left as `.deleted`."""
-    bases = {*swap["covered"], *swap["trailing"]}
+    bases = {*swap.covered, *swap.trailing}
     return [
         joined(directory, name)
         for name in fs.listdir(directory)

@@ -15,13 +15,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.names import log_name, parse_base
 from sparklog.format.scan import scan
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.logdir.high_watermarks import published
+from sparklog.logdir.intent import Intent
 from sparklog.logdir.ledger import (
     fold,
     last_base,
@@ -31,12 +32,12 @@ from sparklog.logdir.ledger import (
     replay,
     whole_end,
 )
-from sparklog.logdir.lock import Page, offline_from
+from sparklog.logdir.lock import Page
 from sparklog.logdir.log_manager import LogManager
 from sparklog.logdir.offset_checkpoints import RECOVERY_POINT, Offsets, read_offsets
 from sparklog.logdir.partition.repairs import remove
 from sparklog.logdir.partition.segment_swap import settle
-from sparklog.logdir.partition.truncation import SegmentState, truncate_to
+from sparklog.logdir.partition.truncation import truncate_to
 from sparklog.logdir.recovery.partition_recovery import recover, valid_end
 from sparklog.logdir.recovery.redo import carry_out_all, publish_all, remove_tree
 from sparklog.storage.ledger_records import AppendRecord, LedgerRecord
@@ -60,9 +61,8 @@ def quick(session: LogManager, page: Page) -> None:
 
 
 def _quick(session: LogManager, page: Page) -> None:
-    intent = page.body
     fs, home = session.fs, session.home
-    session.era, session.offline = page.era, offline_from(intent)
+    session.era, session.offline = page.era, page.offline
     generation = max(page.generation, session.generation)
     if make_durable(fs, home, page.ledger_end):
         session.reload(page.ledger_end + 1, generation=generation, fresh=True)
@@ -74,27 +74,28 @@ def _quick(session: LogManager, page: Page) -> None:
         session.state = LogState()
         fold(fs, home, page.ledger_end, state=session.state, first=None)
         _LOGGER.warning("%s: undoing the step of process %d, which died", home, page.pid)
-        undo(session, intent)
+        if page.intent is None:
+            raise DataCorruptionError("it doesn't say which step is under way", path=home)
+        undo(session, page.intent)
         session.reload(page.ledger_end, generation=generation, fresh=True)
     session.idle()
 
 
-def undo(session: LogManager, intent: dict[str, Any]) -> None:
+def undo(session: LogManager, intent: Intent) -> None:
     """Bring every log that the intent names back to where it was; the ledger first.
 
     Its record may be whole though its fsync failed: gone before any data go, it can't be found
     by anybody who would then miss them. Needs `session.state` as of the intent. Idempotent.
     """
     fs = session.fs
-    truncate_to(fs, ledger_path(session.home), SegmentState.from_json(intent["ledger"]))
-    for topic, partition, state in intent["logs"]:
-        path = session.partition_path(topic, partition)
-        truncate_to(fs, path, SegmentState.from_json(state))
-    for path in intent["making"]:
+    truncate_to(fs, ledger_path(session.home), intent.ledger)
+    for key, state in intent.logs.items():
+        truncate_to(fs, session.partition_path(*key), state)
+    for path in intent.making:
         remove_tree(fs, path)
-    if "swap" in intent:
-        topic, partition, swap = intent["swap"]
-        settle(fs, session.partition_path(topic, partition), swap)
+    if intent.swap is not None:
+        key, swap = intent.swap
+        settle(fs, session.partition_path(*key), swap)
 
 
 def full(session: LogManager) -> bool:

@@ -30,7 +30,7 @@ from sparklog.logdir.ledger import (
     ledger_path,
     whole_end,
 )
-from sparklog.logdir.lock import Page, State, is_failing, offline_from, peek
+from sparklog.logdir.lock import Page, State, is_failing, peek
 from sparklog.logdir.log_dirs import find_dirs
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.retention.deletion import Place, place_of
@@ -147,7 +147,7 @@ class Observer:
         page = peek(fs, home)
         if page is not None:
             found.offline = {
-                TopicPartition(*key): str(error) for key, error in offline_from(page.body).items()
+                TopicPartition(*key): str(error) for key, error in page.offline.items()
             }
         with self._noting(found):
             settings = read_settings(fs, home)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from sparklog.errors import SparklogError
 from sparklog.fs import FileSystem
 from sparklog.logdir.free_space import SPARE_BYTES
-from sparklog.logdir.lock import is_failing, offline_from, peek
+from sparklog.logdir.lock import is_failing, peek
 from sparklog.logdir.topics import INTERNAL
 from sparklog.service import Severity
 from sparklog.storage.topic_state import TopicState
@@ -16,7 +16,7 @@ from sparklog.tools.report.model import HealthReport, Notice, PartitionReport
 def offline_notices(fs: FileSystem, home: str, told: Sequence[Notice]) -> list[Notice]:
     """Tell of partitions that writers took offline, but for those of which something is told."""
     page = peek(fs, home)
-    found = {} if page is None else offline_from(page.body)
+    found = {} if page is None else page.offline
     known = {notice.where for notice in told}
     return [
         Notice(severity=Severity.DAMAGE, where=f"{t}-{p}", what=f"offline: {error}")
@@ -45,7 +45,7 @@ def judge(
     wanted = {(t, p) for t, topic in topics.items() if t not in INTERNAL for p in topic.dirs}
     home = found.online[0]
     page = peek(fs, home)
-    held = {} if page is None else offline_from(page.body)
+    held = {} if page is None else page.offline
     offline |= (wanted - here) | (held.keys() & wanted)
     why = [f"log dir {path} is offline: {said}" for path, said in found.offline.items()]
     for path, free in found.free_bytes.items():

@@ -1,0 +1,94 @@
+"""What the lock page's body says: the step that is under way (the intent), and what is offline.
+
+JSON, all of it optional; the intent is there while the page is BUSY:
+
+    ledger   [base, size, end] of the commit ledger before the step
+    logs     [[topic, partition, [base, size, end]], ...] of the partitions that it touches
+    making   paths of the directories that it makes
+    swap     [topic, partition, {base, parts, log, covered, trailing}] of segments, see
+             `partition.segment_swap`
+    offline  [[topic, partition, reason, path, position, first, end, is missing], ...]
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sparklog.common import TopicPartition
+from sparklog.errors import DataCorruptionError, PartitionOfflineError
+from sparklog.logdir.partition.segment_swap import SegmentSwap
+from sparklog.logdir.partition.truncation import SegmentState
+
+_MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """A step that is under way: where each log that it touches was before, and what it makes.
+
+    `swap`: the partition in which it swaps segments, and which.
+    """
+
+    ledger: SegmentState
+    logs: Mapping[TopicPartition, SegmentState] = field(default_factory=dict)
+    making: tuple[str, ...] = ()
+    swap: tuple[TopicPartition, SegmentSwap] | None = None
+
+
+Offline = dict[tuple[str, int], DataCorruptionError]
+
+
+def encode_body(intent: Intent | None, offline: Offline) -> bytes:
+    """Return the body; nothing where there is nothing to say."""
+    fields: dict[str, Any] = {}
+    if intent is not None:
+        fields["ledger"] = intent.ledger.to_json()
+        fields["logs"] = [[t, p, state.to_json()] for (t, p), state in intent.logs.items()]
+        fields["making"] = list(intent.making)
+        if intent.swap is not None:
+            key, swap = intent.swap
+            fields["swap"] = [key.topic, key.partition, swap.to_json()]
+    if offline:
+        fields["offline"] = [_offline_to_json(*item) for item in offline.items()]
+    return json.dumps(fields).encode() if fields else b""
+
+
+def decode_body(raw: bytes) -> tuple[Intent | None, Offline]:
+    """Return what `encode_body` was given. Raises ValueError if it isn't that."""
+    try:
+        fields = json.loads(raw or b"{}")
+        intent = _intent_from_json(fields) if "ledger" in fields else None
+        return intent, dict(_offline_from_json(*row) for row in fields.get("offline", ()))
+    except _MALFORMED as error:
+        raise ValueError(f"no intent of this sparklog's ({error!r})") from error
+
+
+def _intent_from_json(fields: dict[str, Any]) -> Intent:
+    swap = None
+    if "swap" in fields:
+        topic, partition, about = fields["swap"]
+        swap = TopicPartition(topic, int(partition)), SegmentSwap.from_json(about)
+    return Intent(
+        ledger=SegmentState.from_json(fields["ledger"]),
+        logs={
+            TopicPartition(topic, int(partition)): SegmentState.from_json(state)
+            for topic, partition, state in fields["logs"]
+        },
+        making=tuple(fields["making"]),
+        swap=swap,
+    )
+
+
+def _offline_to_json(key: tuple[str, int], error: DataCorruptionError) -> list[Any]:
+    missing = isinstance(error, PartitionOfflineError)
+    return [*key, error.reason, error.path, error.position, error.first, error.end, missing]
+
+
+def _offline_from_json(
+    topic: str, partition: int, reason: str, path: str, *rest: Any
+) -> tuple[TopicPartition, DataCorruptionError]:
+    position, first, end, missing = rest
+    kind = PartitionOfflineError if missing else DataCorruptionError
+    error = kind(reason, path=path, position=position, first=first, end=end)
+    return TopicPartition(topic, partition), error
