@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.log.log import Log
 
-Offsets = dict[tuple[str, int], int]
+Offsets = dict[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +69,10 @@ def gathered(rows: Iterable[tuple[str, int, int]]) -> Offsets:
     """Return {(topic, partition): offset}. Raises InvalidRequestError for one named twice."""
     found: Offsets = {}
     for topic, partition, offset in rows:
-        if (topic, partition) in found:
-            raise InvalidRequestError(f"{topic}-{partition} is named twice")
-        found[topic, partition] = offset
+        key = TopicPartition(topic, partition)
+        if key in found:
+            raise InvalidRequestError(f"{key} is named twice")
+        found[key] = offset
     if not found:
         raise InvalidRequestError("no partition is named: nothing to delete")
     return found
