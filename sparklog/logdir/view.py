@@ -37,7 +37,7 @@ from sparklog.logdir.segment_files import is_partition
 from sparklog.logdir.topics import INTERNAL, read_topics
 from sparklog.storage.log_state import LogState
 from sparklog.storage.segments import PartitionSegments, StaleReadError
-from sparklog.storage.view import KeptPartition, TopicInfo
+from sparklog.storage.view import KeptPartition, TopicInfo, unknown_partition
 
 _LOGGER: Final = logging.getLogger(__name__)
 _PATIENCE_MS: Final = 20  # before a ledger in use is folded for want of watermarks
@@ -268,10 +268,7 @@ class LogDirView:
         if key in self._missing:
             raise self._offline_error(key)
         if key not in self._paths:
-            raise UnknownTopicError(
-                f"{topic}-{partition} is not in {self.home}; the topic's partitions here: "
-                f"{self.partitions(topic)}"
-            )
+            raise unknown_partition(self, topic, partition)
         kept = self._kept.get(key)
         if kept is None or topic_id not in (None, kept.segments.topic_id):
             self._check_owner(key)

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
-from sparklog.errors import DataCorruptionError
+from sparklog.errors import DataCorruptionError, UnknownTopicError
 from sparklog.storage.segments import PartitionSegments
 
 T = TypeVar("T")
@@ -108,3 +108,11 @@ class View(Protocol):
 
     def set_following(self) -> None:
         """Wait for remote storage as a reader does that goes on for ever, from now on."""
+
+
+def unknown_partition(view: View, topic: str, partition: int) -> UnknownTopicError:
+    """Return the error for a partition that the topic hasn't. Raises it for a topic that isn't."""
+    return UnknownTopicError(
+        f"{topic}-{partition} is not in {view.home}; the topic's partitions here: "
+        f"{view.partitions(topic)}"
+    )

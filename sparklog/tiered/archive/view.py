@@ -20,7 +20,7 @@ from sparklog.errors import (
 )
 from sparklog.format.checkpoint_files import Epochs
 from sparklog.storage.segments import IndexBytes, IndexKind, PartitionSegments, SegmentMetadata
-from sparklog.storage.view import KeptPartition, Offsets, TopicInfo
+from sparklog.storage.view import KeptPartition, Offsets, TopicInfo, unknown_partition
 from sparklog.tiered.archive.listing import REFRESH_MS, BucketListing
 from sparklog.tiered.layout.manifest import manifest_object, parse
 from sparklog.tiered.layout.object_names import Directory
@@ -226,10 +226,7 @@ class ArchiveView:
         if key not in self._partitions:
             self.refresh()
         if key not in self._partitions:
-            raise UnknownTopicError(
-                f"{topic}-{partition} is not in {self.home}; the topic's partitions here: "
-                f"{self.partitions(topic)}"
-            )
+            raise unknown_partition(self, topic, partition)
         kept = self._kept.get(key)
         if kept is None or topic_id not in (None, kept.segments.topic_id):
             kept = self._kept[key] = KeptPartition(
