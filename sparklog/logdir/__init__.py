@@ -1,6 +1,7 @@
 """The home of a log in directories of one host: what PROTOCOL.md says, step by step.
 
-- `commit_log`, `lock`, `guard`, `ledger`: who may write, and the commit point
+- `commit_log`, `lock`, `intent`, `guard`, `ledger`: who may write, what is under way, and the
+  commit point
 - `log_manager`: the partition logs that a writer has open, and what it knows of them
 - `opening`, `adoption`, `closing`: from a path to an open commit log and back
 - `view`: what readers see of it, without a lock; `detection`: whether it is one

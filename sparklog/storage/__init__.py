@@ -3,9 +3,11 @@
 - `view`: what a reader sees of a log; `segments`: the segments of a partition
 - `groups`: registered readers, and how far they are
 - `lease`: one service at a time
+- `ledger_records`: the records of the commit ledger, and their form on disk; `topic_state`
 - `log_state`: what the ledger says, folded
 - `leader_epochs`: which epoch began where
 - `offset_ranges`: sets of offsets of a partition
 - `query_origin`: which query a writer was, and how far it had read
-- `checksummed_json`: small documents that a person can read and a checksum guards
+- `checksummed_json`: small documents that a person can read and a checksum guards;
+  `format_version`: what a newer sparklog wrote is refused
 """
