@@ -130,7 +130,7 @@ class TestOffsetMap:
             OffsetMap(1000).fold(bytes(raw), table, first=0, path="t", position=0)
 
 
-class TestSieve:
+class TestRecordFilter:
     @pytest.mark.parametrize("codec", CODECS)
     def test_what_survives(self, codec):
         rows = [

@@ -113,7 +113,7 @@ MUTANTS = (
         "format/compaction.py",
         "count=kernel.kept,",
         "count=header.count,",
-        "format/test_compaction.py::TestSieve::test_what_survives[1]",
+        "format/test_compaction.py::TestRecordFilter::test_what_survives[1]",
     ),
     mutant(
         "second-delete-horizon",

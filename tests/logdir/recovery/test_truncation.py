@@ -188,7 +188,7 @@ def test_the_highest_segment_goes_first() -> None:
     log.close()
     gone: list[str] = []
     fs.on_call = lambda call: gone.append(call.path) if call.op == "unlink" else None
-    PartitionLog.undo_at(fs, DIR, before)
+    truncate_to(fs, DIR, before)
     fs.on_call = None
     bases = [int(path.rpartition("/")[2].partition(".")[0]) for path in gone if ".log" in path]
     assert len(bases) > 1
