@@ -1,34 +1,27 @@
 """Changes of topics: made, altered, deleted, cut at the start; writers set back.
 
-Each is one step with one record.
+Each is one change with one record.
 """
 
-import os
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
 
 from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError, UnknownTopicError
-from sparklog.log.commit import snapshot_if_due
+from sparklog.log.commit import check_known
 from sparklog.log.committed_batches import find_commit
 from sparklog.log.timeline import abandoned_by
-from sparklog.logdir.partition.partition_log import PartitionLog
-from sparklog.logdir.recovery.redo import is_empty, remove_tree
-from sparklog.logdir.topics import INTERNAL, check_new, new_topic_id, partition_path
+from sparklog.log.topic_names import INTERNAL, check_new, new_topic_id
+from sparklog.storage.commits import Change, CommitLog, change
 from sparklog.storage.ledger_records import (
     DropRecord,
-    GivenUpRange,
     LastMicroBatch,
     ResetRecord,
     StartRecord,
     TopicRecord,
 )
-from sparklog.storage.log_state import is_writer_of
+from sparklog.storage.log_state import LogState, is_writer_of
 from sparklog.storage.topic_state import TopicState
-
-if TYPE_CHECKING:
-    from sparklog.logdir.commit_log import LogDirCommits
 
 
 def unknown(name: str, path: str, topics: Collection[str]) -> UnknownTopicError:
@@ -38,7 +31,7 @@ def unknown(name: str, path: str, topics: Collection[str]) -> UnknownTopicError:
 
 
 def create_topic(
-    session: "LogDirCommits",
+    commits: CommitLog,
     name: str,
     partitions: int,
     config: Mapping[str, object],
@@ -48,21 +41,22 @@ def create_topic(
     """Make a topic with all its partitions; nothing, or all of it. See `Log.create_topic`."""
     if partitions < 1:
         raise InvalidRequestError(f"partitions={partitions}: want at least 1")
-    parsed = TopicConfig.parse(config, base=session.options.topics)
-    with session.locked():
-        state = session.state
+    parsed = TopicConfig.parse(config, base=commits.topic_defaults)
+
+    def decide(state: LogState) -> Change | None:
         if if_not_exists and name in state.topics:
-            return
+            return None
         check_new(name, state.topics)
-        snapshot_if_due(session)
         bases = {p: state.dropped.get(TopicPartition(name, p), 0) for p in range(partitions)}
         if starts is not None:
             bases = _started(name, starts, bases)
         topic = TopicState(
-            new_topic_id(), parsed.to_dict(), spread(session, range(partitions)),
+            new_topic_id(), parsed.to_dict(), commits.placement(range(partitions)),
             adopted=starts is not None,
         )  # fmt: skip
-        make(session, name, topic, bases)
+        return Change(record=TopicRecord.of(name, topic, bases))
+
+    change(commits, decide)
 
 
 def _started(name: str, starts: Mapping[int, int], bases: Mapping[int, int]) -> dict[int, int]:
@@ -81,37 +75,35 @@ def _started(name: str, starts: Mapping[int, int], bases: Mapping[int, int]) -> 
     return {p: starts.get(p, base) for p, base in bases.items()}
 
 
-def create_internal(session: "LogDirCommits", name: str, config: Mapping[str, object]) -> bool:
+def create_internal(commits: CommitLog, name: str, config: Mapping[str, object]) -> bool:
     """Make a topic of sparklog's own, with one partition; tells whether it wasn't there.
 
-    What a creation that was cut has left is made anew. Raises InvalidRequestError if there are
-    records in a directory of that name: a broker's.
+    Raises InvalidRequestError if there are records in a directory of that name: a broker's.
     """
     assert name in INTERNAL
-    with session.locked():
-        state = session.state
+    parsed = TopicConfig.parse(config)
+
+    def decide(state: LogState) -> Change | None:
         if name in state.topics:
-            return False
-        snapshot_if_due(session)
-        parsed = TopicConfig.parse(config)
+            return None
         topic = TopicState(new_topic_id(), parsed.to_dict(), {0: 0})  # with the ledger
-        path = partition_path(session.directories, name, topic, 0)
-        if session.fs.is_dir(path) and is_empty(session.fs, path):
-            remove_tree(session.fs, path)
-        make(session, name, topic, {0: state.dropped.get(TopicPartition(name, 0), 0)})
-        return True
+        bases = {0: state.dropped.get(TopicPartition(name, 0), 0)}
+        return Change(record=TopicRecord.of(name, topic, bases))
+
+    return change(commits, decide) is not None
 
 
 def alter_topic(
-    session: "LogDirCommits",
+    commits: CommitLog,
     name: str,
     partitions: int | None,
     config: Mapping[str, object | None],
 ) -> None:
     """Set or reset configs, add partitions."""
     refuse_internal(name)
-    with session.locked():
-        topic = _topic(session, name)
+
+    def decide(state: LogState) -> Change:
+        topic = _topic(commits, name)
         merged: dict[str, object] = {k: v for k, v in topic.config.items() if k not in config}
         merged |= {key: value for key, value in config.items() if value is not None}
         parsed = TopicConfig.parse(merged)
@@ -123,14 +115,14 @@ def alter_topic(
                 f"topic {name} has {count} partitions and can't have {wanted}: their number can "
                 "only grow; make a new topic instead"
             )
-        snapshot_if_due(session)
-        fresh = spread(session, range(count, wanted))
+        fresh = commits.placement(range(count, wanted))
         gaps = topic.adopted or topic.parsed().compact  # they stay when compaction ends
         altered = TopicState(topic.id, parsed.to_dict(), {**topic.dirs, **fresh}, gaps)
-        before = session.state.dropped  # a former life had more partitions
+        before = state.dropped  # a former life had more partitions
         bases = {p: before.get(TopicPartition(name, p), 0) for p in fresh}
-        make(session, name, altered, bases)
-        session.forget_writers()
+        return Change(record=TopicRecord.of(name, altered, bases))
+
+    change(commits, decide)
 
 
 def _check_tiering(name: str, before: TopicConfig, after: TopicConfig) -> None:
@@ -147,148 +139,97 @@ def _check_tiering(name: str, before: TopicConfig, after: TopicConfig) -> None:
         )
 
 
-def make(
-    session: "LogDirCommits",
-    name: str,
-    topic: TopicState,
-    bases: Mapping[int, int],
-    *,
-    given_up: GivenUpRange | None = None,
-) -> None:
-    """Make the directories of the partitions in `bases` and record the topic.
-
-    Args: bases: {partition: the offset at which it begins}. given_up: what is lost by it.
-    """
-    paths = {p: partition_path(session.directories, name, topic, p) for p in bases}
-    for path in paths.values():
-        if session.fs.exists(path):
-            raise InvalidRequestError(
-                f"{path} exists and is in no topic of this log: move it away, nothing was made"
-            )
-    with session.step(making=list(paths.values())) as step:
-        for p, path in paths.items():
-            PartitionLog.create(
-                session.fs,
-                path,
-                topic=name,
-                partition=p,
-                topic_id=topic.id,
-                config=topic.parsed(),
-                clock=session.clock,
-                start_offset=bases[p],
-            ).sync()
-        for directory in sorted({os.path.dirname(path) for path in paths.values()}):
-            session.fs.sync_dir(directory)
-        step.record = TopicRecord.of(name, topic, bases, given_up)
-
-
-def spread(session: "LogDirCommits", partitions: range) -> dict[int, int]:
-    """Give each new partition the log dir that has fewest. Source: LogManager.nextLogDirs."""
-    counts = dict.fromkeys((number for number, _ in session.dirs.numbered(session.directories)), 0)
-    for topic in session.state.topics.values():
-        for number in topic.dirs.values():
-            if number in counts:
-                counts[number] += 1
-    chosen = {}
-    for partition in partitions:
-        number = min(counts, key=lambda n: (counts[n], n))
-        counts[number] += 1
-        chosen[partition] = number
-    return chosen
-
-
 def refuse_internal(name: str) -> None:
     """Raise InvalidRequestError for a topic that users read at most."""
     if name in INTERNAL:
         raise InvalidRequestError(f"topic {name} is sparklog's own; leave it as it is")
 
 
-def _topic(session: "LogDirCommits", name: str) -> TopicState:
-    if name not in session.state.topics:
-        raise unknown(name, session.home, session.state.topics)
-    return session.state.topics[name]
+def _topic(commits: CommitLog, name: str) -> TopicState:
+    if name not in commits.state.topics:
+        raise unknown(name, commits.home, commits.state.topics)
+    return commits.state.topics[name]
 
 
-def delete_topic(session: "LogDirCommits", name: str) -> None:
-    """Record the drop; the files go after it."""
+def delete_topic(commits: CommitLog, name: str) -> None:
+    """Record the drop; the records go after it."""
     refuse_internal(name)
-    drop_topic(session, name)
+    drop_topic(commits, name)
 
 
-def drop_topic(session: "LogDirCommits", name: str) -> None:
+def drop_topic(commits: CommitLog, name: str) -> None:
     """Delete a topic, an internal one too."""
-    with session.locked():
-        topic = _topic(session, name)
-        snapshot_if_due(session, destructive=True)
-        with session.step() as step:
-            step.record = DropRecord(topic=name, id=topic.id)
-        session.forget_writers()
+    change(
+        commits, lambda _: Change(record=DropRecord(topic=name, id=_topic(commits, name).id))
+    )
 
 
-def delete_records(
-    session: "LogDirCommits", topic: str, offsets: Mapping[int, int]
-) -> dict[int, int]:
+def delete_records(commits: CommitLog, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
     """Record new log starts; a start that lies behind the present one changes nothing."""
     refuse_internal(topic)
-    with session.locked():
-        _topic(session, topic)
-        state = session.state
-        starts: dict[int, int] = {}
+    starts: dict[TopicPartition, int] = {}
+
+    def decide(state: LogState) -> Change | None:
+        _topic(commits, topic)
+        starts.clear()
         for partition, offset in offsets.items():
-            session.partition_path(topic, partition)  # raises for one that isn't there
             key = TopicPartition(topic, partition)
-            if key in session.offline:
-                raise session.offline[key]
-            end = state.ends[key]
-            start = state.starts.get(key, 0)
-            wanted = end if offset == -1 else offset
-            if not 0 <= wanted <= end:
-                raise OffsetOutOfRangeError(
-                    f"{topic}-{partition}: can't delete records before {wanted}, the high "
-                    f"watermark is {end}; nothing was deleted",
-                    offset=wanted,
-                    start=start,
-                    end=end,
-                )
-            starts[partition] = max(wanted, start)
-        wanted_starts = {TopicPartition(topic, p): offset for p, offset in starts.items()}
-        raised = {k: o for k, o in wanted_starts.items() if o > state.starts.get(k, 0)}
-        if raised:
-            snapshot_if_due(session, destructive=True)
-            with session.step() as step:
-                step.record = StartRecord(starts=raised)
-            session.forget_writers()
-        return starts
+            starts[key] = _new_start(commits, key, offset)
+        raised = {key: at for key, at in starts.items() if at > state.starts.get(key, 0)}
+        return Change(record=StartRecord(starts=raised)) if raised else None
+
+    change(commits, decide)
+    return {key.partition: offset for key, offset in starts.items()}
 
 
-def reset_writers(session: "LogDirCommits", writer: str, batch: int) -> list[str]:
+def _new_start(commits: CommitLog, key: TopicPartition, offset: int) -> int:
+    """Return the log start once the records before `offset` are gone; -1: the high watermark."""
+    check_known(commits, key)
+    if key in commits.offline:
+        raise commits.offline[key]
+    end, start = commits.state.ends[key], commits.state.starts.get(key, 0)
+    wanted = end if offset == -1 else offset
+    if not 0 <= wanted <= end:
+        raise OffsetOutOfRangeError(
+            f"{key.topic}-{key.partition}: can't delete records before {wanted}, the high "
+            f"watermark is {end}; nothing was deleted",
+            offset=wanted,
+            start=start,
+            end=end,
+        )
+    return max(wanted, start)
+
+
+def reset_writers(commits: CommitLog, writer: str, batch: int) -> list[str]:
     """Record that `writer`, or all writers of that query, may commit again after `batch`.
 
     Returns the writers that had gone further; where there is none, nothing is written.
     """
     if batch < -1:
         raise InvalidRequestError(f"batch={batch}: want the last one that stays, -1 for none")
-    with session.locked():
-        known = session.state.writers
-        ahead = sorted(w for w in known if is_writer_of(w, writer) and known[w].batch > batch)
-        if ahead:
-            snapshot_if_due(session, destructive=True)
-            lasts = {w: _last(session, w, batch) for w in ahead}
-            given = session.fs, session.home, session.ledger.end
-            abandoned = abandoned_by(*given, ahead, batch)
-            with session.step() as step:
-                step.record = ResetRecord(
-                    writer=writer, batch=batch, writers=lasts, abandoned=abandoned
-                )
-        return ahead
+    ahead: list[str] = []
+
+    def decide(state: LogState) -> Change | None:
+        known = state.writers
+        ahead[:] = sorted(w for w in known if is_writer_of(w, writer) and known[w].batch > batch)
+        if not ahead:
+            return None
+        lasts = {w: _last(commits, w, batch) for w in ahead}
+        abandoned = abandoned_by(commits, commits.position, ahead, batch)
+        return Change(
+            record=ResetRecord(writer=writer, batch=batch, writers=lasts, abandoned=abandoned)
+        )
+
+    change(commits, decide)
+    return ahead
 
 
-def _last(session: "LogDirCommits", writer: str, batch: int) -> LastMicroBatch | None:
+def _last(commits: CommitLog, writer: str, batch: int) -> LastMicroBatch | None:
     """What the state is to say of a writer that goes back to `batch`."""
     if batch < 0:
         return None
-    found = find_commit(session.fs, session.home, session.ledger.end, {writer}, batch)
+    found = find_commit(commits, commits.position, {writer}, batch)
     if found is None:  # it expired, or there was none of that number
-        return LastMicroBatch(batch, "", session.clock())
+        return LastMicroBatch(batch, "", commits.clock())
     _, record = found
     return LastMicroBatch(batch, record.fingerprint, record.time_ms, record.ends)

@@ -27,7 +27,7 @@ def known_topic(session: LogDirCommits, name: str, look: Callable[[str], TopicIn
     Args: look: asked for one that the session doesn't know.
     """
     if session.offline:
-        with session.locked():  # what was missing may be back
+        with session.exclusive():  # what was missing may be back
             pass
     known = session.state.topics.get(name)
     if known is None:

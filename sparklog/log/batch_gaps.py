@@ -1,31 +1,28 @@
 """Micro-batches of a writer that never came, or are gone with the state that a log was restored to.
 
 The log can't tell the two apart: foreachBatch may leave a batch out. So it is a warning, one a
-writer and session.
+writer and open log.
 """
 
 import logging
-from typing import TYPE_CHECKING, Final
-from weakref import WeakKeyDictionary
+from typing import Final
 
-if TYPE_CHECKING:
-    from sparklog.logdir.commit_log import LogDirCommits
+from sparklog.storage.commits import CommitLog
 
 _LOGGER: Final = logging.getLogger(__name__)
-_told: "WeakKeyDictionary[LogDirCommits, set[str]]" = WeakKeyDictionary()
 
 
-def warn_of_gap(session: "LogDirCommits", writer: str, batch: int) -> None:
+def warn_of_gap(commits: CommitLog, writer: str, batch: int) -> None:
     """Say which micro-batches before `batch` are missing in the log. Under the lock."""
-    last = session.state.writers.get(writer)
+    last = commits.state.writers.get(writer)
     if last is None or batch <= last.batch + 1:
         return
-    told = _told.setdefault(session, set())
+    told = commits.told_gaps
     if writer not in told:
         told.add(writer)
         _LOGGER.warning(
             "%s: writer %s goes on with micro-batch %d, but its last one here is %d: either it "
             "wrote nothing in between, or the log was restored to an earlier state and those rows "
             "are gone; `sparklog checkpoint reset --to %d` has its query compute them anew",
-            session.home, writer, batch, last.batch, last.batch,
+            commits.home, writer, batch, last.batch, last.batch,
         )  # fmt: skip

@@ -6,29 +6,26 @@ who asks for the batch finds what was committed anew, or nothing.
 
 from collections.abc import Collection
 
-from sparklog.fs import FileSystem
-from sparklog.logdir.ledger import ledger_bases, replay
+from sparklog.storage.commits import Ledger
 from sparklog.storage.ledger_records import CommitRecord, ResetRecord, SnapshotRecord
 
 
 def find_commit(
-    fs: FileSystem, directory: str, end: int, writers: Collection[str], batch: int
+    ledger: Ledger, end: int, writers: Collection[str], batch: int
 ) -> tuple[int, CommitRecord] | None:
     """Return (ledger offset, record) of the newest commit of `batch` by one of `writers`.
 
     None if the ledger below `end` holds none any more, or a reset took it back.
-    Cost: the ledger's segments are read from the newest back to the one that has it.
+    Cost: the ledger is read from its end back to the commit, a segment at a time.
     """
-    for base in reversed([b for b in ledger_bases(fs, directory) if b < end]):
-        for offset, record in reversed(list(replay(fs, directory, base, end))):
-            match record:
-                case CommitRecord() if record.batch == batch and record.writer in writers:
-                    return offset, record
-                case ResetRecord() if any(w in writers for w in taken_back(record, batch)):
-                    return None
-                case SnapshotRecord() if not _reached(record, writers, batch):
-                    return None
-        end = base
+    for offset, record in ledger.records_backwards(end):
+        match record:
+            case CommitRecord() if record.batch == batch and record.writer in writers:
+                return offset, record
+            case ResetRecord() if any(w in writers for w in taken_back(record, batch)):
+                return None
+            case SnapshotRecord() if not _reached(record, writers, batch):
+                return None
     return None
 
 

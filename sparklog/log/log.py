@@ -13,15 +13,7 @@ from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log import admin
 from sparklog.log.appending import Data, append, known_topic
-from sparklog.log.commit import (
-    Chunk,
-    CommitResult,
-    Ends,
-    Identity,
-    commit,
-    committed,
-    write_snapshot,
-)
+from sparklog.log.commit import CommitResult, Ends, Identity, commit, committed
 from sparklog.log.commits_table import commits_table
 from sparklog.log.fetch import check_isolation, read
 from sparklog.log.group_lag import commit_checked, readers_table
@@ -40,6 +32,7 @@ from sparklog.logdir.staging import Framing, Stager
 from sparklog.logdir.topics import describe
 from sparklog.logdir.unclean_election import GivenUp, give_up
 from sparklog.logdir.view import LogDirView
+from sparklog.storage.commits import Chunk
 from sparklog.storage.groups import Groups
 from sparklog.storage.leader_epochs import end_offset_for
 from sparklog.storage.lease import Lease
@@ -196,9 +189,9 @@ class Log:
     def committed(self, identity: Identity) -> CommitResult | None:
         """Return what this micro-batch wrote, or None. Raises BatchConflictError."""
         session = self._writing()
-        with session.locked():
-            if session.sync and session.state.unsynced:
-                write_snapshot(session)
+        with session.exclusive():
+            if session.sync:
+                session.make_durable()
             return committed(session, identity)
 
     def stager(self, framing: Framing, *, label: str | None = None) -> Stager:

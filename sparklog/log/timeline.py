@@ -13,7 +13,8 @@ from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import FileSystem
 from sparklog.log.committed_batches import taken_back
-from sparklog.logdir.ledger import LEDGER, fold, ledger_bases, ledger_path, replay
+from sparklog.logdir.ledger import LEDGER, LedgerFiles, fold, ledger_path
+from sparklog.storage.commits import Ledger
 from sparklog.storage.ledger_records import (
     CommitRecord,
     DropRecord,
@@ -35,9 +36,7 @@ def check_timeline(timeline: str) -> None:
         raise InvalidRequestError(f"timeline={timeline}: want one of {', '.join(TIMELINES)}")
 
 
-def abandoned_by(
-    fs: FileSystem, home: str, end: int, writers: Iterable[str], batch: int
-) -> SpansByKey:
+def abandoned_by(ledger: Ledger, end: int, writers: Iterable[str], batch: int) -> SpansByKey:
     """Return what `writers` committed after `batch`, as far as the ledger below `end` holds it.
 
     A warning tells of batches whose records have expired. Cost: one pass over the ledger.
@@ -45,8 +44,8 @@ def abandoned_by(
     wanted = set(writers)
     found: SpansByKey = {}
     oldest: dict[str, int] = {}
-    first = ledger_bases(fs, home)[0]
-    for _, record in replay(fs, home, first, end):
+    first = ledger.oldest
+    for _, record in ledger.records(first, end):
         if not isinstance(record, CommitRecord) or record.writer not in wanted:
             continue
         if record.batch > batch:
@@ -56,24 +55,24 @@ def abandoned_by(
         if oldest.get(writer, batch + 2) > batch + 1:
             _LOGGER.warning(
                 "%s: the ledger no longer holds all commits of %s after batch %d: what its older "
-                "batches wrote stays in timeline=current, too", home, writer, batch,
+                "batches wrote stays in timeline=current, too", ledger.home, writer, batch,
             )  # fmt: skip
     return {key: merged(spans) for key, spans in found.items()}
 
 
-def find_abandoned(fs: FileSystem, home: str, end: int) -> SpansByKey:
+def find_abandoned(ledger: Ledger, end: int) -> SpansByKey:
     """Return what all resets abandoned of the topics that are there now, by the whole ledger.
 
     Cost: two passes over the ledger below `end`.
     """
-    first = ledger_bases(fs, home)[0]
+    first = ledger.oldest
     resets = [
-        (offset, record) for offset, record in replay(fs, home, first, end)
+        (offset, record) for offset, record in ledger.records(first, end)
         if isinstance(record, ResetRecord)
     ]  # fmt: skip
     found: SpansByKey = {}
     state = LogState()
-    for offset, record in replay(fs, home, first, end):
+    for offset, record in ledger.records(first, end):
         match record:
             case CommitRecord(writer=writer, batch=batch):
                 if any(at > offset and writer in taken_back(reset, batch) for at, reset in resets):
@@ -148,6 +147,6 @@ class Timeline:
         self._state = None  # not half folded, if it raises
         fold(self._fs, home, end, state=state, first=first)
         if state.abandoned is None:
-            state.abandoned = find_abandoned(self._fs, home, end)
+            state.abandoned = find_abandoned(LedgerFiles(self._fs, home), end)
         self._state, self._end = state, end
         self._found = within(state.abandoned, state)

@@ -8,10 +8,12 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
+from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.checkpoint_files import format_partition_metadata
 from sparklog.format.names import PARTITION_METADATA, partition_dir
 from sparklog.fs import write_durably
+from sparklog.log.topic_names import new_topic_id
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.offline_partitions import stored_topic_id
 from sparklog.logdir.offset_checkpoints import (
@@ -26,7 +28,6 @@ from sparklog.logdir.offset_checkpoints import (
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.recovery.log_loader import LoadReport, load
 from sparklog.logdir.segment_files import segment_bases
-from sparklog.logdir.topics import new_topic_id
 from sparklog.storage.ledger_records import AdoptRecord
 from sparklog.storage.log_state import LogState
 from sparklog.storage.topic_state import TopicState
@@ -101,7 +102,7 @@ def adopt(session: LogDirCommits, found: dict[Key, int], *, clean: bool, news: b
         before = state.topics[key[0]]
         topics.setdefault(key[0], _as_of(before, before.id)).dirs[key[1]] = before.dirs[key[1]]
     for (topic, partition), number in sorted(found.items()):
-        key = topic, partition
+        key = TopicPartition(topic, partition)
         if key in session.offline:
             continue
         path = os.path.join(session.directories[number], f"{topic}-{partition}")
@@ -181,7 +182,7 @@ def _as_of(same: TopicState | None, topic_id: str) -> TopicState:
     return TopicState(topic_id, dict(config), {}, adopted=True, bases=dict(bases))
 
 
-def _is_short(session: LogDirCommits, key: tuple[str, int], path: str) -> bool:
+def _is_short(session: LogDirCommits, key: TopicPartition, path: str) -> bool:
     """Take a partition offline whose log ends before what was committed: no broker does that."""
     end = session.state.ends.get(key, 0)
     config = session.state.topics[key[0]].parsed()

@@ -26,7 +26,7 @@ class CachedTopics:
         try:
             stamp = (*log.place, *log.fs.identity(path), log.fs.mtime_ms(path))
         except FileNotFoundError:
-            with log.locked():  # raises if the log is gone
+            with log.exclusive():  # raises if the log is gone
                 return dict(topics())
         if stamp != self._stamp:
             self._stamp, self._topics = stamp, topics()

@@ -8,7 +8,6 @@ from typing import Final
 from sparklog.errors import LogReplacedError, PartitionOfflineError
 from sparklog.format.names import snapshot_name
 from sparklog.fs import FileSystem
-from sparklog.log.commit import write_snapshot
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.guard import lower_guard
 from sparklog.logdir.ledger import LEDGER, ledger_bases
@@ -34,7 +33,7 @@ def close_session(session: LogDirCommits) -> None:
     if session.lost is not None:
         return
     try:
-        with session.locked():
+        with session.exclusive():
             if session.lock.is_last() and _is_whole(session):
                 _leave_clean(session)
     except LogReplacedError as error:
@@ -70,8 +69,7 @@ def _is_closed(session: LogDirCommits, topic: str, partition: int) -> bool:
 
 
 def _leave_clean(session: LogDirCommits) -> None:
-    if session.state.unsynced:
-        write_snapshot(session)
+    session.make_durable()
     fs, state = session.fs, session.state
     for topic, partition in state.ends:
         if not _is_closed(session, topic, partition):

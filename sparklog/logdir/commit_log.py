@@ -2,7 +2,7 @@
 
 Everything that changes a log is one *step* under the write lock:
 
-    with commits.locked():                # LOCK: undoes or completes what a dead holder left
+    with commits.exclusive():                # LOCK: undoes or completes what a dead holder left
         with commits.step(...) as step:   # the intent, then the header BUSY
             ...append, make, sync...
             step.record = ...             # the ledger record = the commit point
@@ -14,25 +14,48 @@ locks next. Source of the rules: PROTOCOL, section 1.
 
 import contextlib
 import logging
+import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
 from sparklog.clock import Clock
 from sparklog.common import TopicPartition
-from sparklog.config import LogOptions
-from sparklog.errors import DataCorruptionError, LogReplacedError, SparklogError
+from sparklog.config import LogOptions, TopicConfig
+from sparklog.errors import (
+    DataCorruptionError,
+    LogReplacedError,
+    SparklogError,
+    StorageUnavailableError,
+)
 from sparklog.fs import FileSystem, LockFile
+from sparklog.log.timeline import find_abandoned
+from sparklog.logdir.chunk_appends import (
+    advance_recovery_points,
+    append_chunks,
+    append_time,
+    check_room,
+    sync_logs,
+)
 from sparklog.logdir.intent import Intent
-from sparklog.logdir.ledger import LEDGER
+from sparklog.logdir.ledger import LEDGER, LedgerFiles
 from sparklog.logdir.lock import State
 from sparklog.logdir.log_manager import LogManager
 from sparklog.logdir.partition.segment_swap import SegmentSwap
 from sparklog.logdir.recovery import log_recovery
 from sparklog.logdir.recovery.redo import carry_out, publish_all
 from sparklog.logdir.recovery.returned_partitions import take_in_returned
+from sparklog.storage.commits import Change, Chunk, PositionMovedError
 from sparklog.storage.leader_epochs import new_epoch
-from sparklog.storage.ledger_records import LedgerRecord, StartRecord
+from sparklog.storage.ledger_records import (
+    AppendRecord,
+    DropRecord,
+    LedgerRecord,
+    ResetRecord,
+    StartRecord,
+    TopicRecord,
+)
+from sparklog.storage.offset_ranges import OffsetRange
 from sparklog.storage.segments import StaleReadError
 
 _LOGGER = logging.getLogger(__name__)
@@ -43,6 +66,8 @@ class Step:
 
     def __init__(self) -> None:
         self.record: LedgerRecord | None = None
+        self.written: LedgerRecord | None = None
+        """The record as it lies in the ledger, once the block has ended."""
 
 
 class LogDirCommits(LogManager):
@@ -59,12 +84,13 @@ class LogDirCommits(LogManager):
         super().__init__(fs, clock, directories, options, brokers_out)
         self._mutex = threading.Lock()
         self._closed = False
+        self.told_gaps: set[str] = set()
         self.lost: str | None = None
         """Why there is nothing to go on with, and so nothing to close: the log was replaced."""
         self.moving: Callable[[LogDirCommits], None] | None = None  # set when the log is open
 
     @contextlib.contextmanager
-    def exclusive(self) -> Iterator[None]:
+    def hold_lock(self) -> Iterator[None]:
         """Hold the write lock, without a look at the page (for opening and closing).
 
         Raises LogReplacedError if the path names no log any more, or another one: see `moving`.
@@ -115,9 +141,9 @@ class LogDirCommits(LogManager):
         return not self.lock.replaced and all(file.is_current() for file in self.brokers_out[1:])
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def exclusive(self) -> Iterator[None]:
         """Hold the write lock with a state that is up to date."""
-        with self.exclusive():
+        with self.hold_lock():
             with self.meters.writing():
                 self.refresh()
             yield
@@ -170,12 +196,145 @@ class LogDirCommits(LogManager):
         try:
             yield step
             assert step.record is not None
-            record = self._append_record(step.record, sync=sync)
+            record = step.written = self._append_record(step.record, sync=sync)
         except BaseException as error:
             self.meters.failed(error)
             self._undo(intent)
             raise
         self._settle(record, places)
+
+    # --- as `storage.commits.CommitLog` ------------------------------------------------------
+
+    @property
+    def position(self) -> int:
+        """The ledger's end."""
+        return self.ledger.end
+
+    @property
+    def topic_defaults(self) -> TopicConfig:
+        """What the log's options say of new topics."""
+        return self.options.topics
+
+    def catch_up(self) -> int:
+        """Fold what other processes have written. Cost: the lock, and its page."""
+        with self.exclusive():
+            return self.position
+
+    def append(self, change: Change, *, expected: int) -> LedgerRecord:
+        """Write a change as one step, within `exclusive`; see `CommitLog.append`."""
+        if expected != self.position:
+            raise PositionMovedError(
+                f"{self.home}: the ledger ends at {self.position}, a change was decided at "
+                f"{expected}; decide it again"
+            )
+        record = change.record
+        irrevocable = isinstance(record, DropRecord | StartRecord | ResetRecord) or (
+            isinstance(record, TopicRecord) and record.given_up is not None
+        )
+        changes_topics = isinstance(record, DropRecord | StartRecord) or (
+            isinstance(record, TopicRecord) and record.topic in self.state.topics
+        )
+        self.snapshot_if_due(irrevocable=irrevocable)
+        match record:
+            case TopicRecord():
+                paths = self.new_paths(record)
+                with self.step(making=list(paths.values())) as step:
+                    self.make_partitions(record, paths)
+                    step.record = record
+            case AppendRecord():
+                step = self._append_chunks(record, change)
+            case _:
+                with self.step() as step:
+                    step.record = record
+        if changes_topics:
+            self.forget_writers()  # their config or start is another one now
+        assert step.written is not None
+        return step.written
+
+    def _append_chunks(self, record: AppendRecord, change: Change) -> Step:
+        touched = sorted({chunk.key for chunk in change.chunks})
+        bases = {key: self.writer(*key).state.base for key in touched}
+        with self.step(touched, sync=self.sync) as step:
+            stamp_ms = append_time(self, touched)
+            ends = append_chunks(self, change.chunks, stamp_ms)
+            if self.sync:
+                sync_logs(self, touched)
+            asked_ms = change.asked_ms
+            step.record = replace(
+                record,
+                ends=ends,
+                duration_ms=None if asked_ms is None else max(0, self.clock() - asked_ms),
+                time_ms=stamp_ms or 0,  # at the least: the next one's can't lie before
+            )
+        if self.sync:
+            advance_recovery_points(self, bases)
+        return step
+
+    def check(self, chunks: Sequence[Chunk]) -> None:
+        """Refuse chunks that the disks have no room for, or whose partition is offline."""
+        check_room(self, chunks)
+
+    def appended_before(self, chunk: Chunk) -> OffsetRange | None:
+        """Judge an idempotent producer's batches; see `PartitionLog.check_producer`."""
+        assert chunk.data is not None
+        found = self.writer(*chunk.key).check_producer(chunk.data)
+        return None if found is None else OffsetRange(*found)
+
+    def discard(self, chunks: Sequence[Chunk]) -> None:
+        """Unlink staged files that were copied; what can't go now is swept another time."""
+        for chunk in chunks:
+            if chunk.path is not None:
+                with contextlib.suppress(FileNotFoundError, StorageUnavailableError):
+                    self.fs.unlink(chunk.path)
+
+    @property
+    def oldest(self) -> int:
+        """The offset of the oldest record that the ledger holds."""
+        return LedgerFiles(self.fs, self.home).oldest
+
+    def records(self, first: int, end: int) -> Iterator[tuple[int, LedgerRecord]]:
+        """Yield (offset, record) of the ledger."""
+        return LedgerFiles(self.fs, self.home).records(first, end)
+
+    def records_backwards(self, end: int) -> Iterator[tuple[int, LedgerRecord]]:
+        """Yield (offset, record) of the ledger below `end`, the newest first."""
+        return LedgerFiles(self.fs, self.home).records_backwards(end)
+
+    # --- snapshots ---------------------------------------------------------------------------
+
+    def snapshot_if_due(self, *, irrevocable: bool = False) -> None:
+        """Begin a new ledger segment, with a snapshot of the state, when the active one is full.
+
+        Also when a synced commit follows unsynced ones (flush=none): recovery after a power cut
+        gives up what lies behind the first loss since the last snapshot, so a synced commit needs
+        one, and so does a step whose effects can't be taken back (`irrevocable`).
+        """
+        unsynced = self.state.unsynced and (self.sync or irrevocable)
+        if self.ledger.wants_snapshot or unsynced:
+            self.write_snapshot()
+
+    def make_durable(self) -> None:
+        """Sync what was committed with flush=none, and say so by a snapshot."""
+        if self.state.unsynced:
+            self.write_snapshot()
+
+    def write_snapshot(self) -> None:
+        """Make all that was committed durable, then begin a new ledger segment with a snapshot."""
+        for topic, partition in sorted(self.state.unsynced):
+            path = self.partition_path(topic, partition)
+            for name in self.fs.listdir(path):
+                with self.fs.open(os.path.join(path, name), write=True) as file:
+                    self.sync_file(file)
+            self.fs.sync_dir(path)
+        if self.state.unsynced:
+            self.ledger.log.sync()
+        if self.state.abandoned is None:  # an older sparklog wrote here: its segments may expire
+            self.state.abandoned = find_abandoned(self, self.position)
+        with self.step() as step:
+            self.ledger.log.roll()
+            step.record = self.state.snapshot()
+
+    # --- steps -------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def acting(

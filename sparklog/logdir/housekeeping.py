@@ -57,7 +57,7 @@ def expire_ledger(
     gone = []
     path = ledger_path(session.home)
     for segment in old:
-        with session.locked():
+        with session.exclusive():
             bases = ledger_bases(session.fs, session.home)
             if len(bases) <= LEDGER_SEGMENTS_KEPT or bases[0] != segment.base:
                 break  # somebody else removes them
@@ -105,7 +105,7 @@ def expire_producers(session: LogDirCommits, *, now_ms: int) -> int:
     Kafka's rule: by the time of the newest batch, none with an open transaction; every 600000 ms
     (producer.id.expiration.check.interval.ms). Source: ProducerStateManager.
     """
-    with session.locked():
+    with session.exclusive():
         return sum(log.expire_producers(now_ms) for log in session.open_writers())
 
 
@@ -116,7 +116,7 @@ def prune_snapshots(session: LogDirCommits, *, dry_run: bool = False) -> list[st
     segment's end. Those of segments go with them. The newest past the last segment's base stays.
     Cost: a listing a partition without the lock; the lock for each that has any.
     """
-    with session.locked():
+    with session.exclusive():
         state = session.state
         topics, starts, ends = dict(state.topics), dict(state.starts), dict(state.ends)
         ledger_end = session.ledger.end
@@ -133,7 +133,7 @@ def _prune(session: LogDirCommits, key: Key, found: list[str], *, dry_run: bool)
     """Look again at a partition in which strays were found, and remove them."""
     if not found or dry_run:
         return found
-    with session.locked():
+    with session.exclusive():
         state = session.state
         if key == LEDGER:
             path, start, end = ledger_path(session.home), 0, session.ledger.end
@@ -179,7 +179,7 @@ def sweep(session: LogDirCommits, *, now_ms: int, dry_run: bool = False) -> list
     and that nobody has touched for ten minutes, and whatever is older than a week.
     Cost: a listing of each log dir; the lock for a moment, to see who has committed what.
     """
-    with session.locked():
+    with session.exclusive():
         writers = {name: last.batch for name, last in session.state.writers.items()}
     swept = []
     for path in dead_chunks(session.fs, session.present, writers, now_ms=now_ms):

@@ -36,7 +36,7 @@ class Intent:
     swap: tuple[TopicPartition, SegmentSwap] | None = None
 
 
-Offline = dict[tuple[str, int], DataCorruptionError]
+Offline = dict[TopicPartition, DataCorruptionError]
 
 
 def encode_body(intent: Intent | None, offline: Offline) -> bytes:
@@ -80,7 +80,7 @@ def _intent_from_json(fields: dict[str, Any]) -> Intent:
     )
 
 
-def _offline_to_json(key: tuple[str, int], error: DataCorruptionError) -> list[Any]:
+def _offline_to_json(key: TopicPartition, error: DataCorruptionError) -> list[Any]:
     missing = isinstance(error, PartitionOfflineError)
     return [*key, error.reason, error.path, error.position, error.first, error.end, missing]
 

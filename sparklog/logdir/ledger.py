@@ -104,6 +104,28 @@ class Ledger:
         return whole
 
 
+class LedgerFiles:
+    """The ledger as `sparklog.storage.commits.Ledger`, read from its files."""
+
+    def __init__(self, fs: FileSystem, home: str) -> None:
+        self._fs, self.home = fs, home
+
+    @property
+    def oldest(self) -> int:
+        """The offset of the oldest record that is held."""
+        return ledger_bases(self._fs, self.home)[0]
+
+    def records(self, first: int, end: int) -> Iterator[tuple[int, LedgerRecord]]:
+        """Yield (offset, record); see `replay`."""
+        return replay(self._fs, self.home, first, end)
+
+    def records_backwards(self, end: int) -> Iterator[tuple[int, LedgerRecord]]:
+        """Yield (offset, record) below `end`, the newest first. Cost: a segment at a time."""
+        for base in reversed([b for b in ledger_bases(self._fs, self.home) if b < end]):
+            yield from reversed(list(replay(self._fs, self.home, base, end)))
+            end = base
+
+
 def fold(fs: FileSystem, directory: str, end: int, *, state: LogState, first: int | None) -> None:
     """Fold the records [first, end) into `state`; from the last snapshot if `first` is None.
 

@@ -19,8 +19,9 @@ from sparklog.errors import (
     StorageUnavailableError,
 )
 from sparklog.fs import FileSystem, read_bytes, write_durably
+from sparklog.log.topic_names import new_topic_id
 from sparklog.logdir.ledger import ledger_path
-from sparklog.logdir.topics import new_topic_id, read_topics
+from sparklog.logdir.topics import read_topics
 from sparklog.storage.checksummed_json import seal, unseal
 from sparklog.storage.topic_state import TopicState
 

@@ -7,8 +7,10 @@ holds the write lock (`sparklog.logdir.commit_log`).
 import contextlib
 import logging
 import os
+from collections.abc import Mapping
 
 from sparklog.clock import Clock
+from sparklog.common import TopicPartition
 from sparklog.config import LogOptions, TopicConfig
 from sparklog.errors import (
     DataCorruptionError,
@@ -17,15 +19,19 @@ from sparklog.errors import (
     UnknownTopicError,
 )
 from sparklog.fs import File, FileSystem, LockFile
+from sparklog.log.topic_names import INTERNAL
 from sparklog.logdir.intent import Intent
 from sparklog.logdir.ledger import Ledger, fold, ledger_config, ledger_path
 from sparklog.logdir.lock import LogLock, Page, State
 from sparklog.logdir.log_dirs import LogDirs, find_dirs
 from sparklog.logdir.meters import WriteMeters
 from sparklog.logdir.offline_partitions import missing
+from sparklog.logdir.partition.directories import is_empty, remove_tree
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.topics import partition_path
+from sparklog.storage.ledger_records import TopicRecord
 from sparklog.storage.log_state import LogState
+from sparklog.storage.topic_state import TopicState
 
 _LOGGER = logging.getLogger(__name__)
 _REWRITE_BYTES = 8 << 20
@@ -52,10 +58,10 @@ class LogManager:
         self.ledger: Ledger
         self.generation = self.era = 0
         self._loaded = False  # whether state, ledger and writers are those of `generation`
-        self.offline: dict[tuple[str, int], DataCorruptionError] = {}
+        self.offline: dict[TopicPartition, DataCorruptionError] = {}
         self.dirs = LogDirs()
         self.brokers_out = brokers_out
-        self._writers: dict[tuple[str, int], PartitionLog] = {}
+        self._writers: dict[TopicPartition, PartitionLog] = {}
         self._suspect: set[str] = set()
 
     @property
@@ -121,7 +127,7 @@ class LogManager:
 
         Raises UnknownTopicError, or DataCorruptionError if the partition is offline.
         """
-        key = topic, partition
+        key = TopicPartition(topic, partition)
         if key in self.offline:
             raise self.offline[key]
         log = self._writers.get(key)
@@ -179,6 +185,56 @@ class LogManager:
         with self.meters.writing():
             self.lock.write(page)
 
+    # --- partitions that are new ---------------------------------------------------------------
+
+    def placement(self, partitions: range) -> dict[int, int]:
+        """Give each new partition the log dir that has fewest. Source: LogManager.nextLogDirs."""
+        counts = dict.fromkeys((number for number, _ in self.dirs.numbered(self.directories)), 0)
+        for topic in self.state.topics.values():
+            for number in topic.dirs.values():
+                if number in counts:
+                    counts[number] += 1
+        chosen = {}
+        for partition in partitions:
+            number = min(counts, key=lambda n: (counts[n], n))
+            counts[number] += 1
+            chosen[partition] = number
+        return chosen
+
+    def new_paths(self, record: TopicRecord) -> dict[int, str]:
+        """Return where a topic record's new partitions are to be made.
+
+        What a creation of a topic of ours that was cut has left is removed.
+        Raises: InvalidRequestError: something else lies there.
+        """
+        topic = TopicState(record.id, dict(record.config), dict(record.dirs))
+        paths = {p: partition_path(self.directories, record.topic, topic, p) for p in record.bases}
+        for path in paths.values():
+            if record.topic in INTERNAL and self.fs.is_dir(path) and is_empty(self.fs, path):
+                remove_tree(self.fs, path)
+            if self.fs.exists(path):
+                raise InvalidRequestError(
+                    f"{path} exists and is in no topic of this log: move it away, nothing was made"
+                )
+        return paths
+
+    def make_partitions(self, record: TopicRecord, paths: Mapping[int, str]) -> None:
+        """Make the directories of a topic record's new partitions, durably."""
+        config = TopicConfig.parse(record.config)
+        for p, path in paths.items():
+            PartitionLog.create(
+                self.fs,
+                path,
+                topic=record.topic,
+                partition=p,
+                topic_id=record.id,
+                config=config,
+                clock=self.clock,
+                start_offset=record.bases[p],
+            ).sync()
+        for directory in sorted({os.path.dirname(path) for path in paths.values()}):
+            self.fs.sync_dir(directory)
+
     # --- partitions that are missing ---------------------------------------------------------
 
     def missing(
@@ -196,7 +252,7 @@ class LogManager:
         """
         before = len(self.offline)
         for key in self.state.ends:
-            if key not in self.offline:
+            if TopicPartition(*key) not in self.offline:
                 error = self.missing(key, segments=segments)
                 if error is not None:
                     self.go_offline(key, error)
@@ -204,7 +260,7 @@ class LogManager:
 
     def go_offline(self, key: tuple[str, int], error: DataCorruptionError) -> None:
         """Leave a partition alone from now on, and say so."""
-        self.offline[key] = error
+        self.offline[TopicPartition(*key)] = error
         _LOGGER.critical("%s-%d is offline: %s", *key, error)
 
     def size_on_disk(self, key: tuple[str, int], log: PartitionLog) -> int:

@@ -98,6 +98,10 @@ class WriteMeters:
         for size in sizes:
             self._chunk.observe(size)
 
+    def replayed(self) -> None:
+        """Count a commit that was in the log already."""
+        self.replays.add()
+
     @contextlib.contextmanager
     def flushing(self) -> Iterator[None]:
         """Time one partition's sync."""

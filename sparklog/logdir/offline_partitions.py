@@ -11,6 +11,7 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
+from sparklog.common import TopicPartition
 from sparklog.errors import (
     DataCorruptionError,
     PartitionOfflineError,
@@ -24,7 +25,7 @@ from sparklog.logdir.segment_files import segment_bases
 from sparklog.storage.log_state import LogState
 
 _LOGGER: Final = logging.getLogger(__name__)
-Key = tuple[str, int]
+Key = TopicPartition
 
 
 def stored_topic_id(fs: FileSystem, path: str) -> str | None:
@@ -44,7 +45,7 @@ def missing(
     directories: Sequence[str],
     dirs: LogDirs,
     state: LogState,
-    key: Key,
+    key: tuple[str, int],
     *,
     number: int | None = None,
     segments: bool = True,

@@ -16,6 +16,7 @@ from sparklog.config import LogOptions
 from sparklog.errors import DataCorruptionError, InvalidRequestError, LogLockedError
 from sparklog.format.names import parse_partition_dir, partition_dir
 from sparklog.fs import FileSystem, LockFile
+from sparklog.log.topic_names import INTERNAL, REMOTE_METADATA, new_topic_id
 from sparklog.logdir.adoption import adopt, is_as_we_left_it, leave_missing
 from sparklog.logdir.chunk_files import sweep_chunks
 from sparklog.logdir.commit_log import LogDirCommits
@@ -44,13 +45,14 @@ from sparklog.logdir.ledger import (
 from sparklog.logdir.lock import LOCK_NAME
 from sparklog.logdir.log_dirs import claim_dirs, find_dirs
 from sparklog.logdir.offline_partitions import leave_brokers
+from sparklog.logdir.partition.directories import remove_tree
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.paths import check_distinct, check_writable
 from sparklog.logdir.recovery import log_recovery
 from sparklog.logdir.recovery.log_recovery import make_durable, recover_one, recovery_points
-from sparklog.logdir.recovery.redo import carry_out_all, publish_all, remove_tree
+from sparklog.logdir.recovery.redo import carry_out_all, publish_all
 from sparklog.logdir.segment_files import is_partition
-from sparklog.logdir.topics import INTERNAL, REMOTE_METADATA, new_topic_id, partition_path
+from sparklog.logdir.topics import partition_path
 from sparklog.storage.log_state import LogState
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -86,7 +88,7 @@ def open_session(
         session = LogDirCommits(fs, clock, list(directories), options, brokers_out)
         session.dirs = dirs
         session.lock.join()
-        with session.exclusive():
+        with session.hold_lock():
             session.dirs = session.look_at_dirs()  # somebody else may have opened it meanwhile
             if short := below_floor(session):  # before anything is written
                 make_room(fs, [one.directory for one in short])
@@ -108,7 +110,7 @@ def clear_up(session: LogDirCommits) -> None:
     """
     now_ms = session.clock()
     sweep_chunks(session.fs, session.present, now_ms=now_ms)
-    with session.locked():
+    with session.exclusive():
         unlink_due(session, now_ms=now_ms)
 
 

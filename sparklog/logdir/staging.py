@@ -26,8 +26,8 @@ from sparklog.format.partitioner import grouped, murmur2_partitions
 from sparklog.format.records import Encoded, Scratch, encode
 from sparklog.format.rows import Picked, Rows
 from sparklog.fs import File, FileSystem
-from sparklog.log.commit import Chunk
 from sparklog.logdir.chunk_files import is_worth_a_segment, new_chunk_path
+from sparklog.storage.commits import Chunk
 from sparklog.storage.view import TopicInfo
 
 _LOGGER: Final = logging.getLogger(__name__)

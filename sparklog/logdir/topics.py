@@ -6,15 +6,14 @@ its topics are then what its partition directories say, with Kafka's default con
 """
 
 import os
-import uuid
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
-from sparklog.errors import DataCorruptionError, InvalidRequestError
-from sparklog.format.checkpoint_files import topic_id_text
-from sparklog.format.names import KAFKA_INTERNAL, RESERVED, check_topic, collides, partition_dir
+from sparklog.errors import DataCorruptionError
+from sparklog.format.names import partition_dir
 from sparklog.fs import FileSystem, read_bytes, write_durably
 from sparklog.storage.checksummed_json import seal, unseal
 from sparklog.storage.log_state import LogState
@@ -23,43 +22,6 @@ from sparklog.storage.view import TopicInfo
 
 TOPICS_NAME: Final = "sparklog.topics"
 _CURE: Final = "open the log once for writing, it is then written anew from the ledger"
-REMOTE_METADATA: Final = "__remote_log_metadata"
-"""What is known of copies in remote storage; see sparklog.tiered.remote_log_metadata.topic."""
-
-INTERNAL: Final = frozenset({"__sparklog_commits", "__cluster_metadata", REMOTE_METADATA})
-
-
-def new_topic_id() -> str:
-    """Return a random topic id in Kafka's text form; never one that begins with a dash."""
-    while True:
-        text = topic_id_text(uuid.uuid4().bytes)
-        if not text.startswith("-"):  # as Uuid.randomUuid: it would look like an option
-            return text
-
-
-def check_new(name: str, existing: Mapping[str, object]) -> None:
-    """Raise InvalidRequestError unless a topic may be made under this name."""
-    check_topic(name)
-    if name in RESERVED or name.startswith("__sparklog_"):
-        raise InvalidRequestError(f"topic {name} is reserved for internal use; choose another name")
-    if name in existing:
-        raise InvalidRequestError(f"topic {name} exists already; alter or delete it, or use it")
-    for other in existing:
-        if collides(name, other):
-            raise InvalidRequestError(
-                f"topic {name} collides with {other}: '.' and '_' are the same in metric names"
-            )
-
-
-def refuse_brokers_own(name: str) -> None:
-    """Raise InvalidRequestError for a topic that only a broker writes, taken over with its others.
-
-    Source: ReplicaManager.appendToLocalLog, "Cannot append to internal topic".
-    """
-    if name in KAFKA_INTERNAL:
-        raise InvalidRequestError(
-            f"topic {name} is a broker's own: records of others would break it; choose another one"
-        )
 
 
 def partition_path(directories: list[str], name: str, topic: TopicState, partition: int) -> str:
@@ -71,11 +33,12 @@ def describe(
     directories: list[str],
     name: str,
     topic: TopicState,
-    offline: Mapping[tuple[str, int], DataCorruptionError] = MappingProxyType({}),
+    offline: Mapping[TopicPartition, DataCorruptionError] = MappingProxyType({}),
 ) -> TopicInfo:
     """Return the user's view of a topic; `offline`: the log's partitions that are."""
     dirs = {p: partition_path(directories, name, topic, p) for p in sorted(topic.dirs)}
-    why = {p: offline[name, p] for p in dirs if (name, p) in offline}
+    keys = {p: TopicPartition(name, p) for p in dirs}
+    why = {p: offline[key] for p, key in keys.items() if key in offline}
     return TopicInfo(name, topic.id, max(dirs) + 1, topic.parsed(), dirs, why)
 
 

@@ -14,18 +14,17 @@ from typing import Final
 from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError
 from sparklog.format.names import partition_dir
-from sparklog.log.admin import make, spread
-from sparklog.log.commit import snapshot_if_due
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.log_dirs import retire_dirs
 from sparklog.logdir.offline_partitions import stored_topic_id
 from sparklog.logdir.recovery import log_recovery
 from sparklog.logdir.recovery.redo import stray_name
 from sparklog.logdir.segment_files import segment_bases
-from sparklog.storage.ledger_records import GivenUpRange, StartRecord
+from sparklog.storage.commits import Change
+from sparklog.storage.ledger_records import GivenUpRange, StartRecord, TopicRecord
 
 _LOGGER: Final = logging.getLogger(__name__)
-Key = tuple[str, int]
+Key = TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +47,7 @@ def give_up(
     session: LogDirCommits, topic: str | None, partitions: Iterable[int] | None, *, dry_run: bool
 ) -> list[GivenUp]:
     """Give up what offline partitions miss, and go on; see `Log.give_up`."""
-    with session.locked():
+    with session.exclusive():
         keys = _chosen(session, topic, partitions)
         found = [_loss(session, key) for key in keys]
         if dry_run:
@@ -103,10 +102,8 @@ def _loss(session: LogDirCommits, key: Key) -> GivenUp:
 def _raise_start(session: LogDirCommits, one: GivenUp) -> None:
     """Let the log begin at the first segment that is there."""
     key = TopicPartition(one.topic, one.partition)
-    snapshot_if_due(session, destructive=True)
-    with session.step() as step:
-        step.record = StartRecord(starts={key: one.end}, given_up=_told(one))
-    session.forget_writers()
+    record = StartRecord(starts={key: one.end}, given_up=_told(one))
+    session.append(Change(record=record), expected=session.position)
     session.offline.pop(key, None)
     log_recovery.recover_one(session, key, log_recovery.recovery_points(session))
 
@@ -121,11 +118,10 @@ def _begin_anew(session: LogDirCommits, one: GivenUp) -> None:
             fs.rename(path, stray_name(path))
             fs.sync_dir(os.path.dirname(path))
     else:
-        number = spread(session, range(one.partition, one.partition + 1))[one.partition]
-    snapshot_if_due(session, destructive=True)
+        number = session.placement(range(one.partition, one.partition + 1))[one.partition]
     moved = replace(topic, dirs={**topic.dirs, one.partition: number})
-    make(session, one.topic, moved, {one.partition: one.end}, given_up=_told(one))
-    session.forget_writers()
+    record = TopicRecord.of(one.topic, moved, {one.partition: one.end}, _told(one))
+    session.append(Change(record=record), expected=session.position)
     session.offline.pop(TopicPartition(one.topic, one.partition), None)
 
 

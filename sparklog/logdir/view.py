@@ -25,6 +25,7 @@ from sparklog.format.checkpoint_files import parse_partition_metadata
 from sparklog.format.names import PARTITION_METADATA, parse_partition_dir
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.partition_reader import PartitionReader
+from sparklog.log.topic_names import INTERNAL
 from sparklog.logdir.guard import is_guarded, was_left_by_us
 from sparklog.logdir.high_watermarks import Published, published
 from sparklog.logdir.identity import Standing
@@ -34,7 +35,7 @@ from sparklog.logdir.log_dirs import find_dirs, not_found, offline_error
 from sparklog.logdir.offset_checkpoints import HIGH_WATERMARK, LOG_START, Offsets, read_offsets
 from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.segment_files import is_partition
-from sparklog.logdir.topics import INTERNAL, read_topics
+from sparklog.logdir.topics import read_topics
 from sparklog.storage.log_state import LogState
 from sparklog.storage.segments import PartitionSegments, StaleReadError
 from sparklog.storage.view import KeptPartition, TopicInfo, unknown_partition

@@ -11,11 +11,11 @@ from sparklog.config import LogOptions
 from sparklog.errors import SparklogError
 from sparklog.format.names import partition_dir
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.log.topic_names import INTERNAL, REMOTE_METADATA
 from sparklog.logdir.ledger import LEDGER
 from sparklog.logdir.log_dirs import find_dirs, offline_error
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.segment_files import is_partition
-from sparklog.logdir.topics import INTERNAL, REMOTE_METADATA
 from sparklog.logdir.view import LogDirView
 from sparklog.pluralize import pluralize
 from sparklog.service.repair.log_repair import LogRepair

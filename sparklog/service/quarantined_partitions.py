@@ -38,7 +38,7 @@ class QuarantinedPartitions:
         """Release partitions whose topic was deleted; a new one of its name is another topic."""
         if not self._quarantined:
             return
-        with self._session.locked():
+        with self._session.exclusive():
             ids = {name: topic.id for name, topic in self._session.state.topics.items()}
         for key, (topic_id, _) in list(self._quarantined.items()):  # retention may add meanwhile
             if ids.get(key[0]) != topic_id:
@@ -71,7 +71,7 @@ class QuarantinedPartitions:
 
     def _is_gone(self, key: TopicPartition) -> bool:
         """Tell whether a partition was deleted. Takes the write lock for a moment."""
-        with contextlib.suppress(SparklogError), self._session.locked():
+        with contextlib.suppress(SparklogError), self._session.exclusive():
             return key not in self._session.state.ends
         return False
 

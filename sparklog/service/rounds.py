@@ -96,7 +96,7 @@ class Rounds:
 
     def note_offline(self, report: Report, topics: Collection[str]) -> None:
         """Report the compacted partitions, of `topics` or of all, that no cleaner can look at."""
-        with self._session.locked():
+        with self._session.exclusive():
             names = {
                 name for name, topic in self._session.state.topics.items()
                 if topic.parsed().compact and (not topics or name in topics)
@@ -113,7 +113,7 @@ class Rounds:
     def retain(self, report: Report, *, at_once: bool = False) -> None:
         """Close idle segments, delete what is due; a topic's first a round later, or `at_once`."""
         session, now = self._session, report.time_ms
-        with session.locked():
+        with session.exclusive():
             began = monotonic_ms()
             known = places(session)
             wanted = group_retention_floors(session, now_ms=now)
@@ -234,7 +234,7 @@ class Rounds:
 
     def _roll(self, key: TopicPartition, base: int, report: Report) -> None:
         self._lease.check()
-        with self._session.locked():
+        with self._session.exclusive():
             began = monotonic_ms()
             roll_if_active(self._session, key, base)
             report.locked_ms.append(monotonic_ms() - began)
@@ -243,7 +243,7 @@ class Rounds:
 
     def check_compacted(self, topics: Collection[str]) -> None:
         """Raise UnknownTopicError or InvalidRequestError unless all of them are compacted."""
-        with self._session.locked():
+        with self._session.exclusive():
             known = dict(self._session.state.topics)
         for name in topics:
             if name not in known:
@@ -343,7 +343,7 @@ class Rounds:
 
     def adopt_deleted_files(self, now_ms: int) -> None:
         """Take over what waits as `.deleted`, by whomever and for however long it does."""
-        with self._session.locked():
+        with self._session.exclusive():
             self._pending |= waiting(self._session, now_ms=now_ms)
 
     def purge(self, report: Report) -> None:

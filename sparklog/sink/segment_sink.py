@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from sparklog.clock import iso, system_clock
 from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailableError
 from sparklog.fs import LOCAL
-from sparklog.log.commit import Chunk, CommitResult
+from sparklog.log.commit import CommitResult
 from sparklog.log.log import Log
 from sparklog.logdir.cached_topics import CachedTopics
 from sparklog.logdir.chunk_files import chunk_label, sweep_chunks
@@ -33,6 +33,7 @@ from sparklog.sink.query import Query, batch_start, plan_digest, running
 from sparklog.sink.size_estimate import SizeEstimate, is_surely_large
 from sparklog.sink.task import TaskPlan
 from sparklog.sink.topic_options import warn_of_ineffective
+from sparklog.storage.commits import Chunk
 from sparklog.storage.view import TopicInfo
 
 _LOGGER: Final = logging.getLogger("sparklog.sink")

@@ -16,10 +16,10 @@ from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.names import check_topic
 from sparklog.fs import LOCAL
-from sparklog.log.commit import Chunk
 from sparklog.logdir.log_dir_check import LogDirIdentity
 from sparklog.logdir.staging import Framing, Stager, spill
 from sparklog.logdir.topics import planned_topic
+from sparklog.storage.commits import Chunk
 from sparklog.storage.view import TopicInfo
 
 INLINE_BYTES: Final = 256 << 10

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from sparklog import errors
 from sparklog.errors import SparklogError
-from sparklog.log.commit import Chunk
+from sparklog.storage.commits import Chunk
 
 _META: Final = tuple(f.name for f in fields(Chunk) if f.name != "data")
 SCHEMA_DDL: Final = "meta string, data binary"

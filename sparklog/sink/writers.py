@@ -20,7 +20,6 @@ from pyspark.sql.types import StructType
 
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL
-from sparklog.log.commit import Chunk
 from sparklog.logdir.staging import discard_chunks
 from sparklog.sink import open_logs
 from sparklog.sink.columns import columns_to_write
@@ -28,6 +27,7 @@ from sparklog.sink.identity import of_checkpoint
 from sparklog.sink.options import SinkOptions
 from sparklog.sink.segment_sink import commit_chunks, plan_tasks
 from sparklog.sink.task import TaskPlan
+from sparklog.storage.commits import Chunk
 
 _QUERY: Final = "sql.streaming.queryId"
 _CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from sparklog.common import TopicIdPartition
-from sparklog.logdir.topics import new_topic_id
+from sparklog.log.topic_names import new_topic_id
 
 Epochs = tuple[tuple[int, int], ...]
 """((leader epoch, its first offset), ...), clipped to the segment, ascending, never empty."""

@@ -8,11 +8,11 @@ from typing import Final, TypedDict
 from sparklog.errors import SparklogError
 from sparklog.format.names import parse_partition_dir
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.log.topic_names import INTERNAL
 from sparklog.logdir.detection import META_PROPERTIES
 from sparklog.logdir.log_dirs import find_dirs
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.retention.due_segments import segments_of
-from sparklog.logdir.topics import INTERNAL
 from sparklog.logdir.view import LogDirView
 
 _NODE_KEYS: Final = ("node.id", "broker.id")

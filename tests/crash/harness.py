@@ -23,9 +23,10 @@ import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import BatchConflictError, OffsetOutOfRangeError
 from sparklog.format.batch import encode_one
-from sparklog.log.commit import Chunk, Identity
+from sparklog.log.commit import Identity
 from sparklog.logdir.retention import deletion
 from sparklog.logdir.retention.due_segments import NO_TERMS, segments_of
+from sparklog.storage.commits import Chunk
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import format_trace
 from tests.crash.model import Model, View, describe
@@ -245,7 +246,7 @@ class World:
     def plan_retain(self, key: tuple[str, int], now_ms: int) -> Planned:
         """Retention at `now_ms`: what is due is asked first, so the model knows the new start."""
         session = self.opened.session
-        with session.locked():
+        with session.exclusive():
             place = deletion.places(session)[key]
         held = segments_of(self.fs, place.directory)
         found = deletion.look(self.fs, place, held, now_ms=now_ms, terms=NO_TERMS)
@@ -259,7 +260,7 @@ class World:
         session = self.opened.session
 
         def act() -> None:
-            with session.locked():
+            with session.exclusive():
                 deletion.roll(session, [key])
 
         return Planned(f"idle roll of {key}", self.model.copy(), act)

@@ -18,8 +18,7 @@ import pytest
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import LogLockedError, SparklogError
-from sparklog.testing.crashfile import CrashLockFile
-from sparklog.testing.crashfs import CrashFS
+from sparklog.testing.crashfs import CrashFS, CrashLockFile
 from sparklog.testing.faults import Call, Fault, SimulatedKill
 from tests.crash.harness import ROOT, TOPIC, World, open_log, table, view_of
 from tests.oracle import Oracle, OracleError

@@ -46,7 +46,7 @@ class History:
         # A commit whose publishing failed shows when the log is locked next.
         session = self.world.opened._session
         assert session is not None
-        with session.locked():
+        with session.exclusive():
             pass
         check(self.world.opened, self.world, None)
         self.world.opened.close()

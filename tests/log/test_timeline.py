@@ -16,7 +16,7 @@ import sparklog
 from sparklog import InvalidRequestError, Log
 from sparklog.clock import ManualClock
 from sparklog.log import fetch
-from sparklog.log.commit import Identity, write_snapshot
+from sparklog.log.commit import Identity
 from sparklog.logdir.forking.fork import fork
 from sparklog.logdir.ledger import Ledger
 from sparklog.logdir.staging import Framing
@@ -138,10 +138,10 @@ def test_it_survives_snapshots_and_an_expired_ledger(tmp_path: Path, clock: Manu
             commit(log, batch)
         log.reset("q", 1)
         commit(log, 2, "b")
-        with log.session.locked():
-            write_snapshot(log.session)
+        with log.session.exclusive():
+            log.session.write_snapshot()
         first = log.session.ledger.end - 1
-        with log.session.locked():
+        with log.session.exclusive():
             log.session.ledger.log.delete_records(first)
         wanted = ["q 0", "q 1", "q 2b"]
         assert values(log) == wanted
@@ -176,8 +176,8 @@ def by_an_older_one(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPa
 def test_resets_of_an_older_sparklog(log: Log, by_an_older_one: pytest.MonkeyPatch) -> None:
     for batch in range(4):
         commit(log, batch)
-    with log.session.locked():
-        write_snapshot(log.session)
+    with log.session.exclusive():
+        log.session.write_snapshot()
     log.reset("q", 1)
     for batch in (2, 3):
         commit(log, batch, "b")
@@ -191,8 +191,8 @@ def test_resets_of_an_older_sparklog(log: Log, by_an_older_one: pytest.MonkeyPat
         assert again.session.state.abandoned is None
         again.reset("q", 2)
         commit(again, 3, "d")
-        with again.session.locked():
-            write_snapshot(again.session)
+        with again.session.exclusive():
+            again.session.write_snapshot()
         assert again.session.state.abandoned is not None
         assert values(again) == ["q 0", "q 1", "q 2b", "q 3d"]
         assert verify(log.path).ok
@@ -203,10 +203,10 @@ def test_batches_whose_records_have_expired_are_told(
 ) -> None:
     for batch in range(3):
         commit(log, batch)
-    with log.session.locked():
-        write_snapshot(log.session)
+    with log.session.exclusive():
+        log.session.write_snapshot()
     commit(log, 3)
-    with log.session.locked():
+    with log.session.exclusive():
         log.session.ledger.log.delete_records(3)
     home = Path(log.path) / "__sparklog_commits-0"
     for name in home.glob("00000000000000000000.*"):
@@ -244,8 +244,8 @@ def test_it_equals_what_is_still_committed(log: Log, seed: int) -> None:
             commit(log, at[writer], f"/{n}", writer)
             held[writer][at[writer]] = f"{writer} {at[writer]}/{n}"
         if rng.random() < 0.1:
-            with log.session.locked():
-                write_snapshot(log.session)
+            with log.session.exclusive():
+                log.session.write_snapshot()
         if rng.random() < 0.2:
             wanted = [v for by in held.values() for v in by.values()]
             assert sorted(values(log)) == sorted(wanted)

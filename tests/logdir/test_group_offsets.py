@@ -53,7 +53,7 @@ def log(tmp_path: Path, clock: ManualClock) -> Iterator[Log]:
 def floors(log: Log, clock: ManualClock) -> dict[tuple[str, int], int]:
     session = log._writing()
     found = read_readers(session.fs, session.home)
-    with session.locked():
+    with session.exclusive():
         return retention_floors(session.state, found, now_ms=clock(), retention_ms=WEEK_MS)
 
 

@@ -10,13 +10,13 @@ import sparklog
 from sparklog import DataCorruptionError
 from sparklog.format.checkpoint_files import CLEAN_SHUTDOWN, format_partition_metadata
 from sparklog.fs import LOCAL
+from sparklog.log.topic_names import new_topic_id
 from sparklog.logdir.offset_checkpoints import (
     HIGH_WATERMARK,
     LOG_START,
     read_offsets,
     write_offsets,
 )
-from sparklog.logdir.topics import new_topic_id
 
 
 @pytest.fixture

@@ -11,8 +11,9 @@ import pytest
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.format.compression import Codec
-from sparklog.log.commit import WINDOW_BYTES, Identity
+from sparklog.log.commit import Identity
 from sparklog.logdir import ledger
+from sparklog.logdir.chunk_appends import WINDOW_BYTES
 from sparklog.logdir.staging import Framing
 
 DAY_MS = 24 * 3_600_000

@@ -14,9 +14,9 @@ MUTANTS = (
     ),
     mutant(
         "data-not-synced",
-        "log/commit.py",
-        "session.writer(*key).sync()",
-        "session.writer(*key)",
+        "logdir/chunk_appends.py",
+        "manager.writer(*key).sync()",
+        "manager.writer(*key)",
         "crash/test_every_cut.py::test_one_operation_and_its_recovery[commit]",
     ),
     mutant(
@@ -53,6 +53,13 @@ MUTANTS = (
         "if end != offset:",
         "if end < offset:",
         "tools/test_placing.py::test_no_two_records_at_one_offset",
+    ),
+    mutant(
+        "moved-position-taken",
+        "logdir/commit_log.py",
+        "if expected != self.position:",
+        "if expected > self.position:",
+        "logdir/test_commit_log_contract.py",
     ),
     mutant(
         "intent-not-announced",

@@ -49,7 +49,7 @@ class Writer:
     def append(self, batches: list[bytes], *, roll: bool = False) -> None:
         """Commit raw batches, in order, each an append of its own; then close the segment."""
         session = self.session
-        with session.locked(), session.step([KEY]) as step:
+        with session.exclusive(), session.step([KEY]) as step:
             log = session.writer(*KEY)
             first = log.end_offset
             for data in batches:

@@ -377,14 +377,14 @@ def test_a_ledger_that_contradicts_itself(tmp_path: Path) -> None:
         session = log._session
         assert session is not None
         record = AppendRecord(ends={TopicPartition("u", 0): OffsetRange(8, 12)})
-        with session.locked():
+        with session.exclusive():
             session.ledger.append(record, epoch=0, time_ms=5, sync=True)
             session.idle()
             report = verify(tmp_path / "log")
             state = session.ledger.log.state
         assert "closed" not in report.situation
         assert state.end > 0
-        with session.exclusive():
+        with session.hold_lock():
             publish_all(session)
         report = verify(tmp_path / "log")
         text = [f.what for f in report.findings if "contradicts" in f.what]

@@ -507,7 +507,7 @@ def test_a_scrape_waits_for_no_lock(path: str, clock: ManualClock) -> None:
     with (
         filled(path, clock) as log,
         stepped(Service(path, clock=clock)) as service,
-        log.session.locked(),
+        log.session.exclusive(),
         service._turns["retain"],
         service._leadership._mutex,
     ):
@@ -623,7 +623,7 @@ def test_a_page_is_read_without_its_lock(path: str, clock: ManualClock) -> None:
     with filled(path, clock) as log:
         page = peek(LocalFileSystem(), path)
         assert page is not None
-        with log.session.locked():
+        with log.session.exclusive():
             assert log.session.lock.read() == page
         assert page.ledger_end == log.session.ledger.end
     lock = LogLock(LocalFileSystem(), path, timeout_ms=1000)

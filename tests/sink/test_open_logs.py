@@ -70,7 +70,7 @@ def test_sinks_with_other_options_have_their_own_values(path: Path) -> None:
         assert logs[0].append("t", ROWS) == {"t": {0: (1, 2)}}
         with pytest.raises(StorageUnavailableError, match=r"log\.min\.free\.bytes"):
             logs[2].append("t", ROWS)
-        with another.session.locked(), pytest.raises(LogLockedError, match="50 ms"):
+        with another.session.exclusive(), pytest.raises(LogLockedError, match="50 ms"):
             logs[1].append("t", ROWS)
         assert logs[1].append("t", ROWS) == {"t": {0: (2, 3)}}
     assert open_logs.opened(greedy) is logs[2]

@@ -10,13 +10,13 @@ import pytest
 import sparklog
 from sparklog.errors import InvalidRequestError, LogReplacedError, RecordTooLargeError
 from sparklog.format.compression import Codec
-from sparklog.log.commit import Chunk
 from sparklog.logdir.log_dir_check import LogDirIdentity
 from sparklog.sink.identity import of_checkpoint, of_query
 from sparklog.sink.options import REFUSED, parse
 from sparklog.sink.size_estimate import SMALL_BYTES, SizeEstimate, total
 from sparklog.sink.task_messages import error_row, to_chunks, to_rows
 from sparklog.sink.topic_options import ineffective_options, warn_of_ineffective
+from sparklog.storage.commits import Chunk
 
 
 def test_options_come_under_kafkas_names_or_with_underscores() -> None:

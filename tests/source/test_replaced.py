@@ -20,7 +20,7 @@ from sparklog import (
     TopicReplacedError,
 )
 from sparklog.format.checkpoint_files import format_partition_metadata
-from sparklog.logdir.topics import new_topic_id
+from sparklog.log.topic_names import new_topic_id
 from sparklog.source.batch import BatchReader
 from sparklog.source.options import parse
 from sparklog.source.schema import full_schema

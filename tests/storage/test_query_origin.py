@@ -12,7 +12,6 @@ import pytest
 import sparklog
 from sparklog.errors import BatchConflictError
 from sparklog.log.commit import Identity
-from sparklog.log.commit import write_snapshot as snapshot
 from sparklog.log.log import Log
 from sparklog.logdir.staging import Framing
 from sparklog.storage.query_origin import BatchStart, QueryOrigin, positions
@@ -129,8 +128,8 @@ def test_rows_that_are_gone_are_not_written_twice(path: Path) -> None:
 def test_it_outlives_the_ledgers_segments(path: Path) -> None:
     with sparklog.open(path, "rw") as log:
         write(log, "old", dataclasses.replace(OLD, ends=(kafka(300, 300),)), batch=1)
-        with log.session.locked():
-            snapshot(log.session)
+        with log.session.exclusive():
+            log.session.write_snapshot()
     with sparklog.open(path, "rw") as log:
         with pytest.raises(BatchConflictError, match="300"):
             write(log, "new", origin(kafka(200, 200)))

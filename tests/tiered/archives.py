@@ -95,7 +95,7 @@ def readable(log: sparklog.Log, clock: Clock, store: Store) -> dict[tuple[str, i
                         assert whole.setdefault(offset, value) == value, offset
             missing = set(range(start, end)) - whole.keys()
             assert not missing, f"{name}-{p}: {sorted(missing)} of [{start}, {end})"
-            with log.session.locked():
+            with log.session.exclusive():
                 local_start = log.session.state.local_start(name, p)
             assert set(range(local_start, end)) <= local.keys()
             found[name, p] = {offset: whole[offset] for offset in range(start, end)}

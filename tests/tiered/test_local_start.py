@@ -44,7 +44,7 @@ def shorten(log: sparklog.Log, clock: ManualClock) -> int:
 
 
 def local_start(log: sparklog.Log) -> int:
-    with log.session.locked():
+    with log.session.exclusive():
         return log.session.state.local_start("t", 0)
 
 
@@ -74,7 +74,7 @@ def test_a_log_start_above_it_takes_its_place(path: Path, clock: ManualClock) ->
         assert local_start(log) == start
         log.delete_records("t", {0: start + 1})
         assert local_start(log) == start + 1
-        with log.session.locked():
+        with log.session.exclusive():
             assert not log.session.state.local_starts
         assert raise_starts(log.session, {("t", 0): 99, ("gone", 0): 1}) == {}
     assert verify(path).ok
@@ -148,7 +148,7 @@ def test_producers_state_outlives_the_local_segments(path: Path, clock: ManualCl
             from tests.tiered.logs import rows
 
             log.append("t", rows([n], clock()), partition=0, producer=(7, 0, n))
-        with log.session.locked():
+        with log.session.exclusive():
             from sparklog.logdir.retention.deletion import roll
 
             roll(log.session, [("t", 0)])

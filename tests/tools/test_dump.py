@@ -14,7 +14,7 @@ from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError
 from sparklog.format.compression import Codec
 from sparklog.format.records import encode
-from sparklog.logdir.topics import new_topic_id
+from sparklog.log.topic_names import new_topic_id
 from sparklog.tiered.remote_log_metadata.records import (
     PartitionDeleteRecord,
     PartitionDeleteState,

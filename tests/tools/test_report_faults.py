@@ -114,7 +114,7 @@ def test_a_partition_that_was_removed_by_hand(tmp_path: Path) -> None:
 def test_a_partition_that_a_writer_took_offline(tmp_path: Path) -> None:
     """It reads up to the damage, so that reading alone shows nothing of it."""
     log = make(tmp_path / "log", close=False)
-    with log.session.locked():
+    with log.session.exclusive():
         error = DataCorruptionError("crc is wrong", path="t-0/x.log", first=3, end=9)
         log.session.offline["t", 0] = error
         log.session.idle()

@@ -94,7 +94,7 @@ def cleanable(
     Cost: a stat a segment of the compacted topics, under the lock by partition.
     """
     now = session.clock() if now_ms is None else now_ms
-    with session.locked():
+    with session.exclusive():
         keys = [
             (name, p)
             for name, topic in session.state.topics.items()
@@ -105,7 +105,7 @@ def cleanable(
     checkpoints = {d: _checkpoints(session, d) for d in session.present}
     found = []
     for name, number in sorted(keys):
-        with session.locked():
+        with session.exclusive():
             known = session.state.topics.get(name)
             if known is None or number not in known.dirs or (name, number) in session.offline:
                 continue
@@ -131,7 +131,7 @@ def plan_job(
     InvalidRequestError: the topic isn't compacted.
     """
     now = session.clock() if now_ms is None else now_ms
-    with session.locked():
+    with session.exclusive():
         part = _look(session, topic, partition)
     if not part.config.compact:
         raise InvalidRequestError(
@@ -279,7 +279,7 @@ def _swap(session: LogDirCommits, job: CleanJob, made: Rewritten, report: CleanR
     if made.is_same:
         discard(session.fs, job.directory, made)
         return
-    with session.locked():
+    with session.exclusive():
         began = monotonic_ms()
         topic = session.state.topics.get(job.topic)
         if (
@@ -307,7 +307,7 @@ def _swap(session: LogDirCommits, job: CleanJob, made: Rewritten, report: CleanR
 def _note(session: LogDirCommits, job: CleanJob, report: CleanReport) -> None:
     """Write the checkpoint file of the log dir. Source: LogCleanerManager.updateCheckpoints."""
     directory = os.path.dirname(job.directory)
-    with session.locked():
+    with session.exclusive():
         began = monotonic_ms()
         topic = session.state.topics.get(job.topic)
         if topic is None or topic.id != job.topic_id or report.next_dirty is None:

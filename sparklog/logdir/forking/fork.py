@@ -21,8 +21,8 @@ from sparklog.config import LogOptions
 from sparklog.errors import InvalidRequestError
 from sparklog.format.checkpoint_files import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_CONTENT
 from sparklog.fs import LOCAL, FileSystem, write_durably
-from sparklog.log.commit import write_snapshot
 from sparklog.log.timeline import within
+from sparklog.log.topic_names import new_topic_id
 from sparklog.logdir.closing import close_session, mark_clean
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.forking.fork_point import ForkPoint, Wanted, find_point
@@ -48,7 +48,7 @@ from sparklog.logdir.opening import open_session
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.paths import check_writable, is_nested, split_path
 from sparklog.logdir.staged_directory import StagedDirectories
-from sparklog.logdir.topics import new_topic_id, write_topics
+from sparklog.logdir.topics import write_topics
 from sparklog.storage.ledger_records import ForkedFrom, LedgerRecord
 
 _TAILS: Final = "tails"
@@ -133,9 +133,9 @@ def fork(
     with StagedDirectories(fs, targets, "fork", waits_for=waits_for) as staged:
         session = open_session(fs, clock, sources, LogOptions.parse(options or {}))
         try:
-            with session.locked():
+            with session.exclusive():
                 if session.state.unsynced:
-                    write_snapshot(session)  # what is linked must be durable
+                    session.write_snapshot()  # what is linked must be durable
             given: Any = {"writer": writer, "batch": batch, "time_ms": time_ms, "offsets": offsets}
             point = find_point(session, **given)
             plan = _take(session, staged, point, tally, leave_remote=leave_remote)
@@ -188,7 +188,7 @@ def _take(
     leave_remote: bool,
 ) -> _Plan:
     """Choose the files and give them names in the new place; they can't vanish meanwhile."""
-    with session.locked():
+    with session.exclusive():
         watch = stopwatch()
         fs, state = session.fs, point.state
         known = {name: _checkpoint(session, name) for name in (CLEANER, CLEANED)}

@@ -12,9 +12,9 @@ from sparklog.errors import InvalidRequestError
 from sparklog.fs import FileSystem
 from sparklog.log.committed_batches import find_commit
 from sparklog.log.timeline import find_abandoned
+from sparklog.log.topic_names import INTERNAL
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.ledger import fold, ledger_bases, replay
-from sparklog.logdir.topics import INTERNAL
 from sparklog.storage.ledger_records import CommitRecord, SnapshotRecord
 from sparklog.storage.log_state import LogState, is_writer_of
 
@@ -58,7 +58,7 @@ def find_point(
     state = LogState()
     fold(session.fs, session.home, at, state=state, first=None)
     if state.abandoned is None:
-        state.abandoned = find_abandoned(session.fs, session.home, at)
+        state.abandoned = find_abandoned(session, at)
     state.topics = {n: topic for n, topic in state.topics.items() if n not in INTERNAL}
     state.ends = {key: end for key, end in state.ends.items() if key[0] in state.topics}
     if writer is not None and batch is not None:
@@ -75,7 +75,7 @@ def _of_batch(session: LogDirCommits, writer: str, batch: int) -> int:
             f"{writer} has committed nothing to {session.home}; its writers: {held}"
         )
     end = session.ledger.end
-    found = find_commit(session.fs, session.home, end, names, batch)
+    found = find_commit(session, end, names, batch)
     if found is None and _begins_there(session, names, batch):
         return 1
     if found is None:

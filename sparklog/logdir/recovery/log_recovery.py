@@ -35,11 +35,12 @@ from sparklog.logdir.ledger import (
 from sparklog.logdir.lock import Page
 from sparklog.logdir.log_manager import LogManager
 from sparklog.logdir.offset_checkpoints import RECOVERY_POINT, Offsets, read_offsets
+from sparklog.logdir.partition.directories import remove_tree
 from sparklog.logdir.partition.repairs import remove
 from sparklog.logdir.partition.segment_swap import settle
 from sparklog.logdir.partition.truncation import truncate_to
 from sparklog.logdir.recovery.partition_recovery import recover, valid_end
-from sparklog.logdir.recovery.redo import carry_out_all, publish_all, remove_tree
+from sparklog.logdir.recovery.redo import carry_out_all, publish_all
 from sparklog.storage.ledger_records import AppendRecord, LedgerRecord
 from sparklog.storage.log_state import LogState
 from sparklog.storage.segments import StaleReadError

@@ -4,7 +4,6 @@ Watermarks for readers, the topics file, log starts, the removal of deleted topi
 the truth; whoever completes a dead holder's step, or recovers, does these again.
 """
 
-import contextlib
 import logging
 import os
 import re
@@ -14,20 +13,17 @@ from typing import Final
 from sparklog.common import TopicPartition
 from sparklog.errors import StorageUnavailableError
 from sparklog.format.names import (
-    EPOCH_CHECKPOINT,
-    INDEX,
-    LOG,
-    PARTITION_METADATA,
-    TIMEINDEX,
     parse_partition_dir,
 )
 from sparklog.fs import FileSystem
+from sparklog.log.topic_names import INTERNAL
 from sparklog.logdir.high_watermarks import publish
 from sparklog.logdir.ledger import LEDGER
 from sparklog.logdir.log_manager import LogManager
 from sparklog.logdir.offset_checkpoints import LOG_START, write_offsets
+from sparklog.logdir.partition.directories import is_empty, remove_tree
 from sparklog.logdir.segment_files import is_partition
-from sparklog.logdir.topics import INTERNAL, write_topics
+from sparklog.logdir.topics import write_topics
 from sparklog.storage.ledger_records import (
     AdoptRecord,
     DropRecord,
@@ -143,30 +139,9 @@ def _renamed(path: str, why: str) -> str:
     return os.path.join(home, topic[: _NAME_MAX - len(suffix)] + suffix)
 
 
-def is_empty(fs: FileSystem, path: str) -> bool:
-    """Tell whether a directory holds what making a partition makes, and no record."""
-    for name in fs.listdir(path):
-        made = name.removesuffix(".tmp") in (PARTITION_METADATA, EPOCH_CHECKPOINT)
-        if made or name.endswith((INDEX, TIMEINDEX)):
-            continue
-        if not name.endswith(LOG) or fs.size(os.path.join(path, name)):
-            return False
-    return True
-
-
 def _discard(fs: FileSystem, path: str) -> None:
     """Remove a directory that is out of use already; what can't go now goes another time."""
     try:
         remove_tree(fs, path)
     except StorageUnavailableError as error:
         _LOGGER.warning("%s stays for now: %s", path, error)
-
-
-def remove_tree(fs: FileSystem, path: str) -> None:
-    """Remove a partition directory with its files, and make that durable. Idempotent."""
-    with contextlib.suppress(FileNotFoundError):
-        for name in fs.listdir(path):
-            with contextlib.suppress(FileNotFoundError):
-                fs.unlink(os.path.join(path, name))
-        fs.rmdir(path)
-    fs.sync_dir(os.path.dirname(path))

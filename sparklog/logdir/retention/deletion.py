@@ -16,7 +16,6 @@ from sparklog.config import TopicConfig
 from sparklog.errors import SparklogError, StorageUnavailableError
 from sparklog.format.names import partition_dir
 from sparklog.fs import FileSystem
-from sparklog.log.commit import snapshot_if_due
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.partition.segment_swap import retire
@@ -111,7 +110,7 @@ def delete_due(
     Cost: one ledger record (an fdatasync) a call, and a directory sync a partition.
     """
     done = Deletion()
-    with session.locked():
+    with session.exclusive():
         began = monotonic_ms()
         for key, terms in keys.items():
             if done.taken and monotonic_ms() - began > budget_ms:
@@ -170,7 +169,7 @@ def _record_starts(
     local_starts: Mapping[TopicPartition, int],
 ) -> bool:
     """Raise starts by one ledger record; tells whether readers know. Under the lock."""
-    snapshot_if_due(session, destructive=True)
+    session.snapshot_if_due(irrevocable=True)
     with session.step() as step:
         step.record = StartRecord(starts=_typed(starts), local_starts=_typed(local_starts) or None)
     session.forget_writers()
@@ -190,7 +189,7 @@ def raise_starts(
     are gone, and offsets below the log start or past the end, are left out. Durable on return.
     Raises: StorageUnavailableError: nothing may be deleted then.
     """
-    with session.locked():
+    with session.exclusive():
         state = session.state
         known = {key: at for key, at in wanted.items() if at <= state.ends.get(key, -1)}
         known = {key: at for key, at in known.items() if key not in session.offline}

@@ -137,7 +137,7 @@ class LogRepair:
     @contextlib.contextmanager
     def _quiet(self, session: LogDirCommits) -> Iterator[None]:
         """Hold the lock; whoever holds it next opens every file anew, even if we die meanwhile."""
-        with session.locked():
+        with session.exclusive():
             session.idle()
             try:
                 yield

@@ -105,7 +105,7 @@ class CopyTask:
         A roll within a commit that is under way looks like a closed segment (PROTOCOL, H5).
         """
         session = self._remote_log.session
-        with session.locked():
+        with session.exclusive():
             known = places(session, only=is_tiered)
             sure = [one for one in wanted if self._is_still_there(one, known.get(one.key))]
         jobs = []

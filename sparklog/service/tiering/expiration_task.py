@@ -107,7 +107,7 @@ class ExpirationTask:
         By an object whose name holds the offset; what a whole copy lies below goes anyway.
         """
         session = self._remote_log.session
-        with session.locked():
+        with session.exclusive():
             starts = {key: session.state.starts.get(key, 0) for key in known}
         for key, one in known.items():
             start = starts[key]
@@ -130,7 +130,7 @@ class ExpirationTask:
         """Delete the copies that nobody looks for any more; log starts are those that hold now."""
         told = {(r.topic, r.partition, r.base, r.end) for r in report.removed}
         session, doomed = self._remote_log.session, []
-        with session.locked():
+        with session.exclusive():
             starts = {key: session.state.starts.get(key, 0) for key in known}
         preview = self._remote_log.preview
         if preview is not None:
@@ -163,7 +163,7 @@ class ExpirationTask:
     def remove_deleted_topics(self, report: Report) -> None:
         """Remove all that a deleted topic left in the bucket, and note that it is gone."""
         session = self._remote_log.session
-        with session.locked():
+        with session.exclusive():
             live = {topic.id for topic in session.state.topics.values()}
         with self._remote_log.locked_cache() as cache:
             known = [key for key in list(cache.keys()) if self._remote_log.is_ours(key[0])]
@@ -207,7 +207,7 @@ class ExpirationTask:
         that is an error, told in each sweep.
         """
         session = self._remote_log.session
-        with session.locked():
+        with session.exclusive():
             live = {topic.id for topic in session.state.topics.values()}
         by_id = {one.id: one for one in known.values()}
         topics = {one.id: topic for (topic, _), one in known.items()}
@@ -284,7 +284,7 @@ class ExpirationTask:
         """Forget copies that are gone, as far as local segments hold their offsets."""
         with self._remote_log.locked_cache():
             session = self._remote_log.session
-            with session.locked():
+            with session.exclusive():
                 key = missing[0].topic, missing[0].partition
                 local_start = session.state.local_start(*key)
                 log_start = session.state.starts.get(key, 0)

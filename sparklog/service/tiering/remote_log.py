@@ -149,7 +149,7 @@ class RemoteLog:
         """Return {topic id: topic} of all below whose prefixes this log may do something."""
         with self.locked_cache() as cache:
             found = {key[0]: d.topic for key, d in prefixes(cache, {}, now_ms=now_ms).items()}
-            with self.session.locked():
+            with self.session.exclusive():
                 topics = self.session.state.topics
                 return found | {t.id: name for name, t in topics.items() if is_tiered(t)}
 
@@ -164,7 +164,7 @@ class RemoteLog:
         """
         with self.locked_cache() as cache:
             with_copies = {topic_id for topic_id, _ in cache.keys()}  # noqa: SIM118
-            with self.session.locked():
+            with self.session.exclusive():
                 known = places(
                     self.session,
                     only=lambda topic: (

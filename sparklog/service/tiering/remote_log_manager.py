@@ -151,7 +151,7 @@ class RemoteLogManager:
         else:
             copy_task.plan(self.remote_log.partitions(), report)  # says what waits
         session = self.remote_log.session
-        with session.locked():
+        with session.exclusive():
             held = group_retention_floors(session, now_ms=report.time_ms)
         expiration_task.expire(self.remote_log.partitions(), held, report, at_once=not copying)
         expiration_task.remove_deleted_topics(report)

@@ -21,7 +21,7 @@ from typing import Final
 from sparklog.clock import Clock
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import FileSystem
-from sparklog.logdir.topics import new_topic_id
+from sparklog.log.topic_names import new_topic_id
 from sparklog.storage.checksummed_json import seal, unseal
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.settings import RemoteSettings, read_settings, write_settings

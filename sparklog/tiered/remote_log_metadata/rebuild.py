@@ -15,8 +15,8 @@ from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailab
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.admin import drop_topic
 from sparklog.log.log import Log
+from sparklog.log.topic_names import REMOTE_METADATA
 from sparklog.logdir.segment_files import segment_bases
-from sparklog.logdir.topics import REMOTE_METADATA
 from sparklog.logdir.view import LogDirView
 from sparklog.tiered.layout.manifest import Manifest, parse
 from sparklog.tiered.layout.object_names import Directory, parse_manifest
@@ -80,7 +80,7 @@ def _take(found: Found, name: str, raw: bytes | Exception) -> None:
 
 def _directories(session: "LogDirCommits") -> list[Directory]:
     """The prefixes of all partitions that may have copies."""
-    with session.locked():
+    with session.exclusive():
         return [
             Directory(name, partition, topic.id)
             for name, topic in session.state.topics.items()
@@ -160,7 +160,7 @@ def rebuild(
                 )
             store = open_store(settings.url, storage_options)
         store.list("-")  # no such name: asks only whether the store can be reached
-        with session.locked():
+        with session.exclusive():
             known = REMOTE_METADATA in session.state.topics
             topics = session.state.topics.items()
             tiered = {t.id: name for name, t in topics if t.parsed().remote_storage_enable}

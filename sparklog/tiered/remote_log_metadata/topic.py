@@ -30,10 +30,10 @@ from sparklog.errors import (
 )
 from sparklog.log.admin import create_internal
 from sparklog.log.appending import append
-from sparklog.log.commit import write_snapshot
 from sparklog.log.fetch import read_partition, schema_of
+from sparklog.log.topic_names import REMOTE_METADATA
 from sparklog.logdir.staging import Framing
-from sparklog.logdir.topics import REMOTE_METADATA, describe
+from sparklog.logdir.topics import describe
 from sparklog.logdir.view import LogDirView
 from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadataCache
 from sparklog.tiered.remote_log_metadata.records import (
@@ -111,7 +111,7 @@ def _rows(segment: RemoteSegment, *, found: bool) -> Iterator[Row]:
 
 
 def _commit(session: "LogDirCommits", clock: Clock, rows: Sequence[Row]) -> None:
-    with session.locked():
+    with session.exclusive():
         topic = session.state.topics.get(REMOTE_METADATA)
     if topic is None:
         raise UnknownTopicError(
@@ -126,9 +126,8 @@ def _commit(session: "LogDirCommits", clock: Clock, rows: Sequence[Row]) -> None
         ]
         batch = pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
         append(session, clock, info, batch, partition=0, producer=None, framing=Framing())
-    with session.locked():
-        if session.state.unsynced:  # flush=none: what follows in the bucket can't be taken back
-            write_snapshot(session)
+    with session.exclusive():
+        session.make_durable()  # flush=none: what follows in the bucket can't be taken back
 
 
 class RemoteLogMetadataConsumer:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from sparklog.errors import SparklogError
 from sparklog.format.names import partition_dir
 from sparklog.fs import FileSystem
-from sparklog.logdir.topics import INTERNAL, read_topics
+from sparklog.log.topic_names import INTERNAL
+from sparklog.logdir.topics import read_topics
 from sparklog.service import Severity
 from sparklog.storage.topic_state import TopicState
 from sparklog.tools.report.model import DirectoryReport, Notice, PartitionReport

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from sparklog.errors import SparklogError
 from sparklog.fs import FileSystem
+from sparklog.log.topic_names import INTERNAL
 from sparklog.logdir.free_space import SPARE_BYTES
 from sparklog.logdir.lock import is_failing, peek
-from sparklog.logdir.topics import INTERNAL
 from sparklog.service import Severity
 from sparklog.storage.topic_state import TopicState
 from sparklog.tools.report.directories import Directories

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.logdir.topics import INTERNAL
+from sparklog.log.topic_names import INTERNAL
 from sparklog.tools.report.model import CommitsReport, ReaderReport, WriterReport
 
 BINS: Final = 72

@@ -109,7 +109,7 @@ class TestProducers:
         log.write(batch(("b", "2")), roll=True)
         log.clean()
         assert log.offsets() == [2, 3]
-        with log.session.locked():
+        with log.session.exclusive():
             log.session.forget_writers()
             state = log.session.writer(TOPIC, 0)
             assert state.check_producer(first) == (0, 1)
@@ -298,7 +298,7 @@ class TestFiles:
         log.log.alter_topic(TOPIC, partitions=4)
         session = log.session
         for p in range(4):
-            with session.locked(), session.step([(TOPIC, p)]) as step:
+            with session.exclusive(), session.step([(TOPIC, p)]) as step:
                 writer = session.writer(TOPIC, p)
                 writer.append(batch(*((str(n % 5), "v") for n in range(500))), 0)
                 writer.roll()

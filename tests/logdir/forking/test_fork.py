@@ -125,7 +125,7 @@ def files_of(path: str) -> dict[str, tuple[int, bytes]]:
 
 def test_later_leader_epochs_stay_behind(log: Log, clock: ManualClock, tmp_path: Path) -> None:
     after = filled(log, clock, 2)
-    with log.session.locked():
+    with log.session.exclusive():
         log.session.begin_history()  # as after a restore
     commit(log, "q", 2)
     fork(log.path, tmp_path / "new", writer="q", batch=1, clock=clock)
@@ -169,11 +169,11 @@ def test_a_fork_whose_end_falls_between_two_segments(
     log: Log, clock: ManualClock, tmp_path: Path
 ) -> None:
     after = filled(log, clock)
-    with log.session.locked():
+    with log.session.exclusive():
         roll(log.session, [("t", 0), ("t", 1)])
     commit(log, "q", 9)
     after[9] = held(log)
-    with log.session.locked():
+    with log.session.exclusive():
         roll(log.session, [("t", 0)])
     commit(log, "q", 10)
     made = fork(log.path, tmp_path / "new", writer="q", batch=9, clock=clock)
@@ -455,7 +455,7 @@ class TestCompaction:
         commit(log, "q", 1, keys=99)
         rows = held(log)
         if rolled:
-            with log.session.locked():
+            with log.session.exclusive():
                 roll(log.session, [("t", 0)])
         else:
             commit(log, "q", 2, keys=99)
@@ -621,7 +621,7 @@ def test_unsynced_commits_are_made_durable_first(tmp_path: Path, clock: ManualCl
         after = filled(log, clock, 5)
         assert log.session.state.unsynced
         fork(log.path, tmp_path / "new", writer="q", batch=3, clock=clock)
-        with log.session.locked():
+        with log.session.exclusive():
             assert not log.session.state.unsynced
     check(tmp_path / "new", after[3])
 

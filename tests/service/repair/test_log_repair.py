@@ -95,7 +95,7 @@ def test_a_repair_waits_for_nobody_who_holds_the_log(tmp_path: Path) -> None:
         (path / "t-0" / "00000000000000000024.index").unlink()
         session = log._session
         assert session is not None
-        with session.locked():
+        with session.exclusive():
             report = verify(path, repair=True, options={"lock.timeout.ms": 50})
         assert not report.ok
         assert "has held the write lock" in str(report.refused)

@@ -14,7 +14,7 @@ from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL
 from sparklog.log.admin import drop_topic
-from sparklog.logdir.topics import REMOTE_METADATA
+from sparklog.log.topic_names import REMOTE_METADATA
 from sparklog.service import Service
 from sparklog.testing.faultstore import FaultStore
 from sparklog.tiered.encryption.key_rotation import rotate

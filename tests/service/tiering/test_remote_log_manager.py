@@ -17,8 +17,8 @@ from sparklog.clock import ManualClock
 from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUnavailableError
 from sparklog.fs import LOCAL
 from sparklog.log.admin import drop_topic
+from sparklog.log.topic_names import REMOTE_METADATA
 from sparklog.logdir.partition.segment_swap import retire
-from sparklog.logdir.topics import REMOTE_METADATA
 from sparklog.service import Service, verify
 from sparklog.service.deletion_announcements import NAME
 from sparklog.service.report import Report
@@ -55,7 +55,7 @@ def once(path: str, clock: ManualClock, store: FaultStore, **given: Any) -> Repo
 
 
 def local_starts(log: sparklog.Log) -> dict[tuple[str, int], int]:
-    with log.session.locked():
+    with log.session.exclusive():
         return dict(log.session.state.local_starts)
 
 
@@ -460,12 +460,12 @@ def test_what_was_never_synced_is_made_durable_before_it_is_copied(
         sparklog.open(path, "rw", clock=clock, options={"flush": "none"}) as log,
     ):
         grow(log, clock, 12)
-        with log.session.locked():
+        with log.session.exclusive():
             assert log.session.state.unsynced
         put, looked = store.put_stream, []
 
         def look(name: str, pieces: Any, size: int) -> None:
-            with log.session.locked():
+            with log.session.exclusive():
                 looked.append(set(log.session.state.unsynced))
             put(name, pieces, size)
 
@@ -633,7 +633,7 @@ def test_an_offline_partition_keeps_its_copies(
     with filled(path, clock, 30, local_retention_bytes="500") as log:
         once(path, clock, store)
         before = copied_names(store.bucket)
-        with log.session.locked():
+        with log.session.exclusive():
             log.session.offline["t", 0] = DataCorruptionError("gone", path=path)
             log.session.idle()
         drop_topic(log.session, REMOTE_METADATA)

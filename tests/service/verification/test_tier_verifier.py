@@ -14,7 +14,7 @@ from sparklog.cli.app import run as cli
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.log.admin import drop_topic
-from sparklog.logdir.topics import REMOTE_METADATA
+from sparklog.log.topic_names import REMOTE_METADATA
 from sparklog.service import Service, verify
 from sparklog.service.verification.findings import Severity, Verification
 from sparklog.service.verification.tier_verifier import verify_tier

@@ -14,9 +14,9 @@ import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import DataCorruptionError, InvalidRequestError, UnknownTopicError
 from sparklog.log.admin import drop_topic
+from sparklog.log.topic_names import REMOTE_METADATA
 from sparklog.logdir.cleaning.cleaner import clean_partition
 from sparklog.logdir.retention.deletion import roll
-from sparklog.logdir.topics import REMOTE_METADATA
 from sparklog.service import verify
 from sparklog.tiered.remote_log_metadata import topic
 from sparklog.tiered.remote_log_metadata.records import PartitionDeleteRecord, PartitionDeleteState
@@ -216,7 +216,7 @@ def test_compaction_changes_nothing(
             live[n] = copy(n, n + 1, state=STARTED, time_ms=T0 + n)
             told(log, live[n])
         if rng.random() < 0.1:
-            with log.session.locked():
+            with log.session.exclusive():
                 roll(log.session, [METADATA])
             clock.advance(rng.choice([1000, 30 * topic.TOMBSTONES_KEPT_MS]))
             clean_partition(log.session, *METADATA, now_ms=clock())

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 import sparklog
 from sparklog import InvalidRequestError, Log
 from sparklog.fs import LOCAL
-from sparklog.log import commit
-from sparklog.log.commit import Chunk, windows
+from sparklog.logdir import chunk_appends
+from sparklog.logdir.chunk_appends import windows
 from sparklog.logdir.chunk_files import CHUNK_PREFIX
+from sparklog.storage.commits import Chunk
 from tests.logdir.partitions import batch
 
 WHOLE = batch(*(bytes([n]) * 300 for n in range(10)), one_each=True)
@@ -47,7 +48,7 @@ def test_pieces_are_whole_batches(
 ) -> None:
     chunk = staged(str(tmp_path_factory.mktemp("chunk")), WHOLE, count * SIZE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commit, "WINDOW_BYTES", window)
+        patch.setattr(chunk_appends, "WINDOW_BYTES", window)
         pieces = [bytes(piece) for piece in windows(LOCAL, chunk)]
     assert b"".join(pieces) == WHOLE[: count * SIZE]
     assert all(len(piece) % SIZE == 0 for piece in pieces)
@@ -72,7 +73,7 @@ def test_a_chunk_that_is_not_whole_batches_is_refused(
     log: Log, monkeypatch: pytest.MonkeyPatch, how: str, window: int
 ) -> None:
     raw, size = WRONG[how]
-    monkeypatch.setattr(commit, "WINDOW_BYTES", window)
+    monkeypatch.setattr(chunk_appends, "WINDOW_BYTES", window)
     log.commit([staged(log.path, WHOLE, len(WHOLE))])
     bad = staged(log.path, raw, size)
     with pytest.raises(InvalidRequestError, match=r"sparklog-chunk-test .*nothing was committed"):

@@ -1,0 +1,133 @@
+"""Staged chunks on their way into partition logs: what a commit does to files before its record.
+
+Under the write lock, within a step. Source: PROTOCOL, "COMMIT".
+"""
+
+import logging
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final
+
+from sparklog.common import TopicPartition
+from sparklog.errors import InvalidRequestError
+from sparklog.fs import FileSystem
+from sparklog.log.batch_windows import walk
+from sparklog.logdir.chunk_files import is_adoptable
+from sparklog.logdir.free_space import check_space
+from sparklog.logdir.log_manager import LogManager
+from sparklog.logdir.offset_checkpoints import RECOVERY_POINT, Offsets, read_offsets, write_offsets
+from sparklog.logdir.partition.partition_log import PartitionLog
+from sparklog.storage.commits import Chunk
+from sparklog.storage.offset_ranges import OffsetRange
+
+WINDOW_BYTES: Final = 16 << 20
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+def check_room(manager: LogManager, chunks: Sequence[Chunk]) -> None:
+    """Refuse chunks whose partition is offline, or that the disks have no room for."""
+    needed: dict[str, int] = {}
+    for chunk in chunks:
+        log = manager.writer(chunk.topic, chunk.partition)
+        directory = os.path.dirname(log.path)
+        size = 0 if _adoptable(manager, chunk, log) else chunk.size_bytes  # it is there already
+        needed[directory] = needed.get(directory, 0) + size
+    check_space(manager, needed)
+
+
+def append_time(manager: LogManager, touched: Collection[TopicPartition]) -> int | None:
+    """What topics with message.timestamp.type=LogAppendTime get (ms); None if there are none.
+
+    It never goes back: the ledger's time doesn't (PROTOCOL, H14), and a broker's is looked at.
+    """
+    logs = [manager.writer(*key) for key in touched]
+    stamped = [log.stamped_ms for log in logs if log.config.log_append_time]
+    return max(manager.clock(), manager.state.time_ms, *stamped) if stamped else None
+
+
+def append_chunks(
+    manager: LogManager, chunks: Sequence[Chunk], stamp_ms: int | None
+) -> dict[TopicPartition, OffsetRange]:
+    """Append or adopt the chunks in their order; returns the offsets that they got."""
+    ends: dict[TopicPartition, OffsetRange] = {}
+    epoch = manager.state.epoch
+    for chunk in chunks:
+        log = manager.writer(chunk.topic, chunk.partition)
+        first = log.end_offset
+        when = stamp_ms if log.config.log_append_time else None
+        if _adoptable(manager, chunk, log):
+            assert chunk.path is not None
+            log.adopt(
+                chunk.path, leader_epoch=epoch, size_bytes=chunk.size_bytes, append_time_ms=when
+            )
+        else:
+            for data in windows(manager.fs, chunk):
+                log.append(data, epoch, append_time_ms=when)
+        key = chunk.key
+        first = ends[key].first if key in ends else first
+        ends[key] = OffsetRange(first, log.end_offset)
+    return ends
+
+
+def _adoptable(manager: LogManager, chunk: Chunk, log: PartitionLog) -> bool:
+    return is_adoptable(
+        manager.fs,
+        chunk.path,
+        size_bytes=chunk.size_bytes,
+        synced_boot_id=chunk.synced_boot_id,
+        partition_path=log.path,
+        config=log.config,
+    )
+
+
+def windows(fs: FileSystem, chunk: Chunk) -> Iterator[bytes | bytearray | memoryview]:
+    """Yield a chunk's bytes in pieces of whole batches, about WINDOW_BYTES each.
+
+    Raises InvalidRequestError, when it comes to it, for a file that isn't whole batches up to the
+    announced size. One in memory is given as it is: the append looks at it.
+    """
+    if chunk.data is not None:
+        yield chunk.data
+        return
+    assert chunk.path is not None
+    with fs.open(chunk.path) as file:
+        end, error = 0, None
+        for window in walk(
+            file, limit=chunk.size_bytes, check_crc=False, window_bytes=WINDOW_BYTES
+        ):
+            end, error = window.batches.end, window.batches.error
+            if end > window.position:
+                yield memoryview(window.data)[: end - window.position]
+    if end != chunk.size_bytes:
+        reason = error.reason if error else "a batch is not whole"
+        raise InvalidRequestError(
+            f"{chunk.path} was announced with {chunk.size_bytes} bytes of batches, at byte {end}: "
+            f"{reason}; nothing was committed, stage the rows anew"
+        )
+
+
+def sync_logs(manager: LogManager, touched: Collection[TopicPartition]) -> None:
+    """Sync the logs that a step appended to."""
+    for key in touched:
+        with manager.meters.flushing():
+            manager.writer(*key).sync()
+
+
+def advance_recovery_points(
+    manager: LogManager, bases: Mapping[TopicPartition, int]
+) -> None:
+    """Write where the active segments of what rolled begin; `bases`: where they began before.
+
+    A saving for the next FULL recovery, nothing more: a failure costs time then.
+    """
+    try:
+        rolled = [key for key, base in bases.items() if manager.writer(*key).state.base != base]
+        by_dir: dict[str, Offsets] = {}
+        for key in rolled:
+            log = manager.writer(*key)
+            by_dir.setdefault(os.path.dirname(log.path), {})[key] = log.state.base
+        for directory, points in by_dir.items():
+            known = read_offsets(manager.fs, directory, RECOVERY_POINT)
+            write_offsets(manager.fs, directory, RECOVERY_POINT, {**known, **points})
+    except Exception:
+        _LOGGER.warning("%s: recovery points not written", manager.home, exc_info=True)

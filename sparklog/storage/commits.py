@@ -1,0 +1,218 @@
+"""The commit log of a log: its changes in one order, each written against the position it expects.
+
+A change is one ledger record (`ledger_records`) and, where it commits records, the chunks that it
+takes in. It exists for everybody, or for nobody, from the moment at which `append` wrote it.
+
+How a change is made, in every home: read `state` and `position`, decide, `append` at that position.
+Where somebody else's change lies there by now, PositionMovedError: fold what is new, decide all
+anew, try again. That is `change`, and nothing else decides. A home in which writers take turns (a
+lock) decides once, with the turn held; one that can only create an entry if it is absent decides
+again as often as it loses. So `decide` may be called several times, sees nothing but the state and
+what the ledger says, and does nothing that can't be forgotten.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from sparklog.clock import Clock
+from sparklog.common import TopicPartition
+from sparklog.config import TopicConfig
+from sparklog.errors import DataCorruptionError, SparklogError, StorageUnavailableError
+from sparklog.storage.ledger_records import LedgerRecord
+from sparklog.storage.log_state import LogState
+from sparklog.storage.offset_ranges import OffsetRange
+
+
+class PositionMovedError(SparklogError):
+    """Another change lies at the expected position: nothing was written; decide anew."""
+
+    retriable = True
+
+
+class UnknownOutcomeError(StorageUnavailableError):
+    """Nobody can tell now whether the change was written: the store took it and doesn't answer.
+
+    `position`: where it lies if it was. It is not to be tried at another one, and nothing that it
+    was to commit may go, before somebody has looked there. A repeated micro-batch finds out by its
+    identity.
+    """
+
+    def __init__(self, message: str, *, position: int) -> None:
+        super().__init__(message)
+        self.position = position
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """Whole v2 record batches with offsets from 0, for one partition; in memory or staged.
+
+    `path`, `synced_boot_id`: where the home's stager put it, and what it vouches for; for the home
+    alone to read. Of a log dir: a file in it, and the boot in which its task synced it.
+    """
+
+    topic: str
+    partition: int
+    data: bytes | bytearray | memoryview | None = None
+    path: str | None = None
+    size_bytes: int
+    records: int
+    min_timestamp: int  # ms
+    max_timestamp: int  # ms
+    idempotent: bool = False  # its batches carry a producer: in memory, alone in its commit
+    synced_boot_id: str | None = None
+
+    @property
+    def key(self) -> TopicPartition:
+        """Its partition."""
+        return TopicPartition(self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A record that is to be written, and the chunks that it commits, in their order.
+
+    Each chunk goes to the end that its partition has at the expected position. The record's `ends`,
+    time and leader epoch, and what depends on these, are the home's to fill in, for it writes them.
+    `asked_ms`: when the caller began to wait for it.
+    """
+
+    record: LedgerRecord
+    chunks: Sequence[Chunk] = ()
+    asked_ms: int | None = None
+
+
+class Ledger(Protocol):
+    """The records of a log's changes, as far as they are still held."""
+
+    @property
+    def home(self) -> str:
+        """Where the log is, a path or a URL: for messages."""
+
+    @property
+    def oldest(self) -> int:
+        """The position of the oldest record that is held; 0: none has expired."""
+
+    def records(self, first: int, end: int) -> Iterator[tuple[int, LedgerRecord]]:
+        """Yield (position, record) for first <= position < end, which must be held.
+
+        Raises: DataCorruptionError.
+        """
+
+    def records_backwards(self, end: int) -> Iterator[tuple[int, LedgerRecord]]:
+        """Yield (position, record) below `end`, the newest first, to the oldest that is held.
+
+        Cost: read in pieces, so a caller that stops early pays for what it saw.
+        """
+
+
+class CommitMeters(Protocol):
+    """What counts the commits of a handle."""
+
+    def committing(self) -> AbstractContextManager[None]:
+        """Count what fails within."""
+
+    def committed(self, began_ms: float, sizes: Iterable[int]) -> None:
+        """Count a commit that began at `began_ms` (monotonic) with chunks of these sizes."""
+
+    def replayed(self) -> None:
+        """Count a commit that was in the log already."""
+
+
+class CommitLog(Ledger, Protocol):
+    """The changes of one log, as one handle on it sees them. Threads may share it."""
+
+    @property
+    def clock(self) -> Clock:
+        """What records are stamped by."""
+
+    @property
+    def topic_defaults(self) -> TopicConfig:
+        """What a new topic's config has where it says nothing else."""
+
+    @property
+    def state(self) -> LogState:
+        """What the ledger below `position` folds to; a mere hint outside of `exclusive`."""
+
+    @property
+    def position(self) -> int:
+        """The ledger offset of the next record, by what this handle knows."""
+
+    @property
+    def offline(self) -> Mapping[TopicPartition, DataCorruptionError]:
+        """Partitions that can't be used, and what using one raises. None where nothing can miss."""
+
+    @property
+    def told_gaps(self) -> set[str]:
+        """Writers of which this handle has said that micro-batches are missing."""
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Take a turn: within it, `state` is as fresh as the home can make it without losing time.
+
+        In a log dir, where one process at a time writes, nobody else's change comes between; in a
+        store nothing keeps others out, and `append` finds out. Not reentrant.
+        Raises: LogLockedError, LogReplacedError, StorageUnavailableError.
+        """
+
+    def catch_up(self) -> int:
+        """Fold what others have written; returns `position`: a higher one is news."""
+
+    def append(self, change: Change, *, expected: int) -> LedgerRecord:
+        """Write a change at position `expected`, within `exclusive`; returns the record as written.
+
+        On return it is durable (or as durable as the log's options ask for), `state` and `position`
+        are past it, and readers see it or will without anybody's help.
+        Raises: PositionMovedError: another change lies there; state and position are past it.
+        UnknownOutcomeError. StorageUnavailableError, InvalidRequestError, DataCorruptionError:
+        nothing was written, and the log is as it was.
+        """
+
+    def check(self, chunks: Sequence[Chunk]) -> None:
+        """Refuse, before anything is written, chunks that this home can't take now.
+
+        Raises: StorageUnavailableError: there is no room. DataCorruptionError: a partition is
+        offline. InvalidRequestError: a chunk isn't there any more, or isn't what was staged.
+        """
+
+    def appended_before(self, chunk: Chunk) -> OffsetRange | None:
+        """Judge an idempotent producer's batches by what the partition holds of that producer.
+
+        Returns the offsets that they got, if they were appended before.
+        Raises: FencedError, OutOfOrderSequenceError.
+        """
+
+    def discard(self, chunks: Sequence[Chunk]) -> None:
+        """Let go of what was staged for a change that is written. Raises nothing."""
+
+    @property
+    def sync(self) -> bool:
+        """Whether what `append` has written is durable when it returns (flush=commit)."""
+
+    @property
+    def meters(self) -> CommitMeters:
+        """What counts this handle's commits."""
+
+    def make_durable(self) -> None:
+        """Make all that `state` says durable, within `exclusive`; nothing where it always is."""
+
+    def placement(self, partitions: range) -> dict[int, int]:
+        """Choose where new partitions of a topic go; only the home knows what the numbers mean."""
+
+
+def change(
+    commits: CommitLog, decide: Callable[[LogState], Change | None]
+) -> LedgerRecord | None:
+    """Make the change that `decide` wants at the log's state; None where it wants none.
+
+    Raises: what `decide` and `CommitLog.append` raise.
+    """
+    while True:
+        with commits.exclusive():
+            wanted = decide(commits.state)
+            if wanted is None:
+                return None
+            try:
+                return commits.append(wanted, expected=commits.position)
+            except PositionMovedError:
+                continue  # the home waits, if it must, before the next turn

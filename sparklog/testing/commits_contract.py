@@ -1,0 +1,218 @@
+"""The contract of `sparklog.storage.commits.CommitLog` as a test class: each home subclasses it.
+
+class TestMine(CommitLogContract):
+    @pytest.fixture
+    def open_commits(self) -> Callable[[], CommitLog]: ...
+        # another handle on one and the same new log, as another process would have it
+
+What the home alone can bring about (a store that takes a record and doesn't answer, a crash, a full
+disk) is for its own tests.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from sparklog.common import TopicPartition
+from sparklog.errors import BatchConflictError, InvalidRequestError, UnknownTopicError
+from sparklog.format.batch import encode_one
+from sparklog.log.admin import create_topic, delete_records, drop_topic, reset_writers
+from sparklog.log.commit import Identity, commit
+from sparklog.storage.commits import Change, Chunk, CommitLog, PositionMovedError, change
+from sparklog.storage.ledger_records import AppendRecord, StartRecord, TopicRecord
+from sparklog.storage.log_state import LogState
+from sparklog.storage.offset_ranges import OffsetRange
+
+Open = Callable[[], CommitLog]
+KEY = TopicPartition("t", 0)
+
+
+def chunk(commits: CommitLog, count: int, *, partition: int = 0) -> Chunk:
+    """A chunk in memory with `count` records, for topic t."""
+    now_ms = commits.clock()
+    batches = [encode_one(None, b"value", timestamp=now_ms) for _ in range(count)]
+    for offset, batch in enumerate(batches):
+        batch[:8] = offset.to_bytes(8, "big")  # outside of the CRC
+    data = b"".join(batches)
+    return Chunk(
+        topic="t", partition=partition, data=data, size_bytes=len(data), records=count,
+        min_timestamp=now_ms, max_timestamp=now_ms,
+    )  # fmt: skip
+
+
+def appended(commits: CommitLog, *chunks: Chunk) -> Change:
+    """A change that commits chunks, without an identity."""
+    size = sum(one.size_bytes for one in chunks)
+    return Change(record=AppendRecord(ends={}, size_bytes=size), chunks=chunks)
+
+
+def folded(commits: CommitLog) -> LogState:
+    """The state as whoever reads the whole ledger finds it."""
+    state = LogState()
+    for _, record in commits.records(commits.oldest, commits.position):
+        state.apply(record)
+    return state
+
+
+class CommitLogContract:
+    """What the engine relies on, whatever orders a log's changes."""
+
+    def test_others_see_a_change_when_they_catch_up(self, open_commits: Open) -> None:
+        one, two = open_commits(), open_commits()
+        before = two.catch_up()
+        assert before == one.catch_up()
+        create_topic(one, "t", 2, {}, False)
+        assert one.position > before
+        assert two.catch_up() == one.position
+        assert two.state.topics == one.state.topics
+        assert two.state.ends == {("t", 0): 0, ("t", 1): 0}
+        assert two.catch_up() == one.position  # there is no news
+
+    def test_a_change_at_a_position_that_is_taken_writes_nothing(self, open_commits: Open) -> None:
+        one, two = open_commits(), open_commits()
+        expected = two.catch_up()
+        create_topic(one, "t", 1, {}, False)
+        at = one.position
+        with two.exclusive(), pytest.raises(PositionMovedError):
+            two.append(appended(two, chunk(two, 1)), expected=expected)
+        assert two.catch_up() == at
+        assert one.catch_up() == at
+        assert two.state.ends[KEY] == 0
+
+    def test_who_wants_nothing_or_fails_writes_nothing(self, open_commits: Open) -> None:
+        one = open_commits()
+        before = one.catch_up()
+
+        def fail(state: LogState) -> Change | None:
+            raise InvalidRequestError("no")
+
+        assert change(one, lambda state: None) is None
+        with pytest.raises(InvalidRequestError):
+            change(one, fail)
+        with pytest.raises(UnknownTopicError):
+            commit(one, [chunk(one, 1)])
+        assert one.catch_up() == before  # and the turn was given back each time
+
+    def test_the_record_as_written_is_what_the_ledger_holds(self, open_commits: Open) -> None:
+        one, two = open_commits(), open_commits()
+        create_topic(one, "t", 1, {}, False)
+        start = one.position
+        written = [
+            change(one, lambda _, n=n: appended(one, chunk(one, n)))  # type: ignore[misc]
+            for n in (1, 2, 3)
+        ]
+        end = two.catch_up()
+        assert [record for _, record in two.records(start, end)] == written
+        assert [at for at, _ in two.records(start, end)] == list(range(start, end))
+        backwards = list(two.records_backwards(end))
+        assert backwards == list(two.records(two.oldest, end))[::-1]
+        assert next(iter(two.records_backwards(start + 1)))[0] == start
+        times = [record.time_ms for _, record in two.records(two.oldest, end)]
+        assert times == sorted(times)
+
+    def test_chunks_follow_one_another(self, open_commits: Open) -> None:
+        one, two = open_commits(), open_commits()
+        create_topic(one, "t", 2, {}, False)
+        first = commit(one, [chunk(one, 2), chunk(one, 1, partition=1), chunk(one, 3)])
+        assert first.ends == {"t": {0: (0, 5), 1: (0, 1)}}
+        second = commit(two, [chunk(two, 4)])
+        assert second.ends == {"t": {0: (5, 9)}}
+        one.catch_up()
+        assert one.state.ends == {("t", 0): 9, ("t", 1): 1}
+
+    def test_the_state_is_a_function_of_the_ledger(self, open_commits: Open) -> None:
+        one, two = open_commits(), open_commits()
+        create_topic(one, "t", 2, {"retention.ms": "1000"}, False)
+        commit(one, [chunk(one, 3)], identity=Identity(writer="w", batch=0, fingerprint="a"))
+        delete_records(two, "t", {0: 2})
+        create_topic(two, "gone", 1, {}, False)
+        drop_topic(one, "gone")
+        for handle in (one, two, open_commits()):
+            handle.catch_up()
+            state = folded(handle)
+            assert state == handle.state
+            assert state.starts == {("t", 0): 2}
+
+    def test_many_writers_lose_nothing_and_write_nothing_twice(self, open_commits: Open) -> None:
+        create_topic(open_commits(), "t", 1, {}, False)
+        handles = [open_commits() for _ in range(4)]
+
+        def work(number: int) -> list[OffsetRange]:
+            found = []
+            for n in range(5):
+                result = commit(handles[number], [chunk(handles[number], n + 1)])
+                found.append(OffsetRange(*result.ends["t"][0]))
+            return found
+
+        with ThreadPoolExecutor(len(handles)) as pool:
+            spans = sorted(span for found in pool.map(work, range(len(handles))) for span in found)
+        assert [span.first for span in spans] == [0, *(span.end for span in spans[:-1])]
+        last = open_commits()
+        last.catch_up()
+        assert last.state.ends[KEY] == spans[-1].end == 4 * (1 + 2 + 3 + 4 + 5)
+
+    def test_one_micro_batch_is_committed_once_by_whomever(self, open_commits: Open) -> None:
+        create_topic(open_commits(), "t", 1, {}, False)
+        handles = [open_commits() for _ in range(4)]
+        identity = Identity(writer="w", batch=7, fingerprint="a")
+        with ThreadPoolExecutor(len(handles)) as pool:
+            results = list(pool.map(lambda h: commit(h, [chunk(h, 2)], identity=identity), handles))
+        assert [result.ends for result in results] == [{"t": {0: (0, 2)}}] * 4
+        assert sorted(result.replayed for result in results) == [False, True, True, True]
+
+    def test_another_fingerprint_is_another_micro_batch(self, open_commits: Open) -> None:
+        one, two = open_commits(), open_commits()
+        create_topic(one, "t", 1, {}, False)
+        for batch in (0, 1):
+            identity = Identity(writer="w", batch=batch, fingerprint=f"{batch}")
+            commit(one, [chunk(one, 1)], identity=identity)
+        at = one.position
+        for batch in (0, 1):
+            with pytest.raises(BatchConflictError):
+                identity = Identity(writer="w", batch=batch, fingerprint="other")
+                commit(two, [chunk(two, 1)], identity=identity)
+            identity = Identity(writer="w", batch=batch, fingerprint=f"{batch}")
+            assert commit(two, [chunk(two, 1)], identity=identity).replayed
+        assert two.catch_up() == at
+
+    def test_a_reset_lets_a_number_come_again(self, open_commits: Open) -> None:
+        one, two = open_commits(), open_commits()
+        create_topic(one, "t", 1, {}, False)
+        identity = Identity(writer="w", batch=0, fingerprint="a")
+        commit(one, [chunk(one, 2)], identity=identity)
+        assert reset_writers(two, "w", -1) == ["w"]
+        again = commit(one, [chunk(one, 2)], identity=identity)
+        assert not again.replayed
+        assert again.ends == {"t": {0: (2, 4)}}
+        assert one.state.abandoned == {("t", 0): [(0, 2)]}
+
+    def test_a_topic_that_is_made_again_goes_on_at_its_old_end(self, open_commits: Open) -> None:
+        one, two = open_commits(), open_commits()
+        create_topic(one, "t", 1, {}, False)
+        old = one.state.topics["t"].id
+        commit(one, [chunk(one, 3)])
+        drop_topic(two, "t")
+        create_topic(one, "t", 1, {}, False)
+        assert one.state.topics["t"].id != old
+        assert commit(two, [chunk(two, 1)]).ends == {"t": {0: (3, 4)}}
+        made = [r for _, r in one.records(one.oldest, one.position) if isinstance(r, TopicRecord)]
+        assert made[-1].bases == {0: 3}
+
+    def test_a_leader_epoch_only_rises(self, open_commits: Open) -> None:
+        one, two = open_commits(), open_commits()
+        epoch = one.state.epoch + 5
+        record = StartRecord(starts={}, epoch=epoch, begins_epoch=True)
+        change(one, lambda _: Change(record=record))
+        create_topic(two, "t", 1, {}, False)
+        assert two.state.epoch == epoch
+        assert next(record.epoch for _, record in two.records_backwards(two.position)) == epoch
+
+    def test_what_must_be_durable_is(self, open_commits: Open) -> None:
+        one = open_commits()
+        create_topic(one, "t", 1, {}, False)
+        commit(one, [chunk(one, 1)])
+        with one.exclusive():
+            one.make_durable()
+            assert not one.state.unsynced
+            assert one.state.ends[KEY] == 1
