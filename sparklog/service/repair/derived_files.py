@@ -66,6 +66,7 @@ class DerivedFiles:
                 self._snapshot(fix.path, fix.offset)
             case FixKind.EPOCHS:
                 repair_epochs(self._fs, self._part.path, self._epochs())
+                self._done.append(f"rebuilt {fix.path}")
             case FixKind.METADATA if topic_id is not None:
                 self._quarantine.move(fix.path, self._log_dir)
                 self._replace(fix.path, format_partition_metadata(topic_id))
