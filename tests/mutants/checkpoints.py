@@ -16,8 +16,8 @@ MUTANTS = (
     mutant(
         "torn-checkpoint-record-not-cut",
         "checkpoint/log_backed/partition_writer.py",
-        "    if segment.torn:\n",
-        "    if segment.torn and segment.short and not segment.end:\n",
+        "    if segment.is_torn:\n",
+        "    if segment.is_torn and not segment.end:\n",
         "checkpoint/log_backed/test_partition.py::test_cut_at_every_byte_of_a_write",
     ),
     mutant(
@@ -80,20 +80,26 @@ MUTANTS = (
         "checkpoint/backup/repository.py",
         "if len(data) != size or hashlib.sha256(data).digest() != digest:",
         "if len(data) != size:",
-        BACKUP,
+        "checkpoint/backup/test_archiving.py::TestDamage::test_every_bit_of_a_block_counts",
     ),
     mutant(
         "prune-while-others-archive",
         "checkpoint/backup/pruning.py",
         "        if postponed:\n",
         "        if postponed and not doomed:\n",
-        BACKUP,
+        (
+            "checkpoint/backup/test_archiving.py::TestPruning::"
+            "test_blocks_stay_while_somebody_archives"
+        ),
     ),
     mutant(
         "prune-takes-the-newest",
         "checkpoint/backup/pruning.py",
         "older = held[: -max(1, keep or 1)]",
         "older = held[: -max(0, keep or 0)] if keep else held",
-        BACKUP,
+        (
+            "checkpoint/backup/test_archiving.py::TestPruning::"
+            "test_the_newest_stay_and_can_be_restored"
+        ),
     ),
 )

@@ -55,9 +55,7 @@ MUTANTS = (
         "logdir/recovery/partition_recovery.py",
         "if first > needed:",
         "if first > needed and not path:",
-        "logdir/test_offline_partitions.py",
         "logdir/recovery/test_partition_recovery.py",
-        "crash/test_corruption.py::test_a_damaged_segment_below_the_end",
     ),
     mutant(
         "segment-past-the-end-stays",

@@ -118,7 +118,7 @@ MUTANTS = (
         "crash/test_swap.py::test_every_cut_of_a_swap",
     ),
     mutant(
-        "swap-log-renamed-first",
+        "swap-begun-without-a-sync",
         "logdir/partition/segment_swap.py",
         "    fs.sync_dir(directory)\n    _complete(",
         "    _complete(",

@@ -81,7 +81,7 @@ MUTANTS = (
         "tiered/reading/remote_objects.py",
         "if len(data) != end - start:",
         "if len(data) > end - start:",
-        "tiered/test_trouble.py::test_an_object_that_was_cut_is_damage_with_its_range[False]",
+        "tiered/test_trouble.py::test_an_object_that_was_cut_is_damage_with_its_range",
     ),
     mutant(
         "another-store-is-a-loss",
