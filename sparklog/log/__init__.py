@@ -1,6 +1,7 @@
 """A log, whatever its home: reading, writing, groups. Nothing here opens a file.
 
 - `log`: `Log`, the public face; `admin`, `appending`, `commit`: what changes a log
+- `topic_names`: which are sparklog's own, which may be new
 - `fetch`, `partition_reader`, `segment_lookup`, `time_lookup`, `aborted_transactions`,
   `read_retry`: from offsets or times to Arrow batches
 - `batch_windows`, `index_entries`: what a segment's bytes and indexes say

@@ -169,9 +169,12 @@ class Log:
         Cost: fsync of each touched partition, of the ledger and of the watermark file.
         """
         admin.refuse_internal(topic)
-        session, given = self._writing(), dict[str, Any](partition=partition, producer=producer)
+        session = self._writing()
         info = known_topic(session, topic, self.topic)
-        return append(session, self._clock, info, data, framing=framing or Framing(), **given)
+        return append(
+            session, self._clock, info, data,
+            partition=partition, producer=producer, framing=framing or Framing(),
+        )  # fmt: skip
 
     def commit(
         self,
@@ -183,8 +186,7 @@ class Log:
         at: Mapping[tuple[str, int], int] | None = None,
     ) -> CommitResult:
         """Commit staged chunks at once; see `sparklog.log.commit.commit`. The sink's entry."""
-        given: Any = {"identity": identity, "app": app, "source": source, "at": at}
-        return commit(self._writing(), chunks, **given)
+        return commit(self._writing(), chunks, identity=identity, app=app, source=source, at=at)
 
     def committed(self, identity: Identity) -> CommitResult | None:
         """Return what this micro-batch wrote, or None. Raises BatchConflictError."""
@@ -242,9 +244,11 @@ class Log:
         Memory: a few MiB at a time, whatever the topic's size.
         """
         progress = None if group is None else self.progress(group, topic)
-        given: Any = {"isolation": isolation, "columns": columns, "progress": progress}
-        given["timeline"] = self.timeline(timeline)
-        return read(self._view, topic, partitions, start, end, follow_on=follow, **given)
+        return read(
+            self._view, topic, partitions, start, end,
+            isolation=isolation, columns=columns, progress=progress, follow_on=follow,
+            timeline=self.timeline(timeline),
+        )  # fmt: skip
 
     def timeline(self, timeline: str) -> Timeline | None:
         """Return what tells which rows resets abandoned; None for "all", where nobody asks."""

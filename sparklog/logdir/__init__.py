@@ -14,6 +14,7 @@
   return, are replaced, fill up
 - `high_watermarks`, `offset_checkpoints`, `topics` (`cached_topics`), `group_offsets`: small files
 - `service_lease`: one service at a time
-- `staging`, `chunk_files`: rows become chunks, in memory or files, which a commit takes in;
+- `staging`, `chunk_files`: rows become chunks, in memory or files, which a commit takes in
+  (`chunk_appends`);
   `log_dir_check`: whether an executor sees the driver's log dir
 """

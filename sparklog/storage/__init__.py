@@ -2,7 +2,7 @@
 
 - `view`: what a reader sees of a log; `segments`: the segments of a partition
 - `groups`: registered readers, and how far they are
-- `lease`: one service at a time
+- `commits`: a log's changes in one order; `lease`: one service at a time
 - `ledger_records`: the records of the commit ledger, and their form on disk; `topic_state`
 - `log_state`: what the ledger says, folded
 - `leader_epochs`: which epoch began where
