@@ -1,6 +1,7 @@
 """What a log's home is, as protocols and the types that they exchange. No files, no store, no lock.
 
 - `view`: what a reader sees of a log; `segments`: the segments of a partition
+- `segment_store`: who makes and removes closed segments
 - `groups`: registered readers, and how far they are
 - `commits`: a log's changes in one order; `lease`: one service at a time
 - `ledger_records`: the records of the commit ledger, and their form on disk; `topic_state`

@@ -21,12 +21,14 @@ import sparklog
 from sparklog.clock import system_clock
 from sparklog.fs import LOCAL
 from sparklog.logdir.segment_files import segment_bases
-from sparklog.tiered.copying.segment_copy import Copier, CopyJob
+from sparklog.storage.segment_store import SegmentPut
+from sparklog.tiered.copying.remote_storage_manager import RemoteStorageManager
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState, new_segment_id
 from sparklog.tiered.target import open_store
 from tests.benchmarks.table import Row, print_rows
 from tests.logdir.partitions import T0
 from tests.tiered.archive.test_archive import thousand_segments
+from tests.tiered.logs import Put, data_of
 from tests.tiered.s3 import S3Server
 
 SEGMENT_BYTES = 64 << 20
@@ -58,7 +60,7 @@ def make(path: Path, megabytes: int) -> None:
             log.append("t", pa.table({"value": values}), partition=0)
 
 
-def jobs(path: Path) -> list[CopyJob]:
+def jobs(path: Path) -> list[Put]:
     directory = str(path / "t-0")
     with sparklog.open(path) as log:
         topic_id = log.topic("t").id
@@ -72,8 +74,8 @@ def jobs(path: Path) -> list[CopyJob]:
             time_ms=0,
         )  # fmt: skip
         made.append(
-            CopyJob(
-                segment=segment, directory=directory, config={}, interval_bytes=4096, log_start=0
+            SegmentPut(
+                segment=segment, data=data_of(segment, directory), config={}, interval_bytes=4096
             )
         )
     return made
@@ -85,7 +87,7 @@ def throughput_rows(base: Path, s3: S3Server, megabytes: int, rounds: int) -> It
     make(base / "log", megabytes)
     wanted = jobs(base / "log")
     total = sum(job.segment.size for job in wanted) / 1e6
-    files = [f"{job.directory}/{job.segment.base:020d}.log" for job in wanted]
+    files = [job.data.where for job in wanted]
 
     def plain() -> s3fs.S3FileSystem:
         return s3fs.S3FileSystem(**s3.options(), skip_instance_cache=True)
@@ -98,7 +100,7 @@ def throughput_rows(base: Path, s3: S3Server, megabytes: int, rounds: int) -> It
     def copy(threads: int) -> str:
         url = s3.bucket() + "/x"
         store = open_store(url, s3.options())
-        for done in Copier(LOCAL, store, system_clock, threads=threads).copy_all(wanted):
+        for done in RemoteStorageManager(store, system_clock, threads=threads).put(wanted):
             assert done.error is None, done.error
         return url
 

@@ -102,11 +102,11 @@ MUTANTS = (
     ),
     mutant(
         "source-changed-while-copied",
-        "tiered/copying/segment_copy.py",
-        "if self._look() != self._identity:",
-        "if not self._look():",
+        "tiered/copying/remote_storage_manager.py",
+        "if self._put.data.version() != self._version:",
+        "if not self._put.data.version():",
         (
-            "tiered/copying/test_segment_copy.py::"
+            "tiered/copying/test_remote_storage_manager.py::"
             "test_a_segment_that_changes_gets_no_copy[replaced-reading]"
         ),
     ),

@@ -12,15 +12,18 @@ import pyarrow as pa
 import sparklog
 from sparklog.clock import Clock, ManualClock
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.logdir.partition.log_segment_data import LogDirSegmentData
 from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.retention.due_segments import largest_of, segments_of
 from sparklog.logdir.segment_files import joined
-from sparklog.tiered.copying.segment_copy import CopyJob
+from sparklog.storage.segment_store import SegmentPut
 from sparklog.tiered.layout.manifest import parse
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.remote_log_metadata.records import text_id
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 from tests.service.logs import told
+
+Put = SegmentPut[RemoteSegment]
 
 TIERED = {
     "remote.storage.enable": "true",
@@ -66,14 +69,22 @@ def grow(log: sparklog.Log, clock: ManualClock, count: int, topic: str = "t") ->
         clock.advance(1000)
 
 
-def jobs_of(log: sparklog.Log, clock: Clock, topic: str = "t", p: int = 0) -> list[CopyJob]:
-    """A job for each closed segment of a partition."""
+def data_of(segment: RemoteSegment, directory: str, log_start: int = 0) -> LogDirSegmentData:
+    """The files of a segment."""
+    return LogDirSegmentData(
+        fs=LOCAL, directory=directory, base=segment.base, end=segment.end, size=segment.size,
+        log_start=log_start,
+    )  # fmt: skip
+
+
+def puts_of(log: sparklog.Log, clock: Clock, topic: str = "t", p: int = 0) -> list[Put]:
+    """A put of each closed segment of a partition."""
     session = log.session
     directory = session.partition_path(topic, p)
     state = session.state
     held = segments_of(session.fs, directory)
     largest = largest_of(LogDirSegments(session.fs, directory), state.ends[topic, p])
-    jobs = []
+    puts = []
     for n, (one, following) in enumerate(itertools.pairwise(held)):
         segment = RemoteSegment(
             topic=topic,
@@ -89,16 +100,15 @@ def jobs_of(log: sparklog.Log, clock: Clock, topic: str = "t", p: int = 0) -> li
             time_ms=clock(),
             has_txn_index=session.fs.exists(joined(directory, f"{one.base:020d}.txnindex")),
         )
-        jobs.append(
-            CopyJob(
+        puts.append(
+            SegmentPut(
                 segment=segment,
-                directory=directory,
+                data=data_of(segment, directory, state.starts.get((topic, p), 0)),
                 config=state.topics[topic].config,
                 interval_bytes=state.topics[topic].parsed().index_interval_bytes,
-                log_start=state.starts.get((topic, p), 0),
             )
         )
-    return jobs
+    return puts
 
 
 def manifests(store: Store) -> list[Any]:

@@ -1,7 +1,8 @@
 """A partition's directory as its one writer sees it: append, roll, truncate.
 
 - `partition_log`: all of it; `segment`: the active segment; `rolling`: when it is full
-- `partition_segments`: the segments as readers see them, without a lock
+- `partition_segments`: the segments as readers see them, without a lock;
+  `log_segment_data`: a closed one as a bucket takes it
 - `validation`: what an append must be
 - `directories`: whether one holds anything yet; its removal
 - `truncation`: back to where it was when a step began; `repairs`: what it and recovery do to files

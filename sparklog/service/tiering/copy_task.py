@@ -17,6 +17,7 @@ from typing import Final
 from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError
 from sparklog.format.names import TXNINDEX
+from sparklog.logdir.partition.log_segment_data import LogDirSegmentData
 from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.retention.deletion import Place, places
 from sparklog.logdir.retention.due_segments import largest_of
@@ -24,13 +25,13 @@ from sparklog.logdir.segment_files import closed_segment_bytes
 from sparklog.service.report import Report, Uploaded
 from sparklog.service.tiering.remote_log import RemoteLog, TieredPartition, is_tiered
 from sparklog.storage.lease import LeaseLostError
+from sparklog.storage.segment_store import PutResult, SegmentPut, SegmentStore, SourceChangedError
 from sparklog.tiered.copying.deletion import delete_copies
 from sparklog.tiered.copying.plan import CandidateSegment, epochs_of, segments_to_copy
-from sparklog.tiered.copying.segment_copy import Copied, Copier, CopyJob, SourceChangedError
-from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState, new_segment_id
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
+_Put = SegmentPut[RemoteSegment]
 _DONE_TOGETHER: Final = 16
 """Copies that are told of by one commit; more may then have to be looked at after a crash."""
 
@@ -48,13 +49,12 @@ class CopyTask:
     def __init__(
         self,
         remote_log: RemoteLog,
-        store: Store,
-        copier: Copier,
+        store: SegmentStore[RemoteSegment],
         *,
         batch: int,
         stopping: Callable[[], bool],
     ) -> None:
-        self._remote_log, self._store, self._copier = remote_log, store, copier
+        self._remote_log, self._store = remote_log, store
         self._batch, self._stopping = batch, stopping
         self._uncopyable: dict[TopicPartition, str] = {}
 
@@ -92,14 +92,14 @@ class CopyTask:
     def run(self, wanted: list[_SegmentToCopy], report: Report) -> None:
         """Copy all of it, batch by batch. Raises what ends the round; the rest is in the report."""
         for first in range(0, len(wanted), self._batch):
-            jobs = self._begin(wanted[first : first + self._batch], report)
-            if jobs:
-                self._remote_log.publish([job.segment for job in jobs])
-                self._carry_out(jobs, report)
+            puts = self._begin(wanted[first : first + self._batch], report)
+            if puts:
+                self._remote_log.publish([put.segment for put in puts])
+                self._carry_out(puts, report)
             if self._stopping():
                 return
 
-    def _begin(self, wanted: list[_SegmentToCopy], report: Report) -> list[CopyJob]:
+    def _begin(self, wanted: list[_SegmentToCopy], report: Report) -> list[_Put]:
         """Look at the chosen ones once more, under the lock: a roll may be taken back.
 
         A roll within a commit that is under way looks like a closed segment (PROTOCOL, H5).
@@ -108,22 +108,22 @@ class CopyTask:
         with session.exclusive():
             known = places(session, only=is_tiered)
             sure = [one for one in wanted if self._is_still_there(one, known.get(one.key))]
-        jobs = []
+        puts = []
         for one in sure:
             try:
-                jobs.append(self._job(one))
+                puts.append(self._planned_put(one))
             except FileNotFoundError as error:
                 _LOGGER.info("%s-%d: %s", *one.key, error)
             except DataCorruptionError as error:
                 self._leave_alone(one.key, error, report)
-        return jobs
+        return puts
 
     def planned_copies(self, wanted: list[_SegmentToCopy], report: Report) -> list[RemoteSegment]:
         """Return the copies that `run` would make, for a dry round; nothing is told or changed."""
         copies = []
         for one in wanted:
             try:
-                copies.append(self._job(one).segment)
+                copies.append(self._planned_put(one).segment)
             except FileNotFoundError as error:
                 _LOGGER.info("%s-%d: %s", *one.key, error)
             except DataCorruptionError as error:
@@ -142,7 +142,7 @@ class CopyTask:
         size = closed_segment_bytes(session.fs, place.directory, candidate.base, candidate.end)
         return size == candidate.size and candidate.end <= place.end
 
-    def _job(self, one: _SegmentToCopy) -> CopyJob:
+    def _planned_put(self, one: _SegmentToCopy) -> _Put:
         (topic, p), place, candidate = one.key, one.partition.place, one.candidate
         base, end = candidate.base, candidate.end
         local = LogDirSegments(self._remote_log.fs, place.directory)
@@ -161,18 +161,24 @@ class CopyTask:
             time_ms=self._remote_log.clock(),
             has_txn_index=transactions is not None and len(transactions.data) > 0,
         )
-        return self._as_job(segment, one.partition)
+        return self._as_put(segment, one.partition)
 
-    def _as_job(
+    def _as_put(
         self, segment: RemoteSegment, one: TieredPartition, *, resumed: bool = False
-    ) -> CopyJob:
+    ) -> _Put:
         place = one.place
-        return CopyJob(
+        return SegmentPut(
             segment=segment,
-            directory=place.directory,
+            data=LogDirSegmentData(
+                fs=self._remote_log.fs,
+                directory=place.directory,
+                base=segment.base,
+                end=segment.end,
+                size=segment.size,
+                log_start=place.log_start,
+            ),
             config=place.config.to_dict(),
             interval_bytes=place.config.index_interval_bytes,
-            log_start=place.log_start,
             resumed=resumed,
             replaces=tuple(
                 c for c in one.valid_copies if c.base < segment.end and c.end > segment.base
@@ -188,19 +194,19 @@ class CopyTask:
         Returns: whether there were any.
         """
         by_id = {one.id: one for one in known.values()}
-        jobs, failed = [], []
+        puts, failed = [], []
         with self._remote_log.locked_cache() as cache:
             for key in list(cache.keys()):
                 for segment in cache.all(key) if self._remote_log.is_ours(key[0]) else ():
                     if segment.state is SegmentState.COPY_STARTED:
                         one = by_id.get(key)
                         if one is not None and self._can_go_on(segment, one):
-                            jobs.append(self._as_job(segment, one, resumed=True))
+                            puts.append(self._as_put(segment, one, resumed=True))
                         else:
                             failed.append(segment)
         self._remove(failed)
-        self._carry_out(jobs, report)
-        return bool(jobs or failed)
+        self._carry_out(puts, report)
+        return bool(puts or failed)
 
     def _can_go_on(self, segment: RemoteSegment, one: TieredPartition) -> bool:
         place = one.place
@@ -216,11 +222,11 @@ class CopyTask:
 
     # --- carrying out -----------------------------------------------------------------------------
 
-    def _carry_out(self, jobs: list[CopyJob], report: Report) -> None:
+    def _carry_out(self, puts: list[_Put], report: Report) -> None:
         finished: list[RemoteSegment] = []
         failed: list[RemoteSegment] = []
         fatal: Exception | None = None
-        for done in self._copier.copy_all(jobs):
+        for done in self._store.put(puts, check=self._check):
             if done.segment is not None:
                 finished.append(done.segment)
                 report.uploaded.append(_uploaded(done))
@@ -229,7 +235,7 @@ class CopyTask:
                     self._remote_log.publish(finished)
                     finished = []
             elif self._is_over(done, report):
-                failed.append(done.job.segment)
+                failed.append(done.put.segment)
             else:
                 fatal = fatal or done.error
         if not isinstance(fatal, LeaseLostError):
@@ -238,9 +244,9 @@ class CopyTask:
             raise fatal
         self._remove(failed)
 
-    def _is_over(self, done: Copied, report: Report) -> bool:
+    def _is_over(self, done: PutResult[RemoteSegment], report: Report) -> bool:
         """Tell whether a copy that failed is given up; else it is tried again under its id."""
-        error, segment = done.error, done.job.segment
+        error, segment = done.error, done.put.segment
         key = TopicPartition(segment.topic, segment.partition)
         if isinstance(error, SourceChangedError | FileNotFoundError):
             _LOGGER.info("%s-%d: %s", *key, error)
@@ -249,6 +255,11 @@ class CopyTask:
             self._leave_alone(key, error, report)
             return True
         return False
+
+    def _check(self) -> None:
+        if self._stopping():
+            raise LeaseLostError("the service stops; copying goes on when it is started again")
+        self._remote_log.lease.check()
 
     def _leave_alone(self, key: TopicPartition, error: DataCorruptionError, report: Report) -> None:
         self._uncopyable[key] = str(error)
@@ -268,8 +279,8 @@ class CopyTask:
             pass
 
 
-def _uploaded(done: Copied) -> Uploaded:
-    s = done.job.segment
+def _uploaded(done: PutResult[RemoteSegment]) -> Uploaded:
+    s = done.put.segment
     return Uploaded(
         topic=s.topic, partition=s.partition, base=s.base, end=s.end,
         bytes=s.size, stored_bytes=done.stored_bytes,

@@ -17,6 +17,7 @@ from sparklog.pluralize import pluralize
 from sparklog.service.deletion_announcements import DeletionAnnouncements
 from sparklog.service.report import Removed, Report
 from sparklog.service.tiering.remote_log import RemoteLog, TieredPartition
+from sparklog.storage.segment_store import SegmentStore
 from sparklog.tiered.copying import orphans
 from sparklog.tiered.copying.deletion import delete_copies
 from sparklog.tiered.copying.plan import (
@@ -44,8 +45,10 @@ _LOGGER: Final = logging.getLogger("sparklog.service")
 class ExpirationTask:
     """Takes from the bucket what has expired, and what nobody knows or needs."""
 
-    def __init__(self, remote_log: RemoteLog, store: Store) -> None:
-        self._remote_log, self._store = remote_log, store
+    def __init__(
+        self, remote_log: RemoteLog, store: Store, segment_store: SegmentStore[RemoteSegment]
+    ) -> None:
+        self._remote_log, self._store, self._segment_store = remote_log, store, segment_store
         self._marked: dict[TopicIdPartition, int] = {}
         session = remote_log.session
         self._announcements = DeletionAnnouncements(session.fs, session.home, "copy", "copies")
@@ -152,7 +155,7 @@ class ExpirationTask:
             delete_copies(
                 remote_log.session,
                 remote_log.clock,
-                self._store,
+                self._segment_store,
                 doomed,
                 check=remote_log.lease.check,
             )

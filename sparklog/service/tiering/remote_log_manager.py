@@ -26,7 +26,7 @@ from sparklog.service.tiering.expiration_task import ExpirationTask
 from sparklog.service.tiering.remote_log import DryRunState, RemoteLog
 from sparklog.storage.lease import Lease, LeaseLostError
 from sparklog.tiered.copying.orphans import is_lost
-from sparklog.tiered.copying.segment_copy import Copier
+from sparklog.tiered.copying.remote_storage_manager import RemoteStorageManager
 from sparklog.tiered.encryption.policy import key_id_in, refusal, with_key_id
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.manifest import manifest_object
@@ -135,14 +135,14 @@ class RemoteLogManager:
     def _work(self, report: Report, *, copying: bool) -> None:
         store = self._prepare(dry_run=report.dry_run)
         if self._copy_task is None:
+            segment_store = self._segment_store(store)
             self._copy_task = CopyTask(
                 self.remote_log,
-                store,
-                self._copier(store),
+                segment_store,
                 batch=_BATCH * self._options.remote_copy_threads,
                 stopping=self._stopping,
             )
-            self._expiration_task = ExpirationTask(self.remote_log, store)
+            self._expiration_task = ExpirationTask(self.remote_log, store, segment_store)
         copy_task, expiration_task = self._copy_task, self._expiration_task
         self._look_for_owners(store, report)
         if copying:
@@ -219,23 +219,16 @@ class RemoteLogManager:
         self.remote_log.foreign_topics = found
         report.errors += found.values()
 
-    def _copier(self, store: Store) -> Copier:
+    def _segment_store(self, store: Store) -> RemoteStorageManager:
         options, rate = self._options, self._options.remote_copy_bytes_per_second
         brake: Throttle = unthrottled if rate >= 2**63 - 1 else RateLimit(rate)
-        return Copier(
-            self.remote_log.fs,
+        return RemoteStorageManager(
             store,
             self._clock,
             keyring=self._keyring,
             throttle=brake,
-            check=self._check,
             threads=options.remote_copy_threads,
         )
-
-    def _check(self) -> None:
-        if self._stopping():
-            raise LeaseLostError("the service stops; copying goes on when it is started again")
-        self.remote_log.lease.check()
 
     def _prepare(self, *, dry_run: bool) -> Store:
         """Open the store, keep the URL with the log, make the metadata topic."""

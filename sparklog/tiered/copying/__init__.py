@@ -1,5 +1,6 @@
 """Closed segments to the bucket, and out of it.
 
-- `plan`: what is to be copied, what has expired; `segment_copy`: one segment
-- `deletion`: copies that go; `orphans`: objects that nobody knows
+- `plan`: what is to be copied, what has expired
+- `remote_storage_manager`: `SegmentStore` of a bucket: logs and manifests, put and deleted
+- `deletion`: copies that go, and what is told of it; `orphans`: objects that nobody knows
 """

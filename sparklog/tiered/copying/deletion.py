@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from sparklog.clock import Clock
-from sparklog.tiered.layout.manifest import log_object, manifest_object
-from sparklog.tiered.object_store.store import Store
+from sparklog.storage.segment_store import SegmentStore
 from sparklog.tiered.remote_log_metadata.topic import publish
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
@@ -28,14 +27,15 @@ STEP: Final = 500
 def delete_copies(
     session: "LogDirCommits",
     clock: Clock,
-    store: Store,
+    store: SegmentStore[RemoteSegment],
     copies: Sequence[RemoteSegment],
     *,
     check: Callable[[], None] = lambda: None,
 ) -> Iterator[RemoteSegment]:
     """Delete copies in any state, and yield each in DELETE_FINISHED once that is recorded.
 
-    `check` is called before each step; what it raises (a lease that is lost) ends it there.
+    `check` is called before each step, those of `store` included; what it raises (a lease that is
+    lost) ends it there.
     Raises: StorageUnavailableError: they stay in DELETE_STARTED, for another time.
     """
     for first in range(0, len(copies), STEP):
@@ -45,10 +45,7 @@ def delete_copies(
         fresh = [s for s, before in zip(begun, some, strict=True) if s.state is not before.state]
         if fresh:
             publish(session, clock, fresh)
-        check()
-        store.delete([manifest_object(s) for s in begun])
-        check()
-        store.delete([log_object(s) for s in begun])
+        store.delete(begun, check=check)
         check()
         done = [s.become(SegmentState.DELETE_FINISHED, clock()) for s in begun]
         publish(session, clock, done)

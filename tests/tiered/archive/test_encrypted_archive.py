@@ -13,11 +13,13 @@ from sparklog.clock import system_clock
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL
 from sparklog.logdir.segment_files import segment_bases
-from sparklog.tiered.copying.segment_copy import Copier, CopyJob
+from sparklog.storage.segment_store import SegmentPut
+from sparklog.tiered.copying.remote_storage_manager import RemoteStorageManager
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState, new_segment_id
 from sparklog.tiered.target import open_store
 from tests.service.logs import SMALL, T0, fill
+from tests.tiered.logs import data_of
 
 KEYS = {"a": "A" * 43 + "=", "b": "B" * 42 + "A="}
 
@@ -32,7 +34,7 @@ def made(tmp_path: Path) -> tuple[Path, Path, Path]:
         fill(log, "t", 0, 30)
         topic_id = log.topic("t").id
     store = open_store(f"file://{tmp_path}/bucket")
-    copier = Copier(LOCAL, store, system_clock, keyring=Keyring.load(str(ring)))
+    copier = RemoteStorageManager(store, system_clock, keyring=Keyring.load(str(ring)))
     directory = str(path / "t-0")
     bases = segment_bases(LOCAL, directory)
     for base, end in itertools.pairwise(bases):
@@ -41,8 +43,8 @@ def made(tmp_path: Path) -> tuple[Path, Path, Path]:
             max_timestamp=T0 + 500 * end - 1000, size=LOCAL.size(f"{directory}/{base:020d}.log"),
             epochs=((0, base),), state=SegmentState.COPY_STARTED, time_ms=0,
         )  # fmt: skip
-        job = CopyJob(
-            segment=segment, directory=directory, config={}, interval_bytes=100, log_start=0
+        job = SegmentPut(
+            segment=segment, data=data_of(segment, directory), config={}, interval_bytes=100
         )
         copier.copy(job)
     return path, tmp_path / "bucket", ring

@@ -6,16 +6,15 @@ import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageUnavailableError
-from sparklog.fs import LOCAL
 from sparklog.storage.lease import LeaseLostError
 from sparklog.testing.faultstore import FaultStore
 from sparklog.tiered.copying.deletion import delete_copies
-from sparklog.tiered.copying.segment_copy import Copier
+from sparklog.tiered.copying.remote_storage_manager import RemoteStorageManager
 from sparklog.tiered.layout.manifest import log_object
 from sparklog.tiered.remote_log_metadata.topic import ensure_topic, publish
 from sparklog.tiered.remote_segment import SegmentState
 from tests.tiered.archives import copies_of
-from tests.tiered.logs import filled, jobs_of
+from tests.tiered.logs import filled, puts_of
 
 
 def test_it_is_recorded_before_anything_goes(
@@ -24,17 +23,18 @@ def test_it_is_recorded_before_anything_goes(
     """Whoever reads must not look for a copy of which an object is gone."""
     with filled(tmp_path / "log", clock) as log:
         ensure_topic(log.session)
-        copied = [Copier(LOCAL, store, clock).copy(job).segment for job in jobs_of(log, clock)]
+        segment_store = RemoteStorageManager(store, clock)
+        copied = [segment_store.copy(put).segment for put in puts_of(log, clock)]
         publish(log.session, clock, copied, found=True)
         names = {one.name for one in store.list()}
         store.down(10**6)
         with pytest.raises(StorageUnavailableError):
-            list(delete_copies(log.session, clock, store, copied))
+            list(delete_copies(log.session, clock, segment_store, copied))
         states = {copy.state for copy in copies_of(log, clock)}
         assert states == {SegmentState.DELETE_STARTED}
         clock.advance(10**6)
         assert {one.name for one in store.list()} == names
-        done = list(delete_copies(log.session, clock, store, copies_of(log, clock)))
+        done = list(delete_copies(log.session, clock, segment_store, copies_of(log, clock)))
         assert {copy.state for copy in done} == {SegmentState.DELETE_FINISHED}
         assert not copies_of(log, clock)
         assert not store.list()
@@ -53,8 +53,9 @@ def test_each_request_needs_the_lease(
 
     with filled(tmp_path / "log", clock) as log:
         ensure_topic(log.session)
-        copied = [Copier(LOCAL, store, clock).copy(job).segment for job in jobs_of(log, clock)]
+        segment_store = RemoteStorageManager(store, clock)
+        copied = [segment_store.copy(put).segment for put in puts_of(log, clock)]
         publish(log.session, clock, copied, found=True)
         with pytest.raises(LeaseLostError):
-            list(delete_copies(log.session, clock, store, copied, check=check))
+            list(delete_copies(log.session, clock, segment_store, copied, check=check))
         assert {one.name for one in store.list()} == {log_object(copy) for copy in copied}

@@ -20,15 +20,16 @@ from sparklog.fs import LOCAL
 from sparklog.logdir.cleaning.options import RateLimit
 from sparklog.logdir.partition.segment_swap import retire
 from sparklog.logdir.segment_files import segment_bases
+from sparklog.storage.segment_store import SourceChangedError
 from sparklog.testing.faults import SimulatedKill
 from sparklog.testing.faultstore import SOME_FAULTS, FaultStore, crash_points
-from sparklog.tiered.copying.segment_copy import Copier, CopyJob, SourceChangedError
+from sparklog.tiered.copying.remote_storage_manager import RemoteStorageManager
 from sparklog.tiered.encryption.envelope import open_data_key
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.manifest import part
 from sparklog.tiered.remote_segment import SegmentState
 from tests.logdir.partitions import batch, create, marker, transactional
-from tests.tiered.logs import filled, jobs_of, manifests
+from tests.tiered.logs import Put, data_of, filled, manifests, puts_of
 
 RING = Keyring({"k": bytes(range(32))}, "k")
 
@@ -40,51 +41,55 @@ def log(tmp_path: Path, clock: ManualClock) -> Iterator[sparklog.Log]:
 
 
 @pytest.fixture
-def jobs(log: sparklog.Log, clock: ManualClock) -> list[CopyJob]:
-    found = jobs_of(log, clock)
+def puts(log: sparklog.Log, clock: ManualClock) -> list[Put]:
+    found = puts_of(log, clock)
     assert len(found) >= 3
     return found
 
 
-def local(job: CopyJob, suffix: str, base: int | None = None) -> bytes:
-    base = job.segment.base if base is None else base
-    return (Path(job.directory) / f"{base:020d}{suffix}").read_bytes()
+def directory_of(put: Put) -> Path:
+    return Path(put.data.where).parent
 
 
-def test_a_copy_is_whole(jobs: list[CopyJob], clock: ManualClock) -> None:
+def local(put: Put, suffix: str, base: int | None = None) -> bytes:
+    base = put.segment.base if base is None else base
+    return (directory_of(put) / f"{base:020d}{suffix}").read_bytes()
+
+
+def test_a_copy_is_whole(puts: list[Put], clock: ManualClock) -> None:
     """Every file of the segment, as it lies in the log dir; the snapshot at its end."""
     store = FaultStore(clock=clock)
-    for job in jobs:
-        made = Copier(LOCAL, store, clock).copy(job)
+    for put in puts:
+        made = RemoteStorageManager(store, clock).copy(put)
         assert made.segment == dataclasses.replace(
-            job.segment, state=SegmentState.COPY_FINISHED, time_ms=clock()
+            put.segment, state=SegmentState.COPY_FINISHED, time_ms=clock()
         )
-        raw = local(job, ".log")
+        raw = local(put, ".log")
         assert store.get(made.log_name) == raw
         assert made.crc32c == made.stored_crc32c == crc32c.crc32c(raw)
-    assert len(store.list()) == 2 * len(jobs)
-    for job, (manifest, body) in zip(jobs, manifests(store), strict=True):
-        assert manifest.config == job.config
+    assert len(store.list()) == 2 * len(puts)
+    for put, (manifest, body) in zip(puts, manifests(store), strict=True):
+        assert manifest.config == put.config
         for suffix in (".index", ".timeindex"):
-            assert part(manifest, body, suffix) == local(job, suffix)
+            assert part(manifest, body, suffix) == local(put, suffix)
         assert part(manifest, body, ".txnindex") is None
-        assert part(manifest, body, ".snapshot") == local(job, ".snapshot", job.segment.end)
+        assert part(manifest, body, ".snapshot") == local(put, ".snapshot", put.segment.end)
         epochs = part(manifest, body, "leader-epoch-checkpoint")
         assert parse_epochs(epochs, "epochs") == [(0, 0)]
 
 
-def test_several_at_once(jobs: list[CopyJob], clock: ManualClock) -> None:
+def test_several_at_once(puts: list[Put], clock: ManualClock) -> None:
     store = FaultStore(clock=clock)
-    done = list(Copier(LOCAL, store, clock, threads=4).copy_all(jobs))
-    assert {d.job.segment.id for d in done} == {j.segment.id for j in jobs}
-    assert all(d.error is None and d.stored_bytes == d.job.segment.size for d in done)
-    assert len(manifests(store)) == len(jobs)
+    done = list(RemoteStorageManager(store, clock, threads=4).put(puts))
+    assert {d.put.segment.id for d in done} == {j.segment.id for j in puts}
+    assert all(d.error is None and d.stored_bytes == d.put.segment.size for d in done)
+    assert len(manifests(store)) == len(puts)
 
 
-def test_encrypted(jobs: list[CopyJob], clock: ManualClock) -> None:
+def test_encrypted(puts: list[Put], clock: ManualClock) -> None:
     store = FaultStore(clock=clock)
-    made = Copier(LOCAL, store, clock, keyring=RING).copy(jobs[0])
-    raw, stored = local(jobs[0], ".log"), store.get(made.log_name)
+    made = RemoteStorageManager(store, clock, keyring=RING).copy(puts[0])
+    raw, stored = local(puts[0], ".log"), store.get(made.log_name)
     assert len(stored) == made.stored_size > len(raw)
     assert crc32c.crc32c(stored) == made.stored_crc32c
     assert made.crc32c == crc32c.crc32c(raw)
@@ -92,26 +97,24 @@ def test_encrypted(jobs: list[CopyJob], clock: ManualClock) -> None:
     key = open_data_key(RING, manifest.segment.id, manifest.encryption)
     assert key.open_range(stored, 0, len(raw), len(raw), path="t") == raw
     opened = key.open_body(body, path="t")
-    assert part(manifest, opened, ".index") == local(jobs[0], ".index")
+    assert part(manifest, opened, ".index") == local(puts[0], ".index")
     assert b"leader" not in body
 
 
-def test_damaged_indexes_and_snapshots_are_made_anew(
-    jobs: list[CopyJob], clock: ManualClock
-) -> None:
+def test_damaged_indexes_and_snapshots_are_made_anew(puts: list[Put], clock: ManualClock) -> None:
     good, store = FaultStore(clock=clock), FaultStore(clock=clock)
-    Copier(LOCAL, good, clock).copy(jobs[0])
-    directory = Path(jobs[0].directory)
+    RemoteStorageManager(good, clock).copy(puts[0])
+    directory = directory_of(puts[0])
     for name, data in {
         f"{0:020d}.index": b"\xff" * 13,
         f"{0:020d}.timeindex": b"",
-        f"{jobs[0].segment.end:020d}.snapshot": b"x",
+        f"{puts[0].segment.end:020d}.snapshot": b"x",
     }.items():
         (directory / name).write_bytes(data)
-    Copier(LOCAL, store, clock).copy(jobs[0])
+    RemoteStorageManager(store, clock).copy(puts[0])
     assert store.bucket.objects == good.bucket.objects
-    (directory / f"{jobs[0].segment.end:020d}.snapshot").unlink()
-    Copier(LOCAL, store, clock).copy(jobs[0])
+    (directory / f"{puts[0].segment.end:020d}.snapshot").unlink()
+    RemoteStorageManager(store, clock).copy(puts[0])
     assert store.bucket.objects == good.bucket.objects
 
 
@@ -128,12 +131,12 @@ def test_transactions_and_producers_go_along(tmp_path: Path, clock: ManualClock)
     made.append(batch("c"), 3)
     made.sync()
     with filled(tmp_path / "log", clock) as log:
-        like = jobs_of(log, clock)[0]
+        like = puts_of(log, clock)[0]
     size = (tmp_path / "t-0" / f"{0:020d}.log").stat().st_size
     segment = dataclasses.replace(like.segment, end=3, size=size, has_txn_index=True)
-    job = dataclasses.replace(like, segment=segment, directory=str(tmp_path / "t-0"))
+    put = dataclasses.replace(like, segment=segment, data=data_of(segment, str(tmp_path / "t-0")))
     store = FaultStore(clock=clock)
-    Copier(LOCAL, store, clock).copy(job)
+    RemoteStorageManager(store, clock).copy(put)
     ((manifest, body),) = manifests(store)
     snapshot = parse_snapshot(part(manifest, body, ".snapshot") or b"", "t")
     assert {e.producer_id for e in snapshot} == {7, 9}
@@ -142,26 +145,26 @@ def test_transactions_and_producers_go_along(tmp_path: Path, clock: ManualClock)
     assert parse_epochs(epochs or b"", "t") == [(3, 0)]
 
 
-def test_a_damaged_segment_gets_no_copy(jobs: list[CopyJob], clock: ManualClock) -> None:
-    path = Path(jobs[0].directory) / f"{0:020d}.log"
+def test_a_damaged_segment_gets_no_copy(puts: list[Put], clock: ManualClock) -> None:
+    path = directory_of(puts[0]) / f"{0:020d}.log"
     raw = bytearray(path.read_bytes())
     raw[-1] ^= 1
     path.write_bytes(raw)
     store = FaultStore(clock=clock)
     with pytest.raises(DataCorruptionError, match="crc"):
-        Copier(LOCAL, store, clock).copy(jobs[0])
+        RemoteStorageManager(store, clock).copy(puts[0])
     assert not store.bucket.objects
     assert not store.bucket.uploads
 
 
-def test_a_segment_of_other_offsets_gets_no_copy(jobs: list[CopyJob], clock: ManualClock) -> None:
-    wrong = dataclasses.replace(jobs[1].segment, base=0)
-    job = dataclasses.replace(jobs[0], segment=dataclasses.replace(wrong, size=wrong.size))
-    path = Path(job.directory)
-    (path / f"{0:020d}.log").write_bytes(local(jobs[1], ".log"))
+def test_a_segment_of_other_offsets_gets_no_copy(puts: list[Put], clock: ManualClock) -> None:
+    wrong = dataclasses.replace(puts[1].segment, base=0)
+    put = dataclasses.replace(puts[0], segment=dataclasses.replace(wrong, size=wrong.size))
+    path = directory_of(put)
+    (path / f"{0:020d}.log").write_bytes(local(puts[1], ".log"))
     with pytest.raises(DataCorruptionError, match="other batches"):
-        short = dataclasses.replace(job.segment, end=job.segment.base + 1)
-        Copier(LOCAL, FaultStore(), clock).copy(dataclasses.replace(job, segment=short))
+        short = dataclasses.replace(put.segment, end=put.segment.base + 1)
+        RemoteStorageManager(FaultStore(), clock).copy(dataclasses.replace(put, segment=short))
 
 
 @pytest.mark.parametrize(
@@ -170,13 +173,13 @@ def test_a_segment_of_other_offsets_gets_no_copy(jobs: list[CopyJob], clock: Man
     + [(how, "before") for how in ("retired", "grown")],
 )
 def test_a_segment_that_changes_gets_no_copy(
-    jobs: list[CopyJob], clock: ManualClock, how: str, when: str
+    puts: list[Put], clock: ManualClock, how: str, when: str
 ) -> None:
-    path = Path(jobs[0].directory) / f"{0:020d}.log"
+    path = directory_of(puts[0]) / f"{0:020d}.log"
 
     def change(_: int = 0) -> None:
         if how == "retired":
-            retire(LOCAL, jobs[0].directory, 0)
+            retire(LOCAL, str(directory_of(puts[0])), 0)
         elif how == "replaced":
             data = path.read_bytes()
             (path.parent / "new").write_bytes(data)
@@ -188,15 +191,15 @@ def test_a_segment_that_changes_gets_no_copy(
     store = FaultStore(clock=clock)
     if when == "before":
         change()
-        copier = Copier(LOCAL, store, clock)
+        storage_manager = RemoteStorageManager(store, clock)
     else:
-        copier = Copier(LOCAL, store, clock, throttle=change)
+        storage_manager = RemoteStorageManager(store, clock, throttle=change)
     with pytest.raises(SourceChangedError):
-        copier.copy(jobs[0])
+        storage_manager.copy(puts[0])
     assert not [n for n in store.bucket.names() if n.endswith(".manifest")]
 
 
-def test_a_lost_lease_ends_it_before_the_manifest(jobs: list[CopyJob], clock: ManualClock) -> None:
+def test_a_lost_lease_ends_it_before_the_manifest(puts: list[Put], clock: ManualClock) -> None:
     class Lost(Exception):
         pass
 
@@ -208,36 +211,36 @@ def test_a_lost_lease_ends_it_before_the_manifest(jobs: list[CopyJob], clock: Ma
                 raise Lost
 
         store = FaultStore(clock=clock)
-        copier = Copier(LOCAL, store, clock, check=check)
+        storage_manager = RemoteStorageManager(store, clock)
         if allowed < 3:
             with pytest.raises(Lost):
-                copier.copy(jobs[0])
+                storage_manager.copy(puts[0], check=check)
             assert not [n for n in store.bucket.names() if n.endswith(".manifest")]
         else:
-            copier.copy(jobs[0])
+            storage_manager.copy(puts[0], check=check)
 
 
-def test_rate(jobs: list[CopyJob], clock: ManualClock) -> None:
+def test_rate(puts: list[Put], clock: ManualClock) -> None:
     """remote.log.manager.copy.max.bytes.per.second holds for all threads together."""
     now = [0.0]
     brake = RateLimit(1000, timer=lambda: now[0], sleep=lambda ms: now.__setitem__(0, now[0] + ms))
-    list(Copier(LOCAL, FaultStore(), clock, throttle=brake).copy_all(jobs))
-    copied = sum(j.segment.size for j in jobs)
+    list(RemoteStorageManager(FaultStore(), clock, throttle=brake).put(puts))
+    copied = sum(j.segment.size for j in puts)
     assert now[0] == pytest.approx(copied, rel=0.2)  # at 1 byte a ms
 
 
-def test_resumed_it_writes_the_same(jobs: list[CopyJob], clock: ManualClock) -> None:
+def test_resumed_it_writes_the_same(puts: list[Put], clock: ManualClock) -> None:
     """Cut after any effect: a second go gives the same two objects, and no third."""
-    job = jobs[0]
+    put = puts[0]
     whole = FaultStore(clock=clock)
-    Copier(LOCAL, whole, clock).copy(job)
+    RemoteStorageManager(whole, clock).copy(put)
     for number, after in crash_points(len(whole.effects)):
         store = FaultStore(clock=clock)
         store.crash_at(number, after=after)
         with pytest.raises(SimulatedKill):
-            Copier(LOCAL, store, clock).copy(job)
+            RemoteStorageManager(store, clock).copy(put)
         again = store.reopen()
-        made = Copier(LOCAL, again, clock).copy(dataclasses.replace(job, resumed=True))
+        made = RemoteStorageManager(again, clock).copy(dataclasses.replace(put, resumed=True))
         assert made.segment.state is SegmentState.COPY_FINISHED
         assert again.bucket.objects == whole.bucket.objects
         # What was finished is not sent again.
@@ -246,31 +249,31 @@ def test_resumed_it_writes_the_same(jobs: list[CopyJob], clock: ManualClock) -> 
 
 
 def test_an_encrypted_copy_is_resumed_only_if_it_was_finished(
-    jobs: list[CopyJob], clock: ManualClock
+    puts: list[Put], clock: ManualClock
 ) -> None:
     """Two uploads under two data keys must never meet in one pair of objects."""
-    store, job = FaultStore(clock=clock), dataclasses.replace(jobs[0], resumed=True)
+    store, put = FaultStore(clock=clock), dataclasses.replace(puts[0], resumed=True)
     with pytest.raises(SourceChangedError, match="made anew"):
-        Copier(LOCAL, store, clock, keyring=RING).copy(job)
-    made = Copier(LOCAL, store, clock, keyring=RING).copy(jobs[0])
-    assert Copier(LOCAL, store, clock, keyring=RING).copy(job) == made
+        RemoteStorageManager(store, clock, keyring=RING).copy(put)
+    made = RemoteStorageManager(store, clock, keyring=RING).copy(puts[0])
+    assert RemoteStorageManager(store, clock, keyring=RING).copy(put) == made
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_bad_network_changes_nothing(jobs: list[CopyJob], clock: ManualClock, seed: int) -> None:
+def test_a_bad_network_changes_nothing(puts: list[Put], clock: ManualClock, seed: int) -> None:
     good = FaultStore()
-    list(Copier(LOCAL, good, lambda: 5).copy_all(jobs))
+    list(RemoteStorageManager(good, lambda: 5).put(puts))
     store = FaultStore(seed=seed, faults=SOME_FAULTS, attempts=20, part_bytes=128)
-    assert all(d.error is None for d in Copier(LOCAL, store, lambda: 5).copy_all(jobs))
+    assert all(d.error is None for d in RemoteStorageManager(store, lambda: 5).put(puts))
     assert {n: data for n, (data, _) in store.bucket.objects.items()} == {
         n: data for n, (data, _) in good.bucket.objects.items()
     }
 
 
-def test_a_store_that_is_down(jobs: list[CopyJob], clock: ManualClock) -> None:
+def test_a_store_that_is_down(puts: list[Put], clock: ManualClock) -> None:
     store = FaultStore(clock=clock)
     store.down(3_600_000)
-    for done in Copier(LOCAL, store, clock, threads=2).copy_all(jobs):
+    for done in RemoteStorageManager(store, clock, threads=2).put(puts):
         assert isinstance(done.error, StorageUnavailableError)
         assert done.error.retriable
 
@@ -283,15 +286,15 @@ def test_a_large_segment_in_bounded_memory(tmp_path: Path, clock: ManualClock) -
         log.create_topic("t", config=config)
         block = pa.table({"value": [bytes(1 << 20)] * 40})
         log.append("t", block)
-        (job, *_) = jobs_of(log, clock)
+        (put, *_) = puts_of(log, clock)
     pieces: list[int] = []
-    Copier(LOCAL, FaultStore(part_bytes=8 << 20), clock, throttle=pieces.append).copy(job)
-    assert sum(pieces) == job.segment.size > 30 << 20
+    RemoteStorageManager(FaultStore(part_bytes=8 << 20), clock, throttle=pieces.append).copy(put)
+    assert sum(pieces) == put.segment.size > 30 << 20
     assert max(pieces) <= 4 << 20
-    assert segment_bases(LOCAL, job.directory)[0] == 0
+    assert segment_bases(LOCAL, str(directory_of(put)))[0] == 0
 
 
-def test_config(jobs: list[CopyJob]) -> None:
+def test_config(puts: list[Put]) -> None:
     """The topic's configs lie beside the records, so that a bucket alone is an archive."""
-    config: dict[str, Any] = jobs[0].config
+    config: dict[str, Any] = puts[0].config
     assert config["remote.storage.enable"] == "true"

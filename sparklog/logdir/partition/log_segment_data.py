@@ -1,0 +1,79 @@
+"""A closed segment of a log dir, as a put into another store takes it."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.errors import DataCorruptionError
+from sparklog.format.checkpoint_files import Epochs
+from sparklog.format.names import log_name, snapshot_name
+from sparklog.format.producer_snapshot import format_snapshot, parse_snapshot
+from sparklog.fs import File, FileSystem, read_bytes
+from sparklog.logdir.partition.indexes import txn_entries
+from sparklog.logdir.partition.leader_epochs import read_epochs
+from sparklog.logdir.partition.producer_snapshots import load_producers
+from sparklog.logdir.segment_files import joined
+from sparklog.storage.leader_epochs import clipped
+from sparklog.storage.segment_store import source_changed
+
+_NEVER_EXPIRES: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDirSegmentData:
+    """The segment [base, end) in `directory`, of `size` bytes: `LogSegmentData` of files.
+
+    Nothing is kept open. `log_start`: where making producers anew may begin.
+    """
+
+    fs: FileSystem
+    directory: str
+    base: int
+    end: int
+    size: int
+    log_start: int
+
+    @property
+    def where(self) -> str:
+        """The log's path."""
+        return joined(self.directory, log_name(self.base))
+
+    def version(self) -> tuple[int, int]:
+        """Return the log file's identity. Raises SourceChangedError. Cost: two stats."""
+        try:
+            size = self.fs.size(self.where)
+            found = self.fs.identity(self.where)
+        except FileNotFoundError as error:
+            raise source_changed(self.where) from error
+        if size != self.size:
+            raise source_changed(self.where)
+        return found
+
+    def log(self) -> File:
+        """Open the log. Raises FileNotFoundError."""
+        return self.fs.open(self.where)
+
+    def transaction_index(self) -> bytes:
+        """Return the aborted transactions whose markers lie in the segment."""
+        return txn_entries(self.fs, self.directory, self.base, end=self.end).tobytes()
+
+    def producer_snapshot(self) -> bytes:
+        """Return the producers' snapshot at the segment's end.
+
+        The roll wrote it, for plain topics too. Where it is gone or damaged, the state is made
+        again as recovery does: from an older one and the log.
+        """
+        path = joined(self.directory, snapshot_name(self.end))
+        with suppress(FileNotFoundError, DataCorruptionError):
+            raw = read_bytes(self.fs, path)
+            parse_snapshot(raw, path)
+            return raw
+        state = load_producers(
+            self.fs, self.directory, self.end,
+            log_start=self.log_start, now=0, expiration_ms=_NEVER_EXPIRES,
+        )  # fmt: skip
+        return format_snapshot(state.entries())
+
+    def leader_epochs(self) -> Epochs:
+        """Return the checkpoint's entries up to the segment's end. Cost: one small file."""
+        return clipped(read_epochs(self.fs, self.directory), end=self.end)
