@@ -7,9 +7,9 @@ TIERING = "service/tiering/test_remote_log_manager.py"
 MUTANTS = (
     mutant(
         "copy-deleted-before-its-manifest",
-        "tiered/copying/deletion.py",
-        "store.delete([manifest_object(s) for s in begun])",
-        "store.delete([log_object(s) for s in begun])",
+        "tiered/copying/remote_storage_manager.py",
+        "delete([manifest_object(s) for s in segments])",
+        "delete([log_object(s) for s in segments])",
         "tiered/copying/test_deletion.py",
         "crash/test_tiering.py",
     ),
@@ -150,9 +150,9 @@ MUTANTS = (
     ),
     mutant(
         "deletes-without-a-lease",
-        "tiered/copying/deletion.py",
-        "        check()\n        store.delete([log_object(s) for s in begun])",
-        "        store.delete([log_object(s) for s in begun])",
+        "tiered/copying/remote_storage_manager.py",
+        "        check()\n        self._store.delete([log_object(s)",
+        "        self._store.delete([log_object(s)",
         "tiered/copying/test_deletion.py",
     ),
 )
