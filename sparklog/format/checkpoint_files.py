@@ -12,12 +12,13 @@ import binascii
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError
 
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 CLEAN_SHUTDOWN_CONTENT: Final = b'{"version":0,"brokerEpoch":-1}'
 
-Offsets = dict[tuple[str, int], int]
+Offsets = dict[TopicPartition, int]
 Epochs = list[tuple[int, int]]
 
 
@@ -31,11 +32,12 @@ def parse_offsets(data: bytes, path: str) -> Offsets:
         fields = line.split()
         if len(fields) != 3:
             raise _damaged(path, f"{line!r} is not `topic partition offset`")
-        offsets[fields[0], _int(fields[1], path)] = _int(fields[2], path)
+        key = TopicPartition(fields[0], _int(fields[1], path))
+        offsets[key] = _int(fields[2], path)
     return offsets
 
 
-def format_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
+def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     """The bytes of an offset checkpoint, sorted by topic and partition."""
     return _checkpoint(f"{topic} {p} {offset}" for (topic, p), offset in sorted(offsets.items()))
 

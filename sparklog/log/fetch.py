@@ -90,7 +90,7 @@ def read(
     schema = schema_of(columns)
     check_isolation(isolation)
     numbers = list(partitions) if partitions is not None else view.partitions(topic)
-    spans = view.spans([(topic, p) for p in numbers])
+    spans = view.spans([TopicPartition(topic, p) for p in numbers])
     if progress is not None:
         start = progress.resume(numbers, start, spans)
     given: Any = {"schema": schema, "isolation": isolation, "progress": progress}
@@ -197,7 +197,8 @@ def _judge(
 ) -> None:
     view.refresh()
     check_topic_id(view, topic, partition, topic_id)
-    start, mark = view.spans([(topic, partition)])[topic, partition]
+    key = TopicPartition(topic, partition)
+    start, mark = view.spans([key])[key]
     if at < start:
         raise OffsetOutOfRangeError(
             f"{topic}-{partition}: offsets [{at}, {min(start, end)}) are gone, the log starts at "
@@ -266,7 +267,8 @@ def _added(
     check_topic_id(view, topic, first, ids[first])  # another topic's are none of ours
     new = [p for p in view.partitions(topic) if p not in known]
     ids |= {p: view.topic_id(topic, p) for p in new}
-    return {p: start for (_, p), (start, _) in view.spans([(topic, p) for p in new]).items()}
+    spans = view.spans([TopicPartition(topic, p) for p in new])
+    return {key.partition: start for key, (start, _) in spans.items()}
 
 
 def follow(
@@ -298,9 +300,9 @@ def follow(
         if partitions is None and monotonic_ms() >= look_ms:
             at |= _added(view, topic, at, ids)
             look_ms = monotonic_ms() + _GROWTH_MS
-        keys = [(topic, p) for p in at]
+        keys = [TopicPartition(topic, p) for p in at]
         for key, (start, end) in view.spans(keys).items():
-            partition = key[1]
+            partition = key.partition
             if at[partition] < start:  # deleted meanwhile, though its files may still be there
                 raise OffsetOutOfRangeError(
                     f"{topic}-{partition}: offsets [{at[partition]}, {start}) are gone; "

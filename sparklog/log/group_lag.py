@@ -83,8 +83,9 @@ def readers_table(view: View, readers: Readers, *, now_ms: int, retention_ms: in
                 "time": at.time_ms,
                 "expired": is_expired(at.time_ms, now_ms, retention_ms),
             }
-            if (topic, partition) in spans:
-                start, end = spans[topic, partition]
+            key = TopicPartition(topic, partition)
+            if key in spans:
+                start, end = spans[key]
                 lag = max(0, end - at.offset)
                 row |= {"log_start": start, "high_watermark": end, "lag": lag}
             rows.append(who | row)

@@ -50,7 +50,7 @@ class Progress:
         known = {p: committed.get(TopicPartition(self._topic, p)) for p in partitions}
         found = {p: markers[start] if at is None else at.offset for p, at in known.items()}
         for p, offset in found.items():
-            low, high = spans[self._topic, p]
+            low, high = spans[TopicPartition(self._topic, p)]
             at = known[p]
             if at is None:
                 continue

@@ -8,6 +8,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from sparklog.clock import Clock, system_clock
+from sparklog.common import TopicPartition
 from sparklog.config import LogOptions
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
@@ -291,8 +292,8 @@ class Log:
 
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
         """Return {partition: (log start offset, high watermark)}."""
-        keys = [(topic, p) for p in self._view.partitions(topic)]
-        return {p: span for (_, p), span in self._view.spans(keys).items()}
+        keys = [TopicPartition(topic, p) for p in self._view.partitions(topic)]
+        return {key.partition: span for key, span in self._view.spans(keys).items()}
 
     def offline(self) -> dict[tuple[str, int], DataCorruptionError]:
         """Return {(topic, partition): what using it raises}, of those that can't be used.
@@ -322,7 +323,8 @@ class Log:
         reached. Source: OffsetsForLeaderEpoch (KIP-101), LeaderEpochFileCache.endOffsetFor.
         Raises UnknownTopicError; DataCorruptionError if leader-epoch-checkpoint is damaged.
         """
-        end = self._view.spans([(topic, partition)])[topic, partition][1]
+        key = TopicPartition(topic, partition)
+        end = self._view.spans([key])[key][1]
         known = reader_of(self._view, topic, partition).segments.leader_epochs()
         entries = [entry for entry in known if entry[1] <= end]
         return end_offset_for(entries, epoch, end)
@@ -341,7 +343,7 @@ class Log:
             when if isinstance(when, Mapping) else dict.fromkeys(self._view.partitions(topic), when)
         )
         times = {p: to_ms(time) for p, time in by_partition.items()}
-        spans = self._view.spans([(topic, p) for p in times])
+        spans = self._view.spans([TopicPartition(topic, p) for p in times])
         return offsets_for_times(self._view, topic, times, spans, isolation=isolation)
 
     def commits(self, writer: str | None = None) -> pa.Table:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
+from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
 from sparklog.log.partition_reader import PartitionReader
 from sparklog.log.read_retry import retry_on_stale_read, stable_end
@@ -17,7 +18,7 @@ EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 Position = str | datetime | Mapping[int, int]
 When = int | datetime | Mapping[int, int | datetime]
-Spans = Mapping[tuple[str, int], tuple[int, int]]
+Spans = Mapping[TopicPartition, tuple[int, int]]
 
 
 def to_ms(when: int | datetime) -> int:
@@ -45,7 +46,7 @@ def offsets_for_times(
     """
     answer: dict[int, int | None] = {}
     for partition, timestamp in when.items():
-        start, end = spans[topic, partition]
+        start, end = spans[TopicPartition(topic, partition)]
         if isolation == "read_committed":
             end = stable_end(view, topic, partition, end)
         ask = partial(_at, timestamp=timestamp, start=start, end=end)
@@ -86,14 +87,16 @@ def resolve(
     if isinstance(position, datetime):
         when = dict.fromkeys(partitions, to_ms(position))
         found = offsets_for_times(view, topic, when, spans, isolation=isolation)
-        return {p: spans[topic, p][1] if at is None else at for p, at in found.items()}
+        return {
+            p: spans[TopicPartition(topic, p)][1] if at is None else at for p, at in found.items()
+        }
     if isinstance(position, str):
         if position not in ("earliest", "latest"):
             raise InvalidRequestError(
                 f"{name}={position}: want 'earliest', 'latest', a datetime or {{partition: offset}}"
             )
         side = 0 if position == "earliest" else 1
-        return {p: spans[topic, p][side] for p in partitions}
+        return {p: spans[TopicPartition(topic, p)][side] for p in partitions}
     unknown = set(position) - set(partitions)
     if unknown:
         raise InvalidRequestError(f"{name} names partitions {sorted(unknown)}, not read here")
@@ -102,7 +105,7 @@ def resolve(
 
 
 def _checked(topic: str, partition: int, offset: int, spans: Spans) -> int:
-    start, end = spans[topic, partition]
+    start, end = spans[TopicPartition(topic, partition)]
     if offset in (EARLIEST, LATEST):
         return start if offset == EARLIEST else end
     if not start <= offset <= end:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
 from sparklog.clock import attempts
+from sparklog.common import TopicPartition
 from sparklog.errors import (
     DataCorruptionError,
     LogReplacedError,
@@ -95,7 +96,8 @@ def final_error(
         return StorageUnavailableError(
             f"{topic}-{partition}: offsets [{at}, {end}) can't be read: {error}"
         )
-    mark = view.spans([(topic, partition)])[topic, partition][1]
+    key = TopicPartition(topic, partition)
+    mark = view.spans([key])[key][1]
     if end > mark:  # it was at or below the watermark once, which never goes back by itself
         return LogReplacedError(
             f"{topic}-{partition}: offsets [{at}, {end}) can't be read, it ends at {mark} now: "

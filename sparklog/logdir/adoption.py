@@ -32,15 +32,16 @@ from sparklog.storage.ledger_records import AdoptRecord
 from sparklog.storage.log_state import LogState
 from sparklog.storage.topic_state import TopicState
 
-Key = tuple[str, int]
 _LOGGER: Final = logging.getLogger(__name__)
 _KEEP: Final = {"retention.ms": "-1"}  # nobody's records expire because we took a log over
 
 
-def is_as_we_left_it(session: LogDirCommits, found: dict[Key, int]) -> bool:
+def is_as_we_left_it(session: LogDirCommits, found: dict[TopicPartition, int]) -> bool:
     """Tell whether partitions, watermarks and ledger agree, as after our own clean close."""
     fs, state = session.fs, session.state
-    known = {(t, p): d for t, topic in state.topics.items() for p, d in topic.dirs.items()}
+    known = {
+        TopicPartition(t, p): d for t, topic in state.topics.items() for p, d in topic.dirs.items()
+    }
     if _but(known, session.offline) != _but(found, session.offline):
         return False
     for topic, partition in _but(known, session.offline):
@@ -64,11 +65,13 @@ def is_as_we_left_it(session: LogDirCommits, found: dict[Key, int]) -> bool:
     return all(marks.get(key) == end for key, end in ends.items())
 
 
-def _but(places: Mapping[Key, int], offline: Collection[Key]) -> dict[Key, int]:
+def _but(
+    places: Mapping[TopicPartition, int], offline: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
     return {key: value for key, value in places.items() if key not in offline}
 
 
-def leave_missing(session: LogDirCommits, found: dict[Key, int], *, ours: bool) -> None:
+def leave_missing(session: LogDirCommits, found: dict[TopicPartition, int], *, ours: bool) -> None:
     """Take offline what is missing; a broker deletes, but nobody else takes partitions away.
 
     Args: ours: our own clean marks stand, so no broker was here since our close. Else what is
@@ -87,7 +90,9 @@ def leave_missing(session: LogDirCommits, found: dict[Key, int], *, ours: bool) 
             session.go_offline(key, error)
 
 
-def adopt(session: LogDirCommits, found: dict[Key, int], *, clean: bool, news: bool) -> None:
+def adopt(
+    session: LogDirCommits, found: dict[TopicPartition, int], *, clean: bool, news: bool
+) -> None:
     """Load every partition as Kafka would and write what that gives into the ledger."""
     fs, state = session.fs, session.state
     points: Offsets = {}
@@ -96,7 +101,7 @@ def adopt(session: LogDirCommits, found: dict[Key, int], *, clean: bool, news: b
         points |= read_offsets(fs, directory, RECOVERY_POINT)
         starts |= read_offsets(fs, directory, LOG_START)
     topics: dict[str, TopicState] = {}
-    loaded: dict[Key, LoadReport] = {}
+    loaded: dict[TopicPartition, LoadReport] = {}
     ids = _topic_ids(session, found)
     for key in session.offline:
         before = state.topics[key[0]]
@@ -203,7 +208,7 @@ def _is_short(session: LogDirCommits, key: TopicPartition, path: str) -> bool:
     return held < end
 
 
-def _topic_ids(session: LogDirCommits, found: Mapping[Key, int]) -> dict[str, str]:
+def _topic_ids(session: LogDirCommits, found: Mapping[TopicPartition, int]) -> dict[str, str]:
     """Return each topic's id, and write it where a broker before 2.8 left no partition.metadata.
 
     That of a partition that has one; else the ledger's; else a new one. As Kafka does, it is
@@ -228,7 +233,7 @@ def _topic_ids(session: LogDirCommits, found: Mapping[Key, int]) -> dict[str, st
     return ids
 
 
-def _refuse_open_transactions(key: tuple[str, int], report: LoadReport) -> None:
+def _refuse_open_transactions(key: TopicPartition, report: LoadReport) -> None:
     if report.open_transactions:
         raise InvalidRequestError(
             f"{key[0]}-{key[1]} has open transactions of producers "

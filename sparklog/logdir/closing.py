@@ -5,6 +5,7 @@ import os
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from sparklog.common import TopicPartition
 from sparklog.errors import LogReplacedError, PartitionOfflineError
 from sparklog.format.names import snapshot_name
 from sparklog.fs import FileSystem
@@ -63,7 +64,7 @@ def _is_whole(session: LogDirCommits) -> bool:
 
 def _is_closed(session: LogDirCommits, topic: str, partition: int) -> bool:
     """Tell whether nothing came since a clean close, which left the snapshot at the end, whole."""
-    end = session.state.ends[topic, partition]
+    end = session.state.ends[TopicPartition(topic, partition)]
     path = os.path.join(session.partition_path(topic, partition), snapshot_name(end))
     return end > 0 and is_whole(session.fs, path)
 
@@ -106,5 +107,5 @@ def mark_clean(
         write_offsets(fs, directory, HIGH_WATERMARK, mine)
 
 
-def _dir_of(state: LogState, key: tuple[str, int]) -> int:
-    return state.topics[key[0]].dirs[key[1]]
+def _dir_of(state: LogState, key: TopicPartition) -> int:
+    return state.topics[key.topic].dirs[key.partition]

@@ -183,7 +183,7 @@ class LogDirCommits(LogManager):
     @contextlib.contextmanager
     def step(
         self,
-        touched: Sequence[tuple[str, int]] = (),
+        touched: Sequence[TopicPartition] = (),
         *,
         making: Sequence[str] = (),
         sync: bool = True,
@@ -339,7 +339,7 @@ class LogDirCommits(LogManager):
     @contextlib.contextmanager
     def acting(
         self,
-        touched: Sequence[tuple[str, int]] = (),
+        touched: Sequence[TopicPartition] = (),
         *,
         swap: tuple[TopicPartition, SegmentSwap] | None = None,
     ) -> Iterator[None]:
@@ -362,7 +362,7 @@ class LogDirCommits(LogManager):
 
     def _intent(
         self,
-        touched: Sequence[tuple[str, int]],
+        touched: Sequence[TopicPartition],
         *,
         making: Sequence[str] = (),
         swap: tuple[TopicPartition, SegmentSwap] | None = None,
@@ -427,7 +427,7 @@ class LogDirCommits(LogManager):
             except BaseException:  # the page then still says BUSY, which is as safe
                 _LOGGER.debug("%s: page not written", self.home, exc_info=True)
 
-    def _check_sizes(self, touched: Sequence[tuple[str, int]]) -> None:
+    def _check_sizes(self, touched: Sequence[TopicPartition]) -> None:
         for key in (*touched, LEDGER):
             log = self.ledger.log if key == LEDGER else self.writer(*key)
             if self.size_on_disk(key, log) != log.state.size:

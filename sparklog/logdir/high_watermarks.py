@@ -14,15 +14,16 @@ from typing import Final
 
 import crc32c
 
+from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError
 from sparklog.format.checkpoint_files import format_offsets, parse_offsets
 from sparklog.fs import FileSystem, read_bytes, write_durably
 
 WATERMARKS_NAME: Final = "sparklog.watermarks"
-_SEAL: Final = ("__sparklog_crc", 0)
-_FLOOR: Final = ("__sparklog_durable", 0)
+_SEAL: Final = TopicPartition("__sparklog_crc", 0)
+_FLOOR: Final = TopicPartition("__sparklog_durable", 0)
 _START: Final = "__sparklog_start."
-Offsets = dict[tuple[str, int], int]
+Offsets = dict[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,8 @@ class Published:
 def publish(
     fs: FileSystem,
     directory: str,
-    ends: Mapping[tuple[str, int], int],
-    starts: Mapping[tuple[str, int], int],
+    ends: Mapping[TopicPartition, int],
+    starts: Mapping[TopicPartition, int],
     *,
     durable: int | None,
 ) -> None:
@@ -52,7 +53,9 @@ def publish(
     recovery then publishes anew what the ledger says.
     """
     path = os.path.join(directory, WATERMARKS_NAME)
-    marks = {**ends, **{(_START + topic, p): offset for (topic, p), offset in starts.items()}}
+    marks = dict(ends)
+    for (topic, partition), offset in starts.items():
+        marks[TopicPartition(_START + topic, partition)] = offset
     if durable is not None:
         marks[_FLOOR] = durable
     write_durably(fs, path, format_offsets({**marks, _SEAL: _crc(marks)}), sync_dir=False)
@@ -65,9 +68,9 @@ def published(fs: FileSystem, directory: str) -> Published | None:
         return None
     durable = marks.pop(_FLOOR, 0)
     starts = {
-        (topic.removeprefix(_START), p): marks.pop((topic, p))
-        for topic, p in list(marks)
-        if topic.startswith(_START)
+        TopicPartition(key.topic.removeprefix(_START), key.partition): marks.pop(key)
+        for key in list(marks)
+        if key.topic.startswith(_START)
     }
     return Published(marks, starts, durable)
 
@@ -82,5 +85,5 @@ def _read(fs: FileSystem, directory: str) -> Offsets | None:
     return offsets if seal == _crc(offsets) else None
 
 
-def _crc(offsets: Mapping[tuple[str, int], int]) -> int:
+def _crc(offsets: Mapping[TopicPartition, int]) -> int:
     return crc32c.crc32c(format_offsets(offsets))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from sparklog.common import TopicPartition
 from sparklog.errors import StorageUnavailableError
 from sparklog.format.names import log_name, snapshot_name
 from sparklog.log.batch_windows import walk
@@ -28,7 +29,6 @@ LEDGER_SEGMENTS_KEPT: Final = 2
 _GRACE_MS: Final = 600_000  # a task that was given up may still be at work on its file
 _WINDOW_BYTES: Final = 64 << 10
 _LOGGER: Final = logging.getLogger(__name__)
-Key = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,9 @@ def prune_snapshots(session: LogDirCommits, *, dry_run: bool = False) -> list[st
     return gone
 
 
-def _prune(session: LogDirCommits, key: Key, found: list[str], *, dry_run: bool) -> list[str]:
+def _prune(
+    session: LogDirCommits, key: TopicPartition, found: list[str], *, dry_run: bool
+) -> list[str]:
     """Look again at a partition in which strays were found, and remove them."""
     if not found or dry_run:
         return found

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from sparklog.common import TopicPartition
 from sparklog.errors import (
     DataCorruptionError,
     InvalidRequestError,
@@ -107,18 +108,18 @@ def offline_error(path: str, why: str, first: int, end: int) -> PartitionOffline
 
 def not_found(
     topics: Mapping[str, TopicState],
-    found: Collection[tuple[str, int]],
+    found: Collection[TopicPartition],
     dirs: LogDirs,
     directories: Sequence[str],
     *,
     is_ours: Callable[[], bool],
-) -> dict[tuple[str, int], tuple[str, str]]:
+) -> dict[TopicPartition, tuple[str, str]]:
     """Return {partition: (its directory, why)} of those of `topics` that aren't `found`.
 
     Args: is_ours: whether no broker was here since a session of ours: asked once, if it matters.
         What is missing in a dir that is there was deleted by the broker, then.
     """
-    missing: dict[tuple[str, int], tuple[str, str]] = {}
+    missing: dict[TopicPartition, tuple[str, str]] = {}
     ours: bool | None = None
     for name, topic in topics.items():
         for partition, number in topic.dirs.items():
@@ -130,7 +131,8 @@ def not_found(
                 why = "its directory is gone" if ours else None
             if why is not None:
                 place = dirs.place(directories, number)
-                missing[name, partition] = os.path.join(place, f"{name}-{partition}"), why
+                key = TopicPartition(name, partition)
+                missing[key] = os.path.join(place, str(key)), why
     return missing
 
 

@@ -238,7 +238,7 @@ class LogManager:
     # --- partitions that are missing ---------------------------------------------------------
 
     def missing(
-        self, key: tuple[str, int], *, number: int | None = None, segments: bool = True
+        self, key: TopicPartition, *, number: int | None = None, segments: bool = True
     ) -> DataCorruptionError | None:
         """Tell why a partition can't be used; see `offline_partitions.missing`."""
         return missing(
@@ -258,12 +258,12 @@ class LogManager:
                     self.go_offline(key, error)
         return len(self.offline) > before
 
-    def go_offline(self, key: tuple[str, int], error: DataCorruptionError) -> None:
+    def go_offline(self, key: TopicPartition, error: DataCorruptionError) -> None:
         """Leave a partition alone from now on, and say so."""
         self.offline[TopicPartition(*key)] = error
         _LOGGER.critical("%s-%d is offline: %s", *key, error)
 
-    def size_on_disk(self, key: tuple[str, int], log: PartitionLog) -> int:
+    def size_on_disk(self, key: TopicPartition, log: PartitionLog) -> int:
         """As `PartitionLog.size_on_disk`; raises PartitionOfflineError if its files are gone."""
         try:
             return log.size_on_disk()
@@ -272,7 +272,7 @@ class LogManager:
                 raise
             raise self._taken_away(key) from None
 
-    def _check_whole(self, key: tuple[str, int], log: PartitionLog) -> None:
+    def _check_whole(self, key: TopicPartition, log: PartitionLog) -> None:
         """Raise PartitionOfflineError if a partition that is to be written misses segments."""
         try:
             is_short = log.first_base > self.state.local_start(*key)
@@ -283,7 +283,7 @@ class LogManager:
         if is_short:
             raise self._taken_away(key)
 
-    def _taken_away(self, key: tuple[str, int]) -> DataCorruptionError:
+    def _taken_away(self, key: TopicPartition) -> DataCorruptionError:
         """Return what is to be raised of a partition whose files were taken away just now."""
         self.dirs = self.look_at_dirs()
         error = self.missing(key)

@@ -25,7 +25,6 @@ from sparklog.logdir.segment_files import segment_bases
 from sparklog.storage.log_state import LogState
 
 _LOGGER: Final = logging.getLogger(__name__)
-Key = TopicPartition
 
 
 def stored_topic_id(fs: FileSystem, path: str) -> str | None:
@@ -45,7 +44,7 @@ def missing(
     directories: Sequence[str],
     dirs: LogDirs,
     state: LogState,
-    key: tuple[str, int],
+    key: TopicPartition,
     *,
     number: int | None = None,
     segments: bool = True,

@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
+from sparklog.common import TopicPartition
 from sparklog.format.checkpoint_files import format_offsets, parse_offsets
 from sparklog.fs import FileSystem, read_bytes, write_durably
 
@@ -19,7 +20,7 @@ LOG_START: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARK: Final = "replication-offset-checkpoint"
 CLEANER: Final = "cleaner-offset-checkpoint"
 CLEANED: Final = "sparklog.cleaned"
-Offsets = dict[tuple[str, int], int]
+Offsets = dict[TopicPartition, int]
 
 
 def read_offsets(fs: FileSystem, directory: str, name: str) -> Offsets:
@@ -36,14 +37,14 @@ def read_offsets(fs: FileSystem, directory: str, name: str) -> Offsets:
 
 
 def write_offsets(
-    fs: FileSystem, directory: str, name: str, offsets: Mapping[tuple[str, int], int]
+    fs: FileSystem, directory: str, name: str, offsets: Mapping[TopicPartition, int]
 ) -> None:
     """Replace a checkpoint file, durably."""
     write_durably(fs, os.path.join(directory, name), format_offsets(offsets))
 
 
 def raise_offsets(
-    fs: FileSystem, directory: str, name: str, offsets: Mapping[tuple[str, int], int]
+    fs: FileSystem, directory: str, name: str, offsets: Mapping[TopicPartition, int]
 ) -> None:
     """Bring entries of a checkpoint file up to `offsets`, durably; higher ones stay."""
     known = read_offsets(fs, directory, name)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from sparklog.clock import Clock
+from sparklog.common import TopicPartition
 from sparklog.config import LogOptions
 from sparklog.errors import DataCorruptionError, InvalidRequestError, LogLockedError
 from sparklog.format.names import parse_partition_dir, partition_dir
@@ -262,9 +263,9 @@ def _check_brokers_out(held: Sequence[LockFile]) -> None:
             raise LogLockedError(f"{file.path} was removed by a stopping broker; open again")
 
 
-def _partitions(session: LogDirCommits) -> dict[tuple[str, int], int]:
+def _partitions(session: LogDirCommits) -> dict[TopicPartition, int]:
     """Return {(topic, partition): number of its log dir} of everything that lies there."""
-    found: dict[tuple[str, int], int] = {}
+    found: dict[TopicPartition, int] = {}
     for number, directory in session.dirs.numbered(session.directories):
         for name in session.fs.listdir(directory):
             key = parse_partition_dir(name)
@@ -285,13 +286,13 @@ def _partitions(session: LogDirCommits) -> dict[tuple[str, int], int]:
     return found
 
 
-def _place_known(session: LogDirCommits, key: tuple[str, int]) -> int | None:
+def _place_known(session: LogDirCommits, key: TopicPartition) -> int | None:
     """The number of the log dir where the ledger has a partition; None if it doesn't know it."""
     topic = session.state.topics.get(key[0])
     return None if topic is None else topic.dirs.get(key[1])
 
 
-def _leave_others(session: LogDirCommits, found: dict[tuple[str, int], int]) -> None:
+def _leave_others(session: LogDirCommits, found: dict[TopicPartition, int]) -> None:
     """Take what is not ours to take over out of `found`.
 
     A broker's metadata of remote storage, and what only has a partition's name: a checkpoint-1.

@@ -24,7 +24,6 @@ from sparklog.storage.commits import Change
 from sparklog.storage.ledger_records import GivenUpRange, StartRecord, TopicRecord
 
 _LOGGER: Final = logging.getLogger(__name__)
-Key = TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +64,7 @@ def give_up(
 
 def _chosen(
     session: LogDirCommits, topic: str | None, partitions: Iterable[int] | None
-) -> list[Key]:
+) -> list[TopicPartition]:
     offline = sorted(session.offline)
     if topic is None:
         return offline
@@ -80,7 +79,7 @@ def _chosen(
     return wanted
 
 
-def _loss(session: LogDirCommits, key: Key) -> GivenUp:
+def _loss(session: LogDirCommits, key: TopicPartition) -> GivenUp:
     """Tell what giving a partition up loses: its first segments, or all that it held."""
     state, error = session.state, session.offline[key]
     start, end = state.starts.get(key, 0), state.ends[key]

@@ -162,7 +162,7 @@ class LogDirView:
                     paths[key] = os.path.join(directory, name)
         return paths
 
-    def _number(self, key: tuple[str, int]) -> int | None:
+    def _number(self, key: TopicPartition) -> int | None:
         known = (self._written or {}).get(key[0])
         return None if known is None else known.dirs.get(key[1])
 
@@ -287,7 +287,7 @@ class LogDirView:
             return local
         return self._remote.segments(local)
 
-    def _reader(self, key: tuple[str, int]) -> PartitionReader:
+    def _reader(self, key: TopicPartition) -> PartitionReader:
         return self.of_partition(*key, PartitionReader)
 
     def _check_owner(self, key: TopicPartition) -> None:
@@ -330,7 +330,7 @@ class LogDirView:
         self.refresh()
         return self._guarded and self._written is not None and topic not in self._written
 
-    def spans(self, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
+    def spans(self, keys: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """Return {(topic, partition): (log start offset, high watermark)} as of now.
 
         Cost: a small file or two, and a listing of each partition that isn't cached.
@@ -355,7 +355,7 @@ class LogDirView:
         known = (self._written or {}).get(topic)
         return known is not None and known.parsed().remote_storage_enable
 
-    def _first_base(self, key: tuple[str, int]) -> int:
+    def _first_base(self, key: TopicPartition) -> int:
         try:
             return self._reader(key).first_base()
         except StaleReadError:
@@ -366,7 +366,7 @@ class LogDirView:
                 topic, partition = key
                 raise UnknownTopicError(f"{topic}-{partition} was deleted") from error
 
-    def _marks(self, keys: Sequence[tuple[str, int]]) -> tuple[Offsets, Offsets]:
+    def _marks(self, keys: Sequence[TopicPartition]) -> tuple[Offsets, Offsets]:
         """Return log starts and high watermarks of a log that is open, or was left open."""
         for _ in attempts(_PATIENCE_MS):
             marks = published(self._fs, self.home)
@@ -385,7 +385,7 @@ class LogDirView:
             starts |= read_offsets(self._fs, directory, LOG_START)
         return starts
 
-    def _checked_starts(self, keys: Sequence[tuple[str, int]]) -> tuple[Offsets, Published | None]:
+    def _checked_starts(self, keys: Sequence[TopicPartition]) -> tuple[Offsets, Published | None]:
         """Return the log starts in Kafka's file, which has no checksum, checked by our own file.
 
         Those that we published at our close are sealed, and a log's start never goes back: a
@@ -409,16 +409,16 @@ class LogDirView:
             )
         raise damage
 
-    def _beside(self, key: tuple[str, int], name: str) -> str:
+    def _beside(self, key: TopicPartition, name: str) -> str:
         """The path of a file of a partition's log dir."""
         return os.path.join(os.path.dirname(self._paths[TopicPartition(*key)]), name)
 
-    def _is_same(self, key: tuple[str, int]) -> bool:
+    def _is_same(self, key: TopicPartition) -> bool:
         """Tell whether a partition is the one that we closed: a broker may have made it again."""
         known = (self._written or {}).get(key[0])
         return known is not None and self.topic_id(*key) == known.id
 
-    def _brokers_marks(self, keys: Sequence[tuple[str, int]]) -> tuple[Offsets, Offsets]:
+    def _brokers_marks(self, keys: Sequence[TopicPartition]) -> tuple[Offsets, Offsets]:
         """Return them as Kafka's files have them: a broker may have written since our close."""
         starts, marks = self._checked_starts(keys)
         ends: Offsets = {}

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from sparklog.clock import Clock, monotonic_ms, pause, system_clock
+from sparklog.common import TopicPartition
 from sparklog.config import LogOptions
 from sparklog.errors import SparklogError
 from sparklog.format.names import partition_dir
@@ -31,7 +32,6 @@ from sparklog.service.verification.findings import (
 from sparklog.service.verification.ledger import read_ledger
 from sparklog.service.verification.leftover_files import check_log_dir
 from sparklog.service.verification.log_dir_state import (
-    Key,
     LogDirState,
     Situation,
     listing,
@@ -158,12 +158,12 @@ class _Verifier:
         self._fs, self._directories, self._options = fs, directories, options
         self._threads, self._progress = threads, progress
         self._checkpoints: Checkpoints = {}
-        self.checked: dict[Key, Checked] = {}
+        self.checked: dict[TopicPartition, Checked] = {}
         self.log_dir_state = LogDirState(directories, Situation.CLOSED)
 
     def run(self) -> Verification:
         """Verify; partitions with findings in a live log are looked at again."""
-        suspects: set[Key] | None = None
+        suspects: set[TopicPartition] | None = None
         for look in range(LOOKS_MAX):
             if look:
                 pause(_PAUSE_MS)
@@ -185,7 +185,7 @@ class _Verifier:
                 check_log_dir(self._fs, directory, log_dir_state.situation, general)
         return self._report(general)
 
-    def _settled(self) -> tuple[Findings, list[Key]]:
+    def _settled(self) -> tuple[Findings, list[TopicPartition]]:
         """Read what is said of the log as a whole, again while it changes under the eyes."""
         for look in range(LOOKS_MAX):
             if look:
@@ -196,7 +196,7 @@ class _Verifier:
                 break
         return general, keys
 
-    def _read(self, general: Findings) -> list[Key]:
+    def _read(self, general: Findings) -> list[TopicPartition]:
         """Read listing, checkpoints, ledger in this order, so that each reaches further."""
         fs = self._fs
         dirs = find_dirs(fs, self._directories)
@@ -213,7 +213,7 @@ class _Verifier:
             check_checkpoints(log_dir_state, self._checkpoints, ends, general)
         return keys
 
-    def _check_all(self, keys: list[Key], suspects: set[Key] | None) -> None:
+    def _check_all(self, keys: list[TopicPartition], suspects: set[TopicPartition] | None) -> None:
         """Check partitions: all, or `suspects` and those that are new."""
         before = self.checked
         wanted = [key for key in keys if suspects is None or key in suspects or key not in before]
@@ -224,14 +224,14 @@ class _Verifier:
                     self._progress(number, len(wanted))
         self.checked = {key: before[key] for key in keys}
 
-    def _keep_only(self, key: Key, places: set[tuple[object, ...]]) -> None:
+    def _keep_only(self, key: TopicPartition, places: set[tuple[object, ...]]) -> None:
         """Drop a partition's bad findings that the look before didn't have."""
         checked = self.checked.get(key)
         if checked is not None:
             found = checked.out.found
             checked.out.found = [f for f in found if f.severity not in BAD or f.place in places]
 
-    def _keys(self, general: Findings) -> list[Key]:
+    def _keys(self, general: Findings) -> list[TopicPartition]:
         """Return the partitions to check; those that are missing are reported."""
         log_dir_state, keys = self.log_dir_state, []
         known = set() if log_dir_state.state is None else set(log_dir_state.state.ends)
@@ -264,7 +264,7 @@ class _Verifier:
         self._note_missing(missing, general)
         return keys
 
-    def _note_missing(self, missing: set[Key], general: Findings) -> None:
+    def _note_missing(self, missing: set[TopicPartition], general: Findings) -> None:
         state = self.log_dir_state.state
         assert state is not None or not missing
         for key in sorted(missing):
@@ -279,7 +279,7 @@ class _Verifier:
                 end=end,
             )
 
-    def _check(self, key: Key) -> Checked:
+    def _check(self, key: TopicPartition) -> Checked:
         log_dir_state = self.log_dir_state
         part = expected_partition(self._fs, log_dir_state, self._checkpoints, key)
         topic = None if log_dir_state.state is None else log_dir_state.state.topics.get(key[0])

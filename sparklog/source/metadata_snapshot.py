@@ -113,7 +113,7 @@ class LogMetadata:
     ) -> dict[TopicPartition, int | None]:
         """Return the first offset whose timestamp is at least the given one (ms), None if none."""
         found: dict[TopicPartition, int | None] = {}
-        spans: Mapping[tuple[str, int], tuple[int, int]] = dict(held.items())
+        spans: Mapping[TopicPartition, tuple[int, int]] = dict(held.items())
         for topic in {topic for topic, _ in times}:
             when = {p: ms for (t, p), ms in times.items() if t == topic}
             answer = offsets_for_times(

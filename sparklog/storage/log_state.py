@@ -6,7 +6,7 @@ same records holds the same state.
 
 from collections.abc import Collection, Set
 from dataclasses import dataclass, field
-from typing import assert_never, cast
+from typing import assert_never
 
 from sparklog.common import TopicPartition
 from sparklog.storage.ledger_records import (
@@ -16,7 +16,6 @@ from sparklog.storage.ledger_records import (
     DropRecord,
     LastMicroBatch,
     LedgerRecord,
-    Offsets,
     ResetRecord,
     SnapshotRecord,
     StartRecord,
@@ -25,8 +24,6 @@ from sparklog.storage.ledger_records import (
 from sparklog.storage.offset_ranges import SpansByKey, clipped, merged
 from sparklog.storage.query_origin import QueryOrigin
 from sparklog.storage.topic_state import TopicState
-
-Key = tuple[str, int]
 
 
 def is_writer_of(writer: str, name: str) -> bool:
@@ -39,16 +36,16 @@ class LogState:
     """The fold. Change it only by `apply`."""
 
     topics: dict[str, TopicState] = field(default_factory=dict)
-    ends: dict[Key, int] = field(default_factory=dict)
-    starts: dict[Key, int] = field(default_factory=dict)
-    local_starts: dict[Key, int] = field(default_factory=dict)  # where above the start
-    dropped: dict[Key, int] = field(default_factory=dict)  # where deleted ones ended
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    starts: dict[TopicPartition, int] = field(default_factory=dict)
+    local_starts: dict[TopicPartition, int] = field(default_factory=dict)  # where above the start
+    dropped: dict[TopicPartition, int] = field(default_factory=dict)  # where deleted ones ended
     writers: dict[str, LastMicroBatch] = field(default_factory=dict)
     origins: dict[str, QueryOrigin] = field(default_factory=dict)  # of writers whose query is known
     epoch: int = 0
     time_ms: int = 0
-    unsynced: set[Key] = field(default_factory=set)  # written with flush=none
-    idempotent: set[Key] = field(default_factory=set)  # may hold producers' batches
+    unsynced: set[TopicPartition] = field(default_factory=set)  # written with flush=none
+    idempotent: set[TopicPartition] = field(default_factory=set)  # may hold producers' batches
     abandoned: SpansByKey | None = field(default_factory=dict)  # by resets; None: nobody noted it
 
     def apply(self, record: LedgerRecord) -> None:
@@ -127,8 +124,8 @@ class LogState:
             self.origins[writer] = origin.without(frozenset(names))
 
     def _start(self, record: StartRecord) -> None:
-        self.starts.update(_plain(record.starts))
-        self.local_starts.update(_plain(record.local_starts))
+        self.starts.update(record.starts)
+        self.local_starts.update(record.local_starts or {})
         self._trim_local_starts()
         for key, some in list((self.abandoned or {}).items()):
             if self.abandoned and some[0].first < self.starts.get(key, 0):
@@ -176,13 +173,13 @@ class LogState:
         self.idempotent |= self.ends.keys()  # a broker's producers may have written them
 
     def _lay_out(self, record: AdoptRecord) -> None:
-        self.topics, self.ends = dict(record.topics), _plain(record.ends)
-        self.starts, self.local_starts = _plain(record.starts), _plain(record.local_starts)
+        self.topics, self.ends = dict(record.topics), dict(record.ends)
+        self.starts, self.local_starts = dict(record.starts), dict(record.local_starts or {})
 
     def _snapshot(self, record: SnapshotRecord) -> None:
         self._lay_out(record)
         self.unsynced = set()  # a snapshot is only written once all before it is durable
-        self.dropped, self.writers = _plain(record.dropped), dict(record.writers)
+        self.dropped, self.writers = dict(record.dropped), dict(record.writers)
         self.origins = dict(record.origins or {})
         self.idempotent = set(record.idempotent or ())
         known = record.abandoned
@@ -195,20 +192,12 @@ class LogState:
             time_ms=self.time_ms,
             epoch=self.epoch,
             topics=dict(self.topics),
-            ends=_typed(self.ends),
-            starts=_typed(self.starts),
-            local_starts=_typed(self.local_starts) or None,
-            dropped=_typed(self.dropped),
+            ends=dict(self.ends),
+            starts=dict(self.starts),
+            local_starts=dict(self.local_starts) or None,
+            dropped=dict(self.dropped),
             writers=dict(self.writers),
             origins=dict(self.origins),
-            idempotent=frozenset(cast("set[TopicPartition]", self.idempotent)),
+            idempotent=frozenset(self.idempotent),
             abandoned=None if known is None else {key: [*some] for key, some in known.items()},
         )
-
-
-def _plain(offsets: Offsets | None) -> dict[Key, int]:
-    return cast("dict[Key, int]", dict(offsets or {}))
-
-
-def _typed(offsets: dict[Key, int]) -> Offsets:
-    return cast("Offsets", dict(offsets))

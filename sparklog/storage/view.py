@@ -86,7 +86,7 @@ class View(Protocol):
         {partition: offset}, without those that begin at 0. As of the last `refresh`.
         """
 
-    def spans(self, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Offsets]:
+    def spans(self, keys: Sequence[TopicPartition]) -> dict[TopicPartition, Offsets]:
         """Return {(topic, partition): (log start offset, high watermark)} as of now."""
 
     def offline(self) -> Mapping[TopicPartition, DataCorruptionError]:

@@ -7,6 +7,7 @@ class TestMine(ViewContract):
 
 import pytest
 
+from sparklog.common import TopicPartition
 from sparklog.errors import OffsetOutOfRangeError, TopicReplacedError, UnknownTopicError
 from sparklog.log.fetch import read_partition, schema_of
 from sparklog.log.partition_reader import PartitionReader, reader_of
@@ -14,6 +15,7 @@ from sparklog.log.positions import EARLIEST, LATEST, offsets_for_times, resolve
 from sparklog.storage.view import View
 
 TOPIC = "t"
+FIRST, SECOND = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
 
 
 class ViewContract:
@@ -36,7 +38,7 @@ class ViewContract:
         assert not view.bases("nowhere")
 
     def test_spans_do_not_change_by_looking(self, view: View) -> None:
-        keys = [(TOPIC, 0), (TOPIC, 1)]
+        keys = [FIRST, SECOND]
         spans = view.spans(keys)
         assert list(spans) == keys
         assert all(0 <= start < end for start, end in spans.values())
@@ -66,19 +68,19 @@ class ViewContract:
 
     def test_every_record_is_read(self, view: View) -> None:
         view.set_following()
-        for (topic, p), (start, end) in view.spans([(TOPIC, 0), (TOPIC, 1)]).items():
+        for (topic, p), (start, end) in view.spans([FIRST, SECOND]).items():
             found = read_partition(view, topic, p, start, end, schema=schema_of(["offset"]))
             assert [o for rows in found for o in rows["offset"].to_pylist()] == [*range(start, end)]
 
     def test_times_are_found(self, view: View) -> None:
-        spans = view.spans([(TOPIC, 0)])
-        start, end = spans[TOPIC, 0]
+        spans = view.spans([FIRST])
+        start, end = spans[FIRST]
         for when, offset in ((-2, start), (-1, end), (0, start), (2**60, None)):
             found = offsets_for_times(view, TOPIC, {0: when}, spans, isolation="read_uncommitted")
             assert found == {0: offset}
 
     def test_a_plan_for_another_topic(self, view: View) -> None:
-        start, end = view.spans([(TOPIC, 0)])[TOPIC, 0]
+        start, end = view.spans([FIRST])[FIRST]
         found = read_partition(
             view, TOPIC, 0, start, end, schema=schema_of(["offset"]), topic_id="A" * 22
         )
@@ -86,8 +88,8 @@ class ViewContract:
             list(found)
 
     def test_offsets_out_of_range(self, view: View) -> None:
-        spans = view.spans([(TOPIC, 1)])
-        start, end = spans[TOPIC, 1]
+        spans = view.spans([SECOND])
+        start, end = spans[SECOND]
         given = {"name": "start", "isolation": "read_uncommitted"}
         for at in (start, end):
             assert resolve(view, TOPIC, [1], {1: at}, spans, **given) == {1: at}

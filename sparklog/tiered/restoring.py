@@ -166,7 +166,7 @@ def _plan(
     parts = []
     for topic in wanted:
         numbers = view.partitions(topic)
-        spans = view.spans([(topic, p) for p in numbers])
+        spans = view.spans([TopicPartition(topic, p) for p in numbers])
         ends = [
             resolve(view, topic, numbers, at, spans, name=name, isolation="read_uncommitted")
             for name, at in (("start", start), ("end", end))
@@ -223,7 +223,7 @@ def _fill(
             objects.retry.cancel()  # or Ctrl-C waits for those that wait for the store
             pool.shutdown(cancel_futures=True)
             raise
-    ends: dict[tuple[str, int], int] = {}
+    ends: dict[TopicPartition, int] = {}
     for part in parts:
         ends[part.key] = _close(fs, work, objects, part)
     write_offsets(fs, work, LOG_START, {part.key: part.start for part in parts})

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from sparklog.clock import Clock, system_clock
-from sparklog.common import TopicIdPartition
+from sparklog.common import TopicIdPartition, TopicPartition
 from sparklog.errors import PartitionOfflineError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.partition_reader import reader_of
@@ -139,7 +139,7 @@ def _partition(
     known: list[RemoteSegment],
     readable: list[RemoteSegment],
 ) -> PartitionTier:
-    key = info.name, partition
+    key = TopicPartition(info.name, partition)
     log_start, end = view.spans([key])[key]
     path = info.dirs[partition]
     try:
@@ -173,7 +173,7 @@ def _partition(
     )
 
 
-def _stable(view: LogDirView, key: tuple[str, int], end: int) -> int:
+def _stable(view: LogDirView, key: TopicPartition, end: int) -> int:
     try:
         return reader_of(view, *key).last_stable_offset(end)
     except (StaleReadError, PartitionOfflineError):

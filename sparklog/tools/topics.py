@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, TypeVar
 
 from sparklog.clock import attempts
+from sparklog.common import TopicPartition
 from sparklog.errors import (
     InvalidRequestError,
     PartitionOfflineError,
@@ -96,9 +97,10 @@ def describe_topics(log: Log, topics: Sequence[TopicInfo]) -> list[TopicDescript
 
 
 def _topic(log: Log, info: TopicInfo) -> TopicDescription:
-    spans = log.view.spans([(info.name, partition) for partition in sorted(info.dirs)])
+    keys = {p: TopicPartition(info.name, p) for p in sorted(info.dirs)}
+    spans = log.view.spans(list(keys.values()))
     parts = [
-        _described(log, info, p, path, spans[info.name, p])
+        _described(log, info, p, path, spans[keys[p]])
         for p, path in sorted(info.dirs.items())
     ]
     for part in parts:

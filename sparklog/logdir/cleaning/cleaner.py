@@ -211,7 +211,7 @@ def finish(
 
 def _look(session: LogDirCommits, topic: str, partition: int) -> _Partition:
     """Take down a partition's state; under the lock."""
-    key = topic, partition
+    key = TopicPartition(topic, partition)
     directory = session.partition_path(topic, partition)
     if key in session.offline:
         raise session.offline[key]
@@ -254,7 +254,7 @@ def _dirt(
         part.directory,
         part.config,
         part.segments,
-        checkpoint=checkpoints.get((part.topic, part.number)),
+        checkpoint=checkpoints.get(TopicPartition(part.topic, part.number)),
         log_start=start,
         end=part.end,
         stable=stable,
@@ -294,9 +294,10 @@ def _swap(session: LogDirCommits, job: CleanJob, made: Rewritten, report: CleanR
                 "%s: its segments changed while they were cleaned; left alone", job.directory
             )
         else:
-            looked = {(job.topic, job.partition): made.next_dirty}
+            key = TopicPartition(job.topic, job.partition)
+            looked = {key: made.next_dirty}
             raise_offsets(session.fs, os.path.dirname(job.directory), CLEANED, looked)
-            with session.acting(swap=(TopicPartition(job.topic, job.partition), swap)):
+            with session.acting(swap=(key, swap)):
                 perform(session.fs, job.directory, swap)
             report.retired += retired_paths(session.fs, job.directory, swap)
         report.locked_ms_max = max(report.locked_ms_max, monotonic_ms() - began)
@@ -314,6 +315,6 @@ def _note(session: LogDirCommits, job: CleanJob, report: CleanReport) -> None:
             return
         known = _checkpoints(session, directory)
         live = {key: offset for key, offset in known.items() if key in session.state.ends}
-        offsets = {**live, (job.topic, job.partition): report.next_dirty}
+        offsets = {**live, TopicPartition(job.topic, job.partition): report.next_dirty}
         write_offsets(session.fs, directory, CLEANER, offsets)
         report.locked_ms_max = max(report.locked_ms_max, monotonic_ms() - began)

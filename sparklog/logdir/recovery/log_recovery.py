@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.names import log_name, parse_base
 from sparklog.format.scan import scan
@@ -170,7 +171,7 @@ def recovery_points(session: LogManager) -> Offsets:
 
 def recover_one(
     session: LogManager,
-    key: tuple[str, int],
+    key: TopicPartition,
     points: Offsets,
     remaining: Callable[[int], None] = lambda _: None,
 ) -> None:
@@ -202,7 +203,7 @@ def _recover_partitions(session: LogManager) -> None:
     points = recovery_points(session)
     session.note_missing(segments=False)
 
-    def one(key: tuple[str, int]) -> None:
+    def one(key: TopicPartition) -> None:
         remaining = partial(session.meters.segments_remain, homes[key], _thread_number())
         recover_one(session, key, points, remaining)
         if key in session.offline:  # what the swaps of a cleaner left unfinished is in place now
@@ -215,7 +216,7 @@ def _recover_partitions(session: LogManager) -> None:
     threads = session.options.recovery_threads * len(session.directories)
     with session.meters.recovering(homes.values()) as done:
 
-        def counted(key: tuple[str, int]) -> None:
+        def counted(key: TopicPartition) -> None:
             one(key)
             done(homes[key])
 

@@ -79,9 +79,9 @@ def write_starts(session: LogManager) -> None:
     state = session.state
     for number, directory in session.dirs.numbered(session.directories):
         starts = {
-            (t, p): offset
-            for (t, p), offset in state.starts.items()
-            if state.topics[t].dirs[p] == number
+            key: offset
+            for key, offset in state.starts.items()
+            if state.topics[key.topic].dirs[key.partition] == number
         }
         write_offsets(session.fs, directory, LOG_START, starts)
 

@@ -231,7 +231,7 @@ class Observer:
     def _as_seen(self) -> tuple[dict[str, str], dict[TopicPartition, Place]]:
         view = LogDirView(self._fs, self.directories)
         topics = view.topics()
-        keys = [(name, p) for name, info in topics.items() for p in info.dirs]
+        keys = [TopicPartition(name, p) for name, info in topics.items() for p in info.dirs]
         if not keys:
             return {}, {}
         spans = view.spans(keys)

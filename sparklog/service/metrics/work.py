@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sparklog.clock import monotonic_ms
+from sparklog.common import TopicPartition
 from sparklog.logdir.cleaning.cleaner import Cleanable, CleanReport
 from sparklog.metrics import meters
 from sparklog.service.metrics import names
@@ -51,7 +52,7 @@ class WorkMeters:
         """Note how a trial write in a log dir went."""
         self._all.gauge(names.PROBE_FAILED).set(int(failed), directory)
 
-    def uncleanable(self, given_up: Iterable[tuple[str, int]], found: LogMetrics) -> None:
+    def uncleanable(self, given_up: Iterable[TopicPartition], found: LogMetrics) -> None:
         """Count the partitions that the cleaner gave up, and their bytes, by log dir."""
         counts, sizes = (dict.fromkeys(self._directories, 0) for _ in range(2))
         wanted = set(given_up)

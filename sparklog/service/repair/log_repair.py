@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sparklog.clock import Clock
+from sparklog.common import TopicPartition
 from sparklog.config import LogOptions
 from sparklog.errors import DataCorruptionError, LogLockedError, SparklogError
 from sparklog.format.checkpoint_files import parse_offsets
@@ -37,7 +38,6 @@ from sparklog.service.repair.quarantined_files import QuarantinedFiles
 from sparklog.service.verification.findings import Finding, FixKind
 from sparklog.service.verification.log_dir_state import (
     ExpectedPartition,
-    Key,
     LogDirState,
     Offsets,
     Situation,
@@ -59,7 +59,7 @@ class LogRepair:
     clock: Clock
     options: LogOptions
     log_dir_state: LogDirState
-    parts: Mapping[Key, ExpectedPartition]
+    parts: Mapping[TopicPartition, ExpectedPartition]
     findings: Sequence[Finding]
     done: list[str] = field(default_factory=list)
 
@@ -77,20 +77,23 @@ class LogRepair:
             return str(error)
         return None
 
-    def _by_partition(self) -> dict[Key, list[Finding]]:
-        grouped: dict[Key, list[Finding]] = {}
+    def _by_partition(self) -> dict[TopicPartition, list[Finding]]:
+        grouped: dict[TopicPartition, list[Finding]] = {}
         for finding in self.findings:
             if finding.fix is None or finding.fix.kind in _GENERAL:
                 continue
             if finding.topic is not None and finding.partition is not None:
-                grouped.setdefault((finding.topic, finding.partition), []).append(finding)
+                key = TopicPartition(finding.topic, finding.partition)
+                grouped.setdefault(key, []).append(finding)
         return grouped
 
     def _of_the_log(self, kind: FixKind) -> list[str]:
         """The files of the log dirs that want this fix."""
         return [f.file for f in self.findings if f.fix is not None and f.fix.kind is kind]
 
-    def _rebuild(self, key: Key, part: ExpectedPartition, findings: list[Finding]) -> None:
+    def _rebuild(
+        self, key: TopicPartition, part: ExpectedPartition, findings: list[Finding]
+    ) -> None:
         state = self.log_dir_state.state
         topic = None if state is None else state.topics.get(key[0])
         derived = DerivedFiles(
@@ -144,7 +147,7 @@ class LogRepair:
             finally:
                 session.forget()
 
-    def _part_now(self, session: LogDirCommits, key: Key) -> ExpectedPartition | None:
+    def _part_now(self, session: LogDirCommits, key: TopicPartition) -> ExpectedPartition | None:
         """Return a partition as it is under the lock; None if its topic is gone."""
         part, state = self.parts.get(key), session.state
         if part is None:
@@ -182,7 +185,7 @@ class LogRepair:
         for kind in (FixKind.WATERMARKS, FixKind.TOPICS):
             self.done += [f"rebuilt {path}" for path in self._of_the_log(kind)]
 
-    def _dir_of(self, key: Key) -> str:
+    def _dir_of(self, key: TopicPartition) -> str:
         return os.path.dirname(self.log_dir_state.path(key))
 
     # -- closed, and kept closed

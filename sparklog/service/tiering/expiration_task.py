@@ -288,7 +288,7 @@ class ExpirationTask:
         with self._remote_log.locked_cache():
             session = self._remote_log.session
             with session.exclusive():
-                key = missing[0].topic, missing[0].partition
+                key = TopicPartition(missing[0].topic, missing[0].partition)
                 local_start = session.state.local_start(*key)
                 log_start = session.state.starts.get(key, 0)
             safe = []

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
+from sparklog.common import TopicPartition
 from sparklog.fs import FileSystem
 from sparklog.logdir.ledger import LEDGER, ledger_config
 from sparklog.logdir.offset_checkpoints import CLEANER, HIGH_WATERMARK, LOG_START, RECOVERY_POINT
@@ -11,7 +12,6 @@ from sparklog.service.verification.ledger import EPOCH_UNKNOWN, interval_of
 from sparklog.service.verification.log_dir_state import (
     NO_LIMIT,
     ExpectedPartition,
-    Key,
     LogDirState,
     Offsets,
     Situation,
@@ -22,7 +22,7 @@ _CLAIMS: Final = (HIGH_WATERMARK, RECOVERY_POINT)
 
 
 def expected_partition(
-    fs: FileSystem, log_dir_state: LogDirState, checkpoints: Checkpoints, key: Key
+    fs: FileSystem, log_dir_state: LogDirState, checkpoints: Checkpoints, key: TopicPartition
 ) -> ExpectedPartition:
     """Return what is known of a partition that lies here."""
     number = log_dir_state.found[key]

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.format.names import parse_partition_dir
@@ -25,8 +26,7 @@ from sparklog.logdir.lock import LOCK_NAME
 from sparklog.logdir.log_dirs import LogDirs
 from sparklog.storage.log_state import LogState
 
-Key = tuple[str, int]
-Offsets = dict[Key, int]
+Offsets = dict[TopicPartition, int]
 NO_LIMIT: Final = 2**63 - 1
 _SESSION: Final = 1  # the byte of sparklog.lock that every session holds, shared
 
@@ -82,9 +82,9 @@ class ExpectedPartition:
     exact: bool = True  # sparklog wrote all of it: indexes are just what a rebuild gives
 
     @property
-    def key(self) -> Key:
+    def key(self) -> TopicPartition:
         """(topic, partition)."""
-        return self.topic, self.partition
+        return TopicPartition(self.topic, self.partition)
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ class LogDirState:
 
     directories: list[str]
     situation: Situation
-    found: dict[Key, int] = field(default_factory=dict)  # number of the log dir
+    found: dict[TopicPartition, int] = field(default_factory=dict)  # number of the log dir
     state: LogState | None = None
     ledger_end: int = 0
     intervals: dict[str, int] = field(default_factory=dict)  # largest index.interval.bytes so far
@@ -104,14 +104,14 @@ class LogDirState:
         """The first log dir."""
         return self.directories[0]
 
-    def path(self, key: Key) -> str:
+    def path(self, key: TopicPartition) -> str:
         """Return a partition's directory."""
         number = self.found.get(key)
         if number is None:
             number = 0 if self.state is None else self.state.topics[key[0]].dirs[key[1]]
         return os.path.join(self.dirs.place(self.directories, number), f"{key[0]}-{key[1]}")
 
-    def why_absent(self, key: Key) -> str | None:
+    def why_absent(self, key: TopicPartition) -> str | None:
         """Return why the log dir of a partition that isn't here can't be used; None if it can."""
         if self.state is None or key[0] not in self.state.topics:
             return None
@@ -159,9 +159,9 @@ def _is_held(fs: FileSystem, path: str, *, first: int, length: int) -> bool:
 
 def listing(
     fs: FileSystem, directories: Sequence[str], dirs: LogDirs | None = None
-) -> dict[Key, int]:
+) -> dict[TopicPartition, int]:
     """Return {(topic, partition): number of its log dir}; the first one where it lies in two."""
-    found: dict[Key, int] = {}
+    found: dict[TopicPartition, int] = {}
     for number, directory in enumerate(directories):
         if dirs is not None and number in dirs.absent:
             continue

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 
+from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError
 from sparklog.format.checkpoint_files import parse_offsets
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.logdir.offset_checkpoints import CLEANER, HIGH_WATERMARK, LOG_START, RECOVERY_POINT
 from sparklog.logdir.segment_files import joined
 from sparklog.service.verification.findings import Findings, FixKind, Severity
-from sparklog.service.verification.log_dir_state import Key, LogDirState, Offsets, Situation
+from sparklog.service.verification.log_dir_state import LogDirState, Offsets, Situation
 
 NAMES = (RECOVERY_POINT, LOG_START, HIGH_WATERMARK, CLEANER)
 Checkpoints = dict[tuple[int, str], Offsets | None]
@@ -33,7 +34,10 @@ def read_checkpoints(fs: FileSystem, log_dir_state: LogDirState, out: Findings) 
 
 
 def check_checkpoints(
-    log_dir_state: LogDirState, known: Checkpoints, ends: Mapping[Key, int], out: Findings
+    log_dir_state: LogDirState,
+    known: Checkpoints,
+    ends: Mapping[TopicPartition, int],
+    out: Findings,
 ) -> None:
     """Compare them with where the logs begin and end; `ends` must not be older than `known`."""
     for number, directory in log_dir_state.numbered:
@@ -68,7 +72,7 @@ def _severity(log_dir_state: LogDirState, name: str) -> Severity:
     return Severity.DIFFERENCE if carried_out else Severity.LEFTOVER
 
 
-def _above(offsets: Offsets, mine: Mapping[Key, int]) -> str | None:
+def _above(offsets: Offsets, mine: Mapping[TopicPartition, int]) -> str | None:
     for key, offset in sorted(offsets.items()):
         if offset < 0:
             return f"it gives {key[0]}-{key[1]} the offset {offset}"
@@ -78,7 +82,7 @@ def _above(offsets: Offsets, mine: Mapping[Key, int]) -> str | None:
 
 
 def _against_ledger(
-    log_dir_state: LogDirState, name: str, offsets: Offsets, mine: Mapping[Key, int]
+    log_dir_state: LogDirState, name: str, offsets: Offsets, mine: Mapping[TopicPartition, int]
 ) -> str | None:
     state = log_dir_state.state
     if state is None or name == CLEANER:
@@ -99,7 +103,9 @@ def _against_ledger(
     return None
 
 
-def _warn_below(marks: Offsets | None, mine: Mapping[Key, int], path: str, out: Findings) -> None:
+def _warn_below(
+    marks: Offsets | None, mine: Mapping[TopicPartition, int], path: str, out: Findings
+) -> None:
     if not marks:
         return  # readers then go as far as the log does
     for key, end in sorted(mine.items()):

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import crc32c
 
 from sparklog.clock import Clock, monotonic_ms, system_clock
-from sparklog.common import TopicIdPartition
+from sparklog.common import TopicIdPartition, TopicPartition
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.logdir.paths import split_path
@@ -143,7 +143,8 @@ class _Look:
                     and not info.config.remote_storage_enable
                 ):
                     continue
-                start, end = view.spans([(info.name, p)])[info.name, p]
+                key = TopicPartition(info.name, p)
+                start, end = view.spans([key])[key]
                 try:
                     local = next(iter(segment_bases(fs, directory)), end)
                 except FileNotFoundError:  # offline: nobody can tell where local segments begin

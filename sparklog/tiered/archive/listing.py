@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparklog.clock import monotonic_ms
+from sparklog.common import TopicPartition
 from sparklog.errors import StorageUnavailableError
 from sparklog.tiered.archive.bucket import chosen, group, listed_segments, log_start
 from sparklog.tiered.layout.object_names import Directory
@@ -20,7 +21,6 @@ from sparklog.tiered.remote_segment import RemoteSegment
 REFRESH_MS: Final = 30_000  # how old a listing may be when nobody asks for news
 NEWS_MS: Final = 250  # how old it may be when somebody does
 AGAIN_MS: Final = (500, 10_000)  # after the first failure, and at most, before the next look
-Key = tuple[str, int]  # (topic, partition)
 _LOGGER: Final = logging.getLogger(__name__)
 
 
@@ -48,13 +48,13 @@ class BucketListing:
         timer: Callable[[], float] = monotonic_ms,
     ) -> None:
         self._objects, self._refresh_ms, self._timer = objects, refresh_ms, timer
-        self._known: dict[Key, _Listed] = {}
+        self._known: dict[TopicPartition, _Listed] = {}
         self._listed_ms = float("-inf")
         self._away_ms: float | None = None  # since when the store doesn't answer
         self._again_ms = float("-inf")  # no look before that
         self._lock = threading.RLock()
 
-    def all(self, *, news: bool = False) -> dict[Key, Directory]:
+    def all(self, *, news: bool = False) -> dict[TopicPartition, Directory]:
         """Return the partitions; lists the bucket if that was too long ago."""
         with self._lock:
             age = self._timer() - self._listed_ms
@@ -64,7 +64,7 @@ class BucketListing:
                 self._renew(self._list)
             return {key: listed.directory for key, listed in self._known.items()}
 
-    def segments(self, key: Key, *, news: bool = False) -> list[RemoteSegment]:
+    def segments(self, key: TopicPartition, *, news: bool = False) -> list[RemoteSegment]:
         """Return a partition's copies that count, by base offset; none if there is no such.
 
         With `news` the partition is listed anew, unless its last listing was not served yet.
@@ -81,7 +81,7 @@ class BucketListing:
             listed.served = listed.served or news
             return listed.segments
 
-    def span(self, key: Key) -> tuple[int, int]:
+    def span(self, key: TopicPartition) -> tuple[int, int]:
         """Return (log start offset, end) of a partition, as listed last; (0, 0) if unknown."""
         segments = self.segments(key)
         if not segments:
@@ -118,12 +118,12 @@ class BucketListing:
 
     def _list(self) -> None:
         now = self._timer()
-        found: dict[Key, _Listed] = {}
+        found: dict[TopicPartition, _Listed] = {}
         for directory, objects in group(self._objects.store.list()).items():
             segments = listed_segments(directory, objects)
             if not segments:
                 continue
-            key = directory.topic, directory.partition
+            key = TopicPartition(directory.topic, directory.partition)
             newest = max(segment.time_ms for segment in segments)
             other = found.get(key)
             if other is None or max(s.time_ms for s in other.segments) < newest:
@@ -132,7 +132,7 @@ class BucketListing:
             listed.segments = chosen(listed.segments, self._objects)
         self._known, self._listed_ms = found, now
 
-    def _list_one(self, key: Key, directory: Directory) -> None:
+    def _list_one(self, key: TopicPartition, directory: Directory) -> None:
         now = self._timer()
         objects = group(self._objects.store.list(directory.prefix)).get(directory, [])
         segments = chosen(listed_segments(directory, objects), self._objects)

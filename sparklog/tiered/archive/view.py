@@ -143,7 +143,7 @@ class ArchiveView:
         self._listing = BucketListing(objects, refresh_ms=refresh_ms)
         self._kept: dict[TopicPartition, KeptPartition] = {}
         self._topics: dict[str, _Topic] = {}
-        self._partitions: dict[tuple[str, int], Directory] = {}
+        self._partitions: dict[TopicPartition, Directory] = {}
         self._described_of: frozenset[Directory] | None = None
         self.refresh()
 
@@ -199,14 +199,14 @@ class ArchiveView:
         """Return the topic id of a partition as listed last; None if it isn't there."""
         if (topic, partition) not in self._partitions:
             self.refresh()
-        found = self._listing.all().get((topic, partition))
+        found = self._listing.all().get(TopicPartition(topic, partition))
         return None if found is None else found.topic_id
 
     def bases(self, topic: str) -> Mapping[int, int]:
         """Return none: what a former topic's records were is not known."""
         return {}
 
-    def spans(self, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Offsets]:
+    def spans(self, keys: Sequence[TopicPartition]) -> dict[TopicPartition, Offsets]:
         """Return {(topic, partition): (log start offset, end of the last copy)} as listed last."""
         return {key: self._listing.span(key) for key in keys}
 
@@ -247,7 +247,7 @@ class ArchiveView:
 
     def copies(self, topic: str, partition: int) -> list[RemoteSegment]:
         """Return a partition's copies that count, by base offset."""
-        return self._listing.segments((topic, partition))
+        return self._listing.segments(TopicPartition(topic, partition))
 
     # --- within ------------------------------------------------------------------------------
 
@@ -265,7 +265,7 @@ class ArchiveView:
             numbers.setdefault(topic, []).append(partition)
         newest = {}
         for topic, held in numbers.items():
-            copies = [s for p in held for s in self._listing.segments((topic, p))]
+            copies = [s for p in held for s in self._listing.segments(TopicPartition(topic, p))]
             newest[topic] = max(copies, key=lambda s: s.time_ms)
         raws = self.objects.retry.call(
             lambda: _answered(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from sparklog.clock import Clock, system_clock
+from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailableError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.admin import drop_topic
@@ -97,7 +98,7 @@ def _check_some(session: "LogDirCommits", store: Store) -> None:
     view = LogDirView(session.fs, session.directories)
     wanted = []
     for one in _directories(session):
-        key = one.topic, one.partition
+        key = TopicPartition(one.topic, one.partition)
         path = view.topics()[one.topic].dirs[one.partition]
         start, end = view.spans([key])[key]
         try:

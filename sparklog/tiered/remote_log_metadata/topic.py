@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from sparklog.clock import Clock
-from sparklog.common import TopicIdPartition
+from sparklog.common import TopicIdPartition, TopicPartition
 from sparklog.errors import (
     DataCorruptionError,
     LogReplacedError,
@@ -49,7 +49,7 @@ from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 if TYPE_CHECKING:
     from sparklog.logdir.commit_log import LogDirCommits
 
-METADATA: Final = (REMOTE_METADATA, 0)
+METADATA: Final = TopicPartition(REMOTE_METADATA, 0)
 TOMBSTONES_KEPT_MS: Final = 7 * 24 * 3_600_000
 CONFIG: Final = {
     "cleanup.policy": "compact",

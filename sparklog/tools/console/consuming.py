@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.clock import monotonic_ms
+from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError
 from sparklog.log.fetch import check_isolation, follow, read_ranges, schema_of
 from sparklog.log.log import Log
@@ -120,7 +121,7 @@ def consume(
     view, wanted = log.view, schema_of(columns).names
     numbers = _numbers(log, topic, partitions)
     schema = schema_of(list(dict.fromkeys([*wanted, *_PLACES, *match.columns])))
-    spans = view.spans([(topic, p) for p in numbers])
+    spans = view.spans([TopicPartition(topic, p) for p in numbers])
     progress = None if group is None else log.progress(group, topic)
     if progress is not None:
         start = progress.resume(numbers, start, spans)

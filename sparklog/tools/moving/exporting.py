@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
+from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
 from sparklog.log.fetch import check_isolation
 from sparklog.log.log import Log
@@ -49,7 +50,7 @@ def planned(
     check_isolation(isolation)
     view = log.view
     numbers = sorted(log.topic(topic).dirs)
-    spans = view.spans([(topic, p) for p in numbers])
+    spans = view.spans([TopicPartition(topic, p) for p in numbers])
     first = resolve(view, topic, numbers, start, spans, name="start", isolation=isolation)
     last = resolve(view, topic, numbers, end, spans, name="end", isolation=isolation)
     _check_order(topic, start, end, first, last)

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.sparse_records import encode_spaced
 from sparklog.log.commit import CommitResult, Identity
@@ -77,10 +78,8 @@ def _left(state: LogState, topic: str, writer: str) -> dict[int, int]:
     if last is not None and last.fingerprint.startswith("{"):
         ends = json.loads(last.fingerprint)
     # An end below the partition's base is that of a former topic of this name.
-    return {
-        p: max(ends.get(str(p), state.starts.get((topic, p), 0)), known.bases.get(p, 0))
-        for p in known.dirs
-    }
+    starts = {p: state.starts.get(TopicPartition(topic, p), 0) for p in known.dirs}
+    return {p: max(ends.get(str(p), start), known.bases.get(p, 0)) for p, start in starts.items()}
 
 
 def commit_runs(

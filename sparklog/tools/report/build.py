@@ -77,7 +77,7 @@ class _Look:
     memory: Memory
     offsets_retention_ms: int
     notices: list[Notice] = field(default_factory=list)
-    spans: Mapping[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    spans: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
 
     def note(self, severity: Severity, where: str, what: str) -> None:
         self.notices.append(Notice(severity=severity, where=where, what=what))
@@ -181,7 +181,7 @@ def _opened(
 
 def _topics(look: _Look, progress: Progress | None) -> list[TopicReport]:
     infos = look.log.topics()
-    keys = [(name, p) for name, info in infos.items() for p in info.dirs]
+    keys = [TopicPartition(name, p) for name, info in infos.items() for p in info.dirs]
     try:
         look.spans = look.log.view.spans(keys)
     except (SparklogError, FileNotFoundError) as error:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from sparklog.common import TopicPartition
 from sparklog.errors import SparklogError
 from sparklog.fs import FileSystem
 from sparklog.log.topic_names import INTERNAL
@@ -38,11 +39,13 @@ def judge(
 
     Cost: a look at the lock file, and one at a lock a log dir.
     """
-    offline = {(p.topic, p.partition) for p in partitions if p.error is not None}
+    offline = {TopicPartition(p.topic, p.partition) for p in partitions if p.error is not None}
     if archive or topics is None:
         return HealthReport(offline=_names(offline))
-    here = {(p.topic, p.partition) for p in partitions}
-    wanted = {(t, p) for t, topic in topics.items() if t not in INTERNAL for p in topic.dirs}
+    here = {TopicPartition(p.topic, p.partition) for p in partitions}
+    wanted = {
+        TopicPartition(t, p) for t, topic in topics.items() if t not in INTERNAL for p in topic.dirs
+    }
     home = found.online[0]
     page = peek(fs, home)
     held = {} if page is None else page.offline
@@ -64,5 +67,5 @@ def _failed(fs: FileSystem, home: str, number: int) -> bool:
         return False
 
 
-def _names(keys: set[tuple[str, int]]) -> tuple[str, ...]:
+def _names(keys: set[TopicPartition]) -> tuple[str, ...]:
     return tuple(f"{topic}-{partition}" for topic, partition in sorted(keys))
