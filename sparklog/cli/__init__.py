@@ -7,7 +7,7 @@ Exit codes: 0 all is well; 1 damage or a difference was found, or the command fa
   `moving` (import, export), `upkeep` (retain, compact), `ledger` (readers, commits), `archive`
   (checkpoint archive, restore, ...), all others by their names
 - `command`, `parsing`, `output`, `findings`, `stopping`, `exit_codes`: what commands share
-- `places`: the log that a command works on; `storage`: how remote storage is reached
+- `open_log`: the log that a command works on; `storage`: how remote storage is reached
 """
 
 import os

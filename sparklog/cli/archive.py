@@ -14,9 +14,9 @@ from sparklog.checkpoint.backup.snapshots import no_snapshots
 from sparklog.checkpoint.files import local_path
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_OK
+from sparklog.cli.open_log import check_directory
 from sparklog.cli.output import bytes_bar, console, print_json, size_text
 from sparklog.cli.parsing import parse_time
-from sparklog.cli.places import check_directory
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.pluralize import pluralize
 

@@ -7,8 +7,8 @@ from rich.text import Text
 
 from sparklog.cli.command import Group
 from sparklog.cli.exit_codes import EXIT_OK
+from sparklog.cli.open_log import to_change, to_read
 from sparklog.cli.output import console, print_json
-from sparklog.cli.places import to_change, to_read
 from sparklog.cli.storage import Reach, reach_options
 from sparklog.tools.configs import (
     ConfigEntry,

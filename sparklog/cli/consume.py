@@ -10,8 +10,8 @@ import click
 
 from sparklog.cli.command import Command, drop_output
 from sparklog.cli.exit_codes import EXIT_OK
+from sparklog.cli.open_log import to_read
 from sparklog.cli.parsing import parse_properties, parse_when
-from sparklog.cli.places import to_read
 from sparklog.cli.stopping import stop_signal
 from sparklog.cli.storage import Reach, reach_options
 from sparklog.errors import StorageUnavailableError

@@ -8,8 +8,8 @@ import click
 
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
+from sparklog.cli.open_log import to_change
 from sparklog.cli.output import print_json
-from sparklog.cli.places import to_change
 from sparklog.tools.delete_records import (
     Offsets,
     delete_records,

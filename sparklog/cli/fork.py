@@ -7,9 +7,9 @@ import click
 
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_OK
+from sparklog.cli.open_log import check_log
 from sparklog.cli.output import print_json, size_text
 from sparklog.cli.parsing import parse_time
-from sparklog.cli.places import check_log
 from sparklog.logdir.forking.fork import Forked
 from sparklog.logdir.forking.fork import fork as fork_log
 

@@ -4,8 +4,8 @@ import click
 
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_OK
+from sparklog.cli.open_log import to_read
 from sparklog.cli.output import print_json
-from sparklog.cli.places import to_read
 from sparklog.cli.storage import Reach, reach_options
 from sparklog.tools.get_offsets import OffsetQuery, get_offsets, parse_partitions, parse_time
 

@@ -9,8 +9,8 @@ from rich.table import Table
 
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_OK
+from sparklog.cli.open_log import check_log
 from sparklog.cli.output import console, print_json
-from sparklog.cli.places import check_log
 from sparklog.log.log import Log
 from sparklog.logdir.unclean_election import GivenUp
 from sparklog.pluralize import pluralize

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
+from sparklog.cli.open_log import to_read
 from sparklog.cli.output import console, print_json
-from sparklog.cli.places import to_read
 
 _NUMBERS = ("partition", "offset", "log_start", "high_watermark", "lag", "batch", "first", "end")
 

@@ -4,7 +4,7 @@ import click
 
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
-from sparklog.cli.places import check_log
+from sparklog.cli.open_log import check_log
 from sparklog.tools.log_dirs import as_kafka, describe_log_dirs
 
 

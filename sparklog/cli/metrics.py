@@ -7,8 +7,8 @@ from rich.text import Text
 
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
+from sparklog.cli.open_log import check_log
 from sparklog.cli.output import console, print_json, size_text
-from sparklog.cli.places import check_log
 from sparklog.service.metrics import LogMetrics, collect
 from sparklog.service.metrics.endpoint import text_of
 from sparklog.service.metrics.samples import samples, to_json

@@ -10,9 +10,9 @@ from rich.table import Table
 import sparklog
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_OK, EXIT_STOPPED
+from sparklog.cli.open_log import check_creation, to_read
 from sparklog.cli.output import console, count_bar, print_json
 from sparklog.cli.parsing import parse_properties, parse_when
-from sparklog.cli.places import check_creation, to_read
 from sparklog.cli.stopping import stop_signal
 from sparklog.cli.storage import Reach, reach_options
 from sparklog.format.compression import Codec

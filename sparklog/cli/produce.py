@@ -14,9 +14,9 @@ from rich.table import Table
 import sparklog
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_OK
+from sparklog.cli.open_log import check_creation, is_log, to_read
 from sparklog.cli.output import bytes_bar, console, print_json
 from sparklog.cli.parsing import parse_properties
-from sparklog.cli.places import check_creation, is_log, to_read
 from sparklog.cli.stopping import stop_signal
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.compression import Codec

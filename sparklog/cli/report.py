@@ -6,8 +6,8 @@ import click
 
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
+from sparklog.cli.open_log import check_log
 from sparklog.cli.output import count_bar, size_text
-from sparklog.cli.places import check_log
 from sparklog.cli.storage import Reach, reach_options
 from sparklog.errors import StorageUnavailableError
 from sparklog.pluralize import pluralize

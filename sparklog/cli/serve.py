@@ -9,8 +9,8 @@ import click
 
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
+from sparklog.cli.open_log import check_directories
 from sparklog.cli.output import print_json
-from sparklog.cli.places import check_directories
 from sparklog.cli.stopping import stop_signal
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.service import Service

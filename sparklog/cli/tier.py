@@ -12,9 +12,9 @@ from rich.table import Table
 from sparklog.cli.command import Group
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.findings import print_report
+from sparklog.cli.open_log import check_log
 from sparklog.cli.output import bytes_bar, console, count_bar, print_json, size_text
 from sparklog.cli.parsing import parse_when
-from sparklog.cli.places import check_log
 from sparklog.cli.storage import Reach, parse_storage_options, reach_options, storage_option
 from sparklog.pluralize import pluralize
 from sparklog.service.verification.tier_verifier import verify_tier

@@ -10,8 +10,8 @@ from rich.text import Text
 import sparklog
 from sparklog.cli.command import Group
 from sparklog.cli.exit_codes import EXIT_OK
+from sparklog.cli.open_log import check_creation, to_change, to_read
 from sparklog.cli.output import console, print_json, size_text
-from sparklog.cli.places import check_creation, to_change, to_read
 from sparklog.cli.storage import Reach, reach_options
 from sparklog.errors import InvalidRequestError
 from sparklog.log.log import Log

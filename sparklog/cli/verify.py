@@ -5,8 +5,8 @@ import click
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.findings import print_report
+from sparklog.cli.open_log import check_log
 from sparklog.cli.output import count_bar, print_json
-from sparklog.cli.places import check_log
 from sparklog.service import verify as verify_log
 
 

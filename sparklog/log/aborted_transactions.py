@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sparklog.format.batch import CONTROL, TRANSACTIONAL
 from sparklog.format.index import collect_aborted
 from sparklog.log.index_entries import txn_entries
-from sparklog.log.segment_lookup import Lookup
+from sparklog.log.offset_lookup import Lookup
 
 Table = NDArray[Any]
 

@@ -11,7 +11,7 @@ from sparklog.errors import InvalidRequestError
 from sparklog.log.commit import Ends, commit
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.staging import Framing, Stager
-from sparklog.logdir.topics import describe
+from sparklog.logdir.topics_file import describe
 from sparklog.storage.view import TopicInfo
 
 Data: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader

@@ -30,7 +30,7 @@ from sparklog.logdir.opening import clear_up, open_session
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.service_lease import ServiceLease
 from sparklog.logdir.staging import Framing, Stager
-from sparklog.logdir.topics import describe
+from sparklog.logdir.topics_file import describe
 from sparklog.logdir.unclean_election import GivenUp, give_up
 from sparklog.logdir.view import LogDirView
 from sparklog.storage.commits import Chunk

@@ -20,9 +20,9 @@ from sparklog.format.records import Decoder
 from sparklog.format.scan import Batches, scan
 from sparklog.log.aborted_transactions import AbortedFilter, AbortedTxn, aborted_transactions
 from sparklog.log.batch_windows import Window, marker_reader, walk
+from sparklog.log.offset_lookup import Lookup
 from sparklog.log.producer_state import ProducerState
 from sparklog.log.producer_state_loading import load_producer_state, replay_batches
-from sparklog.log.segment_lookup import Lookup
 from sparklog.log.time_lookup import TimeLookup
 from sparklog.storage.segments import PartitionSegments, SegmentMetadata, StaleReadError
 from sparklog.storage.view import View

@@ -18,7 +18,7 @@ from sparklog.format.batch import CONTROL
 from sparklog.format.records import Decoder
 from sparklog.log.batch_windows import Window, walk
 from sparklog.log.index_entries import holds, offset_entries, regular_times
-from sparklog.log.segment_lookup import Lookup
+from sparklog.log.offset_lookup import Lookup
 from sparklog.storage.segments import SegmentLog
 
 SCAN_BYTES: Final = 20 << 10  # an interval of the index and a usual batch

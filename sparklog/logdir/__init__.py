@@ -1,20 +1,22 @@
 """The home of a log in directories of one host: what PROTOCOL.md says, step by step.
 
-- `commit_log`, `lock`, `intent`, `guard`, `ledger`: who may write, what is under way, and the
-  commit point
+- `commit_log`, `lock`, `intent`, `ledger`: the lock, the step under way, the commit point
+- `broker_lockout`: keeping Kafka's brokers out; the clean shutdown marker
 - `log_manager`: the partition logs that a writer has open, and what it knows of them
 - `opening`, `adoption`, `closing`: from a path to an open commit log and back
-- `view`: what readers see of it, without a lock; `detection`: whether it is one
+- `view`: what readers see of it, without a lock; `detection`: whether a path is a log dir
 - `partition/`: a partition's log as its one writer sees it
 - `recovery/`: after a crash: redo, truncation, rebuild
 - `retention/`, `cleaning/`, `housekeeping`, `deleted_files`: what goes
 - `forking/`: a new log as an old one stood at a commit
 - `staged_directory`: directories that are made beside their names, and renamed when whole
-- `log_dirs`, `identity`, `offline_partitions`, `unclean_election`, `free_space`: disks that vanish,
-  return, are replaced, fill up
-- `high_watermarks`, `offset_checkpoints`, `topics` (`cached_topics`), `group_offsets`: small files
+- `log_dirs`, `log_dir_identity`, `offline_partitions`, `unclean_election`, `free_space`: disks
+  that vanish, return, are replaced, fill up
+- `high_watermarks`, `offset_checkpoints`, `topics_file` (`cached_topics`), `group_offsets`: small
+  files
 - `service_lease`: one service at a time
 - `staging`, `chunk_files`: rows become chunks, in memory or files, which a commit takes in
-  (`chunk_appends`);
-  `log_dir_check`: whether an executor sees the driver's log dir
+  (`chunk_appends`); `log_dir_check`: whether an executor sees the driver's log dir
+- `paths`, `segment_files`: names and listings of log dirs and segments
+- `meters`: what a writer counts
 """

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 
 from sparklog.logdir.commit_log import LogDirCommits
-from sparklog.logdir.topics import TOPICS_NAME
+from sparklog.logdir.topics_file import TOPICS_NAME
 from sparklog.storage.view import TopicInfo
 
 

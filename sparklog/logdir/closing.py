@@ -9,8 +9,8 @@ from sparklog.common import TopicPartition
 from sparklog.errors import LogReplacedError, PartitionOfflineError
 from sparklog.format.names import snapshot_name
 from sparklog.fs import FileSystem
+from sparklog.logdir.broker_lockout import lower_guard
 from sparklog.logdir.commit_log import LogDirCommits
-from sparklog.logdir.guard import lower_guard
 from sparklog.logdir.ledger import LEDGER, ledger_bases
 from sparklog.logdir.offset_checkpoints import (
     HIGH_WATERMARK,

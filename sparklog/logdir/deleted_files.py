@@ -16,7 +16,7 @@ from sparklog.format.names import DELETED, parse_partition_dir
 from sparklog.fs import FileSystem
 from sparklog.logdir.log_manager import LogManager
 from sparklog.logdir.segment_files import joined
-from sparklog.logdir.topics import partition_path
+from sparklog.logdir.topics_file import partition_path
 
 _LOGGER: Final = logging.getLogger(__name__)
 

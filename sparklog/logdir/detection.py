@@ -8,7 +8,7 @@ from sparklog.fs import FileSystem
 from sparklog.logdir.high_watermarks import WATERMARKS_NAME
 from sparklog.logdir.lock import LOCK_NAME
 from sparklog.logdir.segment_files import is_partition
-from sparklog.logdir.topics import TOPICS_NAME
+from sparklog.logdir.topics_file import TOPICS_NAME
 
 META_PROPERTIES: Final = "meta.properties"
 _MARKS: Final = (TOPICS_NAME, WATERMARKS_NAME, LOCK_NAME, META_PROPERTIES)

@@ -21,7 +21,7 @@ from sparklog.logdir.ledger import LEDGER, ledger_bases, ledger_path
 from sparklog.logdir.partition.producer_snapshots import floor_of, snapshot_offsets, stray_offsets
 from sparklog.logdir.recovery.leftover_files import segment_names
 from sparklog.logdir.segment_files import bases_of, joined
-from sparklog.logdir.topics import partition_path
+from sparklog.logdir.topics_file import partition_path
 
 LEDGER_SEGMENTS_KEPT: Final = 2
 """The active one, and one that a roll which a power cut takes back makes the active one again."""

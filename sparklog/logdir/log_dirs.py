@@ -22,7 +22,7 @@ from sparklog.errors import (
 from sparklog.fs import FileSystem, read_bytes, write_durably
 from sparklog.log.topic_names import new_topic_id
 from sparklog.logdir.ledger import ledger_path
-from sparklog.logdir.topics import read_topics
+from sparklog.logdir.topics_file import read_topics
 from sparklog.storage.checksummed_json import seal, unseal
 from sparklog.storage.topic_state import TopicState
 

@@ -28,7 +28,7 @@ from sparklog.logdir.meters import WriteMeters
 from sparklog.logdir.offline_partitions import missing
 from sparklog.logdir.partition.directories import is_empty, remove_tree
 from sparklog.logdir.partition.partition_log import PartitionLog
-from sparklog.logdir.topics import partition_path
+from sparklog.logdir.topics_file import partition_path
 from sparklog.storage.ledger_records import TopicRecord
 from sparklog.storage.log_state import LogState
 from sparklog.storage.topic_state import TopicState

@@ -19,7 +19,7 @@ from sparklog.errors import (
 from sparklog.format.checkpoint_files import parse_partition_metadata
 from sparklog.format.names import PARTITION_METADATA, partition_dir
 from sparklog.fs import FileSystem, read_bytes
-from sparklog.logdir.guard import is_guarded, was_left_by_us
+from sparklog.logdir.broker_lockout import is_guarded, was_left_by_us
 from sparklog.logdir.log_dirs import LogDirs, offline_error
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.storage.log_state import LogState

@@ -19,11 +19,7 @@ from sparklog.format.names import parse_partition_dir, partition_dir
 from sparklog.fs import FileSystem, LockFile
 from sparklog.log.topic_names import INTERNAL, REMOTE_METADATA, new_topic_id
 from sparklog.logdir.adoption import adopt, is_as_we_left_it, leave_missing
-from sparklog.logdir.chunk_files import sweep_chunks
-from sparklog.logdir.commit_log import LogDirCommits
-from sparklog.logdir.deleted_files import make_room, unlink_due
-from sparklog.logdir.free_space import below_floor
-from sparklog.logdir.guard import (
+from sparklog.logdir.broker_lockout import (
     GUARD_NAME,
     check_sound,
     is_guarded,
@@ -32,8 +28,11 @@ from sparklog.logdir.guard import (
     was_clean,
     was_left_by_us,
 )
+from sparklog.logdir.chunk_files import sweep_chunks
+from sparklog.logdir.commit_log import LogDirCommits
+from sparklog.logdir.deleted_files import make_room, unlink_due
+from sparklog.logdir.free_space import below_floor
 from sparklog.logdir.high_watermarks import published
-from sparklog.logdir.identity import check_same
 from sparklog.logdir.ledger import (
     LEDGER_TOPIC,
     Ledger,
@@ -44,6 +43,7 @@ from sparklog.logdir.ledger import (
     whole_end,
 )
 from sparklog.logdir.lock import LOCK_NAME
+from sparklog.logdir.log_dir_identity import check_same
 from sparklog.logdir.log_dirs import claim_dirs, find_dirs
 from sparklog.logdir.offline_partitions import leave_brokers
 from sparklog.logdir.partition.directories import remove_tree
@@ -53,7 +53,7 @@ from sparklog.logdir.recovery import log_recovery
 from sparklog.logdir.recovery.log_recovery import make_durable, recover_one, recovery_points
 from sparklog.logdir.recovery.redo import carry_out_all, publish_all
 from sparklog.logdir.segment_files import is_partition
-from sparklog.logdir.topics import partition_path
+from sparklog.logdir.topics_file import partition_path
 from sparklog.storage.log_state import LogState
 
 _LOGGER: Final = logging.getLogger(__name__)

@@ -26,16 +26,16 @@ from sparklog.format.names import PARTITION_METADATA, parse_partition_dir
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.partition_reader import PartitionReader
 from sparklog.log.topic_names import INTERNAL
-from sparklog.logdir.guard import is_guarded, was_left_by_us
+from sparklog.logdir.broker_lockout import is_guarded, was_left_by_us
 from sparklog.logdir.high_watermarks import Published, published
-from sparklog.logdir.identity import Standing
 from sparklog.logdir.ledger import LEDGER, LEDGER_TOPIC, fold, whole_end
 from sparklog.logdir.lock import peek
+from sparklog.logdir.log_dir_identity import Standing
 from sparklog.logdir.log_dirs import find_dirs, not_found, offline_error
 from sparklog.logdir.offset_checkpoints import HIGH_WATERMARK, LOG_START, Offsets, read_offsets
 from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.segment_files import is_partition
-from sparklog.logdir.topics import read_topics
+from sparklog.logdir.topics_file import read_topics
 from sparklog.storage.log_state import LogState
 from sparklog.storage.segments import PartitionSegments, StaleReadError
 from sparklog.storage.view import KeptPartition, TopicInfo, unknown_partition

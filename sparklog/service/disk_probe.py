@@ -13,7 +13,7 @@ from typing import Final
 from sparklog.errors import StorageUnavailableError
 from sparklog.fs import FileSystem
 from sparklog.logdir.segment_files import joined
-from sparklog.service.metrics.work import WorkMeters
+from sparklog.service.metrics.service_meters import WorkMeters
 
 NAME: Final = "sparklog.probe"
 _EVERY_MS: Final = 60_000

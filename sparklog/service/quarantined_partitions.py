@@ -13,7 +13,7 @@ from sparklog.errors import (
     UnknownTopicError,
 )
 from sparklog.logdir.commit_log import LogDirCommits
-from sparklog.service.report import Report
+from sparklog.service.round_report import Report
 from sparklog.storage.lease import LeaseLostError
 
 _LOGGER: Final = logging.getLogger("sparklog.service")

@@ -29,17 +29,17 @@ from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.deleted_files import unlink, waiting
 from sparklog.logdir.free_space import below_floor
 from sparklog.logdir.paths import is_within
-from sparklog.logdir.retention.deletion import Place, delete_due, places, roll_if_active
 from sparklog.logdir.retention.due_partitions import DuePartitions
 from sparklog.logdir.retention.due_segments import LOG_START, NO_TERMS, Due, Terms
+from sparklog.logdir.retention.segment_deletion import Place, delete_due, places, roll_if_active
 from sparklog.pluralize import pluralize
 from sparklog.service.deletion_announcements import DeletionAnnouncements
 from sparklog.service.disk_probe import DiskProbe
 from sparklog.service.housekeeping import group_retention_floors, run_housekeeping
-from sparklog.service.metrics.work import WorkMeters
+from sparklog.service.metrics.service_meters import WorkMeters
 from sparklog.service.options import ServiceOptions
 from sparklog.service.quarantined_partitions import QuarantinedPartitions
-from sparklog.service.report import Deleted, Report
+from sparklog.service.round_report import Deleted, Report
 from sparklog.service.tiering.copy_confirmation import confirm_copies
 from sparklog.service.tiering.remote_log_manager import RemoteLogManager
 from sparklog.storage.lease import Lease, LeaseLostError

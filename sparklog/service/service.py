@@ -19,9 +19,9 @@ from sparklog.service.metrics.endpoint import Endpoint
 from sparklog.service.metrics.health import wrong
 from sparklog.service.metrics.observer import Observer
 from sparklog.service.metrics.samples import process_samples, samples
-from sparklog.service.metrics.work import WorkMeters
+from sparklog.service.metrics.service_meters import WorkMeters
 from sparklog.service.options import ServiceOptions
-from sparklog.service.report import Report
+from sparklog.service.round_report import Report
 from sparklog.service.rounds import Map, Rounds
 from sparklog.service.tiering.remote_log_manager import OpenStore, RemoteLogManager
 from sparklog.storage.lease import Lease, LeaseLostError

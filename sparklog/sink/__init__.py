@@ -2,7 +2,7 @@
 
 - `segment_sink`: SegmentSink: a micro-batch's way, small or large; `writers`: the data source's
 - `options`, `columns`, `topic_options`: options, columns, options that a topic takes no notice of
-- `identity`: writer, number and fingerprint of a micro-batch, by which a replay is known
+- `batch_identity`: writer, number and fingerprint of a micro-batch, by which a replay is known
 - `query`: the running query, and all that is asked of Spark's JVM
 - `size_estimate`: whether a micro-batch takes the small path (rows to the driver)
 - `task`, `task_messages`: the large path: rows staged in tasks, what they send back

@@ -26,8 +26,8 @@ from sparklog.logdir.log_dir_check import LogDirIdentity
 from sparklog.logdir.staging import discard_chunks
 from sparklog.lru_cache import LruCache
 from sparklog.sink import open_logs, task_messages
+from sparklog.sink.batch_identity import MicroBatch, of_query, origin_of
 from sparklog.sink.columns import columns_to_write
-from sparklog.sink.identity import MicroBatch, of_query, origin_of
 from sparklog.sink.options import SinkOptions, parse
 from sparklog.sink.query import Query, batch_start, plan_digest, running
 from sparklog.sink.size_estimate import SizeEstimate, is_surely_large

@@ -18,7 +18,7 @@ from sparklog.format.names import check_topic
 from sparklog.fs import LOCAL
 from sparklog.logdir.log_dir_check import LogDirIdentity
 from sparklog.logdir.staging import Framing, Stager, spill
-from sparklog.logdir.topics import planned_topic
+from sparklog.logdir.topics_file import planned_topic
 from sparklog.storage.commits import Chunk
 from sparklog.storage.view import TopicInfo
 

@@ -22,8 +22,8 @@ from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL
 from sparklog.logdir.staging import discard_chunks
 from sparklog.sink import open_logs
+from sparklog.sink.batch_identity import of_checkpoint
 from sparklog.sink.columns import columns_to_write
-from sparklog.sink.identity import of_checkpoint
 from sparklog.sink.options import SinkOptions
 from sparklog.sink.segment_sink import commit_chunks, plan_tasks
 from sparklog.sink.task import TaskPlan

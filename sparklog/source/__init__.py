@@ -5,7 +5,7 @@
 - `metadata_snapshot`: what the log holds of the selected partitions; `views`: how it is opened
 - `offset_bounds`, `filters`: where reading starts and ends: offsets, timestamps, pushed filters
 - `admission`, `byte_offsets`: the limits of a micro-batch (maxOffsetsPerTrigger and the like)
-- `input_partitions`: offset ranges become tasks; `partition_reader`: what a task does
+- `input_partitions`: offset ranges become tasks; `read_task`: what a task does
 - `data_loss`: failOnDataLoss
 - `group_registration`: the query as a registered reader
 - `state`, `state_options`: the state of another query's checkpoint as a source

@@ -13,7 +13,7 @@ from sparklog.source.input_partitions import coalesce, exclude_abandoned, plan_r
 from sparklog.source.metadata_snapshot import LogMetadata
 from sparklog.source.offset_bounds import resolve_end, resolve_start
 from sparklog.source.options import SourceOptions
-from sparklog.source.partition_reader import PartitionReader
+from sparklog.source.read_task import PartitionReader
 from sparklog.source.schema import arrow_schema, check_schema
 
 

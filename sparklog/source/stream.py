@@ -46,7 +46,7 @@ from sparklog.source.offsets import (
     to_json,
 )
 from sparklog.source.options import SourceOptions
-from sparklog.source.partition_reader import PartitionReader
+from sparklog.source.read_task import PartitionReader
 from sparklog.source.schema import arrow_schema, check_schema
 from sparklog.storage.groups import Origins
 

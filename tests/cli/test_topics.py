@@ -186,7 +186,7 @@ COMMANDS = [
 
 
 def test_where_no_log_can_be_made(tmp_path: Path, capsys: Capture) -> None:
-    """Paths that other commands refuse are tests/cli/test_places.py's."""
+    """Paths that other commands refuse are tests/cli/test_open_log.py's."""
     (tmp_path / "file").write_text("x")
     (tmp_path / "dir" / "other").mkdir(parents=True)
     for name in ("file", "dir", "no/such"):

@@ -24,7 +24,7 @@ from sparklog.clock import ManualClock
 from sparklog.errors import BatchConflictError, OffsetOutOfRangeError
 from sparklog.format.batch import encode_one
 from sparklog.log.commit import Identity
-from sparklog.logdir.retention import deletion
+from sparklog.logdir.retention import segment_deletion
 from sparklog.logdir.retention.due_segments import NO_TERMS, segments_of
 from sparklog.storage.commits import Chunk
 from sparklog.testing.crashfs import CrashFS
@@ -247,13 +247,15 @@ class World:
         """Retention at `now_ms`: what is due is asked first, so the model knows the new start."""
         session = self.opened.session
         with session.exclusive():
-            place = deletion.places(session)[key]
+            place = segment_deletion.places(session)[key]
         held = segments_of(self.fs, place.directory)
-        found = deletion.look(self.fs, place, held, now_ms=now_ms, terms=NO_TERMS)
+        found = segment_deletion.look(self.fs, place, held, now_ms=now_ms, terms=NO_TERMS)
         return Planned(
             f"retention of {key} up to {found.log_start}, {found.rolls=}",
             self.model.with_start(key, found.log_start),
-            lambda: deletion.delete_due(session, {key: NO_TERMS}, now_ms=now_ms, budget_ms=1000),
+            lambda: segment_deletion.delete_due(
+                session, {key: NO_TERMS}, now_ms=now_ms, budget_ms=1000
+            ),
         )
 
     def plan_idle_roll(self, key: tuple[str, int]) -> Planned:
@@ -261,7 +263,7 @@ class World:
 
         def act() -> None:
             with session.exclusive():
-                deletion.roll(session, [key])
+                segment_deletion.roll(session, [key])
 
         return Planned(f"idle roll of {key}", self.model.copy(), act)
 

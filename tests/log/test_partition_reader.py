@@ -12,8 +12,8 @@ from sparklog.errors import DataCorruptionError
 from sparklog.format.names import index_name, log_name, timeindex_name
 from sparklog.fs import LOCAL
 from sparklog.log import partition_reader as reading
+from sparklog.log.offset_lookup import Lookup
 from sparklog.log.partition_reader import PartitionReader
-from sparklog.log.segment_lookup import Lookup
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.storage.segments import StaleReadError

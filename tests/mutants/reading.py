@@ -61,7 +61,7 @@ MUTANTS = (
     ),
     mutant(
         "segment-of-an-offset-off-by-one",
-        "log/segment_lookup.py",
+        "log/offset_lookup.py",
         "at = bisect.bisect_right(self.bases, offset) - 1",
         "at = bisect.bisect_left(self.bases, offset) - 1",
         "log/test_partition_reader.py::TestRead::test_any_range",

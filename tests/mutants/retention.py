@@ -35,7 +35,7 @@ MUTANTS = (
     ),
     mutant(
         "renamed-before-the-start-is-durable",
-        "logdir/retention/deletion.py",
+        "logdir/retention/segment_deletion.py",
         "leave the renames.\n        session.fs.sync_dir(session.home)",
         "leave the renames.\n        pass",
         "crash/test_retention.py::test_retention_by_age[all]",

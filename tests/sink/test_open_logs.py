@@ -19,7 +19,7 @@ from sparklog.errors import (
     StorageUnavailableError,
 )
 from sparklog.fs import LOCAL
-from sparklog.logdir.guard import is_guarded
+from sparklog.logdir.broker_lockout import is_guarded
 from sparklog.sink import open_logs
 from sparklog.sink.options import SinkOptions, parse
 from sparklog.sink.segment_sink import known_topics

@@ -11,7 +11,7 @@ import sparklog
 from sparklog.errors import InvalidRequestError, LogReplacedError, RecordTooLargeError
 from sparklog.format.compression import Codec
 from sparklog.logdir.log_dir_check import LogDirIdentity
-from sparklog.sink.identity import of_checkpoint, of_query
+from sparklog.sink.batch_identity import of_checkpoint, of_query
 from sparklog.sink.options import REFUSED, parse
 from sparklog.sink.size_estimate import SMALL_BYTES, SizeEstimate, total
 from sparklog.sink.task_messages import error_row, to_chunks, to_rows

@@ -11,7 +11,7 @@ from sparklog.format.checkpoint_files import format_epochs, parse_partition_meta
 from sparklog.format.names import parse_partition_dir, snapshot_name
 from sparklog.fs import LOCAL, FileSystem, read_bytes
 from sparklog.log.log import Log
-from sparklog.log.segment_lookup import Lookup
+from sparklog.log.offset_lookup import Lookup
 from sparklog.log.time_lookup import TimeLookup
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.partition.partition_segments import LogDirSegments

@@ -12,8 +12,8 @@ from sparklog.clock import ManualClock
 from sparklog.common import TopicPartition
 from sparklog.errors import PartitionOfflineError, UnsupportedVersionError
 from sparklog.logdir.ledger import Ledger, ledger_bases
-from sparklog.logdir.retention.deletion import delete_due, raise_starts
 from sparklog.logdir.retention.due_segments import Terms, Tier
+from sparklog.logdir.retention.segment_deletion import delete_due, raise_starts
 from sparklog.service import verify
 from sparklog.storage import ledger_records
 from sparklog.storage.ledger_records import (
@@ -149,7 +149,7 @@ def test_producers_state_outlives_the_local_segments(path: Path, clock: ManualCl
 
             log.append("t", rows([n], clock()), partition=0, producer=(7, 0, n))
         with log.session.exclusive():
-            from sparklog.logdir.retention.deletion import roll
+            from sparklog.logdir.retention.segment_deletion import roll
 
             roll(log.session, [("t", 0)])
         done = delete_due(log.session, {("t", 0): ALL}, now_ms=clock(), budget_ms=1000)
@@ -165,7 +165,7 @@ def test_producers_state_outlives_the_local_segments(path: Path, clock: ManualCl
 
 def by_a_broker(path: Path) -> None:
     """What tells that a broker was here since our close: its own clean mark."""
-    from sparklog.logdir.guard import CLEAN_SHUTDOWN
+    from sparklog.logdir.broker_lockout import CLEAN_SHUTDOWN
 
     (path / CLEAN_SHUTDOWN).write_text('{"version":0,"brokerEpoch":7}')
 

@@ -23,6 +23,7 @@ from sparklog.format.checkpoint_files import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_CONT
 from sparklog.fs import LOCAL, FileSystem, write_durably
 from sparklog.log.timeline import within
 from sparklog.log.topic_names import new_topic_id
+from sparklog.logdir.broker_lockout import check_sound
 from sparklog.logdir.closing import close_session, mark_clean
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.forking.fork_point import ForkPoint, Wanted, find_point
@@ -33,7 +34,6 @@ from sparklog.logdir.forking.partition_fork import (
     link_files,
     plan_partition_fork,
 )
-from sparklog.logdir.guard import check_sound
 from sparklog.logdir.high_watermarks import publish
 from sparklog.logdir.ledger import LEDGER, LEDGER_TOPIC, Ledger, ledger_config, ledger_path
 from sparklog.logdir.log_dirs import write_new_dirs
@@ -48,7 +48,7 @@ from sparklog.logdir.opening import open_session
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.paths import check_writable, is_nested, split_path
 from sparklog.logdir.staged_directory import StagedDirectories
-from sparklog.logdir.topics import write_topics
+from sparklog.logdir.topics_file import write_topics
 from sparklog.storage.ledger_records import ForkedFrom, LedgerRecord
 
 _TAILS: Final = "tails"

@@ -23,7 +23,7 @@ from sparklog.logdir.log_manager import LogManager
 from sparklog.logdir.offset_checkpoints import LOG_START, write_offsets
 from sparklog.logdir.partition.directories import is_empty, remove_tree
 from sparklog.logdir.segment_files import is_partition
-from sparklog.logdir.topics import write_topics
+from sparklog.logdir.topics_file import write_topics
 from sparklog.storage.ledger_records import (
     AdoptRecord,
     DropRecord,

@@ -8,7 +8,7 @@ import logging
 from typing import Final
 
 from sparklog.errors import InvalidRequestError, LogLockedError, PartitionOfflineError
-from sparklog.logdir.guard import lock_out_brokers, raise_guard
+from sparklog.logdir.broker_lockout import lock_out_brokers, raise_guard
 from sparklog.logdir.log_dirs import claim_dirs, find_dirs
 from sparklog.logdir.log_manager import LogManager
 from sparklog.logdir.offline_partitions import leave_brokers

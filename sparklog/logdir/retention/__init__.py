@@ -2,5 +2,5 @@
 
 - `due_segments`: which, and why; decides only
 - `due_partitions`: where anything may be due, by one stat a partition, without the lock
-- `deletion`: the short steps under the write lock
+- `segment_deletion`: the short steps under the write lock
 """

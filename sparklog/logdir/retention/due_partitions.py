@@ -13,8 +13,8 @@ from sparklog.common import TopicPartition
 from sparklog.errors import SparklogError
 from sparklog.format.names import log_name
 from sparklog.fs import FileSystem
-from sparklog.logdir.retention.deletion import Place, look
 from sparklog.logdir.retention.due_segments import NO_TERMS, Due, Held, Terms, limits, segments_of
+from sparklog.logdir.retention.segment_deletion import Place, look
 from sparklog.logdir.segment_files import joined
 
 _SETTLED_MS = 2000  # a change so long ago can't be followed by one of the same time

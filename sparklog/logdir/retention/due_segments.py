@@ -17,7 +17,7 @@ from typing import Final
 from sparklog.config import TopicConfig
 from sparklog.format.names import log_name
 from sparklog.fs import FileSystem
-from sparklog.log.segment_lookup import Lookup
+from sparklog.log.offset_lookup import Lookup
 from sparklog.log.time_lookup import TimeLookup
 from sparklog.logdir.segment_files import joined, segment_bases
 from sparklog.storage.segments import PartitionSegments

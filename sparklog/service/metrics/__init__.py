@@ -1,12 +1,12 @@
 """A log's metrics: as objects, as samples, and as a Prometheus endpoint.
 
-names     what every number is called and means
-observed  LogMetrics and its parts: what the log's files say
-observer  Observer, collect: reading them, cheaply again and again (ledger, tiers)
-work      what the service counts of its own rounds
-samples   all of it as samples with labels
-endpoint  /metrics and /healthz by HTTP; needs prometheus_client
-alerts    alerts.yml: rules for Prometheus
+- `names`: what every number is called and means
+- `observed`: LogMetrics and its parts: what the log's files say
+- `observer`: Observer, collect: reading them, cheaply again and again (`ledger`, `tiers`)
+- `service_meters`: what the service counts of its own rounds; `health`: whether it is well
+- `samples`: all of it as samples with labels
+- `endpoint`: /metrics and /healthz by HTTP; needs prometheus_client
+- `alerts.yml`: rules for Prometheus
 """
 
 from importlib.resources import files

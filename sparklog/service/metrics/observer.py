@@ -18,10 +18,9 @@ from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.format.names import log_name
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.group_lag import retention_floors
+from sparklog.logdir.broker_lockout import is_guarded, was_left_by_us
 from sparklog.logdir.group_offsets import read_readers
-from sparklog.logdir.guard import is_guarded, was_left_by_us
 from sparklog.logdir.high_watermarks import published
-from sparklog.logdir.identity import Standing
 from sparklog.logdir.ledger import (
     LEDGER,
     has_ledger,
@@ -31,13 +30,14 @@ from sparklog.logdir.ledger import (
     whole_end,
 )
 from sparklog.logdir.lock import Page, State, is_failing, peek
+from sparklog.logdir.log_dir_identity import Standing
 from sparklog.logdir.log_dirs import find_dirs
 from sparklog.logdir.paths import split_path
-from sparklog.logdir.retention.deletion import Place, place_of
 from sparklog.logdir.retention.due_partitions import DuePartitions
 from sparklog.logdir.retention.due_segments import Due, Held, Terms
+from sparklog.logdir.retention.segment_deletion import Place, place_of
 from sparklog.logdir.segment_files import joined
-from sparklog.logdir.topics import partition_path
+from sparklog.logdir.topics_file import partition_path
 from sparklog.logdir.view import LogDirView
 from sparklog.service.metrics.ledger import LedgerTail
 from sparklog.service.metrics.observed import (

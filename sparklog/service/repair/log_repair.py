@@ -17,9 +17,9 @@ from sparklog.config import LogOptions
 from sparklog.errors import DataCorruptionError, LogLockedError, SparklogError
 from sparklog.format.checkpoint_files import parse_offsets
 from sparklog.fs import FileSystem, read_bytes
+from sparklog.logdir.broker_lockout import KAFKA_LOCK_NAME, is_guarded, lock_out_brokers
 from sparklog.logdir.closing import close_session
 from sparklog.logdir.commit_log import LogDirCommits
-from sparklog.logdir.guard import KAFKA_LOCK_NAME, is_guarded, lock_out_brokers
 from sparklog.logdir.high_watermarks import publish
 from sparklog.logdir.ledger import LEDGER
 from sparklog.logdir.lock import LOCK_NAME, LogLock
@@ -32,7 +32,7 @@ from sparklog.logdir.offset_checkpoints import (
 )
 from sparklog.logdir.opening import open_session
 from sparklog.logdir.recovery.redo import publish_all, write_starts
-from sparklog.logdir.topics import write_topics
+from sparklog.logdir.topics_file import write_topics
 from sparklog.service.repair.derived_files import DerivedFiles
 from sparklog.service.repair.quarantined_files import QuarantinedFiles
 from sparklog.service.verification.findings import Finding, FixKind

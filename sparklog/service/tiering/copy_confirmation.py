@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from sparklog.common import TopicPartition
 from sparklog.errors import StorageUnavailableError
-from sparklog.logdir.retention.deletion import Place
 from sparklog.logdir.retention.due_segments import Due, Terms
+from sparklog.logdir.retention.segment_deletion import Place
 from sparklog.pluralize import pluralize
-from sparklog.service.report import Report
+from sparklog.service.round_report import Report
 from sparklog.service.tiering.remote_log import RemoteLog
 from sparklog.tiered.copying.plan import copied_ranges
 from sparklog.tiered.layout.manifest import directory_of, log_object, manifest_object

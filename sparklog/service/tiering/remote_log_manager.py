@@ -20,7 +20,7 @@ from sparklog.log.log import Log
 from sparklog.logdir.cleaning.options import RateLimit, Throttle, unthrottled
 from sparklog.service.housekeeping import group_retention_floors
 from sparklog.service.options import ServiceOptions
-from sparklog.service.report import Report, Uploaded
+from sparklog.service.round_report import Report, Uploaded
 from sparklog.service.tiering.copy_task import CopyTask
 from sparklog.service.tiering.expiration_task import ExpirationTask
 from sparklog.service.tiering.remote_log import DryRunState, RemoteLog

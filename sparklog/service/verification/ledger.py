@@ -17,7 +17,7 @@ from sparklog.logdir.ledger import (
     whole_end,
 )
 from sparklog.logdir.segment_files import joined
-from sparklog.logdir.topics import TOPICS_NAME, read_topics
+from sparklog.logdir.topics_file import TOPICS_NAME, read_topics
 from sparklog.service.verification.findings import Findings, FixKind, Severity
 from sparklog.service.verification.log_dir_state import LogDirState, Situation
 from sparklog.storage.ledger_records import (

@@ -20,8 +20,8 @@ from sparklog.format.names import (
     parse_partition_dir,
 )
 from sparklog.fs import FileSystem
+from sparklog.logdir.broker_lockout import GUARD_NAME
 from sparklog.logdir.chunk_files import CHUNK_PREFIX
-from sparklog.logdir.guard import GUARD_NAME
 from sparklog.logdir.partition.producer_snapshots import is_whole, stray_offsets
 from sparklog.logdir.segment_files import bases_of, joined
 from sparklog.pluralize import pluralize

@@ -20,7 +20,7 @@ from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.format.names import parse_partition_dir
 from sparklog.fs import FileSystem
-from sparklog.logdir.guard import KAFKA_LOCK_NAME, is_guarded, was_clean, was_left_by_us
+from sparklog.logdir.broker_lockout import KAFKA_LOCK_NAME, is_guarded, was_clean, was_left_by_us
 from sparklog.logdir.ledger import has_ledger
 from sparklog.logdir.lock import LOCK_NAME
 from sparklog.logdir.log_dirs import LogDirs

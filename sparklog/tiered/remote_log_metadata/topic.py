@@ -33,7 +33,7 @@ from sparklog.log.appending import append
 from sparklog.log.fetch import read_partition, schema_of
 from sparklog.log.topic_names import REMOTE_METADATA
 from sparklog.logdir.staging import Framing
-from sparklog.logdir.topics import describe
+from sparklog.logdir.topics_file import describe
 from sparklog.logdir.view import LogDirView
 from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadataCache
 from sparklog.tiered.remote_log_metadata.records import (

@@ -24,7 +24,7 @@ from sparklog.logdir.group_offsets import read_readers
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.retention.due_segments import Tier
-from sparklog.logdir.topics import read_topics
+from sparklog.logdir.topics_file import read_topics
 from sparklog.logdir.view import LogDirView
 from sparklog.pluralize import pluralize
 from sparklog.service import Severity

@@ -8,7 +8,7 @@ from sparklog.errors import SparklogError
 from sparklog.format.names import partition_dir
 from sparklog.fs import FileSystem
 from sparklog.log.topic_names import INTERNAL
-from sparklog.logdir.topics import read_topics
+from sparklog.logdir.topics_file import read_topics
 from sparklog.service import Severity
 from sparklog.storage.topic_state import TopicState
 from sparklog.tools.report.model import DirectoryReport, Notice, PartitionReport

@@ -14,7 +14,7 @@ from sparklog.checkpoint.log_backed.partition import CheckpointPartition
 from sparklog.checkpoint.log_backed.partition_writer import Record, append
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL
-from sparklog.sink.identity import of_checkpoint, of_query
+from sparklog.sink.batch_identity import of_checkpoint, of_query
 from sparklog.sink.options import parse
 from sparklog.sink.query import Query
 from sparklog.testing.crashfs import CrashFS

@@ -21,7 +21,7 @@ from sparklog.log.topic_names import REMOTE_METADATA
 from sparklog.logdir.partition.segment_swap import retire
 from sparklog.service import Service, verify
 from sparklog.service.deletion_announcements import NAME
-from sparklog.service.report import Report
+from sparklog.service.round_report import Report
 from sparklog.testing.faults import SimulatedKill
 from sparklog.testing.faultstore import FaultStore
 from sparklog.tiered.keyring import Keyring

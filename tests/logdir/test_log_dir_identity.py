@@ -12,8 +12,8 @@ import sparklog
 from sparklog.errors import InvalidRequestError, LogReplacedError, SparklogError
 from sparklog.fs import LOCAL
 from sparklog.log.commit import Identity
-from sparklog.logdir.guard import is_guarded
-from sparklog.logdir.identity import Standing
+from sparklog.logdir.broker_lockout import is_guarded
+from sparklog.logdir.log_dir_identity import Standing
 
 
 def table(*values: str) -> pa.Table:

@@ -17,7 +17,7 @@ from sparklog.fs import LOCAL
 from sparklog.log.log import Log
 from sparklog.logdir.detection import META_PROPERTIES, holds_log
 from sparklog.logdir.paths import split_path
-from sparklog.logdir.topics import TOPICS_NAME
+from sparklog.logdir.topics_file import TOPICS_NAME
 from sparklog.tiered.opening import archive_url, no_archive
 
 

@@ -11,7 +11,7 @@ from sparklog.logdir.cleaning.cleaner import Cleanable, CleanReport
 from sparklog.metrics import meters
 from sparklog.service.metrics import names
 from sparklog.service.metrics.observed import LogMetrics
-from sparklog.service.report import Deleted, Report
+from sparklog.service.round_report import Deleted, Report
 
 _COUNTED: Final = ("errors", "locked_ms", "deleted", "cleaned", "uploaded", "removed")
 
