@@ -111,6 +111,13 @@ MUTANTS = (
         ),
     ),
     mutant(
+        "manifest-put-without-the-lease",
+        "tiered/copying/remote_storage_manager.py",
+        "        check()\n        self._store.put(manifest.name",
+        "        self._store.put(manifest.name",
+        "testing/test_segment_store_contract.py",
+    ),
+    mutant(
         "young-orphans-deleted",
         "tiered/copying/orphans.py",
         "if now_ms - one.time_ms >= grace_ms:",
