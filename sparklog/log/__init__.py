@@ -3,7 +3,7 @@
 - `log`: `Log`, the public face; `admin`, `appending`, `commit`: what changes a log
 - `topic_names`: which are sparklog's own, which may be new
 - `fetch`, `partition_reader`, `offset_lookup`, `time_lookup`, `aborted_transactions`,
-  `read_retry`: from offsets or times to Arrow batches
+  `last_stable_offset`, `read_retry`: from offsets or times to Arrow batches
 - `batch_windows`, `index_entries`: what a segment's bytes and indexes say
 - `positions`, `truncation_detection`: where a reader stands, and whether that is still true
 - `commits_table`, `committed_batches`, `batch_gaps`, `timeline`: what the ledger tells

@@ -16,13 +16,13 @@ from sparklog.errors import (
 )
 from sparklog.format.columns import one_binary, one_int32
 from sparklog.log.group_progress import Progress
+from sparklog.log.last_stable_offset import last_stable_offset
 from sparklog.log.partition_reader import reader_of
 from sparklog.log.positions import Position, resolve
 from sparklog.log.read_retry import (
     check_incarnation,
     check_topic_id,
     final_error,
-    stable_end,
     stale_read_attempts,
 )
 from sparklog.log.timeline import Timeline
@@ -240,7 +240,7 @@ def read_ranges(
     for partition, start in first.items():
         end = last[partition]
         if isolation == "read_committed":
-            end = min(end, stable_end(view, topic, partition, end))
+            end = min(end, last_stable_offset(view, topic, partition, end))
         yield from read_partition(
             view,
             topic,
@@ -312,7 +312,7 @@ def follow(
                     end=end,
                 )
             if isolation == "read_committed":
-                end = stable_end(view, topic, partition, end)
+                end = last_stable_offset(view, topic, partition, end)
             if at[partition] < end:
                 found = True
                 yield from read_partition(

@@ -7,8 +7,9 @@ from typing import Final
 
 from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
+from sparklog.log.last_stable_offset import last_stable_offset
 from sparklog.log.partition_reader import PartitionReader
-from sparklog.log.read_retry import retry_on_stale_read, stable_end
+from sparklog.log.read_retry import retry_on_stale_read
 from sparklog.storage.view import View
 
 EARLIEST: Final = -2
@@ -48,7 +49,7 @@ def offsets_for_times(
     for partition, timestamp in when.items():
         start, end = spans[TopicPartition(topic, partition)]
         if isolation == "read_committed":
-            end = stable_end(view, topic, partition, end)
+            end = last_stable_offset(view, topic, partition, end)
         ask = partial(_at, timestamp=timestamp, start=start, end=end)
         answer[partition] = retry_on_stale_read(view, topic, partition, start, end, ask)
     return answer

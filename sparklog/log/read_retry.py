@@ -53,16 +53,6 @@ def retry_on_stale_read(
             reader_of(view, topic, partition).refresh()
 
 
-def stable_end(view: View, topic: str, partition: int, end: int) -> int:
-    """The last stable offset: of the oldest transaction open at `end`, else `end`.
-
-    As `retry_on_stale_read`.
-    """
-    return retry_on_stale_read(
-        view, topic, partition, 0, end, lambda reader: reader.last_stable_offset(end)
-    )
-
-
 def check_topic_id(view: View, topic: str, partition: int, topic_id: str | None) -> None:
     """Raise UnknownTopicError or TopicReplacedError unless the topic is the one of the plan."""
     now = view.topic_id(topic, partition)

@@ -324,7 +324,7 @@ class LogDirCommits(LogManager):
             path = self.partition_path(topic, partition)
             for name in self.fs.listdir(path):
                 with self.fs.open(os.path.join(path, name), write=True) as file:
-                    self.sync_file(file)
+                    self.file_sync.sync(file)
             self.fs.sync_dir(path)
         if self.state.unsynced:
             self.ledger.log.sync()

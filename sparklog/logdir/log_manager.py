@@ -18,8 +18,9 @@ from sparklog.errors import (
     StorageUnavailableError,
     UnknownTopicError,
 )
-from sparklog.fs import File, FileSystem, LockFile
+from sparklog.fs import FileSystem, LockFile
 from sparklog.log.topic_names import INTERNAL
+from sparklog.logdir.file_sync import FileSync
 from sparklog.logdir.intent import Intent
 from sparklog.logdir.ledger import Ledger, fold, ledger_config, ledger_path
 from sparklog.logdir.lock import LogLock, Page, State
@@ -34,7 +35,6 @@ from sparklog.storage.log_state import LogState
 from sparklog.storage.topic_state import TopicState
 
 _LOGGER = logging.getLogger(__name__)
-_REWRITE_BYTES = 8 << 20
 
 
 class LogManager:
@@ -62,7 +62,7 @@ class LogManager:
         self.dirs = LogDirs()
         self.brokers_out = brokers_out
         self._writers: dict[TopicPartition, PartitionLog] = {}
-        self._suspect: set[str] = set()
+        self.file_sync = FileSync()
 
     @property
     def home(self) -> str:
@@ -100,19 +100,6 @@ class LogManager:
         """Make the next `refresh` load everything anew."""
         self._loaded = False
         self._writers.clear()
-
-    def sync_file(self, file: File) -> None:
-        """Sync a file that may have failed to before: its bytes are then written again first.
-
-        After a failed fsync the kernel may call the lost pages clean; a second fsync proves
-        nothing (PROTOCOL, C8).
-        """
-        if file.path in self._suspect:
-            for at in range(0, file.size(), _REWRITE_BYTES):
-                file.pwrite(file.pread(_REWRITE_BYTES, at), at)
-        self._suspect.add(file.path)
-        file.sync()
-        self._suspect.discard(file.path)
 
     def forget_writers(self) -> None:
         """Open partitions anew when they are next written: their config or start changed."""

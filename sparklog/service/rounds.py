@@ -31,7 +31,9 @@ from sparklog.logdir.free_space import below_floor
 from sparklog.logdir.paths import is_within
 from sparklog.logdir.retention.due_partitions import DuePartitions
 from sparklog.logdir.retention.due_segments import LOG_START, NO_TERMS, Due, Terms
-from sparklog.logdir.retention.segment_deletion import Place, delete_due, places, roll_if_active
+from sparklog.logdir.retention.idle_rolling import idle, roll_if_active
+from sparklog.logdir.retention.partition_retention import Place, places
+from sparklog.logdir.retention.segment_deletion import delete_due
 from sparklog.pluralize import pluralize
 from sparklog.service.deletion_announcements import DeletionAnnouncements
 from sparklog.service.disk_probe import DiskProbe
@@ -145,7 +147,9 @@ class Rounds:
                     terms = checked
                     due = self._due_partitions.due(known, terms, now_ms=now)
             self._retain(due, self._announced(due, terms, ids, report, at_once), report)
-        for key, base in self._due_partitions.idle(known, now_ms=now).items():
+        for key, base in idle(
+            session.fs, known, self._due_partitions.held, now_ms=now
+        ).items():
             with self._quarantined.catching(report, key):
                 if not report.dry_run:
                     self._roll(key, base, report)

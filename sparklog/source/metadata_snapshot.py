@@ -9,9 +9,9 @@ from sparklog.format.index import OFFSET_ENTRY
 from sparklog.format.names import INDEX
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.index_entries import whole_entries
+from sparklog.log.last_stable_offset import last_stable_offset
 from sparklog.log.partition_reader import reader_of
 from sparklog.log.positions import offsets_for_times
-from sparklog.log.read_retry import stable_end
 from sparklog.log.timeline import Timeline
 from sparklog.log.truncation_detection import LogTruncationDetector
 from sparklog.logdir.ledger import deleted_topic_ends
@@ -79,7 +79,7 @@ class LogMetadata:
         if self._options.isolation_level != "read_committed":
             return spans
         return {
-            key: (low, max(low, stable_end(self.view, *key, high)))
+            key: (low, max(low, last_stable_offset(self.view, *key, high)))
             for key, (low, high) in spans.items()
         }
 

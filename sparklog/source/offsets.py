@@ -18,7 +18,7 @@ from typing import Any, Final
 from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError
 from sparklog.storage.groups import Origin, Origins
-from sparklog.storage.leader_epochs import ASIDE
+from sparklog.storage.source_offsets import ASIDE
 
 Offsets = dict[TopicPartition, int]
 Ranges = Mapping[TopicPartition, tuple[int, int]]

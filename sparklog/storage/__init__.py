@@ -8,7 +8,8 @@
 - `log_state`: what the ledger says, folded
 - `leader_epochs`: which epoch began where
 - `offset_ranges`: sets of offsets of a partition
-- `query_origin`: which query a writer was, and how far it had read
+- `query_origin`: which query a writer was, and how far it had read;
+  `source_offsets`: a source's offsets as JSON
 - `checksummed_json`: small documents that a person can read and a checksum guards;
   `format_version`: what a newer sparklog wrote is refused
 """

@@ -11,8 +11,6 @@ UNDEFINED: Final = (-1, -1)
 HISTORY_EPOCH: Final = 1 << 16
 """Leader epochs from here on begin a history; those below count brokers and forks."""
 _BEGINNING_MS: Final = 1_577_836_800_000  # 2020: seconds since then fit into Kafka's int32
-ASIDE: Final = "#"
-"""In a source's offsets it marks what is no topic: "flights#epoch"; no topic's name may have it."""
 
 
 def assigned(entries: Epochs, epoch: int, start: int) -> Epochs:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
-from sparklog.storage.leader_epochs import ASIDE
+from sparklog.storage.source_offsets import ASIDE
 
 Offsets = tuple[str | None, ...]
 """A query's position: JSON as in the checkpoint for each source, None: none, or not known."""

@@ -24,7 +24,7 @@ from sparklog.clock import ManualClock
 from sparklog.errors import BatchConflictError, OffsetOutOfRangeError
 from sparklog.format.batch import encode_one
 from sparklog.log.commit import Identity
-from sparklog.logdir.retention import segment_deletion
+from sparklog.logdir.retention import idle_rolling, partition_retention, segment_deletion
 from sparklog.logdir.retention.due_segments import NO_TERMS, segments_of
 from sparklog.storage.commits import Chunk
 from sparklog.testing.crashfs import CrashFS
@@ -247,7 +247,7 @@ class World:
         """Retention at `now_ms`: what is due is asked first, so the model knows the new start."""
         session = self.opened.session
         with session.exclusive():
-            place = segment_deletion.places(session)[key]
+            place = partition_retention.places(session)[key]
         held = segments_of(self.fs, place.directory)
         found = segment_deletion.look(self.fs, place, held, now_ms=now_ms, terms=NO_TERMS)
         return Planned(
@@ -263,7 +263,7 @@ class World:
 
         def act() -> None:
             with session.exclusive():
-                segment_deletion.roll(session, [key])
+                idle_rolling.roll(session, [key])
 
         return Planned(f"idle roll of {key}", self.model.copy(), act)
 

@@ -9,7 +9,6 @@ import pytest
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError
-from sparklog.testing.crashfs import CrashFS
 from tests.logdir.partitions import batch, create, transactional
 
 ROW = pa.table({"value": ["x"]})
@@ -33,36 +32,6 @@ def test_the_ledgers_time_never_goes_back(tmp_path: Path, clock: ManualClock) ->
             log.append("t", ROW)
         times = [row["time"] for row in log.commits().to_pylist()]
     assert times == sorted(times)
-
-
-def test_a_file_whose_sync_failed_is_written_again(clock: ManualClock) -> None:
-    """The kernel may have dropped its pages and call them clean: the next sync proves nothing."""
-    fs = CrashFS(clock=clock)
-    with sparklog.open("/log", "rw", fs=fs, clock=clock) as log:
-        path = f"{log.session.home}/file"
-        with fs.open(path, create=True) as file:
-            file.pwrite(b"records", 0)
-            calls: list[str] = []
-            file_sync, failing = file.sync, [OSError("EIO")]
-
-            class Flaky:
-                path, size, pread = file.path, file.size, file.pread
-
-                def pwrite(self, data: bytes, at: int) -> None:
-                    calls.append("pwrite")
-                    file.pwrite(data, at)
-
-                def sync(self) -> None:
-                    calls.append("sync")
-                    if failing:
-                        raise failing.pop()
-                    file_sync()
-
-            with pytest.raises(OSError, match="EIO"):
-                log.session.sync_file(Flaky())
-            log.session.sync_file(Flaky())
-            log.session.sync_file(Flaky())
-        assert calls == ["sync", "pwrite", "sync", "sync"]
 
 
 def test_open_transactions_are_left_to_the_broker(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ MUTANTS = (
         "logdir/lock.py",
         "is_current():\n                    return\n                self.check_there()",
         "identity():\n                    return\n                self.check_there()",
-        "logdir/test_identity.py",
+        "logdir/test_log_dir_identity.py",
     ),
     mutant(
         "older-producer-epoch-taken",

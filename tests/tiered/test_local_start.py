@@ -149,7 +149,7 @@ def test_producers_state_outlives_the_local_segments(path: Path, clock: ManualCl
 
             log.append("t", rows([n], clock()), partition=0, producer=(7, 0, n))
         with log.session.exclusive():
-            from sparklog.logdir.retention.segment_deletion import roll
+            from sparklog.logdir.retention.idle_rolling import roll
 
             roll(log.session, [("t", 0)])
         done = delete_due(log.session, {("t", 0): ALL}, now_ms=clock(), budget_ms=1000)

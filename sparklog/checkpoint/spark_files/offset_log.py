@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError
-from sparklog.storage.leader_epochs import ASIDE
+from sparklog.storage.source_offsets import ASIDE
 
 _NONE: Final = "-"
 _VERSIONS: Final = ("v1", "v2")

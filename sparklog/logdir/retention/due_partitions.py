@@ -14,7 +14,8 @@ from sparklog.errors import SparklogError
 from sparklog.format.names import log_name
 from sparklog.fs import FileSystem
 from sparklog.logdir.retention.due_segments import NO_TERMS, Due, Held, Terms, limits, segments_of
-from sparklog.logdir.retention.segment_deletion import Place, look
+from sparklog.logdir.retention.partition_retention import Place
+from sparklog.logdir.retention.segment_deletion import look
 from sparklog.logdir.segment_files import joined
 
 _SETTLED_MS = 2000  # a change so long ago can't be followed by one of the same time
@@ -85,25 +86,6 @@ class DuePartitions:
         """
         seen = self._seen.get(key)
         return None if seen is None else seen.segments
-
-    def idle(
-        self, places: Mapping[TopicPartition, Place], *, now_ms: int
-    ) -> dict[TopicPartition, int]:
-        """Partitions whose active segment had no append for segment.idle.ms: {key: its base}."""
-        found = {}
-        for key, place in places.items():
-            limit = place.config.segment_idle_ms
-            seen = self._seen.get(key)
-            if limit < 0 or seen is None or not seen.segments:
-                continue
-            base = seen.segments[-1].base
-            path = joined(place.directory, log_name(base))
-            try:
-                if now_ms - self._fs.mtime_ms(path) >= limit and self._fs.size(path):
-                    found[key] = base
-            except FileNotFoundError:
-                self._seen.pop(key, None)
-        return found
 
     def _look(self, key: TopicPartition, place: Place, terms: Terms, now_ms: int) -> _Seen:
         changed = self._fs.mtime_ms(place.directory)

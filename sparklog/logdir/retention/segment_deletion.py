@@ -7,23 +7,20 @@ name that is gone lists anew, and finds the log start raised.
 Source: LocalLog.removeAndDeleteSegments (4.1).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sparklog.clock import monotonic_ms
 from sparklog.common import TopicPartition
-from sparklog.config import TopicConfig
 from sparklog.errors import SparklogError, StorageUnavailableError
-from sparklog.format.names import partition_dir
 from sparklog.fs import FileSystem
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.partition.segment_swap import retire
 from sparklog.logdir.retention.due_segments import Due, Held, Terms, due, largest_of, segments_of
-from sparklog.logdir.segment_files import joined, segment_bases
+from sparklog.logdir.retention.idle_rolling import roll
+from sparklog.logdir.retention.partition_retention import Place, place_of
 from sparklog.storage.ledger_records import StartRecord
-from sparklog.storage.log_state import LogState
-from sparklog.storage.topic_state import TopicState
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,46 +32,6 @@ class Deletion:
     waiting: list[str] = field(default_factory=list)
     delay_ms: dict[str, int] = field(default_factory=dict)  # by path: file.delete.delay.ms
     locked_ms: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A partition as the session's state had it at some moment."""
-
-    directory: str
-    config: TopicConfig
-    log_start: int
-    end: int
-    local_start: int = 0  # where local segments begin, if that is above the log start
-    gaps: bool = False  # whether offsets may be missing: compacted, or a broker's
-
-
-def places(
-    session: LogDirCommits, *, only: Callable[[TopicState], bool] | None = None
-) -> dict[TopicPartition, Place]:
-    """Return all partitions that aren't offline. Under the lock; cost: a few us a partition.
-
-    Args: only: tells which topics are wanted.
-    """
-    state = session.state
-    found: dict[TopicPartition, Place] = {}
-    for name, topic in state.topics.items():
-        if only is not None and not only(topic):
-            continue
-        config = topic.parsed()
-        for partition, number in topic.dirs.items():
-            key = TopicPartition(name, partition)
-            if key not in session.offline:
-                directory = joined(session.directories[number], partition_dir(name, partition))
-                found[key] = place_of(state, key, directory, config)
-    return found
-
-
-def place_of(state: LogState, key: TopicPartition, directory: str, config: TopicConfig) -> Place:
-    """Return how a partition stands."""
-    start, local_start = state.starts.get(key, 0), state.local_start(*key)
-    gaps = state.topics[key[0]].adopted or config.compact
-    return Place(directory, config, start, state.ends[key], local_start, gaps)
 
 
 def look(
@@ -206,21 +163,3 @@ def _retire(session: LogDirCommits, key: TopicPartition, bases: list[int]) -> li
     waiting = [path for base in bases for path in retire(session.fs, directory, base)]
     session.fs.sync_dir(directory)
     return waiting
-
-
-def roll(session: LogDirCommits, keys: list[TopicPartition]) -> None:
-    """Begin a new segment in each of these partitions, as one step. Under the lock.
-
-    No offset moves and no record tells of it; an empty active segment stays as it is.
-    """
-    with session.acting(keys):
-        for key in keys:
-            log = session.writer(*key)
-            log.roll()
-            log.sync()
-
-
-def roll_if_active(session: LogDirCommits, key: TopicPartition, base: int) -> None:
-    """Roll a partition's segment `base` if it still is the active one. Under the lock."""
-    if segment_bases(session.fs, session.partition_path(*key))[-1:] == [base]:
-        roll(session, [key])

@@ -35,7 +35,7 @@ from sparklog.logdir.log_dirs import find_dirs
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.retention.due_partitions import DuePartitions
 from sparklog.logdir.retention.due_segments import Due, Held, Terms
-from sparklog.logdir.retention.segment_deletion import Place, place_of
+from sparklog.logdir.retention.partition_retention import Place, place_of
 from sparklog.logdir.segment_files import joined
 from sparklog.logdir.topics_file import partition_path
 from sparklog.logdir.view import LogDirView

@@ -9,7 +9,7 @@ from sparklog.fs import FileSystem
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.retention.due_segments import Held, Terms, Tier, largest_of
-from sparklog.logdir.retention.segment_deletion import Place
+from sparklog.logdir.retention.partition_retention import Place
 from sparklog.logdir.view import LogDirView
 from sparklog.service.metrics.observed import TierMetrics
 from sparklog.tiered.copying import plan

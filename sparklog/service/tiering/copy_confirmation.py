@@ -12,7 +12,7 @@ from dataclasses import replace
 from sparklog.common import TopicPartition
 from sparklog.errors import StorageUnavailableError
 from sparklog.logdir.retention.due_segments import Due, Terms
-from sparklog.logdir.retention.segment_deletion import Place
+from sparklog.logdir.retention.partition_retention import Place
 from sparklog.pluralize import pluralize
 from sparklog.service.round_report import Report
 from sparklog.service.tiering.remote_log import RemoteLog

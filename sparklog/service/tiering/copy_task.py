@@ -20,7 +20,7 @@ from sparklog.format.names import TXNINDEX
 from sparklog.logdir.partition.log_segment_data import LogDirSegmentData
 from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.retention.due_segments import largest_of
-from sparklog.logdir.retention.segment_deletion import Place, places
+from sparklog.logdir.retention.partition_retention import Place, places
 from sparklog.logdir.segment_files import closed_segment_bytes
 from sparklog.service.round_report import Report, Uploaded
 from sparklog.service.tiering.remote_log import RemoteLog, TieredPartition, is_tiered

@@ -20,7 +20,7 @@ from sparklog.fs import FileSystem
 from sparklog.log.log import Log
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.retention.due_segments import Held, Terms, Tier, segments_of
-from sparklog.logdir.retention.segment_deletion import Place, places
+from sparklog.logdir.retention.partition_retention import Place, places
 from sparklog.logdir.view import LogDirView
 from sparklog.storage.lease import Lease
 from sparklog.storage.topic_state import TopicState

@@ -10,9 +10,9 @@ import pyarrow as pa
 from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
 from sparklog.log.fetch import check_isolation
+from sparklog.log.last_stable_offset import last_stable_offset
 from sparklog.log.log import Log
 from sparklog.log.positions import Position, resolve
-from sparklog.log.read_retry import stable_end
 
 Offsets: TypeAlias = dict[int, int]
 Progress: TypeAlias = Callable[[int, int], None]
@@ -56,7 +56,7 @@ def planned(
     _check_order(topic, start, end, first, last)
     if isolation == "read_committed":
         for p, offset in last.items():
-            last[p] = min(offset, stable_end(view, topic, p, offset))
+            last[p] = min(offset, last_stable_offset(view, topic, p, offset))
     return first, {p: max(offset, first[p]) for p, offset in last.items()}
 
 

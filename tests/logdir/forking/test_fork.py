@@ -33,7 +33,8 @@ from sparklog.logdir.offset_checkpoints import CLEANED, CLEANER, read_offsets
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.recovery.segment_rebuild import scan_segment, write_indexes
 from sparklog.logdir.retention.due_segments import NO_TERMS
-from sparklog.logdir.retention.segment_deletion import delete_due, roll
+from sparklog.logdir.retention.idle_rolling import roll
+from sparklog.logdir.retention.segment_deletion import delete_due
 from sparklog.logdir.staged_directory import WAITING_NAME
 from sparklog.logdir.staging import Framing
 from sparklog.service import verify

@@ -1,0 +1,52 @@
+"""What retention goes by in a partition: its directory, config and offsets at some moment."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sparklog.common import TopicPartition
+from sparklog.config import TopicConfig
+from sparklog.format.names import partition_dir
+from sparklog.logdir.commit_log import LogDirCommits
+from sparklog.logdir.segment_files import joined
+from sparklog.storage.log_state import LogState
+from sparklog.storage.topic_state import TopicState
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A partition as the session's state had it at some moment."""
+
+    directory: str
+    config: TopicConfig
+    log_start: int
+    end: int
+    local_start: int = 0  # where local segments begin, if that is above the log start
+    gaps: bool = False  # whether offsets may be missing: compacted, or a broker's
+
+
+def places(
+    session: LogDirCommits, *, only: Callable[[TopicState], bool] | None = None
+) -> dict[TopicPartition, Place]:
+    """Return all partitions that aren't offline. Under the lock; cost: a few us a partition.
+
+    Args: only: tells which topics are wanted.
+    """
+    state = session.state
+    found: dict[TopicPartition, Place] = {}
+    for name, topic in state.topics.items():
+        if only is not None and not only(topic):
+            continue
+        config = topic.parsed()
+        for partition, number in topic.dirs.items():
+            key = TopicPartition(name, partition)
+            if key not in session.offline:
+                directory = joined(session.directories[number], partition_dir(name, partition))
+                found[key] = place_of(state, key, directory, config)
+    return found
+
+
+def place_of(state: LogState, key: TopicPartition, directory: str, config: TopicConfig) -> Place:
+    """Return how a partition stands."""
+    start, local_start = state.starts.get(key, 0), state.local_start(*key)
+    gaps = state.topics[key[0]].adopted or config.compact
+    return Place(directory, config, start, state.ends[key], local_start, gaps)
