@@ -1,4 +1,4 @@
-"""The segments of one partition, as whoever reads them sees them.
+"""The segments of one partition, as whoever reads them sees them. Writing: `segment_store`.
 
 A log dir keeps them as files, a tier as files and objects, a bucket alone as objects. Extents of
 a home in an object store fit as well: an object and a byte range are a `SegmentLog` (base offset

@@ -81,8 +81,8 @@ MUTANTS = (
     mutant(
         "log-starts-not-written",
         "logdir/high_watermarks.py",
-        "for (topic, p), offset in starts.items()}",
-        "for (topic, p), offset in ()}",
+        "for (topic, partition), offset in starts.items():",
+        "for (topic, partition), offset in ():",
         "logdir/test_high_watermarks.py",
     ),
     mutant(

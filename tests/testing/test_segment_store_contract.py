@@ -27,12 +27,12 @@ PART_BYTES = 200  # so that a log is uploaded in parts
 class Tier:
     """A bucket in memory; see `SegmentStoreHome`."""
 
-    def __init__(self, puts: Sequence[Put], clock: ManualClock, threads: int) -> None:
-        self.puts, self._clock, self._threads = puts, clock, threads
+    def __init__(self, puts: Sequence[Put], clock: ManualClock) -> None:
+        self.puts, self._clock = puts, clock
         self._bucket = FaultStore(clock=clock, part_bytes=PART_BYTES)
 
     def _store_of(self, store: FaultStore) -> RemoteStorageManager:
-        return RemoteStorageManager(store, self._clock, threads=self._threads)
+        return RemoteStorageManager(store, self._clock, threads=2)
 
     def store(self) -> RemoteStorageManager:
         return self._store_of(self._bucket.reopen())
@@ -63,11 +63,8 @@ class Tier:
         return {name: data for name, (data, _) in self._bucket.bucket.objects.items()}
 
 
-@pytest.mark.parametrize("threads", [1, 2])
 class TestTier(SegmentStoreContract[RemoteSegment]):
     @pytest.fixture
-    def home(
-        self, tmp_path: Path, clock: ManualClock, threads: int
-    ) -> Iterator[SegmentStoreHome[RemoteSegment]]:
+    def home(self, tmp_path: Path, clock: ManualClock) -> Iterator[SegmentStoreHome[RemoteSegment]]:
         with filled(tmp_path / "log", clock) as log:
-            yield Tier(puts_of(log, clock), clock, threads)
+            yield Tier(puts_of(log, clock), clock)
