@@ -5,6 +5,16 @@ with sparklog.open("/data/log", mode="rw") as log:
     log.create_topic("flights", partitions=4)
     log.append("flights", pa.table({"key": ["N14228"], "value": ["{...}"]}))
     for batch in log.read("flights"): ...
+
+- `datasource`, `source`, `sink`, `state`: Spark: the data source, reading, writing, checkpoints
+- `cli`, `tools`: commands, and what they do as functions; `checkpoint`: a query's checkpoint
+- `service`: background work on a log: retention, compaction, tiering, checks
+- `tiered`: closed segments in object storage, and a bucket alone
+- `log`: a log, whatever its home; `logdir`: the home on disk
+- `storage`: what a home is, as protocols; `fs`: local files; `format`: Kafka's bytes
+- `testing`: contracts of the protocols, disks and stores that fail
+- `config`, `configdef`: options; `errors`; `metrics`; `clock`; `common`: topic-partitions
+- `extras`: optional libraries; `lru_cache`, `pluralize`: small helpers
 """
 
 import os

@@ -36,6 +36,21 @@ PYTHON = _files("*.py")
 PACKAGE = [f for f in PYTHON if f.startswith("sparklog/") or re.fullmatch(r"\w+_sparklog\.py", f)]
 
 
+PACKAGES = [f for f in PACKAGE if f.endswith("/__init__.py")]
+
+
+@pytest.mark.parametrize("path", PACKAGES)
+def test_a_package_names_its_modules(path: str) -> None:
+    """Its docstring is the map of it. The command line's modules are called as its commands."""
+    directory = (ROOT / path).parent
+    names = {f.stem for f in directory.glob("*.py")}
+    names |= {f.parent.name for f in directory.glob("*/__init__.py")}
+    if path == "sparklog/cli/__init__.py":
+        names &= {"app", "command", "parsing", "output", "findings", "open_log", "storage"}
+    words = re.findall(r"\w+", ast.get_docstring(ast.parse((ROOT / path).read_text())) or "")
+    assert sorted(n for n in names - set(words) if not n.startswith("_")) == []
+
+
 def _name(node: ast.expr) -> str:
     if isinstance(node, ast.Attribute):
         return f"{_name(node.value)}.{node.attr}".removeprefix("datetime.datetime.")

@@ -1,7 +1,10 @@
-"""The one door to local files: what the engine asks of a file system, and the real one.
+"""Local files: what the engine asks of a file system, and the real one.
 
 Everything that sparklog reads or writes on a local disk goes through a `FileSystem`, so that
-`sparklog.testing.crashfs` can stand behind the same door and lose what was never synced.
+`sparklog.testing.crashfs` can take its place and lose what was never synced.
+
+- `protocol`: what the engine asks; `local`: the machine's own; `files`: open files, errors
+- `locks`: locks on open file descriptions
 """
 
 from sparklog.fs.local import LocalFileSystem

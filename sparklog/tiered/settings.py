@@ -24,9 +24,10 @@ _CURE: Final = (
 class RemoteSettings:
     """The target of a log: an fsspec URL, `s3://bucket/prefix`.
 
-    `log_id` and `tokens` tell it from other logs there (owners.py); none until a service ran.
-    `key_id`: of the master key under which copies are encrypted; "" if they aren't, None if nobody
-    has looked yet. So a service without its key ring knows that it must not copy.
+    `log_id` and `tokens` tell it from other logs there (layout/topic_owners.py); none until a
+    service ran. `key_id`: of the master key under which copies are encrypted; "" if they
+    aren't, None if nobody has looked yet. So a service without its key ring knows that
+    it must not copy.
     """
 
     url: str

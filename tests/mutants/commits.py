@@ -77,10 +77,10 @@ MUTANTS = (
     ),
     mutant(
         "lost-page-not-rewritten",
-        "logdir/log_manager.py",
-        "if file.path in self._suspect:",
+        "logdir/file_sync.py",
+        "if file.path in self._failed:",
         "if not file.path:",
-        "logdir/test_commit_log.py",
+        "logdir/test_file_sync.py",
     ),
     mutant(
         "ledger-time-goes-back",

@@ -20,7 +20,8 @@ from sparklog.errors import DataCorruptionError
 from sparklog.format import state_entries
 
 PUT, DELETE, MERGE, DELETE_RANGE = 0x01, 0x10, 0x11, 0x20
-_CUT, _BAD_SIZE, _BAD_KIND = 1, 2, 3  # as entries.py's, whose own are C's where it is compiled
+# As format/state_entries.py's, whose own are C's where it is compiled.
+_CUT, _BAD_SIZE, _BAD_KIND = 1, 2, 3
 _COLUMNS: Final = 5
 _NONE: Final = np.empty((0, _COLUMNS), np.int64)
 

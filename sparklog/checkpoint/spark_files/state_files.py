@@ -1,4 +1,4 @@
-"""What is around a state file's entries (changelog.py): Spark's compression, RocksDB's zip.
+"""Decompresses and unzips state files; their entries: state_changelog.py.
 
     delta, snapshot, changelog     compressed as a whole, by the codec of
                                    spark.sql.streaming.stateStore.compression.codec

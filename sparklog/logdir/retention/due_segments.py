@@ -1,4 +1,4 @@
-"""Which segments of a partition are due for deletion, and why. Decides; `retiring` acts.
+"""Which segments of a partition are due for deletion, and why. Decides; `segment_deletion` acts.
 
 Source: UnifiedLog.deleteOldSegments and its three rules (Kafka 4.1): the oldest segments go as
 long as each is below the log start; then, if cleanup.policy has delete, while the log is larger

@@ -1,1 +1,8 @@
-"""What must hold in a log dir, one module a noun. Everything here only reads."""
+"""What must hold in a log dir, one module a noun. Everything here only reads.
+
+- `log_dir_state`: the log dir as a whole: locks, markers, small files; `ledger`: commits
+- `partition`, `segment`, `indexes`, `producers`, `leader_epochs`: a partition's own files
+- `offset_checkpoints`, `leftover_files`: files beside them; `tier_verifier`: remote copies
+- `expectations`, `segment_sizes`: what the ledger says that must be there
+- `findings`: what was found, and how it can be mended
+"""

@@ -2,7 +2,7 @@
 
 Objects never change under their name (but manifests that are rewrapped: `forget` those), so a block
 is right for ever, and what is kept may be thrown away at any time. Who fetches what isn't here, and
-that two threads don't fetch the same, is fetching.py's business.
+that two threads don't fetch the same, is range_fetcher.py's business.
 """
 
 import os

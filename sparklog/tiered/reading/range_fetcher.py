@@ -18,7 +18,7 @@ RUN_BYTES: Final = 4 << 20  # of a sequential reader's requests
 
 
 class Blocks(Protocol):
-    """What keeps blocks: `cache.BlockCache`."""
+    """What keeps blocks: `block_cache.BlockCache`."""
 
     def get(self, name: str, number: int) -> bytes | None:
         """Return a block, None if it isn't kept."""

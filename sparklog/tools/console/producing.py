@@ -69,7 +69,7 @@ class Records:
         """See `produce`.
 
         Args:
-            files: (name, file); the name is for errors. form, lines: see `inputs.batches`.
+            files: (name, file); the name is for errors. form, lines: see `input_formats.batches`.
             partition: for all records; else as `Log.append` chooses.
             seen: is told how many bytes were read.
             linger_ms: how long what came from a pipe waits for more, of lines and JSON. Parquet

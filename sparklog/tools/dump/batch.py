@@ -1,7 +1,7 @@
 """One batch read record by record, exactly as Kafka's classes do it, damage included.
 
 The slow way: for transaction markers, batches of magic 0 and 1, and whatever the engine's own
-reader refuses but Kafka's tool still prints. Everything else goes by `dump_records`.
+reader refuses but Kafka's tool still prints. Everything else goes by `records.RecordLines`.
 Source: DefaultRecordBatch, DefaultRecord, AbstractLegacyRecordBatch, LegacyRecord,
 ControlRecordType, EndTransactionMarker (Kafka 4.1).
 """

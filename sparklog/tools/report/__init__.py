@@ -2,5 +2,6 @@
 
 - `build`: make_report; `model`: the numbers; `directories`, `segments`, `ledger`, `growth`,
   `health`, `retention_preview`: where each of them comes from
-- `page`, `page_*`, `html`, `charts`, `units`: the page; `live`: the page over HTTP
+- `page` (`page_overview`, `page_segments`, `page_traffic`, `page_upkeep`, `page_parts`), `html`,
+  `charts`, `units`: the page; `live`: the page over HTTP
 """
