@@ -1,4 +1,4 @@
-"""Which batch a user means who wants to go back: by its number, a time, or offsets."""
+"""Resolves the batch to go back to: by its number, a time, or offsets."""
 
 from collections.abc import Mapping
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Owner and mode of a checkpoint's new files: its query may run as another user than a reset."""
+"""Sets owner and mode of a checkpoint's new files: its query may run as another user."""
 
 import os
 

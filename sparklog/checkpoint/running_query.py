@@ -1,4 +1,4 @@
-"""Does a checkpoint's query run, so that the checkpoint mustn't be changed in place?
+"""Tells whether a checkpoint's query runs, so that it mustn't be changed in place.
 
 Where the checkpoint is log-backed the driver holds a lock. An ordinary one has none: all that can
 be seen is that a batch is under way, or that something changes during a look.

@@ -1,4 +1,4 @@
-"""Is a checkpoint whole? Every retained batch has its plan, commit and state, every file is sound.
+"""Verifies a checkpoint: each retained batch has plan, commit and state; files are sound.
 
 How far it looks: records by their CRCs; HDFS deltas, snapshots and RocksDB changelogs through
 their codec to the end mark; RocksDB's zips by their CRCs, and that the SST and log files they name

@@ -1,4 +1,4 @@
-"""Which batches a read_committed reader leaves out: data of aborted transactions.
+"""Finds the batches of aborted transactions, which a read_committed reader leaves out.
 
 Aborted transactions are listed in `.txnindex` files, by the segment that holds their marker.
 A producer's batches are skipped from where its transaction began to its ABORT marker.

@@ -1,4 +1,4 @@
-"""Micro-batches of a writer that never came, or are gone with the state that a log was restored to.
+"""Detects missing batch numbers of a writer: batches skipped, or lost by a restore.
 
 The log can't tell the two apart: foreachBatch may leave a batch out. So it is a warning, one a
 writer and open log.

@@ -1,4 +1,4 @@
-"""The ledger as a table: which commit wrote which offsets."""
+"""The commit ledger as a table: which commit wrote which offsets."""
 
 from collections.abc import Iterator
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Micro-batches in the ledger: which record committed one.
+"""Finds the ledger record that committed a micro-batch.
 
 A batch that a later `reset` took back counts as never committed: its records stay readable, and
 who asks for the batch finds what was committed anew, or nothing.

@@ -1,4 +1,4 @@
-"""Record batches out of a log, partition by partition, without a lock and in bounded memory."""
+"""Fetches record batches, partition by partition, without a lock and in bounded memory."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What registered readers mean for a log: how far behind they are, and what retention must keep."""
+"""Lag of registered readers, and the offsets that retention must keep for them."""
 
 import socket
 from collections.abc import Iterable, Mapping

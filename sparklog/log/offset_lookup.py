@@ -1,4 +1,4 @@
-"""Where in a partition an offset lies: the segment listing and the offset indexes, cached.
+"""Looks offsets up: the segment listing and the offset indexes, cached.
 
 Indexes are hints (no checksum, zero tails, bit flips): a position given here is where to start
 looking, not the truth. Only indexes of settled segments are mapped: a segment is settled if the

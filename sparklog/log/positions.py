@@ -1,4 +1,4 @@
-"""From "earliest", a datetime or {partition: offset} to offsets: where a read begins and ends."""
+"""Resolves start and end positions ("earliest", a datetime, {partition: offset}) to offsets."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime

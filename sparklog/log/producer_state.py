@@ -1,4 +1,4 @@
-"""What a partition knows of its idempotent and transactional producers. Memory only, no files.
+"""Producer state of a partition: idempotence and transactions. Memory only, no files.
 
 Per producer id: epoch, the last five batches (so that a repeated batch is recognised), the open
 transaction. Replay takes what is in the log as it is; only `check` judges, before an append.

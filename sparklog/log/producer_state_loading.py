@@ -1,4 +1,4 @@
-"""The producers' state at an offset: out of the newest usable snapshot, and the log behind it.
+"""Loads producer state at an offset: the newest usable snapshot, and the log behind it.
 
 Source: ProducerStateManager, UnifiedLog.rebuildProducerState (Kafka 4.1).
 """

@@ -1,4 +1,4 @@
-"""Reads that are tried again where segments moved meanwhile, and the error if that doesn't help."""
+"""Retries reads while segments move, and says what is wrong if that doesn't help."""
 
 import logging
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""From a timestamp to an offset. Source: UnifiedLog.fetchOffsetByTimestamp, LogSegment (4.1).
+"""Looks timestamps up. Source: UnifiedLog.fetchOffsetByTimestamp, LogSegment (4.1).
 
 The first segment whose largest timestamp reaches the target answers, or nobody: later segments
 are not tried, though with old event times one of them might hold such a record. Time index

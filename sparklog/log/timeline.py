@@ -1,4 +1,4 @@
-"""What resets abandoned: rows of micro-batches that a writer took back, by the commit ledger.
+"""Finds the offset ranges that `Log.reset` made invalid, by the commit ledger.
 
 A `reset` record names the offsets that its writers had committed after the batch they went back
 to; the fold keeps them, snapshots too, until the log start has passed them. Older sparklogs wrote

@@ -1,4 +1,4 @@
-"""Whether what a reader has read is what the log holds: leader epochs of positions (KIP-320).
+"""Detects log truncation by the leader epochs of a reader's positions (KIP-320).
 
 A log that is restored to an earlier state and written to has other records under numbers that were
 read before. So whoever writes first to one that was copied begins a new leader epoch, the number

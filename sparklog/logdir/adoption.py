@@ -1,4 +1,4 @@
-"""A directory that no session of ours has open: as we left it, or as a broker did since.
+"""Takes over a log dir that a broker wrote to, or that was left open.
 
 A broker's own rules say where its logs end; the ledger takes that over in one `adopt` record.
 """

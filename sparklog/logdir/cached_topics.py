@@ -1,4 +1,4 @@
-"""What a writer knows of the topics between two micro-batches."""
+"""Topic metadata cache of a writer, between two micro-batches."""
 
 import os
 from collections.abc import Callable

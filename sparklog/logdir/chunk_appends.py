@@ -1,4 +1,4 @@
-"""Staged chunks on their way into partition logs: what a commit does to files before its record.
+"""Appends staged chunks to partition logs: a commit's file changes before its record.
 
 Under the write lock, within a step. Source: PROTOCOL, "COMMIT".
 """

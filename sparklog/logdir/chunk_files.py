@@ -1,4 +1,4 @@
-"""Files in which tasks stage chunks: their names, which become segments, which are swept.
+"""Names and sweeps the files in which tasks stage chunks.
 
 A chunk file lies in the log dir of its partition. It is nobody's until a commit takes it in: by
 rename, as a segment of its own, or by copying its batches to the end of the active one.

@@ -1,4 +1,4 @@
-"""Files that wait as `.deleted`: since when, until when, and their unlinks.
+"""Unlinks `.deleted` files after file.delete.delay.ms.
 
 A file's time of change is when it was renamed, so whoever comes later, a service that runs once
 or a writer that opens the log, counts file.delete.delay.ms from there. A copy or a restore begins

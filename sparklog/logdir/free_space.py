@@ -1,4 +1,4 @@
-"""Room on the disks of a log: what a commit needs, and the floor that commits leave free."""
+"""Free space on a log's disks: what a commit needs, and log.min.free.bytes."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple

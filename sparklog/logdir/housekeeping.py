@@ -1,4 +1,4 @@
-"""What an open log gathers and must shed: producers, snapshots, ledger segments, staged files.
+"""Prunes idle producers, snapshots, ledger segments and staged files.
 
 The service calls these once a round. Each looks first, without the lock; takes it only for what
 it found, a moment at a time; looks again under it; and may be cut anywhere. With `dry_run` nothing

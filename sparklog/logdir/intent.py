@@ -1,4 +1,4 @@
-"""What the lock page's body says: the step that is under way (the intent), and what is offline.
+"""The step under way (the intent), as the lock page has it, for undo after a crash.
 
 JSON, all of it optional; the intent is there while the page is BUSY:
 

@@ -1,4 +1,4 @@
-"""`sparklog.lock`: who may write, and what the last holder was doing when it died.
+"""`sparklog.lock`: the write lock, and its page, which says what a dead holder was doing.
 
 Byte 0 is the write lock (exclusive, for one commit), byte 1 the session lock (shared, as long as
 a log is open for writing), byte 2 + n is locked (shared) by each session whose last write to log

@@ -1,4 +1,4 @@
-"""Whether a task sees the log dir that the driver means, and not another one of that name.
+"""Checks in a task that it sees the log dir that the driver means.
 
 The lock file's first page names the boot and the inode of the host that opened the log, so a
 task that reads the same page sees the same file, be it on this host or over a shared disk.

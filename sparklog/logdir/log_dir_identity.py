@@ -1,4 +1,4 @@
-"""Whether a path still names the log that it named: a log dir may be replaced under an open log.
+"""Detects that a log dir was replaced under an open log.
 
 Removed and made anew, restored from a copy, a link that leads elsewhere, another disk mounted over
 it: names, contents and topic ids may all be the same. The lock file's inode is not, as long as

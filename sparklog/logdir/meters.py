@@ -1,4 +1,4 @@
-"""What a process counts of its own writing to a log: commits, syncs, replays, failures."""
+"""Counts of this process's writes to a log: commits, syncs, replays, failures."""
 
 import contextlib
 import os

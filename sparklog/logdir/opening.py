@@ -1,4 +1,4 @@
-"""From a path to a session: a new log, one closed cleanly, one left open, or a broker's.
+"""Opens a log dir for writing: a new one, one closed cleanly, one left open, a broker's.
 
 Without the guard nobody of us had the log open, so what lies there is either just as our last
 clean close left it, or a broker's work since. Then its own rules say where the logs end, and the

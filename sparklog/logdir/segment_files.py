@@ -1,4 +1,4 @@
-"""Names of a partition's files: which segments a directory holds, and whether it is one."""
+"""Segment files of a partition directory: base offsets and sizes, by their names."""
 
 import itertools
 import os

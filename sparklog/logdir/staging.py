@@ -1,4 +1,4 @@
-"""From Arrow rows to chunks: rows find their partition and become compressed record batches.
+"""Turns Arrow rows into chunks: partitions them, and packs compressed record batches.
 
 Used by `Log.append`, by the sink in the driver, and by Spark tasks, which stage chunks as files
 in the log dir. No lock is taken and nothing here is visible to readers; a chunk file that is

@@ -1,4 +1,4 @@
-"""Giving up what is missing, knowingly: an offline partition goes on without the lost range.
+"""Unclean leader election: an offline partition goes on, with data loss.
 
 What Kafka calls an unclean leader election: it makes a partition available at the price of records.
 No offset that was ever given out is given again, so what is appended next begins at the old end;

@@ -1,4 +1,4 @@
-"""What a reader sees: partitions, log starts and high watermarks, from files alone, no lock.
+"""Reads a log dir's partitions, log starts and high watermarks from files alone, no lock.
 
 Log starts and watermarks come from one file (a broker's: starts first), so start <= watermark
 whatever happens in between. Where the watermark file can't be read, the ledger's valid prefix

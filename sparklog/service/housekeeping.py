@@ -1,4 +1,4 @@
-"""The small housekeeping of a round: what would pile up otherwise. One line of report each."""
+"""The housekeeping of a round, which logdir/housekeeping does; one line of report each."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What the HTTP servers beside a service's work share: the metrics endpoint and the live report."""
+"""HTTP servers beside the service: what the metrics endpoint and the live report share."""
 
 import logging
 import socketserver

@@ -1,4 +1,4 @@
-"""How long background work goes on: as long as the Spark session and the interpreter."""
+"""Stops the service when Spark or Python exits."""
 
 import atexit
 import sys

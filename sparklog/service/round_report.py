@@ -1,4 +1,4 @@
-"""What a round did, or would do: as objects, as JSON, and in words."""
+"""The report of a round: what it did, or would do, as objects, as JSON, in words."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field

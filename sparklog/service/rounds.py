@@ -1,5 +1,7 @@
-"""The work of one round: idle segments are closed, expired ones deleted, compacted topics
-cleaned, and what was retired is unlinked when its delay is over. Each step is safe by itself.
+"""The work of one round: roll, retention, compaction, unlinks.
+
+Idle segments are closed, expired ones deleted, compacted topics cleaned, and what was retired is
+unlinked when its delay is over. Each step is safe by itself.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Who writes which micro-batch: writer, number, and the fingerprint of its planned offsets.
+"""A micro-batch's identity: writer, number, and the fingerprint of its planned offsets.
 
 The number alone doesn't tell a replay: Spark never syncs its checkpoint, so after a power cut, or
 with a copied or deleted checkpoint, the same number may come with other rows. The fingerprint is

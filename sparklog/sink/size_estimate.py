@@ -1,4 +1,4 @@
-"""Whether the next micro-batch is small, without a job that counts it.
+"""Estimates whether the next micro-batch is small, without a job that counts it.
 
 A small one is collected and written in the driver, which saves a round through Python workers
 (35 instead of over 100 ms). The estimate is the size of the last one, corrected by the step in the

@@ -1,4 +1,4 @@
-"""What a task does: rows in, chunks out. No row of a large micro-batch passes the driver.
+"""A write task: rows in, chunks out. No row of a large micro-batch passes the driver.
 
 Chunks are staged under a name that is unique to the attempt, so a failed or speculative one
 leaves only rubbish, which is swept later.

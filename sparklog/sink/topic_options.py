@@ -1,4 +1,4 @@
-"""Options that can't count, for the topic was there before the sink: they are told, once.
+"""Warns of topic options that an existing topic ignores, once.
 
 The options that describe a topic are for topics that the sink makes. A sink never changes one
 that exists, which may be somebody else's; who wants that has a command for it.

@@ -1,4 +1,4 @@
-"""How far one micro-batch may go. Pure functions over offsets; the reader brings clock and log.
+"""maxOffsetsPerTrigger, maxBytesPerTrigger, minOffsetsPerTrigger, maxTriggerDelay.
 
 Spark hands a Python source its own default limit back and knows no composite of several, so all
 limits are combined here. Source: KafkaMicroBatchStream.rateLimit and delayBatch.

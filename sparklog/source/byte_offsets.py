@@ -1,4 +1,4 @@
-"""Bytes of log by offset, for the limits in bytes: a monotone map from index entries."""
+"""Estimates bytes of log by offset from index entries, for limits in bytes."""
 
 from dataclasses import dataclass
 

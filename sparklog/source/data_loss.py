@@ -1,4 +1,4 @@
-"""Records that a query should have read but that are gone: an error, or a warning, with the range.
+"""failOnDataLoss: an error, or a warning, with the range of records that are gone.
 
 Source: the connector's reportDataLoss; here the message names exactly what is lost.
 """

@@ -1,4 +1,4 @@
-"""Filters on offset, partition, topic and timestamp, turned into narrower ranges.
+"""Pushes filters on offset, partition, topic and timestamp down into offset ranges.
 
 Only the plan is narrowed. Offset, partition and topic filters are then met exactly; a timestamp
 bound only moves the start (later records may be older), so Spark evaluates it again.

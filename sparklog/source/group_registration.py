@@ -1,4 +1,4 @@
-"""A streaming query as a registered reader of its log: see `Log.readers`.
+"""Registers a streaming query as a reader of its log: see `Log.readers`.
 
 The process that plans a query's micro-batches is told nothing of the query by Spark 4.3: neither
 its id nor its checkpoint, and commit() comes with the next micro-batch, the last one's never. Its

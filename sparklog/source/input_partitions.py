@@ -1,4 +1,4 @@
-"""Offset ranges to tasks: what one Spark partition reads. Source: KafkaOffsetRangeCalculator."""
+"""Splits offset ranges into Spark input partitions. Source: KafkaOffsetRangeCalculator."""
 
 import math
 from collections.abc import Callable, Mapping

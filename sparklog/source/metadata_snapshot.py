@@ -1,4 +1,4 @@
-"""What a log holds of the partitions that a query reads: choice, ranges, times, bytes."""
+"""Metadata snapshot of the selected partitions: offsets, times, bytes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Bounds to offsets: earliest, latest, explicit offsets and timestamps, for every partition."""
+"""Resolves starting and ending offsets and timestamps, for every partition."""
 
 import logging
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a task does: records [start, end) of one partition as Arrow batches, in bounded memory.
+"""A read task: records [start, end) of one partition as Arrow batches, in bounded memory.
 
 Python workers are reused, so the look at a log is kept between tasks, one a path and process.
 """

@@ -1,4 +1,4 @@
-"""The look at a log that driver and executors share: a log dir with its tier, or an archive."""
+"""Opens the read view for a source's options: a log dir with its tier, or an archive."""
 
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.source.options import SourceOptions

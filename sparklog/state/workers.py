@@ -1,4 +1,4 @@
-"""Can Spark's Python workers import sparklog before they are told where --py-files lie?"""
+"""Tells whether Spark's Python workers can import sparklog without --py-files."""
 
 import functools
 import os

@@ -1,4 +1,4 @@
-"""What the ledger says, folded: topics, ends, starts, writers, leader epoch.
+"""A log's metadata, replayed from the commit ledger: topics, ends, starts, writers, epoch.
 
 `LogState` is a pure fold over ledger records (`ledger_records`), so any process that reads the
 same records holds the same state.

@@ -1,4 +1,4 @@
-"""Where a writer's rows come from, so that a query which lost its id is known again.
+"""Recognises a restarted query that lost its id, by its source offsets.
 
 A query's id lies in its checkpoint and is gone with it: the query that is started anew, at the
 beginning of its source, is a writer that nobody knows, and all its rows would be there twice.

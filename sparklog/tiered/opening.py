@@ -1,4 +1,4 @@
-"""How a path is read: as a log dir with its tier, or as a bucket alone."""
+"""Opens a path for reading: a log dir with its tier, or a bucket alone."""
 
 import os
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""From an archive back to a log dir: all of it, some topics, or a range of offsets or time.
+"""Restores a log dir from an archive: all of it, some topics, or a range of offsets or time.
 
 The directory is made beside its place, as a broker would have closed it, taken over like any
 broker's directory (a new leader epoch: its history ends where the restored range does), and

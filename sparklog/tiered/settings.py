@@ -1,4 +1,4 @@
-"""`sparklog.remote`: which URL a log's closed segments go to, and as whose. Never credentials.
+"""`sparklog.remote`: the URL of a log's remote storage, and its log id. Never credentials.
 
 Those come with `storage_options` from whoever opens the log, or from the store's own places
 (environment, profiles, instance roles).

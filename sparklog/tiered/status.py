@@ -1,4 +1,4 @@
-"""What lies where: per partition what is local, remote, on its way and behind. Reads only."""
+"""Tiering status per partition: local, remote, pending, lag. Reads only."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping

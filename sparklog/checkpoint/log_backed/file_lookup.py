@@ -1,4 +1,4 @@
-"""Single files of a checkpoint, read without listing all of it: what a sink asks for each batch."""
+"""Reads single files of a checkpoint without listing all of it, for a sink's each batch."""
 
 import os
 import threading

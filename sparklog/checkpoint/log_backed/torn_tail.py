@@ -1,4 +1,4 @@
-"""What lies behind the last whole batch of a segment: a write that was cut off, or damage.
+"""Tells a torn tail from damage, behind the last whole batch of a segment.
 
 A torn write is the last thing in a file. It leaves too few bytes or, after a power cut, wrong ones.
 Where a whole batch follows, a whole one was there, too, and was damaged since.

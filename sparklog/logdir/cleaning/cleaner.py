@@ -1,4 +1,4 @@
-"""One partition from plan to checkpoint, and which partitions want it. Needs an open session.
+"""Cleans a partition from plan to checkpoint, and chooses the dirtiest ones.
 
 The write lock is held three times, shortly each: to choose closed segments, to swap a group, to
 note the checkpoint. Several threads may clean several partitions of one session; of one partition

@@ -1,4 +1,4 @@
-"""Knobs of the cleaner, under Kafka's names, and the brake on its reads and writes."""
+"""Cleaner options (log.cleaner.*), and its I/O throttle."""
 
 import threading
 from collections.abc import Callable

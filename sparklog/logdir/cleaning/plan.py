@@ -1,4 +1,4 @@
-"""What of a partition is dirty, what may be cleaned, and into which segments. Reads names only.
+"""Plans a cleaning: the dirty part, what may be cleaned, grouped into segments. Names only.
 
 The *first dirty* offset is the cleaner's checkpoint. Nothing is cleaned from the *first
 uncleanable* offset on: the last stable offset, the active segment, or the first dirty segment

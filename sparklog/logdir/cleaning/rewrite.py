@@ -1,4 +1,4 @@
-"""The long part of a cleaning: the offset map, then one new segment a group, as `.cleaned` files.
+"""Rewrites segments without the lock: the offset map, then a `.cleaned` segment a group.
 
 Nothing here takes a lock or changes what the log holds: it reads closed segments and writes files
 that any recovery throws away. So it may run in a thread, or as a task somewhere on this host.

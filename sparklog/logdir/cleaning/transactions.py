@@ -1,4 +1,4 @@
-"""What may go of transactions while the cleaner walks a log.
+"""Decides which aborted data and markers the cleaner may drop (CleanedTransactionMetadata).
 
 Data of aborted transactions go at once. A marker stays as long as any batch of its transaction
 was met on the way; without one it gets a delete horizon, and goes when that has passed. Entries

@@ -1,4 +1,4 @@
-"""A partition's directory as a whole: whether it holds anything yet, and its removal."""
+"""Tells whether a partition directory is empty, and removes it."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""A closed segment of a log dir, as a put into another store takes it."""
+"""A closed segment's files, as a put into another store takes them (LogSegmentData)."""
 
 from contextlib import suppress
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What may lie in a partition directory beside whole segments, and how loading clears it up.
+"""Cleans up .swap, .cleaned and .deleted files, and indexes without a log.
 
 The cleaner writes `.cleaned`, renames that to `.swap` (its commit: `.log` first) and then over
 the old names; what is to go is renamed to `.deleted`. Source: LogLoader (Kafka 4.1).

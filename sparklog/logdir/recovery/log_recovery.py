@@ -1,4 +1,4 @@
-"""What whoever takes the lock does when the last holder died: QUICK and FULL recovery.
+"""Crash recovery when the lock is taken: QUICK and FULL.
 
 QUICK: the holder died in this boot, so the page cache holds all it wrote and its intent says
 where. Its ledger record is there, whole: complete the step. It is not: undo the step. Milliseconds

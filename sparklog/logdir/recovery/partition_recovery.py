@@ -1,4 +1,4 @@
-"""FULL recovery of a partition: after a power cut, or when nobody can tell what happened.
+"""FULL recovery of a partition: after a power cut, or when nothing says what happened.
 
 The ledger says up to where the log is committed. Below that end every CRC and every offset must
 hold; if not, the partition is damaged: an error names the file and the range, and nothing is

@@ -1,4 +1,4 @@
-"""What follows a ledger record: files that show what it says. All of it can be repeated.
+"""Applies a ledger record's file changes again; idempotent.
 
 Watermarks for readers, the topics file, log starts, the removal of deleted topics. The record is
 the truth; whoever completes a dead holder's step, or recovers, does these again.

@@ -1,4 +1,4 @@
-"""What was missing and is there again: log dirs and partitions are taken in, as after a crash.
+"""Brings log dirs and partitions back online, recovered as after a crash.
 
 A copy that ends before the ledger's end is damage, and stays offline.
 Source: PROTOCOL, "Offline partitions".

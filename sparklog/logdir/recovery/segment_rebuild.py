@@ -1,4 +1,4 @@
-"""One pass over a segment, CRCs included, and all that can be derived from it.
+"""Rebuilds indexes and producer state in one pass over a segment, CRCs included.
 
 Recovery and loading differ in what they do about damage; what they rebuild is the same: indexes,
 aborted transactions, leader epochs, producers' state. Source: LogSegment.recover (Kafka 4.1).

@@ -1,4 +1,4 @@
-"""Which partitions may have something due: one stat a partition, from what was seen before.
+"""Finds partitions that may have something due, by one stat each, from what was seen before.
 
 A directory whose time of change is the same still holds the segments that were seen; until the
 oldest of these expires, or the log is larger than it may be, nothing is due there. Without the

@@ -1,4 +1,4 @@
-"""Taking segments out of a log: the short steps under the write lock, and the unlinks after them.
+"""Deletes segments: the short steps under the write lock, and the renames to `.deleted`.
 
 A deletion raises the log start by a ledger record, as `delete_records` does; only then are the
 segments below it renamed to `.deleted`, oldest first. Cut anywhere, the rest lies below the log

@@ -1,4 +1,4 @@
-"""The ledger, followed without a lock: the log's state as of a record, and what was committed."""
+"""Follows the ledger without a lock: the log's state as of a record, and commit counts."""
 
 from sparklog.errors import DataCorruptionError, SparklogError
 from sparklog.fs import FileSystem

@@ -1,4 +1,4 @@
-"""A log as its files show it, whoever writes it: no lock is taken, nothing is written.
+"""Observes a log from its files, whoever writes it: no lock is taken, nothing is written.
 
 What an observer saw is kept between its looks, so the next one costs a stat a partition and the
 news of the ledger. A directory that a broker keeps, or kept since our close, is read as `Log`

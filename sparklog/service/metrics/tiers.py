@@ -1,4 +1,4 @@
-"""How far a log's tier is behind, by topic: from its own metadata topic, so with the store down."""
+"""Tiering lag by topic, from the log's own metadata topic, so with the store down."""
 
 from collections.abc import Mapping, Sequence
 

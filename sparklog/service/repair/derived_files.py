@@ -1,4 +1,4 @@
-"""Every file that can be derived from a partition's log, derived anew and put in place by rename.
+"""Rebuilds indexes, snapshots and checkpoints from a partition's log, by rename.
 
 Only under the log's write lock: the log must not grow meanwhile, and other writers must open
 their files again (a new generation of the lock's page tells them).

@@ -1,4 +1,4 @@
-"""Where a repair puts what it takes out of a log: plain files in the same log dir.
+"""Moves damaged files into quarantine: plain files in the same log dir.
 
 A broker takes every directory of a log dir for a partition, stops at a name that it can't parse,
 loads one that ends in -stray and deletes one that ends in -delete; plain files it leaves alone.

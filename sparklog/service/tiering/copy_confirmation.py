@@ -1,4 +1,4 @@
-"""Before a local segment goes: are the copies that take its place in this store, now?
+"""Checks before a local segment is deleted that its copies are in the store now.
 
 The log's metadata tells what was copied. Since then a bucket may have been emptied, restored from
 an older state, or taken the place of another one of its name. So before the round in which local

@@ -1,4 +1,4 @@
-"""A round of copying: which segments, told before and after, several at once, resumed.
+"""The copy task of a round: which segments, records before and after, in parallel, resumed.
 
     under the lock   the segments of a batch are looked at again, COPY_STARTED is one commit
     without it       they are uploaded, a few at a time

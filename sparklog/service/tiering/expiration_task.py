@@ -1,4 +1,4 @@
-"""A round of remote retention: log starts first, then copies; deleted topics; what is left over.
+"""The expiration task of a round: log starts first, then copies; deleted topics; orphans.
 
 Source: RemoteLogManager.RLMExpirationTask, stopPartitions (Kafka 4.1).
 """

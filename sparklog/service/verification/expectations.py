@@ -1,4 +1,4 @@
-"""What must hold for each partition: from the ledger, or from a broker's checkpoints."""
+"""Expected offsets of each partition: from the ledger, or from a broker's checkpoints."""
 
 from dataclasses import replace
 from typing import Final

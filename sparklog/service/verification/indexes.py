@@ -1,4 +1,4 @@
-"""Offset and time index of one segment, held against its batches window by window.
+"""Checks a segment's offset and time index against its batches, window by window.
 
 A look-up needs that every entry leads to a batch at or before what it says, that entries rise,
 and that none is missing for long stretches. Indexes that sparklog or Kafka 4.1 wrote say more:

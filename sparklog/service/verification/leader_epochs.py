@@ -1,4 +1,4 @@
-"""Leader epochs: the batches' own, which no CRC covers, against leader-epoch-checkpoint."""
+"""Checks leader-epoch-checkpoint against the epochs in the batches, which no CRC covers."""
 
 from dataclasses import dataclass
 from typing import Any

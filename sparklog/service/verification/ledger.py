@@ -1,4 +1,4 @@
-"""The commit ledger as a story that must make sense, and the files that are rendered from it."""
+"""Checks the ledger's consistency and the files derived from it."""
 
 from typing import Any, Final
 

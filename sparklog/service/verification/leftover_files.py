@@ -1,4 +1,4 @@
-"""Files that are no part of a log: whose they are, and what loading would make of them."""
+"""Finds files that are no part of a log, and what loading would make of them."""
 
 import os
 from collections.abc import Sequence

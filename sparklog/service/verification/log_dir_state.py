@@ -1,4 +1,4 @@
-"""How a log dir was left, and so what its files must agree with.
+"""How a log dir was left (open, closed, by whom), and so what its files must agree with.
 
 | situation | who says where the logs end | what lies past it |
 |--|--|--|

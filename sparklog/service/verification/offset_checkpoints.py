@@ -1,4 +1,4 @@
-"""Kafka's checkpoint files of each log dir against the ledger, or a broker's own logs."""
+"""Checks Kafka's checkpoint files against the ledger, or a broker's own logs."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""All checks of one partition, in one pass over its segments."""
+"""Checks one partition, in one pass over its segments."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""Producers of a partition, replayed: aborted transactions and snapshots must say the same.
+"""Replays a partition's producers, against its aborted transactions and snapshots.
 
 Where the log begins behind offset 0, what came before is known from the first snapshot, or not
 at all; after compaction only a producer's last batch is there for sure. Then less is compared.

@@ -1,4 +1,4 @@
-"""One pass over a segment's log: every CRC, every offset, and the exact range of what is damaged.
+"""Checks a segment's log: every CRC and offset, and the exact range of what is damaged.
 
 A reader stops at the first bad batch. Here the pass goes on behind it: the next batch that is
 whole, passes its CRC and has an offset that fits is looked for, so the range that is reported is

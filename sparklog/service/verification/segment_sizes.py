@@ -1,4 +1,4 @@
-"""Topics whose segments are too small: nothing is wrong with them, but they are dear."""
+"""Notes topics whose segments are too small: sound, but costly."""
 
 import statistics
 from collections.abc import Iterable

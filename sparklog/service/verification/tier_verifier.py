@@ -1,4 +1,4 @@
-"""`verify_tier`: are the copies that a log relies on, or a bucket has, there and whole?
+"""`verify_tier`: checks that a log's remote copies are there and whole.
 
 By listings alone it finds what is missing or cut off; deep, every byte is read, and its checksums
 are compared. Nothing is changed.

@@ -1,4 +1,4 @@
-"""A bucket's listing, kept for a while: what an archive shows until somebody asks for news.
+"""Cached bucket listing with refresh.
 
 While the store is away there is no news: what was listed last is shown on, so that whoever polls
 isn't held up, until the readers' time-out.

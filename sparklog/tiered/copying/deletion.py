@@ -1,4 +1,4 @@
-"""Taking copies out of a bucket, in an order that may be cut anywhere.
+"""Deletes copies from a bucket, in an order that may be cut anywhere.
 
     DELETE_STARTED      recorded for all of them by one commit: no reader looks for them any more
     the manifests go    from here on a reader of the bucket alone doesn't find them either

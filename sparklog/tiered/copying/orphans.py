@@ -1,4 +1,4 @@
-"""Objects that no metadata knows, and metadata whose objects are gone. Finds; others act.
+"""Finds objects that no metadata knows, and metadata whose objects are gone. Others act.
 
 Only below prefixes whose topic id this log has or had: another log may share the bucket. Lists
 may lag behind, so an object counts as left over only when it is old, and as lost only when asking

@@ -1,4 +1,4 @@
-"""What is to be copied, what of it has expired, what nobody needs. Decides; others act.
+"""Chooses segments to copy, and copies to expire. Decides; others act.
 
 Source: RemoteLogManager.RLMCopyTask and RLMExpirationTask (Kafka 4.1), KIP-405. The rules for
 local segments are those of all retention: sparklog.logdir.retention.due_segments, with a `Tier`.

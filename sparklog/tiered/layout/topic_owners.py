@@ -1,4 +1,4 @@
-"""Whose a bucket's topics are, so that two logs that are copies of one another are noticed.
+"""Which log owns a topic in a bucket: refuses two logs that are copies of one another.
 
     owners/<log id>     the log's token: another one for each service that starts
     owners/<topic id>   which log copies this topic

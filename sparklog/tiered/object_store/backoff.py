@@ -1,4 +1,4 @@
-"""Trying again what may pass by itself: exponential backoff with full jitter.
+"""Retry with exponential backoff and full jitter.
 
 Source: "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015): a pause is drawn evenly
 from nought to the bound, so that many clients of a busy store don't come back at one time.

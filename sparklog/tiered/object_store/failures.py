@@ -1,4 +1,4 @@
-"""What a store's error means: will it pass, and if not, what is to be done. Reads errors only.
+"""Classifies a store's errors: transient or not, and what to do about it.
 
 fsspec's implementations raise what their libraries raise. Here they are told apart by what they
 have in common (built-in classes, HTTP status, S3's error codes) and by the names of their classes,

@@ -1,4 +1,4 @@
-"""Stores of every other protocol that fsspec knows, by what all its file systems have in common."""
+"""Driver of every other protocol that fsspec knows, by what all file systems have in common."""
 
 import base64
 import contextlib

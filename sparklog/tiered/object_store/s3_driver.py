@@ -1,4 +1,4 @@
-"""`s3://`, by s3fs's door to S3's own requests: parts side by side, checked on the way.
+"""S3 driver over s3fs: multipart, checksums.
 
 A put carries its CRC-32C, which S3 compares before it stores anything. Stores that don't know it
 answer with the MD5 as ETag, which is compared here.

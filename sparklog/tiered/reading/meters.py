@@ -1,4 +1,4 @@
-"""What a process counts of its own reading from a store."""
+"""Counts of this process's reads from a store."""
 
 import contextlib
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The remote segments of one partition: their logs, indexes and snapshots. A fixed choice."""
+"""The remote segments of one partition: their logs, indexes and snapshots; never changes."""
 
 import errno
 from collections.abc import Sequence

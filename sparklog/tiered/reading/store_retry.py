@@ -1,4 +1,4 @@
-"""How long a reader waits for a store that doesn't answer, before it is an error.
+"""How long a reader waits for a store that doesn't answer (remote.patience.ms).
 
 `ObjectStore` tries a request again for a second or two, which is right for what hiccups. A store
 that is restarted, or a network that is away, takes longer, and a reader that gives up then loses

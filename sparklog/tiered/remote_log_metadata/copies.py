@@ -1,4 +1,4 @@
-"""What a log dir's own metadata says of its copies, for readers."""
+"""Copies of a log's segments by its own metadata topic, for readers."""
 
 import threading
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What is known of copies, made anew from the bucket alone: a listing, and the manifests.
+"""Rebuilds the remote log metadata from the bucket alone: a listing, and the manifests.
 
 For a log whose `__remote_log_metadata` was lost or damaged, and for whoever reads a bucket without
 a log.

@@ -1,4 +1,4 @@
-"""Records that come with their offsets, committed where they belong: what `import` and `export` do.
+"""Commits records at the offsets that they come with: what `import` and `export` do.
 
 Such a topic is made with `Log.create_topic(starts=...)`, so that readers, recovery and verify know
 that offsets may be missing. Its end says how far the copy has got; a commit names the end that it

@@ -1,4 +1,6 @@
-"""Pictures as inline SVG. Widths are percentages and all words stand beside them as HTML, so a
+"""Charts as inline SVG.
+
+Widths are percentages and all words stand beside them as HTML, so a
 picture has any width and its labels keep their size. Colours are classes of the style sheet.
 """
 

@@ -1,5 +1,6 @@
-"""What retention will take and when, and what compaction has before it: decided by the very rules
-that the service goes by, asked for later times. Nothing is changed.
+"""Previews retention and compaction by the service's own rules, asked for later times.
+
+Nothing is changed.
 """
 
 import os
