@@ -110,7 +110,7 @@ def open(
     Raises: InvalidRequestError, LogLockedError, DataCorruptionError, UnsupportedVersionError;
         StorageUnavailableError for an archive that can't be reached.
     """
-    from sparklog.log.log import Log
+    from sparklog.logdir.home import open_log
     from sparklog.logdir.paths import check_writable, split_path
     from sparklog.tiered.opening import read_side
     from sparklog.tiered.reading.options import RemoteOptions
@@ -126,7 +126,7 @@ def open(
             f"{path} is an archive, which is read-only: use mode='r', or restore it to a log dir "
             "(sparklog tier restore)"
         )
-    return Log(path, fs=reads.fs, view=reads.open_view, mode=mode, options=rest, **components)
+    return open_log(path, fs=reads.fs, view=reads.open_view, mode=mode, options=rest, **components)
 
 
 def register(spark: "SparkSession") -> None:

@@ -10,8 +10,8 @@ from sparklog.checkpoint.spark_files.offset_log import TopicOffsets, topics_of
 from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import FileSystem
-from sparklog.log.log import Log
 from sparklog.log.positions import to_ms
+from sparklog.logdir.home import open_log
 from sparklog.tiered.opening import read_side
 
 Target = int | datetime | Mapping[str, Any]
@@ -66,7 +66,7 @@ def check_sources(batches: Batches, batch: int, logs: Mapping[str, str], *, fs: 
 
 def _check_log(path: str, wanted: TopicOffsets, batch: int, fs: FileSystem) -> None:
     reads = read_side(path, fs=fs)
-    with Log(path, fs=reads.fs, view=reads.open_view) as log:
+    with open_log(path, fs=reads.fs, view=reads.open_view) as log:
         for topic in sorted({partition.topic for partition in wanted}):
             held = log.offsets(topic)
             for (name, partition), offset in wanted.items():

@@ -15,7 +15,7 @@ from sparklog.checkpoint.log_backed.layout import RESET
 from sparklog.clock import Clock, system_clock
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem, read_bytes, write_durably
-from sparklog.log.log import Log
+from sparklog.logdir.home import open_log
 from sparklog.logdir.ledger import fold, ledger_path, whole_end
 from sparklog.logdir.paths import split_path
 from sparklog.storage.log_state import LogState, is_writer_of
@@ -74,7 +74,7 @@ def complete(
         return None
     unfinished = UnfinishedReset.parse(data, path)
     _check_there(unfinished.log, path, fs)
-    with Log(unfinished.log, mode="rw", fs=fs, clock=clock) as log:
+    with open_log(unfinished.log, mode="rw", fs=fs, clock=clock) as log:
         log.reset(unfinished.writer, unfinished.batch)
     with contextlib.suppress(FileNotFoundError):  # another process did the same
         fs.unlink(path)

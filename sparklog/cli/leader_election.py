@@ -11,9 +11,9 @@ from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_OK
 from sparklog.cli.open_log import check_log
 from sparklog.cli.output import console, print_json
-from sparklog.log.log import Log
-from sparklog.logdir.unclean_election import GivenUp
+from sparklog.logdir.home import open_log
 from sparklog.pluralize import pluralize
+from sparklog.storage.home import GivenUp
 
 
 @click.command("leader-election", cls=Command)
@@ -52,7 +52,7 @@ def elect(
     if partitions and topic is None:
         raise click.UsageError("--partition wants --topic")
     check_log(path, archives=False, offline=True)
-    with Log(path, mode="rw") as log:
+    with open_log(path, mode="rw") as log:
         found = log.give_up(topic, partitions or None, dry_run=dry_run)
     if as_json:
         print_json([asdict(one) for one in found])

@@ -19,8 +19,8 @@ from sparklog.format.compression import Codec
 from sparklog.log.fetch import ISOLATION
 from sparklog.log.log import Log
 from sparklog.log.positions import Position
-from sparklog.logdir.staging import Framing
 from sparklog.pluralize import pluralize
+from sparklog.storage.staging import Framing
 from sparklog.tools.moving.export_delta import export_delta
 from sparklog.tools.moving.export_kafka import export_kafka
 from sparklog.tools.moving.export_log import export_log

@@ -20,8 +20,8 @@ from sparklog.cli.parsing import parse_properties
 from sparklog.cli.stopping import stop_signal
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.compression import Codec
-from sparklog.logdir.staging import Framing
 from sparklog.pluralize import pluralize
+from sparklog.storage.staging import Framing
 from sparklog.tools.console.input_files import Stopped
 from sparklog.tools.console.input_formats import FORMATS, Lines
 from sparklog.tools.console.producing import Produced, Records

@@ -1,4 +1,4 @@
-"""A log, whatever its home: reading, writing, groups. Nothing here opens a file.
+"""A log, whatever its home: reading, writing, groups. Nothing here opens a file or knows a home.
 
 - `log`: `Log`, the public face; `admin`, `appending`, `commit`: what changes a log
 - `topic_names`: which are sparklog's own, which may be new

@@ -6,12 +6,11 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
-from sparklog.clock import Clock
 from sparklog.errors import InvalidRequestError
 from sparklog.log.commit import Ends, commit
-from sparklog.logdir.commit_log import LogDirCommits
-from sparklog.logdir.staging import Framing, Stager
-from sparklog.logdir.topics_file import describe
+from sparklog.storage.commits import CommitLog
+from sparklog.storage.home import Home
+from sparklog.storage.staging import Framing, Stager
 from sparklog.storage.view import TopicInfo
 
 Data: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
@@ -21,23 +20,22 @@ APPEND_BYTES: Final = 64 << 20
 _COLUMNS: Final = ("key", "value", "headers", "partition", "timestamp")
 
 
-def known_topic(session: LogDirCommits, name: str, look: Callable[[str], TopicInfo]) -> TopicInfo:
-    """Return a topic as of the session's last step: the commit checks again.
+def known_topic(home: Home, name: str, look: Callable[[str], TopicInfo]) -> TopicInfo:
+    """Return a topic as of the commit log's last step: the commit checks again.
 
-    Args: look: asked for one that the session doesn't know.
+    Args: look: asked for one that the commit log doesn't know.
     """
-    if session.offline:
-        with session.exclusive():  # what was missing may be back
+    commits = home.commits
+    if commits.offline:
+        with commits.exclusive():  # what was missing may be back
             pass
-    known = session.state.topics.get(name)
-    if known is None:
-        return look(name)
-    return describe(session.directories, name, known, session.offline)
+    known = commits.state.topics.get(name)
+    return look(name) if known is None else home.describe(name, known)
 
 
 def append(
-    session: LogDirCommits,
-    clock: Clock,
+    commits: CommitLog,
+    stage: Callable[[Framing], Stager],
     topic: TopicInfo,
     data: Data,
     *,
@@ -45,7 +43,7 @@ def append(
     producer: tuple[int, int, int] | None,
     framing: Framing,
 ) -> Ends:
-    """Commit `data`, piece by piece; see `Log.append`."""
+    """Commit `data`, piece by piece; see `Log.append`. `stage` makes the stager of a piece."""
     if producer is not None:
         if partition is None or isinstance(data, pa.RecordBatchReader):
             raise InvalidRequestError(
@@ -54,10 +52,10 @@ def append(
         framing = replace(framing, producer=producer)
     ends: Ends = {}
     for piece in _pieces(data):
-        stager = Stager(session.fs, clock, framing, spread=session.ledger.end)
+        stager = stage(framing)
         for rows in piece:
             stager.add(topic, _checked(rows), partition=partition)
-        result = commit(session, stager.finish())
+        result = commit(commits, stager.finish())
         for p, (first, end) in result.ends.get(topic.name, {}).items():
             spans = ends.setdefault(topic.name, {})
             spans[p] = (min(first, spans.get(p, (first, end))[0]), end)

@@ -1,21 +1,15 @@
 """The commit ledger as a table: which commit wrote which offsets."""
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 import pyarrow as pa
 
-from sparklog.errors import OffsetOutOfRangeError
-from sparklog.log.fetch import read_partition, schema_of
-from sparklog.log.partition_reader import reader_of
-from sparklog.logdir.ledger import LEDGER, LEDGER_TOPIC, ledger_path, parse_rows
+from sparklog.storage.commits import FollowedLedger
 from sparklog.storage.ledger_records import (
     AppendRecord,
     CommitRecord,
-    LedgerRecord,
     ResetRecord,
 )
-from sparklog.storage.view import View
 
 SCHEMA: Final = pa.schema(
     [
@@ -33,10 +27,10 @@ SCHEMA: Final = pa.schema(
 )
 
 
-def commits_table(view: View, writer: str | None) -> pa.Table:
+def commits_table(ledger: FollowedLedger, writer: str | None) -> pa.Table:
     """Return the commits, appends and resets that the ledger still holds, oldest first."""
     rows: list[dict[str, Any]] = []
-    for offset, record in _records(view):
+    for offset, record in ledger.held():
         common: dict[str, Any] = {"offset": offset, "time": record.time_ms, "kind": record.kind}
         if isinstance(record, ResetRecord):
             lasts = record.last_batches.items()
@@ -59,20 +53,3 @@ def _ranges(record: AppendRecord) -> list[dict[str, Any]]:
         {"topic": topic, "partition": partition, "first": first, "end": end}
         for (topic, partition), (first, end) in record.ends.items()
     ] or [{}]
-
-
-def _records(view: View) -> Iterator[tuple[int, LedgerRecord]]:
-    """Yield the ledger's records up to now; old ones may expire while they are read."""
-    reader_of(view, *LEDGER).refresh()  # what an earlier look kept open may be gone by now
-    at, end = view.spans([LEDGER])[LEDGER]
-    path = ledger_path(view.home)
-    schema = schema_of(["offset", "value"])
-    while at < end:
-        try:
-            for batch in read_partition(view, LEDGER_TOPIC, 0, at, end, schema=schema):
-                for at, record in parse_rows(batch, path):
-                    yield at, record
-                at += 1
-            return
-        except OffsetOutOfRangeError as error:
-            at = error.start

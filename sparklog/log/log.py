@@ -1,17 +1,15 @@
-"""`Log`: the public face of a log directory, for plain Python."""
+"""`Log`: the public face of a log, for plain Python."""
 
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
 
-from sparklog.clock import Clock, system_clock
+from sparklog.clock import Clock
 from sparklog.common import TopicPartition
 from sparklog.config import LogOptions
-from sparklog.errors import DataCorruptionError, InvalidRequestError
-from sparklog.fs import LOCAL, FileSystem
+from sparklog.errors import DataCorruptionError
 from sparklog.log import admin
 from sparklog.log.appending import Data, append, known_topic
 from sparklog.log.commit import CommitResult, Ends, Identity, commit, committed
@@ -23,25 +21,16 @@ from sparklog.log.partition_reader import reader_of
 from sparklog.log.positions import Position, When, offsets_for_times, to_ms
 from sparklog.log.timeline import Timeline, check_timeline
 from sparklog.log.truncation_detection import LogTruncationDetector
-from sparklog.logdir.closing import close_session
-from sparklog.logdir.commit_log import LogDirCommits
-from sparklog.logdir.group_offsets import GroupFiles
-from sparklog.logdir.opening import clear_up, open_session
-from sparklog.logdir.paths import split_path
-from sparklog.logdir.service_lease import ServiceLease
-from sparklog.logdir.staging import Framing, Stager
-from sparklog.logdir.topics_file import describe
-from sparklog.logdir.unclean_election import GivenUp, give_up
-from sparklog.logdir.view import LogDirView
 from sparklog.storage.commits import Chunk
-from sparklog.storage.groups import Groups
+from sparklog.storage.home import GivenUp, Home
 from sparklog.storage.leader_epochs import end_offset_for
 from sparklog.storage.lease import Lease
+from sparklog.storage.staging import Framing, Stager
 from sparklog.storage.view import TopicInfo, View
 
 
 class Log:
-    """A log directory, opened by `sparklog.open`; a context manager.
+    """A log, opened by `sparklog.open`; a context manager.
 
     In mode "r" no lock is taken and nothing on disk changes, but for the offsets of a group that
     the caller names. In mode "rw" brokers are kept out until the last process has closed the log;
@@ -49,53 +38,23 @@ class Log:
     Reading methods see what is committed, whoever committed it.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        mode: str = "r",
-        options: Mapping[str, object] | None = None,
-        until: str = "high-watermark",
-        fs: FileSystem = LOCAL,
-        view: Callable[[], View] | None = None,
-        clock: Clock = system_clock,
-        news: bool = True,
-        tidy: bool = True,
-    ) -> None:
-        """Use `sparklog.open`. view: opens what readers see, by default of the log dir alone;
-        news: `open_session`; tidy: `clear_up`.
-        """
-        if mode not in ("r", "rw"):
-            raise InvalidRequestError(f"mode={mode!r}: want 'r' or 'rw'")
-        self.path = os.fspath(path)
-        self._fs, self._clock = fs, clock
-        self._directories = split_path(path)
-        self._options = LogOptions.parse(options or {})
-        self._groups: Groups = GroupFiles(fs, self._directories[0])
-        self._session: LogDirCommits | None = None
-        if mode == "rw":
-            self._session = open_session(fs, clock, self._directories, self._options, news=news)
-        try:
-            if self._session is not None and tidy:
-                clear_up(self._session)
-            self._view: View = (
-                LogDirView(fs, self._directories, until=until) if view is None else view()
-            )
-        except BaseException:
-            self.close()
-            raise
+    def __init__(self, home: Home, *, options: LogOptions, clock: Clock) -> None:
+        """Use `sparklog.open`. `home`: where the log is kept, opened; `close` closes it."""
+        self.home = home
+        self.path = home.path
+        self._options, self._clock = options, clock
 
     # --- topics ------------------------------------------------------------------------------
 
     def topics(self) -> dict[str, TopicInfo]:
         """Return {name: TopicInfo} of all topics, without internal ones."""
-        return self._view.topics()
+        return self.view.topics()
 
     def topic(self, name: str) -> TopicInfo:
         """Return one topic. Raises UnknownTopicError."""
         topics = self.topics()
         if name not in topics:
-            self._view.partitions(name)  # raises for a topic that isn't there
+            self.view.partitions(name)  # raises for a topic that isn't there
             raise admin.unknown(name, self.path, topics)
         return topics[name]
 
@@ -118,7 +77,7 @@ class Log:
 
         Raises: InvalidRequestError for a name that is reserved, taken or collides, or a bad config.
         """
-        admin.create_topic(self._writing(), name, partitions, config or {}, if_not_exists, starts)
+        admin.create_topic(self.home.commits, name, partitions, config or {}, if_not_exists, starts)
         return self._committed_topic(name)
 
     def alter_topic(
@@ -128,13 +87,13 @@ class Log:
         config: Mapping[str, object | None] | None = None,
     ) -> TopicInfo:
         """Change configs (None resets one) or add partitions (their number can't fall)."""
-        admin.alter_topic(self._writing(), name, partitions, config or {})
+        admin.alter_topic(self.home.commits, name, partitions, config or {})
         return self._committed_topic(name)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its files. Readers at work get an error that says so."""
-        admin.delete_topic(self._writing(), name)
-        self._view.forget()
+        admin.delete_topic(self.home.commits, name)
+        self.view.forget()
 
     def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
         """Raise log start offsets: records before {partition: offset} are gone for readers.
@@ -142,7 +101,7 @@ class Log:
         -1 means the high watermark. Files go with retention. Returns the log starts that hold now.
         Raises OffsetOutOfRangeError for an offset past the high watermark. Source: KIP-107.
         """
-        return admin.delete_records(self._writing(), topic, offsets)
+        return admin.delete_records(self.home.commits, topic, offsets)
 
     # --- writing -----------------------------------------------------------------------------
 
@@ -170,10 +129,9 @@ class Log:
         Cost: fsync of each touched partition, of the ledger and of the watermark file.
         """
         admin.refuse_internal(topic)
-        session = self._writing()
-        info = known_topic(session, topic, self.topic)
+        info = known_topic(self.home, topic, self.topic)
         return append(
-            session, self._clock, info, data,
+            self.home.commits, self.home.stager, info, data,
             partition=partition, producer=producer, framing=framing or Framing(),
         )  # fmt: skip
 
@@ -187,19 +145,19 @@ class Log:
         at: Mapping[tuple[str, int], int] | None = None,
     ) -> CommitResult:
         """Commit staged chunks at once; see `sparklog.log.commit.commit`. The sink's entry."""
-        return commit(self._writing(), chunks, identity=identity, app=app, source=source, at=at)
+        return commit(self.home.commits, chunks, identity=identity, app=app, source=source, at=at)
 
     def committed(self, identity: Identity) -> CommitResult | None:
         """Return what this micro-batch wrote, or None. Raises BatchConflictError."""
-        session = self._writing()
-        with session.exclusive():
-            if session.sync:
-                session.make_durable()
-            return committed(session, identity)
+        commits = self.home.commits
+        with commits.exclusive():
+            if commits.sync:
+                commits.make_durable()
+            return committed(commits, identity)
 
     def stager(self, framing: Framing, *, label: str | None = None) -> Stager:
-        """Return a Stager on this log's file system and clock."""
-        return Stager(self._fs, self._clock, framing, label=label, spread=self.session.ledger.end)
+        """Return what makes chunks of rows, for `commit`; `label` None keeps them in memory."""
+        return self.home.stager(framing, label=label)
 
     def reset(self, writer: str, batch: int) -> list[str]:
         """Let a writer commit again what came after `batch`; -1: from its first batch on.
@@ -208,7 +166,7 @@ class Log:
         committed stays where it is; the batches that come again are appended anew, and are dropped
         as replays only from then on. Idempotent. Returns the writers that had gone further.
         """
-        return admin.reset_writers(self._writing(), writer, batch)
+        return admin.reset_writers(self.home.commits, writer, batch)
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -246,7 +204,7 @@ class Log:
         """
         progress = None if group is None else self.progress(group, topic)
         return read(
-            self._view, topic, partitions, start, end,
+            self.view, topic, partitions, start, end,
             isolation=isolation, columns=columns, progress=progress, follow_on=follow,
             timeline=self.timeline(timeline),
         )  # fmt: skip
@@ -254,11 +212,13 @@ class Log:
     def timeline(self, timeline: str) -> Timeline | None:
         """Return what tells which rows resets abandoned; None for "all", where nobody asks."""
         check_timeline(timeline)
-        return Timeline(self._fs, self._view) if timeline == "current" else None
+        return Timeline(self.home.ledger) if timeline == "current" else None
 
     def progress(self, group: str, topic: str) -> Progress:
         """Return what keeps a group's offsets while one of its members reads `topic`."""
-        return Progress(self._groups, self._clock, group, topic, LogTruncationDetector(self._view))
+        return Progress(
+            self.home.groups, self._clock, group, topic, LogTruncationDetector(self.view)
+        )
 
     def commit_offsets(self, group: str, offsets: Mapping[str, Mapping[int, int]]) -> None:
         """Register how far a group has read: {topic: {partition: next offset to read}}.
@@ -269,7 +229,7 @@ class Log:
         Raises: UnknownTopicError, InvalidRequestError (the group's name), OffsetOutOfRangeError
             past the high watermark; StorageUnavailableError, LogLockedError. Durable on return.
         """
-        commit_checked(self._groups, self._clock, self._view, group, offsets)
+        commit_checked(self.home.groups, self._clock, self.view, group, offsets)
 
     def readers(self) -> pa.Table:
         """Return the registered readers: streaming queries, and groups of plain readers.
@@ -279,21 +239,21 @@ class Log:
         lag (offsets up to the high watermark), time (of the commit), expired (no longer waited
         for). Null where the partition is gone.
         """
-        found = self._groups.readers()
+        found = self.home.groups.readers()
         kept_ms = self._options.offsets_retention_ms
-        return readers_table(self._view, found, now_ms=self._clock(), retention_ms=kept_ms)
+        return readers_table(self.view, found, now_ms=self._clock(), retention_ms=kept_ms)
 
     def delete_reader(self, group: str) -> bool:
         """Forget a group, so that nothing waits for it; tells whether it was known.
 
         A reader that is still at work registers again. (kafka-consumer-groups --delete)
         """
-        return self._groups.delete(group)
+        return self.home.groups.delete(group)
 
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
         """Return {partition: (log start offset, high watermark)}."""
-        keys = [TopicPartition(topic, p) for p in self._view.partitions(topic)]
-        return {key.partition: span for key, span in self._view.spans(keys).items()}
+        keys = [TopicPartition(topic, p) for p in self.view.partitions(topic)]
+        return {key.partition: span for key, span in self.view.spans(keys).items()}
 
     def offline(self) -> dict[tuple[str, int], DataCorruptionError]:
         """Return {(topic, partition): what using it raises}, of those that can't be used.
@@ -301,7 +261,7 @@ class Log:
         PartitionOfflineError where a log dir, directory or segments are missing; another
         DataCorruptionError where recovery found damage. See `give_up`.
         """
-        return dict(self._view.offline().items())
+        return dict(self.view.offline().items())
 
     def give_up(
         self, topic: str | None = None, partitions: Iterable[int] | None = None, *,
@@ -312,7 +272,7 @@ class Log:
         They go on behind it: no offset is given twice, and the ledger says what was given up.
         Raises: InvalidRequestError for a partition that isn't offline.
         """
-        return give_up(self._writing(), topic, partitions, dry_run=dry_run)
+        return self.home.give_up(topic, partitions, dry_run=dry_run)
 
     def end_offset_for_epoch(self, topic: str, partition: int, epoch: int) -> tuple[int, int]:
         """Return (leader epoch, end offset): where the history of `epoch` ends in a partition.
@@ -324,8 +284,8 @@ class Log:
         Raises UnknownTopicError; DataCorruptionError if leader-epoch-checkpoint is damaged.
         """
         key = TopicPartition(topic, partition)
-        end = self._view.spans([key])[key][1]
-        known = reader_of(self._view, topic, partition).segments.leader_epochs()
+        end = self.view.spans([key])[key][1]
+        known = reader_of(self.view, topic, partition).segments.leader_epochs()
         entries = [entry for entry in known if entry[1] <= end]
         return end_offset_for(entries, epoch, end)
 
@@ -340,11 +300,11 @@ class Log:
         """
         check_isolation(isolation)
         by_partition: Mapping[int, Any] = (
-            when if isinstance(when, Mapping) else dict.fromkeys(self._view.partitions(topic), when)
+            when if isinstance(when, Mapping) else dict.fromkeys(self.view.partitions(topic), when)
         )
         times = {p: to_ms(time) for p, time in by_partition.items()}
-        spans = self._view.spans([TopicPartition(topic, p) for p in times])
-        return offsets_for_times(self._view, topic, times, spans, isolation=isolation)
+        spans = self.view.spans([TopicPartition(topic, p) for p in times])
+        return offsets_for_times(self.view, topic, times, spans, isolation=isolation)
 
     def commits(self, writer: str | None = None) -> pa.Table:
         """Return the ledger: which commit wrote which offsets, when, for whom.
@@ -353,42 +313,28 @@ class Log:
         one row for each partition that a commit touched. `writer` keeps only that writer's. A row
         of kind reset takes back the commits of its writer, above it, with a higher batch.
         """
-        return commits_table(self._view, writer)
+        return commits_table(self.home.ledger, writer)
 
     @property
     def view(self) -> View:
         """The lock-free view that the reading methods use."""
-        return self._view
+        return self.home.view
 
     # --- the end -----------------------------------------------------------------------------
 
     def _committed_topic(self, name: str) -> TopicInfo:
         """A topic as the ledger has it: the topics file may lag if the disk failed meanwhile."""
-        session = self._writing()
-        self._view.forget()
-        return describe(session.directories, name, session.state.topics[name], session.offline)
-
-    @property
-    def session(self) -> LogDirCommits:
-        """What background work needs of an open log. Raises InvalidRequestError in mode "r"."""
-        return self._writing()
+        topic = self.home.commits.state.topics[name]
+        self.view.forget()
+        return self.home.describe(name, topic)
 
     def service_lease(self) -> Lease:
         """Return the lease that a service takes before it works on the log; not taken yet."""
-        return ServiceLease(self._fs, self._clock, self._writing().home)
-
-    def _writing(self) -> LogDirCommits:
-        if self._session is None:
-            raise InvalidRequestError(
-                f"{self.path} is open for reading; use sparklog.open(path, mode='rw')"
-            )
-        return self._session
+        return self.home.service_lease()
 
     def close(self) -> None:
         """Close; the last writer leaves what a broker's clean stop would. Idempotent."""
-        session, self._session = self._session, None
-        if session is not None:
-            close_session(session)
+        self.home.close()
 
     def __enter__(self) -> Self:
         return self

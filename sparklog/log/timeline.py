@@ -11,10 +11,8 @@ from typing import Final
 
 from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError, InvalidRequestError
-from sparklog.fs import FileSystem
 from sparklog.log.committed_batches import taken_back
-from sparklog.logdir.ledger import LEDGER, LedgerFiles, fold, ledger_path
-from sparklog.storage.commits import Ledger
+from sparklog.storage.commits import FollowedLedger, Ledger
 from sparklog.storage.ledger_records import (
     CommitRecord,
     DropRecord,
@@ -24,7 +22,6 @@ from sparklog.storage.ledger_records import (
 from sparklog.storage.log_state import LogState
 from sparklog.storage.offset_ranges import OffsetRange, SpansByKey, clipped, merged
 from sparklog.storage.segments import StaleReadError
-from sparklog.storage.view import View
 
 TIMELINES: Final = ("all", "current")
 _LOGGER: Final = logging.getLogger(__name__)
@@ -104,17 +101,17 @@ def _add(found: SpansByKey, record: CommitRecord) -> None:
 class Timeline:
     """What resets had abandoned of a log when somebody asked last. For readers: takes no lock."""
 
-    def __init__(self, fs: FileSystem, view: View) -> None:
+    def __init__(self, ledger: FollowedLedger) -> None:
         """Raises: InvalidRequestError: an archive, which has no ledger."""
-        self._fs, self._view = fs, view
-        if "://" in view.home:
+        self._ledger = ledger
+        if not ledger.is_kept:
             raise InvalidRequestError(
-                f"timeline=current: {view.home} is an archive, which doesn't have the commit "
+                f"timeline=current: {ledger.home} is an archive, which doesn't have the commit "
                 "ledger that tells what resets abandoned: read the log dir itself"
             )
         self._state: LogState | None = None
         self._end = 0
-        self._place: object = None
+        self._identity: object | None = None
         self._found: SpansByKey = {}
 
     def abandoned(self) -> SpansByKey:
@@ -123,18 +120,18 @@ class Timeline:
         Cost: at first one segment of the ledger (16 MiB at most), or all of it where an older
         sparklog wrote to it; then what is new. Raises: DataCorruptionError: the ledger.
         """
-        home = self._view.home
-        if not self._fs.is_dir(ledger_path(home)):
+        identity = self._ledger.identity()
+        if identity is None:
             return {}
-        end, place = self._view.spans([LEDGER])[LEDGER][1], self._fs.identity(ledger_path(home))
-        if self._state is None or place != self._place or end < self._end:
+        end = self._ledger.end
+        if self._state is None or identity != self._identity or end < self._end:
             self._fold(end, None)
         elif end > self._end:
             try:
                 self._fold(end, self._end)
             except (DataCorruptionError, StaleReadError, FileNotFoundError):
                 self._fold(end, None)  # segments of it have expired since
-        self._place = place
+        self._identity = identity
         return self._found
 
     def of(self, topic: str, partition: int) -> list[OffsetRange]:
@@ -142,11 +139,10 @@ class Timeline:
         return self.abandoned().get(TopicPartition(topic, partition), [])
 
     def _fold(self, end: int, first: int | None) -> None:
-        home = self._view.home
         state = LogState() if first is None or self._state is None else self._state
         self._state = None  # not half folded, if it raises
-        fold(self._fs, home, end, state=state, first=first)
+        self._ledger.fold(state, end, first=first)
         if state.abandoned is None:
-            state.abandoned = find_abandoned(LedgerFiles(self._fs, home), end)
+            state.abandoned = find_abandoned(self._ledger, end)
         self._state, self._end = state, end
         self._found = within(state.abandoned, state)

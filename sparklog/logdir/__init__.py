@@ -1,10 +1,12 @@
 """The home of a log in directories of one host: what PROTOCOL.md says, step by step.
 
+- `home`: from a path to an open `Log` on log dirs
 - `commit_log`, `lock`, `intent`, `ledger`: the lock, the step under way, the commit point
 - `broker_lockout`: keeping Kafka's brokers out; the clean shutdown marker
 - `log_manager`: the partition logs that a writer has open, and what it knows of them
 - `opening`, `adoption`, `closing`: from a path to an open commit log and back
-- `view`: what readers see of it, without a lock; `detection`: whether a path is a log dir
+- `view`, `ledger_reader`: what readers see of it, without a lock; `detection`: whether a path
+  is a log dir
 - `partition/`: a partition's log as its one writer sees it
 - `recovery/`: after a crash: redo, truncation, rebuild
 - `retention/`, `cleaning/`, `housekeeping`, `deleted_files`: what goes

@@ -19,54 +19,20 @@ from numpy.typing import NDArray
 
 from sparklog.clock import Clock
 from sparklog.common import TopicPartition
-from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError, RecordTooLargeError, StorageUnavailableError
-from sparklog.format.compression import Codec
 from sparklog.format.partitioner import grouped, murmur2_partitions
 from sparklog.format.records import Encoded, Scratch, encode
 from sparklog.format.rows import Picked, Rows
 from sparklog.fs import File, FileSystem
 from sparklog.logdir.chunk_files import is_worth_a_segment, new_chunk_path
 from sparklog.storage.commits import Chunk
+from sparklog.storage.staging import Framing
 from sparklog.storage.view import TopicInfo
 
 _LOGGER: Final = logging.getLogger(__name__)
-BATCH_SIZE: Final = 256 << 10
-"""Bytes of records that a batch aims at, uncompressed (Kafka producer's batch.size).
-
-By tests/benchmarks/bench_batch.py: against 16 KiB it compresses a tenth better and, with zstd,
-several times faster; at 1 MiB little more is won and a look-up decodes four times as much.
-"""
-
 FILE_BYTES: Final = 256 << 10  # a chunk larger than this goes to its file
 _FLUSH_BYTES: Final = 1 << 20  # rows are framed when so many bytes of a partition have come
 _HELD_BYTES: Final = 64 << 20  # and all rows when Arrow batches of this size were kept for them
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Framing:
-    """How records become batches. `codec` None: the topic's compression.type decides."""
-
-    batch_size: int = BATCH_SIZE
-    codec: Codec | None = None
-    level: int | None = None
-    producer: tuple[int, int, int] | None = None  # (id, epoch, sequence of the first record)
-
-    def compression(self, config: TopicConfig) -> tuple[Codec, int | None]:
-        """Return codec and level for a topic ("producer" without an own codec means none)."""
-        codec, level = self.codec, self.level
-        if config.compression_type != "producer":
-            codec = Codec.parse(config.compression_type)
-        if codec is None:
-            return Codec.NONE, None
-        if level is None:
-            levels = {
-                Codec.GZIP: config.compression_gzip_level,
-                Codec.LZ4: config.compression_lz4_level,
-                Codec.ZSTD: config.compression_zstd_level,
-            }
-            level = levels.get(codec)
-        return codec, level
 
 
 @dataclass(slots=True)
@@ -91,7 +57,7 @@ class _Growing:
         return TopicPartition(self.topic.name, self.partition)
 
 
-class Stager:
+class ChunkStager:
     """Takes rows of any topics; `finish` gives the chunks. Use once.
 
     `label` names chunk files (see `chunk_label`); None keeps every chunk in memory.

@@ -8,7 +8,7 @@ the ledger says what was given up. What is left of a partition is kept beside it
 import logging
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from sparklog.common import TopicPartition
@@ -21,25 +21,10 @@ from sparklog.logdir.recovery import log_recovery
 from sparklog.logdir.recovery.redo import stray_name
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.storage.commits import Change
+from sparklog.storage.home import GivenUp
 from sparklog.storage.ledger_records import GivenUpRange, StartRecord, TopicRecord
 
 _LOGGER: Final = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GivenUp:
-    """An offline partition: offsets [first, end) are lost if it is given up.
-
-    `directory`: where it should lie; `why`: what is missing. `kept`: the records behind `end` stay.
-    """
-
-    topic: str
-    partition: int
-    directory: str
-    first: int
-    end: int
-    kept: bool
-    why: str
 
 
 def give_up(

@@ -9,6 +9,7 @@ from sparklog.clock import Clock
 from sparklog.errors import LogReplacedError
 from sparklog.fs import FileSystem
 from sparklog.log.log import Log
+from sparklog.logdir.home import commits_of, open_log
 from sparklog.logdir.ledger import has_ledger
 from sparklog.service.options import ServiceOptions
 from sparklog.service.rounds import Map, Rounds
@@ -58,7 +59,7 @@ class Leadership:
             return self._open(), True
 
     def _open(self) -> Rounds:
-        log = Log(
+        log = open_log(
             self._path, mode="rw", options=self._log_options, fs=self._fs, clock=self._clock,
             tidy=False,
         )  # fmt: skip
@@ -70,7 +71,7 @@ class Leadership:
             raise
         self._log, self.lease = log, lease
         self.rounds = Rounds(
-            log.session,
+            commits_of(log),
             lease,
             self._options,
             self._map,
@@ -82,7 +83,7 @@ class Leadership:
     def _reopen_replaced(self) -> None:
         """Go on in the log that took the place of ours; it is not made where there is none."""
         assert self._log is not None
-        session = self._log.session
+        session = commits_of(self._log)
         if session.lost is None:
             session.lock.check_there()
             return

@@ -23,6 +23,7 @@ from sparklog.config import LOG_KEYS, LogOptions
 from sparklog.errors import LogReplacedError, SparklogError
 from sparklog.log.log import Log
 from sparklog.logdir.commit_log import LogDirCommits
+from sparklog.logdir.home import commits_of, open_log
 from sparklog.logdir.paths import same_place, split_path
 from sparklog.sink.options import SinkOptions
 
@@ -51,26 +52,32 @@ def opened(options: SinkOptions, used: Collection[LogDirCommits] = ()) -> Log:
             if session.lost is not None and session.directories == directories:
                 raise LogReplacedError(session.lost)
         log = _open.get(key)
-        if log is not None and log.session not in used and not log.session.stands():
-            why = (
-                f"{log.session.home} was removed or replaced, and opened anew by another query; "
-                "nothing was written. Start this query again to go on there"
-            )
+        if log is not None and _is_gone(commits_of(log), used):
             _LOGGER.warning("%s was removed or replaced since it was opened: opening it", key[1])
             _forget(log)
-            log.session.give_up(why)
             log = None
         if log is None:
             log = _open[key] = _same(directories, key[2]) or _open_log(key[1], options)
         return log
 
 
+def _is_gone(session: LogDirCommits, used: Collection[LogDirCommits]) -> bool:
+    """Give up a session whose log was removed or replaced, but for one that is in use."""
+    if session in used or session.stands():
+        return False
+    session.give_up(
+        f"{session.home} was removed or replaced, and opened anew by another query; "
+        "nothing was written. Start this query again to go on there"
+    )
+    return True
+
+
 def _same(directories: list[str], wanted: LogOptions) -> Log | None:
     """Find an open log whose dirs are these, by other names."""
     for (pid, _, how), log in _open.items():
-        if (pid, how) == (os.getpid(), wanted) and log.session.stands():
-            known = log.session.directories
-            if _are_same(known, directories):
+        if (pid, how) == (os.getpid(), wanted):
+            session = commits_of(log)
+            if session.stands() and _are_same(session.directories, directories):
                 return log
     return None
 
@@ -81,7 +88,7 @@ def _are_same(one: list[str], other: list[str]) -> bool:
 
 def _open_log(path: str, options: SinkOptions) -> Log:
     values = {key.name: getattr(options.log, key.field) for key in LOG_KEYS.values()}
-    return Log(path, mode="rw", options=values)
+    return open_log(path, mode="rw", options=values)
 
 
 def _forget(log: Log) -> None:

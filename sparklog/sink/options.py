@@ -14,7 +14,7 @@ from sparklog.errors import InvalidRequestError
 from sparklog.format.compression import Codec
 from sparklog.format.names import check_topic
 from sparklog.logdir.paths import check_writable, resolved, split_path
-from sparklog.logdir.staging import BATCH_SIZE, Framing
+from sparklog.storage.staging import BATCH_SIZE, Framing
 
 _CODECS: Final = ("none", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 

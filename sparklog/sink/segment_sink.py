@@ -22,6 +22,7 @@ from sparklog.log.log import Log
 from sparklog.logdir.cached_topics import CachedTopics
 from sparklog.logdir.chunk_files import chunk_label, sweep_chunks
 from sparklog.logdir.commit_log import LogDirCommits
+from sparklog.logdir.home import commits_of
 from sparklog.logdir.log_dir_check import LogDirIdentity
 from sparklog.logdir.staging import discard_chunks
 from sparklog.lru_cache import LruCache
@@ -86,10 +87,10 @@ class SegmentSink:
         planned = self._with_origin(of_query(self._options, query, batch), query, df)
         run = RUNS.get_or_make(query.run if query else "", _Run)
         log = open_logs.opened(self._options, run.sessions)
-        seen = planned.identity.writer, log.session.place
+        seen = planned.identity.writer, commits_of(log).place
         with _mutex:
             if query is not None:
-                run.sessions.add(log.session)
+                run.sessions.add(commits_of(log))
             if run.batches.get(seen, -1) == batch:
                 raise InvalidRequestError(
                     f"this is the second write of micro-batch {batch} as writer "
@@ -156,7 +157,7 @@ class SegmentSink:
             _report_replay(result, planned, log)
         if identity.batch % _SWEEP_EVERY == 0:
             sweep_chunks(
-                LOCAL, log.session.directories, now_ms=system_clock(),
+                LOCAL, commits_of(log).directories, now_ms=system_clock(),
                 writer=identity.writer, batch=identity.batch,
             )  # fmt: skip
 
@@ -195,7 +196,7 @@ def known_topics(log: Log) -> dict[str, TopicInfo]:
     """Return the log's topics, from memory while they are the same. Raises: LogReplacedError."""
     with _mutex:
         found = _topics.setdefault(log, CachedTopics())
-    return found.read(log.session, log.topics)
+    return found.read(commits_of(log), log.topics)
 
 
 def _make(options: SinkOptions, log: Log, topic: str) -> Any:
@@ -246,7 +247,7 @@ def _noting_tasks(log: Log) -> Iterator[None]:
         yield
     except Exception as error:  # py4j's and Connect's classes differ
         if StorageUnavailableError.__name__ in str(error):
-            log.session.meters.failed(StorageUnavailableError(str(error)))
+            commits_of(log).meters.failed(StorageUnavailableError(str(error)))
         raise
 
 

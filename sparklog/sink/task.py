@@ -17,9 +17,10 @@ from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.names import check_topic
 from sparklog.fs import LOCAL
 from sparklog.logdir.log_dir_check import LogDirIdentity
-from sparklog.logdir.staging import Framing, Stager, spill
+from sparklog.logdir.staging import ChunkStager, spill
 from sparklog.logdir.topics_file import planned_topic
 from sparklog.storage.commits import Chunk
+from sparklog.storage.staging import Framing
 from sparklog.storage.view import TopicInfo
 
 INLINE_BYTES: Final = 256 << 10
@@ -48,7 +49,7 @@ class TaskPlan:
         """
         self.log_dir.check()
         label = f"{self.label}-{task}"
-        stager = Stager(LOCAL, system_clock, self.framing, label=label)
+        stager = ChunkStager(LOCAL, system_clock, self.framing, label=label)
         try:
             self._feed(stager, batches)
             chunks = stager.finish()
@@ -59,11 +60,11 @@ class TaskPlan:
 
     def run_in_memory(self, table: pa.Table) -> list[Chunk]:
         """The same in the driver, for a small micro-batch; all chunks are in memory."""
-        stager = Stager(LOCAL, system_clock, self.framing, spread=self.label)
+        stager = ChunkStager(LOCAL, system_clock, self.framing, spread=self.label)
         self._feed(stager, table.combine_chunks().to_batches())
         return stager.finish()
 
-    def _feed(self, stager: Stager, batches: Iterable[pa.RecordBatch]) -> None:
+    def _feed(self, stager: ChunkStager, batches: Iterable[pa.RecordBatch]) -> None:
         for batch in batches:
             rows = _plain(batch.select(self.columns) if self.columns else batch)
             if rows.num_rows == 0:

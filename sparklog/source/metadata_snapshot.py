@@ -15,6 +15,7 @@ from sparklog.log.positions import offsets_for_times
 from sparklog.log.timeline import Timeline
 from sparklog.log.truncation_detection import LogTruncationDetector
 from sparklog.logdir.ledger import deleted_topic_ends
+from sparklog.logdir.ledger_reader import LedgerReader
 from sparklog.source.byte_offsets import BytesByOffset
 from sparklog.source.offsets import Offsets
 from sparklog.source.options import SourceOptions
@@ -49,7 +50,7 @@ class LogMetadata:
         self._fs, self.view = view_of(options, fs)
         self.truncation = LogTruncationDetector(self.view)
         wants_current = options.timeline == "current"
-        self._timeline = Timeline(self._fs, self.view) if wants_current else None
+        self._timeline = Timeline(LedgerReader(self._fs, self.view)) if wants_current else None
 
     def snapshot(self, *, lenient: bool = False) -> MetadataSnapshot:
         """Return what is selected, and where it lies.

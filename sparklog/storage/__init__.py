@@ -1,9 +1,11 @@
 """What a log's home is, as protocols and the types that they exchange. No files, no store, no lock.
 
+- `home`: what a log asks of its home, which has all of these
 - `view`: what a reader sees of a log; `segments`: the segments of a partition
 - `segment_store`: who makes and removes closed segments
 - `groups`: registered readers, and how far they are
 - `commits`: a log's changes in one order; `lease`: one service at a time
+- `staging`: rows become the chunks of a commit
 - `ledger_records`: the records of the commit ledger, and their form on disk; `topic_state`
 - `log_state`: what the ledger says, folded
 - `leader_epochs`: which epoch began where

@@ -107,6 +107,34 @@ class Ledger(Protocol):
         """
 
 
+class FollowedLedger(Ledger, Protocol):
+    """The ledger as readers see it, without a turn: it grows, and its oldest records expire."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether this home keeps one; an archive, which has the records alone, doesn't."""
+
+    def identity(self) -> object | None:
+        """Return what tells this ledger from another one in its place; None: there is none yet."""
+
+    @property
+    def end(self) -> int:
+        """The position after the last record that readers see by now."""
+
+    def fold(self, state: LogState, end: int, *, first: int | None) -> None:
+        """Fold the records [first, end) into `state`; from the last snapshot if `first` is None.
+
+        Raises: DataCorruptionError; it, StaleReadError or FileNotFoundError: what was asked for has
+        expired meanwhile.
+        """
+
+    def held(self) -> Iterator[tuple[int, LedgerRecord]]:
+        """Yield (position, record) of all that is held up to now, the oldest first.
+
+        What expires while it is read is left out.
+        """
+
+
 class CommitMeters(Protocol):
     """What counts the commits of a handle."""
 

@@ -40,8 +40,8 @@ from sparklog.format.names import (
 )
 from sparklog.fs import LOCAL, FileSystem, write_durably
 from sparklog.log.batch_windows import walk
-from sparklog.log.log import Log
 from sparklog.log.positions import Position, resolve
+from sparklog.logdir.home import open_log
 from sparklog.logdir.ledger import has_ledger
 from sparklog.logdir.offset_checkpoints import (
     HIGH_WATERMARK,
@@ -343,7 +343,8 @@ def _take_over(
 ) -> dict[str, dict[int, tuple[int, int]]]:
     """Open the directory as a broker's, which checks it and makes its ledger; set the configs."""
     held = view.topics()
-    with Log(work, mode="rw", fs=fs, clock=clock, news=False) as log:  # nobody knows the directory
+    # news: nobody knows the directory
+    with open_log(work, mode="rw", fs=fs, clock=clock, news=False) as log:
         for name in sorted(names):
             config = dict(_kept(held[name].config.to_dict()))
             if config:

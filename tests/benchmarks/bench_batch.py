@@ -13,7 +13,7 @@ import pyarrow as pa
 import sparklog
 from sparklog.format.compression import Codec
 from sparklog.log.partition_reader import reader_of
-from sparklog.logdir.staging import Framing
+from sparklog.storage.staging import Framing
 from tests.benchmarks.table import Row, median_seconds, print_rows
 
 SIZES = (16 << 10, 256 << 10, 1 << 20)

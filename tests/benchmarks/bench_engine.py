@@ -19,7 +19,7 @@ from sparklog.format.compression import Codec, compress
 from sparklog.fs import LOCAL
 from sparklog.log.partition_reader import reader_of
 from sparklog.logdir.recovery.partition_recovery import recover
-from sparklog.logdir.staging import Framing
+from sparklog.storage.staging import Framing
 from tests.benchmarks.table import Row, median_seconds, print_rows, sample
 from tests.jars import Unavailable
 from tests.oracle import Oracle

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 import sparklog
 from sparklog.logdir.forking.fork import fork
+from sparklog.logdir.home import commits_of
 from sparklog.logdir.lock import LOCK_NAME
 from sparklog.service import Service
 from tests.benchmarks.table import Row, print_rows
@@ -120,9 +121,9 @@ def reopen_rows(scratch: Path, gigabytes: float) -> Iterator[Row]:
         page.write(b"\0" * 4096)
     for directory in Path(path).glob("recovery-point-offset-checkpoint"):
         directory.unlink()
-    log.session.forget()
+    commits_of(log).forget()
     began = time.perf_counter()
-    with log.session.exclusive():
+    with commits_of(log).exclusive():
         took = time.perf_counter() - began
     yield Row(
         f"recover {size / 1e9:.0f} GB after a power cut",

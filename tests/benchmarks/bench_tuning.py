@@ -24,7 +24,7 @@ import pyarrow as pa
 
 import sparklog
 from sparklog.format.compression import Codec
-from sparklog.logdir.staging import Framing
+from sparklog.storage.staging import Framing
 from tests.benchmarks.table import sample
 
 RECORDS: Final = 500_000

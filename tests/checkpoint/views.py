@@ -8,7 +8,7 @@ from sparklog.checkpoint.files import Checkpoint
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.commit import CommitResult, Identity
 from sparklog.log.log import Log
-from sparklog.logdir.staging import Framing
+from sparklog.storage.staging import Framing
 from sparklog.testing.crashfs import CrashFS
 
 

@@ -10,7 +10,7 @@ import sparklog
 from sparklog.cli.app import run
 from sparklog.clock import ManualClock
 from sparklog.log.commit import Identity
-from sparklog.logdir.staging import Framing
+from sparklog.storage.staging import Framing
 
 Capture = pytest.CaptureFixture[str]
 

@@ -15,6 +15,7 @@ import yaml
 
 import sparklog
 from sparklog.cli.app import run
+from sparklog.logdir.home import commits_of
 from tests.promtool import parsed
 from tests.service.logs import make
 
@@ -59,7 +60,7 @@ def test_tables(log: Path, capsys: Capture) -> None:
 
 def test_a_dir_that_a_writer_could_not_write_is_said(log: Path, capsys: Capture) -> None:
     with sparklog.open(log, "rw") as writer:
-        writer.session.lock.mark(0, failing=True)
+        commits_of(writer).lock.mark(0, failing=True)
         assert run(["metrics", str(log), "--table"]) == 0
     assert "free; the last write there failed" in capsys.readouterr().out.replace("\n", " ")
 

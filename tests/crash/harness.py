@@ -24,6 +24,7 @@ from sparklog.clock import ManualClock
 from sparklog.errors import BatchConflictError, OffsetOutOfRangeError
 from sparklog.format.batch import encode_one
 from sparklog.log.commit import Identity
+from sparklog.logdir.home import commits_of
 from sparklog.logdir.retention import idle_rolling, partition_retention, segment_deletion
 from sparklog.logdir.retention.due_segments import NO_TERMS, segments_of
 from sparklog.storage.commits import Chunk
@@ -245,7 +246,7 @@ class World:
 
     def plan_retain(self, key: tuple[str, int], now_ms: int) -> Planned:
         """Retention at `now_ms`: what is due is asked first, so the model knows the new start."""
-        session = self.opened.session
+        session = commits_of(self.opened)
         with session.exclusive():
             place = partition_retention.places(session)[key]
         held = segments_of(self.fs, place.directory)
@@ -259,7 +260,7 @@ class World:
         )
 
     def plan_idle_roll(self, key: tuple[str, int]) -> Planned:
-        session = self.opened.session
+        session = commits_of(self.opened)
 
         def act() -> None:
             with session.exclusive():

@@ -15,6 +15,7 @@ from sparklog.format.records import encode
 from sparklog.logdir.cleaning.cleaner import CleanReport, clean_partition, plan_job, swap_of
 from sparklog.logdir.cleaning.rewrite import rewrite
 from sparklog.logdir.commit_log import LogDirCommits
+from sparklog.logdir.home import commits_of
 from sparklog.storage.ledger_records import AppendRecord
 from sparklog.storage.offset_ranges import OffsetRange
 from sparklog.testing.crashfs import CrashFS
@@ -176,8 +177,7 @@ class World:
 
 
 def session_of(log: sparklog.Log) -> LogDirCommits:
-    assert log._session is not None
-    return log._session
+    return commits_of(log)
 
 
 def clean(log: sparklog.Log) -> CleanReport:

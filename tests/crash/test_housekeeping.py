@@ -8,6 +8,7 @@ import pytest
 
 from sparklog.log.commit import Identity
 from sparklog.logdir.chunk_files import CHUNK_PREFIX, chunk_label
+from sparklog.logdir.home import commits_of
 from sparklog.logdir.housekeeping import expire_ledger, prune_snapshots, sweep
 from sparklog.logdir.ledger import Ledger, ledger_bases
 from tests.crash.explore import Tally, explore
@@ -46,7 +47,7 @@ def test_an_expiry_of_the_ledger_is_cut_anywhere() -> None:
     assert len(before) >= 4
 
     def expire() -> None:
-        session = world.opened._writing()
+        session = commits_of(world.opened)
         gone = expire_ledger(session, retention_ms=3 * DAY_MS, now_ms=world.clock())
         assert [s.base for s in gone] == before[: len(gone)]
         assert len(gone) >= 2
@@ -65,17 +66,17 @@ def test_a_ledger_that_was_cut_in_its_expiry_expires_on() -> None:
     world = grown(16)
     images = []
     world.fs.on_call = lambda call: images.append(world.fs.kill_clone())
-    expire_ledger(world.opened._writing(), retention_ms=0, now_ms=world.clock())
+    expire_ledger(commits_of(world.opened), retention_ms=0, now_ms=world.clock())
     world.fs.on_call = None
-    prune_snapshots(world.opened._writing())
+    prune_snapshots(commits_of(world.opened))
     left = sorted(world.fs.listdir(f"{ROOT}/__sparklog_commits-0"))
     assert len(images) > 8
     for fs in images:
         other = World()
         other.fs, other.clock, other.model = fs, world.clock, world.model
         other.open()
-        expire_ledger(other.opened._writing(), retention_ms=0, now_ms=world.clock())
-        prune_snapshots(other.opened._writing())  # the last of a segment's files to go
+        expire_ledger(commits_of(other.opened), retention_ms=0, now_ms=world.clock())
+        prune_snapshots(commits_of(other.opened))  # the last of a segment's files to go
         assert set(fs.listdir(f"{ROOT}/__sparklog_commits-0")) == set(left)
         other.opened.close()
 
@@ -89,7 +90,7 @@ def test_pruning_of_snapshots_is_cut_anywhere() -> None:
         world.run(world.plan_commit({ONE: 2, TWO: 2}))
 
     def prune() -> None:
-        assert len(prune_snapshots(world.opened._writing())) >= 2
+        assert len(prune_snapshots(commits_of(world.opened))) >= 2
 
     explore(world, plan(world, "prune snapshots", prune, "old"), tally=tally, seeds=3)
     print(tally)
@@ -108,7 +109,7 @@ def test_a_sweep_is_cut_anywhere() -> None:
     world.clock.advance(3_600_000)
 
     def clean() -> None:
-        assert len(sweep(world.opened._writing(), now_ms=world.clock())) == 2
+        assert len(sweep(commits_of(world.opened), now_ms=world.clock())) == 2
 
     explore(world, plan(world, "sweep", clean, "old"), tally=tally, seeds=3)
     left = [name for name in world.fs.listdir(ROOT) if name.startswith(CHUNK_PREFIX)]

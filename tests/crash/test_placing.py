@@ -16,7 +16,7 @@ import pytest
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError
-from sparklog.logdir.staging import Framing
+from sparklog.storage.staging import Framing
 from sparklog.testing.crashes import every_crash
 from sparklog.testing.crashfs import CrashFS
 from sparklog.tools.moving.placing import Run, commit_runs, copied_ends

@@ -16,6 +16,7 @@ import pytest
 
 import sparklog
 from sparklog.errors import StorageUnavailableError
+from sparklog.logdir.home import commits_of
 from sparklog.logdir.ledger import SEGMENT_BYTES, Ledger
 from sparklog.testing.disk import Mode
 from sparklog.testing.faults import Fault, SimulatedKill
@@ -44,7 +45,7 @@ class History:
         if self.world.log is None:
             self._open()
         # A commit whose publishing failed shows when the log is locked next.
-        session = self.world.opened._session
+        session = commits_of(self.world.opened)
         assert session is not None
         with session.exclusive():
             pass

@@ -11,7 +11,7 @@ import sparklog
 from sparklog.clock import ManualClock
 from sparklog.format.compression import Codec
 from sparklog.log.commit import Identity
-from sparklog.logdir.staging import Framing
+from sparklog.storage.staging import Framing
 
 T0 = 1_700_000_000_000
 

@@ -15,7 +15,7 @@ from sparklog.clock import ManualClock
 from sparklog.format.compression import Codec
 from sparklog.format.names import log_name
 from sparklog.log import fetch
-from sparklog.logdir.staging import Framing
+from sparklog.storage.staging import Framing
 
 T0 = 1_700_000_000_000
 

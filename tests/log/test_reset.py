@@ -13,12 +13,13 @@ from sparklog.clock import ManualClock
 from sparklog.common import TopicPartition
 from sparklog.log.commit import CommitResult, Identity
 from sparklog.logdir import ledger
+from sparklog.logdir.home import commits_of
 from sparklog.logdir.ledger import LEDGER_DIR
-from sparklog.logdir.staging import Framing
 from sparklog.service import verify
 from sparklog.storage.ledger_records import CommitRecord, ResetRecord
 from sparklog.storage.log_state import LogState
 from sparklog.storage.offset_ranges import OffsetRange
+from sparklog.storage.staging import Framing
 
 
 @pytest.fixture
@@ -67,11 +68,11 @@ def test_it_is_idempotent(log: Log) -> None:
     for batch in range(3):
         commit(log, batch)
     assert log.reset("q", 0) == ["q"]
-    end = log.session.ledger.end
+    end = commits_of(log).ledger.end
     assert log.reset("q", 0) == []
     assert log.reset("q", 7) == []
     assert log.reset("nobody", 0) == []
-    assert log.session.ledger.end == end
+    assert commits_of(log).ledger.end == end
 
 
 def test_back_to_before_the_first_batch(log: Log) -> None:
@@ -114,7 +115,7 @@ def test_it_outlives_the_process(log: Log, again: str, monkeypatch: pytest.Monke
         commit(log, batch)
     log.reset("q", 1)
     if again == "snapshot":
-        monkeypatch.setattr(log.session.ledger, "segment_bytes", 0)
+        monkeypatch.setattr(commits_of(log).ledger, "segment_bytes", 0)
         commit(log, 0, writer="v")
     if again == "crash":
         os.unlink(os.path.join(log.path, "sparklog.lock"))  # full recovery

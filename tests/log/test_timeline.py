@@ -18,12 +18,13 @@ from sparklog.clock import ManualClock
 from sparklog.log import fetch
 from sparklog.log.commit import Identity
 from sparklog.logdir.forking.fork import fork
+from sparklog.logdir.home import commits_of
 from sparklog.logdir.ledger import Ledger
-from sparklog.logdir.staging import Framing
 from sparklog.service import verify
 from sparklog.storage.ledger_records import LedgerRecord, ResetRecord, SnapshotRecord
 from sparklog.storage.log_state import LogState
 from sparklog.storage.offset_ranges import OffsetRange, clipped, merged, outside, rest_of
+from sparklog.storage.staging import Framing
 
 spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=8).map(
     lambda found: [OffsetRange(first, first + size) for first, size in found]
@@ -138,11 +139,11 @@ def test_it_survives_snapshots_and_an_expired_ledger(tmp_path: Path, clock: Manu
             commit(log, batch)
         log.reset("q", 1)
         commit(log, 2, "b")
-        with log.session.exclusive():
-            log.session.write_snapshot()
-        first = log.session.ledger.end - 1
-        with log.session.exclusive():
-            log.session.ledger.log.delete_records(first)
+        with commits_of(log).exclusive():
+            commits_of(log).write_snapshot()
+        first = commits_of(log).ledger.end - 1
+        with commits_of(log).exclusive():
+            commits_of(log).ledger.log.delete_records(first)
         wanted = ["q 0", "q 1", "q 2b"]
         assert values(log) == wanted
         for name in (path / "__sparklog_commits-0").iterdir():
@@ -150,11 +151,11 @@ def test_it_survives_snapshots_and_an_expired_ledger(tmp_path: Path, clock: Manu
                 name.unlink()
         assert values(sparklog.open(path)) == wanted
         log.delete_records("t", {0: 3})
-        assert log.session.state.abandoned == {("t", 0): [(3, 4)], ("t", 1): [(2, 4)]}
+        assert commits_of(log).state.abandoned == {("t", 0): [(3, 4)], ("t", 1): [(2, 4)]}
         log.delete_records("t", {0: 5})
-        assert log.session.state.abandoned == {("t", 1): [(2, 4)]}
+        assert commits_of(log).state.abandoned == {("t", 1): [(2, 4)]}
         log.delete_topic("t")
-        assert log.session.state.abandoned == {}
+        assert commits_of(log).state.abandoned == {}
 
 
 def older(record: LedgerRecord) -> LedgerRecord:
@@ -176,8 +177,8 @@ def by_an_older_one(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPa
 def test_resets_of_an_older_sparklog(log: Log, by_an_older_one: pytest.MonkeyPatch) -> None:
     for batch in range(4):
         commit(log, batch)
-    with log.session.exclusive():
-        log.session.write_snapshot()
+    with commits_of(log).exclusive():
+        commits_of(log).write_snapshot()
     log.reset("q", 1)
     for batch in (2, 3):
         commit(log, batch, "b")
@@ -188,12 +189,12 @@ def test_resets_of_an_older_sparklog(log: Log, by_an_older_one: pytest.MonkeyPat
     by_an_older_one.undo()
     assert values(sparklog.open(log.path)) == wanted
     with sparklog.open(log.path, "rw") as again:  # the next snapshot has it
-        assert again.session.state.abandoned is None
+        assert commits_of(again).state.abandoned is None
         again.reset("q", 2)
         commit(again, 3, "d")
-        with again.session.exclusive():
-            again.session.write_snapshot()
-        assert again.session.state.abandoned is not None
+        with commits_of(again).exclusive():
+            commits_of(again).write_snapshot()
+        assert commits_of(again).state.abandoned is not None
         assert values(again) == ["q 0", "q 1", "q 2b", "q 3d"]
         assert verify(log.path).ok
 
@@ -203,11 +204,11 @@ def test_batches_whose_records_have_expired_are_told(
 ) -> None:
     for batch in range(3):
         commit(log, batch)
-    with log.session.exclusive():
-        log.session.write_snapshot()
+    with commits_of(log).exclusive():
+        commits_of(log).write_snapshot()
     commit(log, 3)
-    with log.session.exclusive():
-        log.session.ledger.log.delete_records(3)
+    with commits_of(log).exclusive():
+        commits_of(log).ledger.log.delete_records(3)
     home = Path(log.path) / "__sparklog_commits-0"
     for name in home.glob("00000000000000000000.*"):
         name.unlink()
@@ -224,7 +225,7 @@ def test_a_fork_leaves_out_the_same(log: Log, tmp_path: Path) -> None:
     fork(log.path, tmp_path / "fork", writer="q", batch=1)
     with sparklog.open(tmp_path / "fork", "rw") as made:
         assert values(made) == ["q 0", "q 1b"]
-        assert made.session.state.abandoned == {("t", p): [(1, 3)] for p in (0, 1)}
+        assert commits_of(made).state.abandoned == {("t", p): [(1, 3)] for p in (0, 1)}
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -244,8 +245,8 @@ def test_it_equals_what_is_still_committed(log: Log, seed: int) -> None:
             commit(log, at[writer], f"/{n}", writer)
             held[writer][at[writer]] = f"{writer} {at[writer]}/{n}"
         if rng.random() < 0.1:
-            with log.session.exclusive():
-                log.session.write_snapshot()
+            with commits_of(log).exclusive():
+                commits_of(log).write_snapshot()
         if rng.random() < 0.2:
             wanted = [v for by in held.values() for v in by.values()]
             assert sorted(values(log)) == sorted(wanted)

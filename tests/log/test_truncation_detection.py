@@ -13,6 +13,7 @@ from sparklog.fs import LOCAL
 from sparklog.log.partition_reader import reader_of
 from sparklog.log.truncation_detection import diverging_offset, origin_of
 from sparklog.logdir.group_offsets import commit_offsets, positions
+from sparklog.logdir.home import commits_of
 from sparklog.service import verify
 from sparklog.storage.groups import Origin
 from sparklog.storage.leader_epochs import HISTORY_EPOCH, new_epoch
@@ -151,7 +152,7 @@ def test_a_group_that_was_ahead_is_told(path: Path, clock: ManualClock) -> None:
         append(log, 6)
         log.commit_offsets("g", {"t": {0: 10}})
         files = [p for p in path.iterdir() if p.name.startswith("sparklog.readers-")]
-        assert positions(log.session.fs, str(path), "g")["t", 0].origin == Origin(0, 0)
+        assert positions(commits_of(log).fs, str(path), "g")["t", 0].origin == Origin(0, 0)
     restore(path)
     with write(path, clock) as log:
         append(log, 8, "new")
@@ -164,7 +165,7 @@ def test_a_group_that_was_ahead_is_told(path: Path, clock: ManualClock) -> None:
             log.read("t", group="g")
         assert log.read("t", group="g", start={0: 4}).read_all().num_rows == 8
         assert log.read("t", group="g").read_all().num_rows == 0
-        kept = positions(log.session.fs, str(path), "g")["t", 0]
+        kept = positions(commits_of(log).fs, str(path), "g")["t", 0]
         assert (kept.offset, kept.origin) == (12, Origin(new_epoch(0, clock()), 4))
 
 

@@ -6,6 +6,7 @@ import pytest
 
 import sparklog
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.logdir.home import commits_of
 from sparklog.storage.commits import CommitLog
 from sparklog.testing.commits_contract import CommitLogContract
 from sparklog.testing.crashfs import CrashFS
@@ -28,7 +29,7 @@ class TestLogDir(CommitLogContract):
 
         def opened() -> CommitLog:
             logs.append(sparklog.open(root, "rw", fs=fs, options=self.options))
-            return logs[-1].session
+            return commits_of(logs[-1])
 
         yield opened
         for log in logs:

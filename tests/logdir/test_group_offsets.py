@@ -31,6 +31,7 @@ from sparklog.logdir.group_offsets import (
     expire_readers,
     read_readers,
 )
+from sparklog.logdir.home import commits_of
 from sparklog.storage.groups import Committed, Reader
 
 WEEK_MS = 7 * 24 * 3_600_000
@@ -51,7 +52,7 @@ def log(tmp_path: Path, clock: ManualClock) -> Iterator[Log]:
 
 
 def floors(log: Log, clock: ManualClock) -> dict[tuple[str, int], int]:
-    session = log._writing()
+    session = commits_of(log)
     found = read_readers(session.fs, session.home)
     with session.exclusive():
         return retention_floors(session.state, found, now_ms=clock(), retention_ms=WEEK_MS)
@@ -304,7 +305,7 @@ def test_the_slowest_reader_is_the_floor_where_the_topic_asks(log: Log, clock: M
 
 
 def test_the_floor_never_lies_past_the_end(log: Log, clock: ManualClock) -> None:
-    session = log._writing()
+    session = commits_of(log)
     commit_offsets(LOCAL, session.home, "g", {("t", 0): 10**9, ("gone", 0): 1}, now_ms=clock())
     found = read_readers(LOCAL, session.home)
     ask = {"now_ms": clock(), "retention_ms": WEEK_MS}

@@ -17,6 +17,7 @@ from sparklog.log.commit import Identity
 from sparklog.logdir import ledger
 from sparklog.logdir.chunk_files import CHUNK_PREFIX, chunk_label
 from sparklog.logdir.free_space import SPARE_BYTES, below_floor
+from sparklog.logdir.home import commits_of
 from sparklog.logdir.housekeeping import (
     expire_ledger,
     expire_producers,
@@ -25,7 +26,7 @@ from sparklog.logdir.housekeeping import (
 )
 from sparklog.logdir.ledger import LEDGER_DIR, ledger_bases
 from sparklog.logdir.partition.producer_snapshots import snapshot_offsets
-from sparklog.logdir.staging import Framing
+from sparklog.storage.staging import Framing
 from tests.oracle import Oracle
 
 DAY_MS = 24 * 3_600_000
@@ -64,7 +65,7 @@ class TestLedger:
     ) -> None:
         commit(log, 3, writer="gone long ago")
         daily(log, clock, 30)
-        session = log._writing()
+        session = commits_of(log)
         before = ledger_bases(LOCAL, log.path)
         assert len(before) > 5
         ask = {"retention_ms": 10 * DAY_MS, "now_ms": clock()}
@@ -93,15 +94,15 @@ class TestLedger:
     def test_two_segments_stay_whatever_their_age(self, log: Log, clock: ManualClock) -> None:
         daily(log, clock, 30)
         clock.advance(1000 * DAY_MS)
-        expire_ledger(log._writing(), retention_ms=0, now_ms=clock())
+        expire_ledger(commits_of(log), retention_ms=0, now_ms=clock())
         assert len(ledger_bases(LOCAL, log.path)) == 2
-        assert expire_ledger(log._writing(), retention_ms=0, now_ms=clock()) == []
+        assert expire_ledger(commits_of(log), retention_ms=0, now_ms=clock()) == []
 
     def test_an_old_batch_that_is_still_recorded_is_a_replay(
         self, log: Log, clock: ManualClock
     ) -> None:
         daily(log, clock, 30)
-        expire_ledger(log._writing(), retention_ms=10 * DAY_MS, now_ms=clock())
+        expire_ledger(commits_of(log), retention_ms=10 * DAY_MS, now_ms=clock())
         assert commit(log, 25).replayed
 
     def test_after_a_reset_an_expired_batch_is_no_replay(
@@ -113,7 +114,7 @@ class TestLedger:
         for n in range(20):
             clock.advance(DAY_MS)
             commit(log, n, writer="v")
-        expire_ledger(log._writing(), retention_ms=DAY_MS, now_ms=clock())
+        expire_ledger(commits_of(log), retention_ms=DAY_MS, now_ms=clock())
         with pytest.raises(BatchConflictError):
             commit(log, 2)
         assert commit(log, 3).replayed  # the reset has it, as long as it is the last
@@ -123,7 +124,7 @@ class TestLedger:
         daily(log, clock, 30)
         with sparklog.open(log.path) as reader:
             assert reader.commits().num_rows == 30
-            expire_ledger(log._writing(), retention_ms=0, now_ms=clock())
+            expire_ledger(commits_of(log), retention_ms=0, now_ms=clock())
             left = reader.commits()
             assert 0 < left.num_rows < 30
             assert left["batch"].to_pylist()[-1] == 29
@@ -142,7 +143,7 @@ class TestLedger:
             if LEDGER_DIR in path and path.endswith(".log"):
                 opens += 1
                 if opens == after:  # of its segments, each of which is looked at once
-                    expire_ledger(log._writing(), retention_ms=0, now_ms=clock())
+                    expire_ledger(commits_of(log), retention_ms=0, now_ms=clock())
             return opened(fs, path, **how)
 
         opened = LocalFileSystem.open
@@ -159,7 +160,7 @@ class TestLedger:
         with sparklog.open(tmp_path / "log", "rw", clock=clock) as log:
             log.create_topic("t")
             daily(log, clock, 30)
-            expire_ledger(log._writing(), retention_ms=5 * DAY_MS, now_ms=clock())
+            expire_ledger(commits_of(log), retention_ms=5 * DAY_MS, now_ms=clock())
             first = ledger_bases(LOCAL, log.path)[0]
         opened = oracle.open(tmp_path / "log" / LEDGER_DIR, clean=True)
         assert opened.untouched, (opened.changed, opened.created, opened.removed)
@@ -174,7 +175,7 @@ class TestLedger:
         raw = bytearray(path.read_bytes())
         raw[70] ^= 1
         path.write_bytes(raw)
-        assert expire_ledger(log._writing(), retention_ms=0, now_ms=clock()) == []
+        assert expire_ledger(commits_of(log), retention_ms=0, now_ms=clock()) == []
 
 
 class TestProducers:
@@ -185,7 +186,7 @@ class TestProducers:
         log.append("t", *rows, producer=(7, 0, 0))
         clock.advance(DAY_MS // 2)
         log.append("t", *rows, producer=(8, 0, 0))
-        session = log._writing()
+        session = commits_of(log)
         assert len(session.writer("t", 0).producers) == 2
         assert expire_producers(session, now_ms=clock()) == 0
         clock.advance(DAY_MS // 2)
@@ -210,21 +211,21 @@ class TestSnapshots:
             log.append("t", ONE)
         with self.open(tmp_path) as log:
             assert self.snapshots(log) == [1]  # a clean close's, in the midst of a segment
-            assert prune_snapshots(log._writing()) == []  # the newest: it saves a replay
+            assert prune_snapshots(commits_of(log)) == []  # the newest: it saves a replay
             for _ in range(5):
                 log.append("t", ONE)
             before = self.snapshots(log)
             assert before[0] == 1
             bases = [b for b in before if b != 1]
-            plan = prune_snapshots(log._writing(), dry_run=True)
+            plan = prune_snapshots(commits_of(log), dry_run=True)
             assert plan == [os.path.join(log.path, "t-0", f"{1:020d}.snapshot")]
             assert self.snapshots(log) == before
-            assert prune_snapshots(log._writing()) == plan
+            assert prune_snapshots(commits_of(log)) == plan
             assert self.snapshots(log) == bases
-            assert prune_snapshots(log._writing()) == []
+            assert prune_snapshots(commits_of(log)) == []
         with self.open(tmp_path) as log:
             assert self.snapshots(log) == [*bases, 6]
-            assert prune_snapshots(log._writing()) == []
+            assert prune_snapshots(commits_of(log)) == []
 
     def test_those_below_the_log_start_go(self, tmp_path: Path) -> None:
         with self.open(tmp_path) as log:
@@ -233,7 +234,7 @@ class TestSnapshots:
                 log.append("t", ONE)
             before = self.snapshots(log)
             log.delete_records("t", {0: before[1]})
-            gone = prune_snapshots(log._writing())
+            gone = prune_snapshots(commits_of(log))
             assert len(gone) == 2
             assert self.snapshots(log) == before[2:]
             log.append("t", ONE)
@@ -266,7 +267,7 @@ class TestSweep:
             self.put(log, f"{chunk_label('unknown', 0)}-i", clock, hour),
             self.put(log, "w0123456789abcdef-j", clock, hour),  # df.write's
         ]
-        session = log._writing()
+        session = commits_of(log)
         plan = sweep(session, now_ms=clock(), dry_run=True)
         assert sorted(s.path for s in plan) == sorted(dead)
         assert all(os.path.exists(path) for path in dead + alive)
@@ -293,7 +294,7 @@ class TestFloor:
             self.free(monkeypatch, 10 << 30)
             log.create_topic("t")
             log.append("t", ONE)
-            assert below_floor(log._writing()) == []
+            assert below_floor(commits_of(log)) == []
             self.free(monkeypatch, floor - 1)
             words = (
                 rf"log has {floor - 1} bytes free, this commit needs \d+, and "
@@ -303,7 +304,7 @@ class TestFloor:
                 log.append("t", ONE)
             with pytest.raises(StorageUnavailableError, match="nothing was written"):
                 commit(log, 0)
-            (short,) = below_floor(log._writing())
+            (short,) = below_floor(commits_of(log))
             assert short == (log.path, floor - 1, floor)
             assert log.read("t").read_all().num_rows == 1
             log.delete_records("t", {0: 1})  # what makes room is never refused
@@ -311,7 +312,7 @@ class TestFloor:
             log.delete_topic("u")
             log.commit_offsets("g", {"t": {0: 1}})
             self.free(monkeypatch, floor + SPARE_BYTES + (1 << 20))
-            assert below_floor(log._writing()) == []
+            assert below_floor(commits_of(log)) == []
             assert log.append("t", ONE) == {"t": {0: (1, 2)}}
 
     def test_by_default_there_is_room_for_the_commit_itself(
@@ -324,7 +325,7 @@ class TestFloor:
             self.free(monkeypatch, SPARE_BYTES - 1)
             with pytest.raises(StorageUnavailableError, match=r"needs \d+; free space"):
                 log.append("t", ONE)
-            assert [s.floor_bytes for s in below_floor(log._writing())] == [SPARE_BYTES]
+            assert [s.floor_bytes for s in below_floor(commits_of(log))] == [SPARE_BYTES]
 
     def test_dirs_on_one_disk_share_its_room(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import sparklog
+from sparklog.logdir.home import commits_of
 from sparklog.logdir.log_dirs import DIRS_NAME
 from sparklog.service import verify
 from tests.logdir.test_opening import abandon
@@ -356,12 +357,12 @@ def test_old_brokers_wrote_no_metadata(tmp_path: Path) -> None:
     (path / ".kafka_cleanshutdown").unlink()
     with sparklog.open(path, "rw") as log:
         log.alter_topic("t", config={"retention.ms": 5_000_000})
-        info, epoch = log.topic("t"), log.session.state.epoch
+        info, epoch = log.topic("t"), commits_of(log).state.epoch
     assert f"topic_id: {info.id}" in (path / "t-0" / "partition.metadata").read_text()
     for _ in range(2):
         with sparklog.open(path, "rw") as log:
             assert log.topic("t") == info
-            assert log.session.state.epoch == epoch
+            assert commits_of(log).state.epoch == epoch
     (path / "t-1" / "partition.metadata").unlink()  # lost later on: still the same topic
     with sparklog.open(path, "rw") as log:
         assert log.topic("t") == info

@@ -11,10 +11,12 @@ import pytest
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.format.compression import Codec
+from sparklog.fs import LOCAL
 from sparklog.log.commit import Identity
 from sparklog.logdir import ledger
 from sparklog.logdir.chunk_appends import WINDOW_BYTES
-from sparklog.logdir.staging import Framing
+from sparklog.logdir.home import commits_of
+from sparklog.storage.staging import Framing
 
 DAY_MS = 24 * 3_600_000
 ONE = pa.table({"value": ["x"]})
@@ -26,9 +28,7 @@ def values(log: sparklog.Log, topic: str = "t") -> list[bytes]:
 
 def abandon(log: sparklog.Log) -> None:
     """Leave a log as a killed process does: locks gone, guard up, nothing closed."""
-    assert log._session is not None
-    log._session.release()
-    log._session = None
+    commits_of(log).give_up("killed")
 
 
 def test_a_log_whose_parent_isnt_there(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_the_ledger_rolls_by_size_and_old_batches_are_still_known(
             stager.add(log.topic("t"), ONE.to_batches()[0])
             identity = Identity(writer="w", batch=n, fingerprint=f"f{n}")
             assert not log.commit(stager.finish(), identity=identity).replayed
-        bases = ledger.ledger_bases(log._fs, str(tmp_path / "l"))
+        bases = ledger.ledger_bases(LOCAL, str(tmp_path / "l"))
         assert len(bases) > 2
         for n in (0, 5, 11):
             found = log.committed(Identity(writer="w", batch=n, fingerprint=f"f{n}"))

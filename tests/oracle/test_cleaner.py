@@ -6,6 +6,7 @@ import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.logdir.cleaning.cleaner import clean_partition, plan_job
+from sparklog.logdir.home import commits_of
 from tests import depth
 from tests.oracle.random_logs import DELETE_RETENTION_MS, TOPIC, Writer, config, opened
 
@@ -23,10 +24,10 @@ def batches(found):
 
 def one_round(oracle, log, directory, clock, topic):
     """Clean with both; return what is left."""
-    job = plan_job(log._writing(), TOPIC, 0)
+    job = plan_job(commits_of(log), TOPIC, 0)
     assert job.dirt.first_uncleanable == job.bases[-1]
     theirs = oracle.clean(directory, now_ms=clock(), first_dirty=job.dirt.first_dirty, config=topic)
-    report = clean_partition(log._writing(), TOPIC, 0)
+    report = clean_partition(commits_of(log), TOPIC, 0)
     ours = oracle.open(directory, records=True, config=topic, now_ms=clock())
     assert ours.segments == theirs.segments
     assert batches(ours) == batches(theirs)
@@ -44,7 +45,7 @@ def run(oracle, path, seed):
     topic = config(rng)
     with opened(path, clock) as log:
         log.create_topic(TOPIC, config=topic)
-        writer = Writer(log._writing(), clock, rng)
+        writer = Writer(commits_of(log), clock, rng)
         directory = path / f"{TOPIC}-0"
         for number in range(rng.randint(2, 4)):
             writer.write(rng.randint(1, 6))

@@ -9,6 +9,7 @@ import pyarrow as pa
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.fs import LOCAL, read_bytes, write_durably
+from sparklog.logdir.home import commits_of
 from sparklog.service.deletion_announcements import NAME
 
 SMALL = {
@@ -57,7 +58,7 @@ def told(log: sparklog.Log) -> None:
     """Note that each topic's first deletion was announced, so that the next round deletes."""
     ids = {topic.id: True for topic in log.topics().values()}
     noted = json.dumps({"segment": ids, "copy": ids}).encode()
-    write_durably(log.session.fs, f"{log.session.home}/{NAME}", noted)
+    write_durably(commits_of(log).fs, f"{commits_of(log).home}/{NAME}", noted)
 
 
 def records(path: Path | str) -> dict[tuple[str, int], list[tuple[int, bytes]]]:

@@ -23,6 +23,7 @@ import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import LogReplacedError, StorageUnavailableError
 from sparklog.fs.local import LocalFileSystem
+from sparklog.logdir.home import commits_of
 from sparklog.service import Service
 from sparklog.service.metrics import alert_rules
 from sparklog.service.metrics.endpoint import Endpoint
@@ -284,7 +285,7 @@ def test_a_damaged_partition(
     log = filled(path, clock)
     data = logs(Path(path, "t-0"))[-1]
     flip(data, 30)
-    log.session.release()  # as a process that dies
+    commits_of(log).release()  # as a process that dies
     Path(path, "sparklog.lock").unlink()
     watched = watch(path)
     watched.run(10)

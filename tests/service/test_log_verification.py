@@ -13,6 +13,7 @@ from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError
 from sparklog.format.scan import scan
 from sparklog.logdir.cleaning.cleaner import clean_partition
+from sparklog.logdir.home import commits_of
 from sparklog.logdir.offset_checkpoints import RECOVERY_POINT
 from sparklog.logdir.recovery.redo import publish_all
 from sparklog.service import Severity, verify
@@ -123,7 +124,7 @@ def test_a_compacted_log(tmp_path: Path) -> None:
     with sparklog.open(tmp_path, "rw") as log:
         log.create_topic("t", config={**SMALL, "cleanup.policy": "compact"})
         fill(log, "t", 0, 30)
-        session = log._session
+        session = commits_of(log)
         assert session is not None
         report = clean_partition(session, "t", 0)
         assert report.records_kept < report.records_read
@@ -374,7 +375,7 @@ def test_a_damaged_ledger(where: float, log: Path) -> None:
 def test_a_ledger_that_contradicts_itself(tmp_path: Path) -> None:
     """A record that says what the one before rules out."""
     with make(tmp_path / "log", close=False) as log:
-        session = log._session
+        session = commits_of(log)
         assert session is not None
         record = AppendRecord(ends={TopicPartition("u", 0): OffsetRange(8, 12)})
         with session.exclusive():

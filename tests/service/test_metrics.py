@@ -29,15 +29,16 @@ from sparklog.errors import (
 from sparklog.fs import FileSystem
 from sparklog.fs.local import LocalFileSystem
 from sparklog.log.commit import Identity
+from sparklog.logdir.home import commits_of
 from sparklog.logdir.lock import LogLock, peek
 from sparklog.logdir.recovery import partition_recovery
-from sparklog.logdir.staging import Framing
 from sparklog.metrics import Distribution, meters
 from sparklog.service import Service
 from sparklog.service.metrics import Observer, PartitionMetrics, collect
 from sparklog.service.metrics.endpoint import text_of
 from sparklog.service.metrics.names import METRICS
 from sparklog.service.metrics.samples import samples
+from sparklog.storage.staging import Framing
 from sparklog.testing.faultstore import FaultStore
 from tests.promtool import parsed
 from tests.service.logs import make
@@ -507,7 +508,7 @@ def test_a_scrape_waits_for_no_lock(path: str, clock: ManualClock) -> None:
     with (
         filled(path, clock) as log,
         stepped(Service(path, clock=clock)) as service,
-        log.session.exclusive(),
+        commits_of(log).exclusive(),
         service._turns["retain"],
         service._leadership._mutex,
     ):
@@ -623,9 +624,9 @@ def test_a_page_is_read_without_its_lock(path: str, clock: ManualClock) -> None:
     with filled(path, clock) as log:
         page = peek(LocalFileSystem(), path)
         assert page is not None
-        with log.session.exclusive():
-            assert log.session.lock.read() == page
-        assert page.ledger_end == log.session.ledger.end
+        with commits_of(log).exclusive():
+            assert commits_of(log).lock.read() == page
+        assert page.ledger_end == commits_of(log).ledger.end
     lock = LogLock(LocalFileSystem(), path, timeout_ms=1000)
     lock._file.pwrite(b"x", 30)
     lock.close()

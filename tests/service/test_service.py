@@ -20,6 +20,7 @@ import pytest
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError, LogReplacedError, OffsetOutOfRangeError
+from sparklog.logdir.home import commits_of
 from sparklog.logdir.service_lease import NAME, ServiceLease
 from sparklog.service import Service, rounds
 from tests.service.logs import told
@@ -325,7 +326,7 @@ def test_a_full_disk_calls_for_retention_at_once(path, clock, monkeypatch):
 
 def test_epochs_can_be_asked(path, clock):
     with filled(path, clock, 3) as log:
-        latest = log.session.state.epoch
+        latest = commits_of(log).state.epoch
         assert log.end_offset_for_epoch("t", 0, latest) == (latest, 3)
         assert log.end_offset_for_epoch("t", 0, latest + 1) == (-1, -1)
         assert log.end_offset_for_epoch("t", 0, -1) == (-1, -1)

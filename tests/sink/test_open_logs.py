@@ -20,6 +20,7 @@ from sparklog.errors import (
 )
 from sparklog.fs import LOCAL
 from sparklog.logdir.broker_lockout import is_guarded
+from sparklog.logdir.home import commits_of
 from sparklog.sink import open_logs
 from sparklog.sink.options import SinkOptions, parse
 from sparklog.sink.segment_sink import known_topics
@@ -55,7 +56,7 @@ def test_one_log_however_its_path_is_spelled(path: Path, spellings: list[str]) -
     assert other is not open_logs.opened(to(path)), "two logs are two"
     open_logs.close(spellings[3])
     assert not is_guarded(LOCAL, str(path)), "closed by another name"
-    assert other.session.stands()
+    assert commits_of(other).stands()
     assert open_logs.opened(to(spellings[5])) is open_logs.opened(to(path))
 
 
@@ -70,7 +71,7 @@ def test_sinks_with_other_options_have_their_own_values(path: Path) -> None:
         assert logs[0].append("t", ROWS) == {"t": {0: (1, 2)}}
         with pytest.raises(StorageUnavailableError, match=r"log\.min\.free\.bytes"):
             logs[2].append("t", ROWS)
-        with another.session.exclusive(), pytest.raises(LogLockedError, match="50 ms"):
+        with commits_of(another).exclusive(), pytest.raises(LogLockedError, match="50 ms"):
             logs[1].append("t", ROWS)
         assert logs[1].append("t", ROWS) == {"t": {0: (2, 3)}}
     assert open_logs.opened(greedy) is logs[2]
@@ -141,7 +142,7 @@ def test_a_removed_log_is_made_anew_by_who_begins(path: Path) -> None:
 def test_who_has_written_is_told_that_it_is_another_log(path: Path) -> None:
     log = open_logs.opened(to(path))
     log.create_topic("t")
-    used = {log.session}
+    used = {commits_of(log)}
     shutil.rmtree(path)
     assert open_logs.opened(to(path), used) is log
     with pytest.raises(LogReplacedError, match="holds no log any more"):

@@ -11,6 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import sparklog
 from sparklog.clock import system_clock
 from sparklog.fs import LOCAL
+from sparklog.logdir.home import commits_of
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.tiered.remote_log_metadata.topic import ensure_topic, publish
 from sparklog.tiered.settings import RemoteSettings, write_settings
@@ -37,8 +38,8 @@ def tier(s3: S3Server, path: Path) -> tuple[str, dict[int, int]]:
     for name, data in store.objects.items():
         bucket.put(name, data)
     with sparklog.open(path, "rw") as log:
-        ensure_topic(log.session)
-        publish(log.session, system_clock, copied, found=True)
+        ensure_topic(commits_of(log))
+        publish(commits_of(log), system_clock, copied, found=True)
         write_settings(LOCAL, str(path), RemoteSettings(url))
     return url, {p: max(s.end for s in copied if s.partition == p) for p in (0, 1)}
 

@@ -13,8 +13,9 @@ import sparklog
 from sparklog.errors import BatchConflictError
 from sparklog.log.commit import Identity
 from sparklog.log.log import Log
-from sparklog.logdir.staging import Framing
+from sparklog.logdir.home import commits_of
 from sparklog.storage.query_origin import BatchStart, QueryOrigin, positions
+from sparklog.storage.staging import Framing
 
 
 def kafka(*ends: int, topic: str = "in") -> str:
@@ -128,12 +129,12 @@ def test_rows_that_are_gone_are_not_written_twice(path: Path) -> None:
 def test_it_outlives_the_ledgers_segments(path: Path) -> None:
     with sparklog.open(path, "rw") as log:
         write(log, "old", dataclasses.replace(OLD, ends=(kafka(300, 300),)), batch=1)
-        with log.session.exclusive():
-            log.session.write_snapshot()
+        with commits_of(log).exclusive():
+            commits_of(log).write_snapshot()
     with sparklog.open(path, "rw") as log:
         with pytest.raises(BatchConflictError, match="300"):
             write(log, "new", origin(kafka(200, 200)))
-        assert log.session.state.origins["old"].topics == {"t"}
+        assert commits_of(log).state.origins["old"].topics == {"t"}
 
 
 def test_positions() -> None:

@@ -8,6 +8,7 @@ from sparklog.format.records import Decoder
 from sparklog.format.scan import scan
 from sparklog.fs import read_bytes
 from sparklog.log.fetch import read_partition, schema_of
+from sparklog.logdir.home import commits_of
 from sparklog.logdir.segment_files import joined, segment_bases
 from sparklog.storage.view import View
 from sparklog.testing.faultstore import Bucket
@@ -54,7 +55,7 @@ def objects_wanted(log: sparklog.Log, clock: Clock) -> set[str]:
     And whose the topics are, and the log's own token.
     """
     catalog, wanted = catalog_of(log, clock), set()
-    settings = read_settings(log.session.fs, log.session.home)
+    settings = read_settings(commits_of(log).fs, commits_of(log).home)
     if settings is not None and settings.log_id:
         wanted.add(PREFIX + settings.log_id)
     for segment in copies_of(log, clock):
@@ -80,7 +81,7 @@ def readable(log: sparklog.Log, clock: Clock, store: Store) -> dict[tuple[str, i
     Copies count by what the metadata says, their objects must say the same, and what both tiers
     hold must be the same.
     """
-    fs, catalog, found = log.session.fs, catalog_of(log, clock), {}
+    fs, catalog, found = commits_of(log).fs, catalog_of(log, clock), {}
     for name, topic in log.topics().items():
         for p, directory in topic.dirs.items():
             start, end = log.offsets(name)[p]
@@ -95,8 +96,8 @@ def readable(log: sparklog.Log, clock: Clock, store: Store) -> dict[tuple[str, i
                         assert whole.setdefault(offset, value) == value, offset
             missing = set(range(start, end)) - whole.keys()
             assert not missing, f"{name}-{p}: {sorted(missing)} of [{start}, {end})"
-            with log.session.exclusive():
-                local_start = log.session.state.local_start(name, p)
+            with commits_of(log).exclusive():
+                local_start = commits_of(log).state.local_start(name, p)
             assert set(range(local_start, end)) <= local.keys()
             found[name, p] = {offset: whole[offset] for offset in range(start, end)}
     assert through_tiers(log, clock, store) == found
@@ -105,7 +106,7 @@ def readable(log: sparklog.Log, clock: Clock, store: Store) -> dict[tuple[str, i
 
 def through_tiers(log: sparklog.Log, clock: Clock, store: Store) -> dict[tuple[str, int], Records]:
     """Return what readers of the log dir get, wherever its segments lie; each record once."""
-    fs, directories = log.session.fs, log.session.directories
+    fs, directories = commits_of(log).fs, commits_of(log).directories
     objects = RemoteObjects(lambda: store, BlockCache(1 << 20))
     return _read(tiered_view(directories, objects, fs, clock=clock))
 

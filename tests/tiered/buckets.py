@@ -13,6 +13,7 @@ from sparklog.fs import LOCAL, FileSystem, read_bytes
 from sparklog.log.log import Log
 from sparklog.log.offset_lookup import Lookup
 from sparklog.log.time_lookup import TimeLookup
+from sparklog.logdir.home import open_log
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.segment_files import segment_bases
@@ -86,7 +87,7 @@ def objects(store: DictStore) -> RemoteObjects:
 
 def archive_log(url: str, found: RemoteObjects, **options: Any) -> Log:
     """Open a bucket alone."""
-    return Log(url, fs=NO_FILES, view=lambda: ArchiveView(url, found, **options))
+    return open_log(url, fs=NO_FILES, view=lambda: ArchiveView(url, found, **options))
 
 
 def tiered_view(
@@ -99,7 +100,7 @@ def tiered_view(
 
 def tiered_log(path: str | Path, found: RemoteObjects) -> Log:
     """Open a log dir with its copies."""
-    return Log(path, view=lambda: tiered_view([str(path)], found))
+    return open_log(path, view=lambda: tiered_view([str(path)], found))
 
 
 def copy_partition(

@@ -12,6 +12,7 @@ import pyarrow as pa
 import sparklog
 from sparklog.clock import Clock, ManualClock
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.logdir.home import commits_of
 from sparklog.logdir.partition.log_segment_data import LogDirSegmentData
 from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.retention.due_segments import largest_of, segments_of
@@ -79,7 +80,7 @@ def data_of(segment: RemoteSegment, directory: str, log_start: int = 0) -> LogDi
 
 def puts_of(log: sparklog.Log, clock: Clock, topic: str = "t", p: int = 0) -> list[Put]:
     """A put of each closed segment of a partition."""
-    session = log.session
+    session = commits_of(log)
     directory = session.partition_path(topic, p)
     state = session.state
     held = segments_of(session.fs, directory)

@@ -11,6 +11,7 @@ from sparklog.errors import InvalidRequestError
 from sparklog.log.admin import create_internal
 from sparklog.log.topic_names import REMOTE_METADATA
 from sparklog.logdir.forking.fork import fork
+from sparklog.logdir.home import commits_of
 from sparklog.service import verify
 from tests.tiered.logs import filled, value
 from tests.tiered.test_local_start import shorten
@@ -24,7 +25,7 @@ def offsets(log: sparklog.Log) -> list[int]:
 def test_what_is_only_remote_is_refused_or_left_out(tmp_path: Path, clock: ManualClock) -> None:
     new = tmp_path / "new"
     with filled(tmp_path / "log", clock, 30, local_retention_bytes="800") as log:
-        create_internal(log.session, REMOTE_METADATA, {})
+        create_internal(commits_of(log), REMOTE_METADATA, {})
         start = shorten(log, clock)
         words = rf"t-0: offsets \[0, {start}\) are in remote storage only"
         with pytest.raises(InvalidRequestError, match=words):
@@ -44,8 +45,8 @@ def test_what_is_only_remote_is_refused_or_left_out(tmp_path: Path, clock: Manua
         assert offsets(log) == list(range(start, 30))
         values = log.read("t", columns=["value"]).read_all().column("value").to_pylist()
         assert values == [value(n) for n in range(start, 30)]
-        assert not log.session.state.local_starts
-        assert REMOTE_METADATA not in log.session.state.topics
-        assert create_internal(log.session, REMOTE_METADATA, {})
+        assert not commits_of(log).state.local_starts
+        assert REMOTE_METADATA not in commits_of(log).state.topics
+        assert create_internal(commits_of(log), REMOTE_METADATA, {})
     assert verify(str(new)).ok
     assert verify(str(tmp_path / "old")).ok

@@ -11,6 +11,7 @@ import sparklog
 from sparklog.clock import ManualClock
 from sparklog.common import TopicPartition
 from sparklog.errors import PartitionOfflineError, UnsupportedVersionError
+from sparklog.logdir.home import commits_of
 from sparklog.logdir.ledger import Ledger, ledger_bases
 from sparklog.logdir.retention.due_segments import Terms, Tier
 from sparklog.logdir.retention.segment_deletion import delete_due, raise_starts
@@ -36,7 +37,7 @@ ALL = Terms(tier=Tier(((0, 10**9),)))
 
 def shorten(log: sparklog.Log, clock: ManualClock) -> int:
     """Take the older local segments away as if they had copies; returns the local start."""
-    done = delete_due(log.session, {("t", 0): ALL}, now_ms=clock(), budget_ms=1000)
+    done = delete_due(commits_of(log), {("t", 0): ALL}, now_ms=clock(), budget_ms=1000)
     (due,) = done.taken.values()
     assert due.local
     assert 0 < due.log_start < log.offsets("t")[0][1]
@@ -44,8 +45,8 @@ def shorten(log: sparklog.Log, clock: ManualClock) -> int:
 
 
 def local_start(log: sparklog.Log) -> int:
-    with log.session.exclusive():
-        return log.session.state.local_start("t", 0)
+    with commits_of(log).exclusive():
+        return commits_of(log).state.local_start("t", 0)
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ def test_the_log_start_stays(path: Path, clock: ManualClock) -> None:
         grow(log, clock, 3)
     assert verify(path).ok
     with sparklog.open(path, "rw", clock=clock) as log:
-        assert log.session.state.epoch == 0  # not taken for a broker's
+        assert commits_of(log).state.epoch == 0  # not taken for a broker's
         assert local_start(log) == start
         assert log.offsets("t")[0] == (0, 33)
 
@@ -68,15 +69,15 @@ def test_the_log_start_stays(path: Path, clock: ManualClock) -> None:
 def test_a_log_start_above_it_takes_its_place(path: Path, clock: ManualClock) -> None:
     with filled(path, clock, 30, local_retention_bytes="800") as log:
         start = shorten(log, clock)
-        assert raise_starts(log.session, {("t", 0): start - 1, ("t", 7): 5}) == {
+        assert raise_starts(commits_of(log), {("t", 0): start - 1, ("t", 7): 5}) == {
             ("t", 0): start - 1
         }
         assert local_start(log) == start
         log.delete_records("t", {0: start + 1})
         assert local_start(log) == start + 1
-        with log.session.exclusive():
-            assert not log.session.state.local_starts
-        assert raise_starts(log.session, {("t", 0): 99, ("gone", 0): 1}) == {}
+        with commits_of(log).exclusive():
+            assert not commits_of(log).state.local_starts
+        assert raise_starts(commits_of(log), {("t", 0): 99, ("gone", 0): 1}) == {}
     assert verify(path).ok
 
 
@@ -87,7 +88,7 @@ def test_it_is_in_the_snapshots_of_the_ledger(
         start = shorten(log, clock)
         monkeypatch.setattr(Ledger, "wants_snapshot", property(lambda x: x.log.state.size >= 600))
         grow(log, clock, 8)
-        assert len(ledger_bases(log.session.fs, str(path))) > 2
+        assert len(ledger_bases(commits_of(log).fs, str(path))) > 2
     with sparklog.open(path, "rw", clock=clock) as log:
         assert local_start(log) == start
     assert verify(path).ok
@@ -127,7 +128,7 @@ def test_after_a_power_cut_segments_are_missed_from_the_local_start_on(clock: Ma
     for mode in ("strict", "all"):
         cut = fs.crash_clone(mode=mode)
         with sparklog.open(ROOT, "rw", fs=cut, clock=clock) as again:
-            assert not again.session.offline
+            assert not commits_of(again).offline
             assert local_start(again) == start
             grow(again, clock, 2)
         assert verify(ROOT, fs=cut, clock=clock).ok
@@ -137,7 +138,7 @@ def test_after_a_power_cut_segments_are_missed_from_the_local_start_on(clock: Ma
         with sparklog.open(ROOT, "rw", fs=broken, clock=clock) as again:
             with pytest.raises(PartitionOfflineError, match="segments of these offsets are gone"):
                 grow(again, clock, 1)
-            (error,) = again.session.offline.values()
+            (error,) = commits_of(again).offline.values()
             assert error.first == start
 
 
@@ -148,11 +149,11 @@ def test_producers_state_outlives_the_local_segments(path: Path, clock: ManualCl
             from tests.tiered.logs import rows
 
             log.append("t", rows([n], clock()), partition=0, producer=(7, 0, n))
-        with log.session.exclusive():
+        with commits_of(log).exclusive():
             from sparklog.logdir.retention.idle_rolling import roll
 
-            roll(log.session, [("t", 0)])
-        done = delete_due(log.session, {("t", 0): ALL}, now_ms=clock(), budget_ms=1000)
+            roll(commits_of(log), [("t", 0)])
+        done = delete_due(commits_of(log), {("t", 0): ALL}, now_ms=clock(), budget_ms=1000)
         assert done.taken["t", 0].log_start == 12
     with sparklog.open(path, "rw", clock=clock) as log:
         again = log.append("t", rows([11], clock()), partition=0, producer=(7, 0, 11))
@@ -191,7 +192,7 @@ def test_what_a_broker_deleted_beyond_is_gone(path: Path, clock: ManualClock) ->
     with sparklog.open(path, "rw", clock=clock) as log:
         first = log.offsets("t")[0][0]
         assert first == local_start(log) > start
-        assert not log.session.state.local_starts
+        assert not commits_of(log).state.local_starts
     assert verify(path).ok
 
 

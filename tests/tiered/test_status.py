@@ -9,6 +9,7 @@ import sparklog
 from sparklog.cli.app import run as cli
 from sparklog.clock import ManualClock, system_clock
 from sparklog.fs import LOCAL
+from sparklog.logdir.home import commits_of
 from sparklog.tiered.remote_log_metadata.topic import ensure_topic, publish
 from sparklog.tiered.remote_segment import SegmentState
 from sparklog.tiered.settings import RemoteSettings, write_settings
@@ -28,9 +29,9 @@ def path(tmp_path: Path) -> Path:
         fill(log, "t", 0, 30)
         fill(log, "u", 0, 3)
         copied = copy_partition(path / "t-0", DictStore())
-        ensure_topic(log.session)
-        publish(log.session, system_clock, copied[:2], found=True)
-        publish(log.session, system_clock, [copied[2].restarted()])
+        ensure_topic(commits_of(log))
+        publish(commits_of(log), system_clock, copied[:2], found=True)
+        publish(commits_of(log), system_clock, [copied[2].restarted()])
     write_settings(LOCAL, str(path), RemoteSettings("s3://bucket/prefix"))
     return path
 

@@ -10,8 +10,8 @@ import sparklog
 from sparklog.clock import ManualClock
 from sparklog.format.compression import Codec
 from sparklog.log.commit import Identity
-from sparklog.logdir.staging import Framing
 from sparklog.service import Service
+from sparklog.storage.staging import Framing
 from sparklog.testing.faultstore import FaultStore
 
 HOUR = 3_600_000

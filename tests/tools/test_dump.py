@@ -15,6 +15,7 @@ from sparklog.errors import InvalidRequestError
 from sparklog.format.compression import Codec
 from sparklog.format.records import encode
 from sparklog.log.topic_names import new_topic_id
+from sparklog.logdir.home import commits_of
 from sparklog.tiered.remote_log_metadata.records import (
     PartitionDeleteRecord,
     PartitionDeleteState,
@@ -78,7 +79,7 @@ def made(path: Path, seed: int) -> list[Path]:
     rng, clock = random.Random(seed), ManualClock()
     with opened(path, clock) as log:
         log.create_topic(TOPIC, config=config(rng))
-        Writer(log.session, clock, rng).write(2)
+        Writer(commits_of(log), clock, rng).write(2)
     return files_of(path / f"{TOPIC}-0")
 
 

@@ -13,6 +13,7 @@ from sparklog.clock import ManualClock
 from sparklog.fs import LOCAL
 from sparklog.fs.local import LocalFileSystem
 from sparklog.logdir.cleaning.cleaner import clean_partition, cleanable
+from sparklog.logdir.home import commits_of
 from sparklog.logdir.retention.due_segments import segments_of
 from sparklog.service import Service
 from sparklog.tools.report.build import make_report
@@ -84,7 +85,7 @@ def test_compaction_is_what_the_cleaner_plans(tmp_path: Path, demo: Demo) -> Non
     found = make_report(path, clock=ManualClock(demo.now_ms))
     shown = {(p.topic, p.partition): p.compaction for p in found.partitions if p.compaction}
     with sparklog.open(path, "rw", clock=ManualClock(demo.now_ms)) as log:
-        planned = {(c.topic, c.partition): c for c in cleanable(log.session, every=True)
+        planned = {(c.topic, c.partition): c for c in cleanable(commits_of(log), every=True)
                    if not c.topic.startswith("__")}  # fmt: skip
     assert shown.keys() == planned.keys() == {("customers", p) for p in range(3)}
     for key, dirt in shown.items():
@@ -188,8 +189,8 @@ def test_a_second_report_reads_less_and_says_the_same(tmp_path: Path, demo: Demo
     assert {name for name in fs.logs() if "__" not in name} == {a for a in active if "__" not in a}
     with sparklog.open(path, "rw", clock=clock) as log:
         log.create_topic("more")
-        for cleanable_one in cleanable(log.session, every=True):
-            clean_partition(log.session, cleanable_one.topic, cleanable_one.partition)
+        for cleanable_one in cleanable(commits_of(log), every=True):
+            clean_partition(commits_of(log), cleanable_one.topic, cleanable_one.partition)
     later = make_report(path, fs=fs, clock=clock, memory=memory)
     assert later.topics == make_report(path, clock=clock).topics != first.topics
 

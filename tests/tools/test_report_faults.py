@@ -15,6 +15,7 @@ from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.format.batch import encode_one
 from sparklog.format.names import log_name
 from sparklog.fs import LOCAL
+from sparklog.logdir.home import commits_of
 from sparklog.service import Severity
 from sparklog.tools.report.build import make_report
 from sparklog.tools.report.model import DAY_MS, LogReport
@@ -114,10 +115,10 @@ def test_a_partition_that_was_removed_by_hand(tmp_path: Path) -> None:
 def test_a_partition_that_a_writer_took_offline(tmp_path: Path) -> None:
     """It reads up to the damage, so that reading alone shows nothing of it."""
     log = make(tmp_path / "log", close=False)
-    with log.session.exclusive():
+    with commits_of(log).exclusive():
         error = DataCorruptionError("crc is wrong", path="t-0/x.log", first=3, end=9)
-        log.session.offline["t", 0] = error
-        log.session.idle()
+        commits_of(log).offline["t", 0] = error
+        commits_of(log).idle()
     found = report(tmp_path / "log")
     ((where, what),) = damage(found)
     assert where == "t-0"
@@ -192,7 +193,7 @@ def test_names_that_are_no_topics_in_kafka(tmp_path: Path, name: str) -> None:
 
 def test_odd_writers_and_groups(tmp_path: Path) -> None:
     from sparklog.log.commit import Identity
-    from sparklog.logdir.staging import Framing
+    from sparklog.storage.staging import Framing
 
     writers = ["<b>bold</b>", "כותב עברי", "a\u202eb", "x" * 300, "\ud800", "nul\x00"]
     with sparklog.open(tmp_path / "log", "rw", clock=ManualClock(T0)) as log:

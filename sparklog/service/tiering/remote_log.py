@@ -18,6 +18,7 @@ from sparklog.common import TopicIdPartition, TopicPartition
 from sparklog.errors import SparklogError
 from sparklog.fs import FileSystem
 from sparklog.log.log import Log
+from sparklog.logdir.home import commits_of
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.retention.due_segments import Held, Terms, Tier, segments_of
 from sparklog.logdir.retention.partition_retention import Place, places
@@ -102,7 +103,7 @@ class RemoteLog:
     """
 
     def __init__(self, log: Log, lease: Lease, clock: Clock) -> None:
-        self.session, self.clock, self.lease = log.session, clock, lease
+        self.session, self.clock, self.lease = commits_of(log), clock, lease
         view = LogDirView(self.fs, self.session.directories)
         self._consumer = RemoteLogMetadataConsumer(view, clock)
         self._mutex = threading.RLock()

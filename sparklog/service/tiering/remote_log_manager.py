@@ -18,6 +18,7 @@ from sparklog.errors import (
 )
 from sparklog.log.log import Log
 from sparklog.logdir.cleaning.options import RateLimit, Throttle, unthrottled
+from sparklog.logdir.home import commits_of
 from sparklog.service.housekeeping import group_retention_floors
 from sparklog.service.options import ServiceOptions
 from sparklog.service.round_report import Report, Uploaded
@@ -84,7 +85,7 @@ class RemoteLogManager:
     @staticmethod
     def wanted(log: Log, url: str | None) -> bool:
         """Tell whether a log has a remote side, or is to get one."""
-        session = log.session
+        session = commits_of(log)
         return url is not None or read_settings(session.fs, session.home) is not None
 
     @property

@@ -15,8 +15,8 @@ from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailableError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.admin import drop_topic
-from sparklog.log.log import Log
 from sparklog.log.topic_names import REMOTE_METADATA
+from sparklog.logdir.home import commits_of, open_log
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.logdir.view import LogDirView
 from sparklog.tiered.layout.manifest import Manifest, parse
@@ -150,8 +150,8 @@ def rebuild(
     was changed if it is raised by the first look at the bucket, also where that has nothing of
     the log, which needs it.
     """
-    with Log(path, mode="rw", options=options, fs=fs, clock=clock) as log:
-        session = log.session
+    with open_log(path, mode="rw", options=options, fs=fs, clock=clock) as log:
+        session = commits_of(log)
         settings = read_settings(fs, session.home)
         if store is None:
             if settings is None:

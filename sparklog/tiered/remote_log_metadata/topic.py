@@ -32,9 +32,10 @@ from sparklog.log.admin import create_internal
 from sparklog.log.appending import append
 from sparklog.log.fetch import read_partition, schema_of
 from sparklog.log.topic_names import REMOTE_METADATA
-from sparklog.logdir.staging import Framing
+from sparklog.logdir.staging import ChunkStager
 from sparklog.logdir.topics_file import describe
 from sparklog.logdir.view import LogDirView
+from sparklog.storage.staging import Framing
 from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadataCache
 from sparklog.tiered.remote_log_metadata.records import (
     PartitionDeleteRecord,
@@ -118,6 +119,10 @@ def _commit(session: "LogDirCommits", clock: Clock, rows: Sequence[Row]) -> None
             f"{session.home} has no {REMOTE_METADATA}; {CURE}", path=session.home
         )
     info = describe(session.directories, REMOTE_METADATA, topic)
+
+    def stage(framing: Framing) -> ChunkStager:
+        return ChunkStager(session.fs, clock, framing, spread=session.position)
+
     for first in range(0, len(rows), _ROWS_MAX):
         keys, values = zip(*rows[first : first + _ROWS_MAX], strict=True)
         columns = [
@@ -125,7 +130,7 @@ def _commit(session: "LogDirCommits", clock: Clock, rows: Sequence[Row]) -> None
             pa.array(values, pa.binary(), from_pandas=False),
         ]
         batch = pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
-        append(session, clock, info, batch, partition=0, producer=None, framing=Framing())
+        append(session, stage, info, batch, partition=0, producer=None, framing=Framing())
     with session.exclusive():
         session.make_durable()  # flush=none: what follows in the bucket can't be taken back
 

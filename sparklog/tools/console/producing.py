@@ -16,7 +16,7 @@ from sparklog.errors import InvalidRequestError, RecordTooLargeError
 from sparklog.log.commit import Identity
 from sparklog.log.log import Log
 from sparklog.logdir.chunk_files import chunk_label
-from sparklog.logdir.staging import Framing
+from sparklog.storage.staging import Framing
 from sparklog.tools.console.input_files import Linger, Readable, Source, Stopped
 from sparklog.tools.console.input_formats import Lines, batches
 

@@ -7,8 +7,9 @@ from sparklog.clock import monotonic_ms
 from sparklog.errors import InvalidRequestError
 from sparklog.log.log import Log
 from sparklog.log.positions import Position
+from sparklog.logdir.home import open_log
 from sparklog.logdir.paths import same_place, split_path
-from sparklog.logdir.staging import Framing
+from sparklog.storage.staging import Framing
 from sparklog.tools.moving.exporting import (
     Exported,
     Meter,
@@ -52,7 +53,7 @@ def export_log(
     first, last = planned(log, topic, start, end, isolation)
     config = {k: v for k, v in info.config.to_dict().items() if not k.startswith(_NOT_KEPT)}
     writer = f"export/{info.id}/{topic}"
-    with Log(to, mode="rw") as target:
+    with open_log(to, mode="rw") as target:
         if topic not in target.topics():
             target.create_topic(topic, len(first), config, starts=first)
         ends = copied_ends(target, topic, writer, f"topic {topic} in {log.path}")

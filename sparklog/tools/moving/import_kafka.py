@@ -18,7 +18,7 @@ from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError, StorageU
 from sparklog.format.columns import HEADERS_TYPE
 from sparklog.log.fetch import check_isolation
 from sparklog.log.log import Log
-from sparklog.logdir.staging import Framing
+from sparklog.storage.staging import Framing
 from sparklog.tools.moving.kafka import (
     TIMEOUT_S,
     client,

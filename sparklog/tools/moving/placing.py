@@ -18,9 +18,10 @@ from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.sparse_records import encode_spaced
 from sparklog.log.commit import CommitResult, Identity
 from sparklog.log.log import Log
-from sparklog.logdir.staging import Framing
+from sparklog.logdir.home import commits_of
 from sparklog.storage.commits import Chunk
 from sparklog.storage.log_state import LogState
+from sparklog.storage.staging import Framing
 from sparklog.storage.view import TopicInfo
 
 COMMIT_BYTES: Final = 32 << 20
@@ -45,8 +46,8 @@ class Run:
 
 def is_placed(log: Log, topic: str) -> bool:
     """Tell whether offsets may be missing in a topic, as in one that was made with `starts`."""
-    with log.session.exclusive():
-        known = log.session.state.topics.get(topic)
+    with commits_of(log).exclusive():
+        known = commits_of(log).state.topics.get(topic)
         return known is not None and known.adopted
 
 
@@ -57,8 +58,8 @@ def copied_ends(log: Log, topic: str, writer: str, what: str) -> dict[int, int]:
     what comes next may be taken.
     """
     spans = log.offsets(topic)
-    with log.session.exclusive():
-        state = log.session.state
+    with commits_of(log).exclusive():
+        state = commits_of(log).state
         left, known = _left(state, topic, writer), state.topics[topic].adopted
     for p, (_, end) in spans.items():
         if not known or left[p] != end:
@@ -104,8 +105,8 @@ def commit_runs(
             "choose the name of a new topic"
         )
     chunks = [_chunk(info, p, run, framing or Framing()) for p, run in sorted(runs.items())]
-    with log.session.exclusive():  # what the copy is after this: `copied_ends` compares
-        state = log.session.state
+    with commits_of(log).exclusive():  # what the copy is after this: `copied_ends` compares
+        state = commits_of(log).state
         left, last = _left(state, topic, writer), state.writers.get(writer)
     ends = left | {p: run.end for p, run in runs.items()}
     identity = Identity(

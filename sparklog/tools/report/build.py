@@ -21,6 +21,7 @@ from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.group_lag import retention_floors
 from sparklog.log.log import Log
 from sparklog.logdir.group_offsets import read_readers
+from sparklog.logdir.home import open_log
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.retention.due_segments import Tier
@@ -162,7 +163,7 @@ def _opened(
             view = None
             what = f"what is in remote storage is not shown: {error.reason}"
             notices.append(Notice(severity=Severity.DAMAGE, where=error.path, what=what))
-    log = Log(path, fs=reads.fs, view=view, options=rest, clock=clock)
+    log = open_log(path, fs=reads.fs, view=view, options=rest, clock=clock)
     home = log.view.home
     readers = Readers([], {}) if url is not None else read_readers(fs, home)
     return _Look(

@@ -35,9 +35,9 @@ from sparklog.fs import LOCAL, LocalFileSystem
 from sparklog.fs.files import LocalFile
 from sparklog.log.commit import Identity
 from sparklog.logdir.forking.fork import fork
-from sparklog.logdir.staging import Framing
 from sparklog.service import verify as verify_log
 from sparklog.service.verification.findings import Severity
+from sparklog.storage.staging import Framing
 from sparklog.testing.faults import SimulatedKill
 from sparklog.testing.faultstore import Bucket, Faults, FaultStore
 from sparklog.tiered.keyring import Keyring

@@ -14,8 +14,8 @@ from sparklog.checkpoint.backup.archiving import archive
 from sparklog.checkpoint.backup.restoring import restore
 from sparklog.clock import ManualClock
 from sparklog.log.commit import Identity
-from sparklog.logdir.staging import Framing
 from sparklog.service import verify as verify_log
+from sparklog.storage.staging import Framing
 from sparklog.testing.crashes import Crash, crashes_now
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Call

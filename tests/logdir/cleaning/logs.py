@@ -12,6 +12,7 @@ from sparklog.format.compression import Codec
 from sparklog.format.records import encode
 from sparklog.logdir.cleaning.cleaner import CleanReport, clean_partition
 from sparklog.logdir.commit_log import LogDirCommits
+from sparklog.logdir.home import commits_of
 from sparklog.storage.ledger_records import AppendRecord
 from sparklog.storage.offset_ranges import OffsetRange
 from tests.format.control_batches import encode_control
@@ -36,8 +37,7 @@ class CompactedLog:
 
     @property
     def session(self) -> LogDirCommits:
-        assert self.log._session is not None
-        return self.log._session
+        return commits_of(self.log)
 
     def write(self, *batches: bytes, roll: bool = False) -> int:
         """Append whole batches; returns the log's end."""

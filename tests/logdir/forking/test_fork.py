@@ -27,6 +27,7 @@ from sparklog.log.producer_state import ProducerState
 from sparklog.logdir import staged_directory
 from sparklog.logdir.cleaning.cleaner import clean_partition
 from sparklog.logdir.forking.fork import Forked, fork
+from sparklog.logdir.home import commits_of
 from sparklog.logdir.ledger import Ledger
 from sparklog.logdir.lock import LOCK_NAME
 from sparklog.logdir.offset_checkpoints import CLEANED, CLEANER, read_offsets
@@ -36,8 +37,8 @@ from sparklog.logdir.retention.due_segments import NO_TERMS
 from sparklog.logdir.retention.idle_rolling import roll
 from sparklog.logdir.retention.segment_deletion import delete_due
 from sparklog.logdir.staged_directory import WAITING_NAME
-from sparklog.logdir.staging import Framing
 from sparklog.service import verify
+from sparklog.storage.staging import Framing
 from tests.oracle import Oracle
 
 CONFIG: dict[str, object] = {
@@ -126,8 +127,8 @@ def files_of(path: str) -> dict[str, tuple[int, bytes]]:
 
 def test_later_leader_epochs_stay_behind(log: Log, clock: ManualClock, tmp_path: Path) -> None:
     after = filled(log, clock, 2)
-    with log.session.exclusive():
-        log.session.begin_history()  # as after a restore
+    with commits_of(log).exclusive():
+        commits_of(log).begin_history()  # as after a restore
     commit(log, "q", 2)
     fork(log.path, tmp_path / "new", writer="q", batch=1, clock=clock)
     for p in (0, 1):
@@ -170,12 +171,12 @@ def test_a_fork_whose_end_falls_between_two_segments(
     log: Log, clock: ManualClock, tmp_path: Path
 ) -> None:
     after = filled(log, clock)
-    with log.session.exclusive():
-        roll(log.session, [("t", 0), ("t", 1)])
+    with commits_of(log).exclusive():
+        roll(commits_of(log), [("t", 0), ("t", 1)])
     commit(log, "q", 9)
     after[9] = held(log)
-    with log.session.exclusive():
-        roll(log.session, [("t", 0)])
+    with commits_of(log).exclusive():
+        roll(commits_of(log), [("t", 0)])
     commit(log, "q", 10)
     made = fork(log.path, tmp_path / "new", writer="q", batch=9, clock=clock)
     check(tmp_path / "new", after[9])
@@ -208,7 +209,7 @@ def test_its_epoch_is_higher_and_its_topics_have_new_ids(
 ) -> None:
     filled(log, clock, 4)
     made = fork(log.path, tmp_path / "new", writer="q", batch=2, clock=clock)
-    assert made.epoch == log.session.state.epoch + 1
+    assert made.epoch == commits_of(log).state.epoch + 1
     with sparklog.open(tmp_path / "new", "rw", clock=clock) as new:
         assert new.topic("t").id != log.topic("t").id
         assert new.topic("t").config == log.topic("t").config
@@ -235,7 +236,7 @@ def test_the_two_go_their_own_ways(log: Log, clock: ManualClock, tmp_path: Path)
         new.alter_topic("t", config={"retention.bytes": 1, "file.delete.delay.ms": 0})
         for batch in range(6, 9):
             commit(new, "q", batch)
-        delete_due(new.session, {("t", 0): NO_TERMS}, now_ms=clock(), budget_ms=1000)
+        delete_due(commits_of(new), {("t", 0): NO_TERMS}, now_ms=clock(), budget_ms=1000)
         assert new.offsets("t")[0][0] > 0
     now = held(log)
     assert {key: rows[: len(after[8][key])] for key, rows in now.items()} == after[8]
@@ -404,7 +405,7 @@ class TestCompaction:
     def test_a_cleaned_part_below_the_end_is_taken_as_it_is(
         self, log: Log, clock: ManualClock, tmp_path: Path, after: dict[int, Rows]
     ) -> None:
-        cleaned = clean_partition(log.session, "t", 0).next_dirty
+        cleaned = clean_partition(commits_of(log), "t", 0).next_dirty
         assert cleaned is not None
         kept = {offset for offset, _ in held(log)["t", 0]}
         assert len(kept) < 36
@@ -431,7 +432,7 @@ class TestCompaction:
             commit(log, "q", batch, keys=100)
             if batch == 2:
                 after = held(log)
-        cleaned = clean_partition(log.session, "t", 0).next_dirty
+        cleaned = clean_partition(commits_of(log), "t", 0).next_dirty
         assert cleaned is not None
         assert cleaned > 9
         fork(log.path, tmp_path / "new", writer="q", batch=2, clock=clock)
@@ -441,7 +442,7 @@ class TestCompaction:
     def test_a_cleaning_that_died_before_its_checkpoint(
         self, log: Log, clock: ManualClock, tmp_path: Path, after: dict[int, Rows]
     ) -> None:
-        clean_partition(log.session, "t", 0)
+        clean_partition(commits_of(log), "t", 0)
         os.unlink(os.path.join(log.path, CLEANER))
         with pytest.raises(InvalidRequestError, match=r"t-0 was to end .* compacted"):
             fork(log.path, tmp_path / "new", writer="q", batch=1, clock=clock)
@@ -456,8 +457,8 @@ class TestCompaction:
         commit(log, "q", 1, keys=99)
         rows = held(log)
         if rolled:
-            with log.session.exclusive():
-                roll(log.session, [("t", 0)])
+            with commits_of(log).exclusive():
+                roll(commits_of(log), [("t", 0)])
         else:
             commit(log, "q", 2, keys=99)
         path = Path(log.topic("t").dirs[0]) / "00000000000000000000.log"
@@ -620,10 +621,10 @@ def test_unsynced_commits_are_made_durable_first(tmp_path: Path, clock: ManualCl
     with sparklog.open(tmp_path / "log", "rw", clock=clock, options=options) as log:
         log.create_topic("t", partitions=2, config=CONFIG)
         after = filled(log, clock, 5)
-        assert log.session.state.unsynced
+        assert commits_of(log).state.unsynced
         fork(log.path, tmp_path / "new", writer="q", batch=3, clock=clock)
-        with log.session.exclusive():
-            assert not log.session.state.unsynced
+        with commits_of(log).exclusive():
+            assert not commits_of(log).state.unsynced
     check(tmp_path / "new", after[3])
 
 
@@ -655,12 +656,12 @@ def test_while_others_write_delete_and_clean(tmp_path: Path) -> None:
                 values.extend(f"q {batch} {n}".ljust(40).encode() for n in range(2))
                 after[batch] = list(values)
                 if batch % 5 == 0:
-                    clean_partition(log.session, "c", 0)
+                    clean_partition(commits_of(log), "c", 0)
                 if batch % 7 == 0:
                     start = max(0, len(values) - 40)
                     log.delete_records("t", {0: start})
                     delete_due(
-                        log.session, {("t", 0): NO_TERMS}, now_ms=system_clock(), budget_ms=100
+                        commits_of(log), {("t", 0): NO_TERMS}, now_ms=system_clock(), budget_ms=100
                     )
 
     with sparklog.open(path, "rw") as log:

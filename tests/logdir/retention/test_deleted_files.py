@@ -8,6 +8,7 @@ import pytest
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageUnavailableError
+from sparklog.logdir.home import open_log
 from sparklog.service import Service
 from sparklog.testing.crashfs import CrashFS
 
@@ -22,7 +23,7 @@ def fs(clock: ManualClock) -> CrashFS:
 
 
 def make(fs: CrashFS, clock: ManualClock, **options: object) -> sparklog.Log:
-    log = sparklog.Log("/log", mode="rw", fs=fs, clock=clock, options=options)
+    log = open_log("/log", mode="rw", fs=fs, clock=clock, options=options)
     log.create_topic(
         "t",
         config={"internal.segment.bytes": 400, "retention.bytes": 0, "retention.ms": -1},
@@ -57,10 +58,10 @@ def test_who_opens_the_log_for_writing_unlinks_what_is_due(fs, clock):
     log = make(fs, clock)
     Service("/log", fs=fs, clock=clock).retain()
     clock.advance(DELAY_MS - 1)
-    sparklog.Log("/log", mode="rw", fs=fs, clock=clock).close()
+    open_log("/log", mode="rw", fs=fs, clock=clock).close()
     assert deleted(fs)
     clock.advance(1)
-    sparklog.Log("/log", mode="rw", fs=fs, clock=clock).close()
+    open_log("/log", mode="rw", fs=fs, clock=clock).close()
     assert not deleted(fs)
     assert log.read("t").read_all().num_rows == 0
     log.close()
@@ -104,7 +105,7 @@ def test_below_the_floor_opening_and_rounds_free_at_once(fs, clock, how):
     assert deleted(fs)
     fs.disk.free_bytes = 1 << 20
     if how == "open":
-        sparklog.Log("/log", mode="rw", fs=fs, clock=clock).close()
+        open_log("/log", mode="rw", fs=fs, clock=clock).close()
     else:
         service = Service("/log", fs=fs, clock=clock)
         service._open()

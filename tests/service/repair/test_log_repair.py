@@ -11,6 +11,7 @@ import pytest
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.logdir.cleaning.cleaner import clean_partition
+from sparklog.logdir.home import commits_of
 from sparklog.logdir.offset_checkpoints import HIGH_WATERMARK, LOG_START, RECOVERY_POINT
 from sparklog.service import Finding, Severity, verify
 from sparklog.testing.faults import Fault as DiskFault
@@ -93,7 +94,7 @@ def test_a_repair_waits_for_nobody_who_holds_the_log(tmp_path: Path) -> None:
     path = tmp_path / "log"
     with make(path, close=False) as log:
         (path / "t-0" / "00000000000000000024.index").unlink()
-        session = log._session
+        session = commits_of(log)
         assert session is not None
         with session.exclusive():
             report = verify(path, repair=True, options={"lock.timeout.ms": 50})
@@ -225,7 +226,7 @@ def _churn(path: Path, number: int) -> None:
 def _clean(path: Path) -> None:
     with sparklog.open(path, "rw") as log:
         log.create_topic("kept", config={**SMALL, "cleanup.policy": "compact"})
-        session = log._session
+        session = commits_of(log)
         assert session is not None
         while True:
             fill(log, "kept", 0, 20)

@@ -15,6 +15,7 @@ from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL
 from sparklog.log.admin import drop_topic
 from sparklog.log.topic_names import REMOTE_METADATA
+from sparklog.logdir.home import commits_of
 from sparklog.service import Service
 from sparklog.testing.faultstore import FaultStore
 from sparklog.tiered.encryption.key_rotation import rotate
@@ -59,7 +60,7 @@ def test_a_log_that_does_not_know_looks_at_its_bucket(
         assert kept is not None and kept.key_id == "k"
         write_settings(LOCAL, path, replace(kept, key_id=None))
         if not metadata:
-            drop_topic(log.session, REMOTE_METADATA)
+            drop_topic(commits_of(log), REMOTE_METADATA)
         grow(log, clock, 10)
         assert not once(path, clock, store).uploaded
         assert not plain_copies(store)

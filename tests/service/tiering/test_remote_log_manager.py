@@ -18,6 +18,7 @@ from sparklog.errors import DataCorruptionError, InvalidRequestError, StorageUna
 from sparklog.fs import LOCAL
 from sparklog.log.admin import drop_topic
 from sparklog.log.topic_names import REMOTE_METADATA
+from sparklog.logdir.home import commits_of
 from sparklog.logdir.partition.segment_swap import retire
 from sparklog.service import Service, verify
 from sparklog.service.deletion_announcements import NAME
@@ -55,8 +56,8 @@ def once(path: str, clock: ManualClock, store: FaultStore, **given: Any) -> Repo
 
 
 def local_starts(log: sparklog.Log) -> dict[tuple[str, int], int]:
-    with log.session.exclusive():
-        return dict(log.session.state.local_starts)
+    with commits_of(log).exclusive():
+        return dict(commits_of(log).state.local_starts)
 
 
 def bases(path: str) -> list[int]:
@@ -232,7 +233,7 @@ def test_it_is_there_after_a_close(path: str, clock: ManualClock, store: FaultSt
         assert local_start > 0
     assert verify(path).ok
     with sparklog.open(path, "rw", clock=clock) as log:
-        assert log.session.state.epoch == 0
+        assert commits_of(log).state.epoch == 0
         assert local_starts(log) == {("t", 0): local_start}
         assert log.offsets("t")[0] == (0, 30)
         grow(log, clock, 10)
@@ -460,13 +461,13 @@ def test_what_was_never_synced_is_made_durable_before_it_is_copied(
         sparklog.open(path, "rw", clock=clock, options={"flush": "none"}) as log,
     ):
         grow(log, clock, 12)
-        with log.session.exclusive():
-            assert log.session.state.unsynced
+        with commits_of(log).exclusive():
+            assert commits_of(log).state.unsynced
         put, looked = store.put_stream, []
 
         def look(name: str, pieces: Any, size: int) -> None:
-            with log.session.exclusive():
-                looked.append(set(log.session.state.unsynced))
+            with commits_of(log).exclusive():
+                looked.append(set(commits_of(log).state.unsynced))
             put(name, pieces, size)
 
         store.put_stream = look  # type: ignore[method-assign]
@@ -523,7 +524,7 @@ def test_lost_metadata_comes_back_from_the_bucket(
     with filled(path, clock, 30, local_retention_bytes="500") as log:
         once(path, clock, store)
         before = sorted((s.base, s.id) for s in copies(log, clock))
-        drop_topic(log.session, REMOTE_METADATA)
+        drop_topic(commits_of(log), REMOTE_METADATA)
         clock.advance(7 * HOUR)
         report = once(path, clock, store)
         assert not report.uploaded
@@ -620,7 +621,7 @@ def test_a_damaged_manifest_that_nobody_knows_stays(
         once(path, clock, store)
         far = copies(log, clock)[0]
         store.put(manifest_object(far), b"{}")
-        drop_topic(log.session, REMOTE_METADATA)
+        drop_topic(commits_of(log), REMOTE_METADATA)
         clock.advance(7 * HOUR)
         report = once(path, clock, store)
         assert any(manifest_object(far) in e for e in report.errors)
@@ -633,10 +634,10 @@ def test_an_offline_partition_keeps_its_copies(
     with filled(path, clock, 30, local_retention_bytes="500") as log:
         once(path, clock, store)
         before = copied_names(store.bucket)
-        with log.session.exclusive():
-            log.session.offline["t", 0] = DataCorruptionError("gone", path=path)
-            log.session.idle()
-        drop_topic(log.session, REMOTE_METADATA)
+        with commits_of(log).exclusive():
+            commits_of(log).offline["t", 0] = DataCorruptionError("gone", path=path)
+            commits_of(log).idle()
+        drop_topic(commits_of(log), REMOTE_METADATA)
         clock.advance(7 * HOUR)
         once(path, clock, store)
         assert copied_names(store.bucket) == before

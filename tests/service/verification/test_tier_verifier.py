@@ -15,6 +15,7 @@ from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.log.admin import drop_topic
 from sparklog.log.topic_names import REMOTE_METADATA
+from sparklog.logdir.home import commits_of
 from sparklog.service import Service, verify
 from sparklog.service.verification.findings import Severity, Verification
 from sparklog.service.verification.tier_verifier import verify_tier
@@ -122,7 +123,7 @@ def test_what_the_log_has_forgotten(tmp_path: Path, clock: ManualClock, store: F
         oldest = min(copies_of(log, clock), key=lambda s: s.base)
         for state in (SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED):
             oldest = oldest.become(state, clock())
-            publish(log.session, clock, [oldest])
+            publish(commits_of(log), clock, [oldest])
     (found,) = looked(path, store).findings
     assert (found.severity, found.first) == (Severity.DAMAGE, 0)
     assert "tier rebuild" in found.what
@@ -190,7 +191,7 @@ def test_a_log_that_forgot_all_copies(
             rebuild(path, store=store, clock=clock)
         assert not looked(path, store).ok  # it still knows them
     with sparklog.open(path, "rw", clock=clock) as log:
-        drop_topic(log.session, REMOTE_METADATA)
+        drop_topic(commits_of(log), REMOTE_METADATA)
     report = looked(path, store)
     assert report.ok == local
     assert all("no copy holds" in found.what for found in report.findings)

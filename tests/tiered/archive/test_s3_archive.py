@@ -7,7 +7,7 @@ import pytest
 
 import sparklog
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
-from sparklog.log.log import Log
+from sparklog.logdir.home import open_log
 from sparklog.tiered.archive.view import ArchiveView
 from sparklog.tiered.opening import read_side
 from sparklog.tiered.reading.options import RemoteOptions
@@ -71,7 +71,7 @@ def test_what_was_fetched_is_found_again_on_disk(
         first = archive.read("t").read_all()
     remote, rest = RemoteOptions.parse(options)
     reads = read_side(url, options=remote, storage_options=s3.options())
-    with Log(url, fs=reads.fs, view=reads.open_view, options=rest) as archive:
+    with open_log(url, fs=reads.fs, view=reads.open_view, options=rest) as archive:
         archive.topics()
         view = archive.view
         assert isinstance(view, ArchiveView)

@@ -6,6 +6,7 @@ import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageUnavailableError
+from sparklog.logdir.home import commits_of
 from sparklog.storage.lease import LeaseLostError
 from sparklog.testing.faultstore import FaultStore
 from sparklog.tiered.copying.deletion import delete_copies
@@ -22,19 +23,19 @@ def test_it_is_recorded_before_anything_goes(
 ) -> None:
     """Whoever reads must not look for a copy of which an object is gone."""
     with filled(tmp_path / "log", clock) as log:
-        ensure_topic(log.session)
+        ensure_topic(commits_of(log))
         segment_store = RemoteStorageManager(store, clock)
         copied = [segment_store.copy(put).segment for put in puts_of(log, clock)]
-        publish(log.session, clock, copied, found=True)
+        publish(commits_of(log), clock, copied, found=True)
         names = {one.name for one in store.list()}
         store.down(10**6)
         with pytest.raises(StorageUnavailableError):
-            list(delete_copies(log.session, clock, segment_store, copied))
+            list(delete_copies(commits_of(log), clock, segment_store, copied))
         states = {copy.state for copy in copies_of(log, clock)}
         assert states == {SegmentState.DELETE_STARTED}
         clock.advance(10**6)
         assert {one.name for one in store.list()} == names
-        done = list(delete_copies(log.session, clock, segment_store, copies_of(log, clock)))
+        done = list(delete_copies(commits_of(log), clock, segment_store, copies_of(log, clock)))
         assert {copy.state for copy in done} == {SegmentState.DELETE_FINISHED}
         assert not copies_of(log, clock)
         assert not store.list()
@@ -52,10 +53,10 @@ def test_each_request_needs_the_lease(
             raise error
 
     with filled(tmp_path / "log", clock) as log:
-        ensure_topic(log.session)
+        ensure_topic(commits_of(log))
         segment_store = RemoteStorageManager(store, clock)
         copied = [segment_store.copy(put).segment for put in puts_of(log, clock)]
-        publish(log.session, clock, copied, found=True)
+        publish(commits_of(log), clock, copied, found=True)
         with pytest.raises(LeaseLostError):
-            list(delete_copies(log.session, clock, segment_store, copied, check=check))
+            list(delete_copies(commits_of(log), clock, segment_store, copied, check=check))
         assert {one.name for one in store.list()} == {log_object(copy) for copy in copied}

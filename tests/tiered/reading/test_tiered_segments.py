@@ -15,6 +15,7 @@ from sparklog.errors import (
 )
 from sparklog.fs import LOCAL
 from sparklog.log.log import Log
+from sparklog.logdir.home import commits_of
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.tiered.layout.manifest import log_object, manifest_object
 from sparklog.tiered.remote_log_metadata.topic import ensure_topic, publish
@@ -32,8 +33,8 @@ def tiered(path: Path, store: DictStore) -> Log:
 
 def note(path: Path, segments: list[RemoteSegment]) -> None:
     with sparklog.open(path, "rw") as log:
-        ensure_topic(log.session)
-        publish(log.session, system_clock, segments, found=True)
+        ensure_topic(commits_of(log))
+        publish(commits_of(log), system_clock, segments, found=True)
 
 
 def forget(directory: Path, bases: list[int]) -> None:

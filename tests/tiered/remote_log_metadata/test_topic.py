@@ -16,6 +16,7 @@ from sparklog.errors import DataCorruptionError, InvalidRequestError, UnknownTop
 from sparklog.log.admin import drop_topic
 from sparklog.log.topic_names import REMOTE_METADATA
 from sparklog.logdir.cleaning.cleaner import clean_partition
+from sparklog.logdir.home import commits_of
 from sparklog.logdir.retention.idle_rolling import roll
 from sparklog.service import verify
 from sparklog.tiered.remote_log_metadata import topic
@@ -38,17 +39,17 @@ KEY = TOPIC_ID, 0
 @pytest.fixture
 def log(tmp_path: Path, clock: ManualClock) -> Any:
     with sparklog.open(tmp_path / "log", "rw", clock=clock) as opened:
-        ensure_topic(opened.session)
+        ensure_topic(commits_of(opened))
         yield opened
 
 
 def told(log: sparklog.Log, *segments: RemoteSegment, found: bool = False) -> None:
-    publish(log.session, log.session.clock, segments, found=found)
+    publish(commits_of(log), commits_of(log).clock, segments, found=found)
 
 
 def seen(log: sparklog.Log) -> list[RemoteSegment]:
     """What somebody who comes now reads."""
-    return RemoteLogMetadataConsumer(log.view, log.session.clock).catch_up().all(KEY)
+    return RemoteLogMetadataConsumer(log.view, commits_of(log).clock).catch_up().all(KEY)
 
 
 def test_a_copys_life(log: sparklog.Log, clock: ManualClock) -> None:
@@ -79,7 +80,7 @@ def test_users_neither_see_nor_touch_it(log: sparklog.Log, tmp_path: Path) -> No
             act()
     with pytest.raises(UnknownTopicError, match="its topics: none"):
         log.topic("t")
-    assert not ensure_topic(log.session)
+    assert not ensure_topic(commits_of(log))
 
 
 def test_it_is_there_again_after_a_close(
@@ -93,7 +94,7 @@ def test_it_is_there_again_after_a_close(
     with sparklog.open(tmp_path / "log") as reader:
         assert seen_by(reader, clock) == [copy(0, 10)]
     with sparklog.open(tmp_path / "log", "rw", clock=clock) as again:
-        assert again.session.state.epoch == 0  # nothing was adopted
+        assert commits_of(again).state.epoch == 0  # nothing was adopted
         assert again.commits().num_rows == before
         assert seen(again) == [copy(0, 10)]
         assert again.topics() == {}
@@ -147,7 +148,7 @@ def test_the_dead_stay_known(log: sparklog.Log, clock: ManualClock) -> None:
         state=PartitionDeleteState.FINISHED,
         time_ms=T0,
     )
-    publish_deleted_partitions(log.session, clock, [dead])
+    publish_deleted_partitions(commits_of(log), clock, [dead])
     follower = RemoteLogMetadataConsumer(log.view, clock)
     assert follower.catch_up().deleted_partitions == {(TOPIC_ID, 3): ("t", T0)}
     assert follower.cache.keys() == []
@@ -157,11 +158,11 @@ def test_dropped_and_made_again(log: sparklog.Log, clock: ManualClock, tmp_path:
     follower = RemoteLogMetadataConsumer(log.view, clock)
     told(log, copy(0, 10), copy(10, 20), found=True)
     assert len(follower.catch_up().all(KEY)) == 2
-    drop_topic(log.session, REMOTE_METADATA)
+    drop_topic(commits_of(log), REMOTE_METADATA)
     assert follower.catch_up().all(KEY) == []
     with pytest.raises(UnknownTopicError):
         told(log, copy(0, 10))
-    assert ensure_topic(log.session)
+    assert ensure_topic(commits_of(log))
     told(log, copy(0, 10), found=True)
     assert follower.catch_up().all(KEY) == [copy(0, 10)]
     log.close()
@@ -176,7 +177,7 @@ def test_a_creation_that_was_cut_leaves_nothing_in_the_way(
         left = path / f"{REMOTE_METADATA}-0"
         left.mkdir()
         (left / f"{0:020d}.log").touch()
-        assert ensure_topic(log.session)
+        assert ensure_topic(commits_of(log))
         told(log, copy(0, 10), found=True)
         assert seen(log) == [copy(0, 10)]
 
@@ -190,7 +191,7 @@ def test_a_brokers_own_stays(tmp_path: Path, clock: ManualClock) -> None:
     with sparklog.open(path, "rw", clock=clock) as log:
         assert log.topics() == {}
         with pytest.raises(InvalidRequestError, match="move it away"):
-            ensure_topic(log.session)
+            ensure_topic(commits_of(log))
         drop = log.create_topic("t")
         assert drop.name == "t"
     assert (path / f"{REMOTE_METADATA}-7" / f"{0:020d}.log").read_bytes() == b"x"
@@ -216,10 +217,10 @@ def test_compaction_changes_nothing(
             live[n] = copy(n, n + 1, state=STARTED, time_ms=T0 + n)
             told(log, live[n])
         if rng.random() < 0.1:
-            with log.session.exclusive():
-                roll(log.session, [METADATA])
+            with commits_of(log).exclusive():
+                roll(commits_of(log), [METADATA])
             clock.advance(rng.choice([1000, 30 * topic.TOMBSTONES_KEPT_MS]))
-            clean_partition(log.session, *METADATA, now_ms=clock())
+            clean_partition(commits_of(log), *METADATA, now_ms=clock())
         if rng.random() < 0.3:
             assert follower.catch_up().all(KEY) == seen(log) == list(live.values())
     assert follower.catch_up().all(KEY) == seen(log) == list(live.values())

@@ -1,0 +1,125 @@
+"""Opening a log that is kept in log dirs: `sparklog.storage.home.Home` on directories and files."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+
+from sparklog.clock import Clock, system_clock
+from sparklog.config import LogOptions
+from sparklog.errors import InvalidRequestError
+from sparklog.fs import LOCAL, FileSystem
+from sparklog.log.log import Log
+from sparklog.logdir.closing import close_session
+from sparklog.logdir.commit_log import LogDirCommits
+from sparklog.logdir.group_offsets import GroupFiles
+from sparklog.logdir.ledger_reader import LedgerReader
+from sparklog.logdir.opening import clear_up, open_session
+from sparklog.logdir.paths import split_path
+from sparklog.logdir.service_lease import ServiceLease
+from sparklog.logdir.staging import ChunkStager
+from sparklog.logdir.topics_file import describe
+from sparklog.logdir.unclean_election import give_up
+from sparklog.logdir.view import LogDirView
+from sparklog.storage.home import GivenUp
+from sparklog.storage.lease import Lease
+from sparklog.storage.staging import Framing, Stager
+from sparklog.storage.topic_state import TopicState
+from sparklog.storage.view import TopicInfo, View
+
+
+class LogDirHome:
+    """A `sparklog.storage.home.Home` in log dirs; `commits` None: opened for reading."""
+
+    def __init__(
+        self, path: str, fs: FileSystem, clock: Clock, view: View, commits: LogDirCommits | None
+    ) -> None:
+        self.path, self.view = path, view
+        self.groups = GroupFiles(fs, split_path(path)[0])
+        self._fs, self._clock = fs, clock
+        self._commits = commits
+
+    @property
+    def ledger(self) -> LedgerReader:
+        """The commit ledger, as readers see it."""
+        return LedgerReader(self._fs, self.view)
+
+    @property
+    def commits(self) -> LogDirCommits:
+        """The log's changes. Raises InvalidRequestError in mode "r", and once it is closed."""
+        if self._commits is None:
+            raise InvalidRequestError(
+                f"{self.path} is open for reading; use sparklog.open(path, mode='rw')"
+            )
+        return self._commits
+
+    def describe(self, name: str, topic: TopicState) -> TopicInfo:
+        """A topic as the ledger has it: the topics file may lag if the disk failed meanwhile."""
+        return describe(self.commits.directories, name, topic, self.commits.offline)
+
+    def stager(self, framing: Framing, *, label: str | None = None) -> Stager:
+        """Return a stager; `label` names chunk files."""
+        spread = self.commits.position
+        return ChunkStager(self._fs, self._clock, framing, label=label, spread=spread)
+
+    def service_lease(self) -> Lease:
+        """Return the lock of the log's service; not taken yet."""
+        return ServiceLease(self._fs, self._clock, self.commits.home)
+
+    def give_up(
+        self, topic: str | None, partitions: Iterable[int] | None, *, dry_run: bool
+    ) -> list[GivenUp]:
+        """Give up what offline partitions miss, and go on."""
+        return give_up(self.commits, topic, partitions, dry_run=dry_run)
+
+    def close(self) -> None:
+        """Close; the last writer leaves what a broker's clean stop would. Idempotent."""
+        commits, self._commits = self._commits, None
+        if commits is not None:
+            close_session(commits)
+
+
+def open_log(
+    path: str | os.PathLike[str],
+    *,
+    mode: str = "r",
+    options: Mapping[str, object] | None = None,
+    until: str = "high-watermark",
+    fs: FileSystem = LOCAL,
+    view: Callable[[], View] | None = None,
+    clock: Clock = system_clock,
+    news: bool = True,
+    tidy: bool = True,
+) -> Log:
+    """Open a log that is kept in log dirs; users call `sparklog.open`.
+
+    Args:
+        view: opens what readers see, by default of the log dirs alone.
+        news: see `open_session`.
+        tidy: see `clear_up`.
+    """
+    if mode not in ("r", "rw"):
+        raise InvalidRequestError(f"mode={mode!r}: want 'r' or 'rw'")
+    directories = split_path(path)
+    parsed = LogOptions.parse(options or {})
+    commits: LogDirCommits | None = None
+    if mode == "rw":
+        commits = open_session(fs, clock, directories, parsed, news=news)
+    try:
+        if commits is not None and tidy:
+            clear_up(commits)
+        seen: View = LogDirView(fs, directories, until=until) if view is None else view()
+    except BaseException:
+        if commits is not None:
+            close_session(commits)
+        raise
+    home = LogDirHome(os.fspath(path), fs, clock, seen, commits)
+    return Log(home, options=parsed, clock=clock)
+
+
+def commits_of(log: Log) -> LogDirCommits:
+    """Return what background work needs of a log that is kept in log dirs.
+
+    Raises: InvalidRequestError: it is open for reading, or is kept elsewhere.
+    """
+    if not isinstance(log.home, LogDirHome):
+        raise InvalidRequestError(f"{log.path} is not kept in log dirs: open the log dir itself")
+    return log.home.commits

@@ -1,0 +1,63 @@
+"""The commit ledger as readers see it: its files, as far as the view goes. Takes no lock."""
+
+from collections.abc import Iterator
+
+from sparklog.errors import OffsetOutOfRangeError
+from sparklog.fs import FileSystem
+from sparklog.log.fetch import read_partition, schema_of
+from sparklog.log.partition_reader import reader_of
+from sparklog.logdir.ledger import (
+    LEDGER,
+    LEDGER_TOPIC,
+    LedgerFiles,
+    fold,
+    ledger_path,
+    parse_rows,
+)
+from sparklog.storage.ledger_records import LedgerRecord
+from sparklog.storage.log_state import LogState
+from sparklog.storage.view import View
+
+
+class LedgerReader(LedgerFiles):
+    """A `sparklog.storage.commits.FollowedLedger`, by the view of the same log."""
+
+    def __init__(self, fs: FileSystem, view: View) -> None:
+        super().__init__(fs, view.home)
+        self._view = view
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether there can be one; at a URL there are segments of topics alone."""
+        return "://" not in self.home
+
+    def identity(self) -> object | None:
+        """Return the inode of its directory; None: a broker's log."""
+        path = ledger_path(self.home)
+        return self._fs.identity(path) if self._fs.is_dir(path) else None
+
+    @property
+    def end(self) -> int:
+        """The offset after the last record that readers see by now."""
+        return self._view.spans([LEDGER])[LEDGER][1]
+
+    def fold(self, state: LogState, end: int, *, first: int | None) -> None:
+        """Fold [first, end) into `state`; see `sparklog.logdir.ledger.fold`."""
+        fold(self._fs, self.home, end, state=state, first=first)
+
+    def held(self) -> Iterator[tuple[int, LedgerRecord]]:
+        """Yield (offset, record) up to now; old ones may expire while they are read."""
+        view = self._view
+        reader_of(view, *LEDGER).refresh()  # what an earlier look kept open may be gone by now
+        at, end = view.spans([LEDGER])[LEDGER]
+        path = ledger_path(self.home)
+        schema = schema_of(["offset", "value"])
+        while at < end:
+            try:
+                for batch in read_partition(view, LEDGER_TOPIC, 0, at, end, schema=schema):
+                    for at, record in parse_rows(batch, path):
+                        yield at, record
+                    at += 1
+                return
+            except OffsetOutOfRangeError as error:
+                at = error.start

@@ -1,0 +1,79 @@
+"""What a log asks of its home: one handle on it, for reading or for writing too.
+
+Everything else of a home (its directories, its store, what its background work needs) is its own.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from sparklog.storage.commits import CommitLog, FollowedLedger
+from sparklog.storage.groups import Groups
+from sparklog.storage.lease import Lease
+from sparklog.storage.staging import Framing, Stager
+from sparklog.storage.topic_state import TopicState
+from sparklog.storage.view import TopicInfo, View
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenUp:
+    """An offline partition: offsets [first, end) are lost if it is given up.
+
+    `directory`: where it should lie; `why`: what is missing. `kept`: the records behind `end` stay.
+    """
+
+    topic: str
+    partition: int
+    directory: str
+    first: int
+    end: int
+    kept: bool
+    why: str
+
+
+class Home(Protocol):
+    """A log, opened where it is kept. Threads may share it.
+
+    What changes the log (`commits` and all below it) raises InvalidRequestError where it was opened
+    for reading, or can only be read.
+    """
+
+    @property
+    def path(self) -> str:
+        """Where the log is, as its user named it: for messages."""
+
+    @property
+    def view(self) -> View:
+        """What readers see."""
+
+    @property
+    def ledger(self) -> FollowedLedger:
+        """The commit ledger, as readers see it."""
+
+    @property
+    def groups(self) -> Groups:
+        """The registered readers; also of a log that was opened for reading."""
+
+    @property
+    def commits(self) -> CommitLog:
+        """The log's changes."""
+
+    def describe(self, name: str, topic: TopicState) -> TopicInfo:
+        """Return the user's view of a topic that the commit log's state knows.
+
+        The view may be behind it: the home renders what readers see after the commit.
+        """
+
+    def stager(self, framing: Framing, *, label: str | None = None) -> Stager:
+        """Return what makes chunks of rows; `label` None keeps every chunk in memory."""
+
+    def service_lease(self) -> Lease:
+        """Return the lease that a service takes before it works on the log; not taken yet."""
+
+    def give_up(
+        self, topic: str | None, partitions: Iterable[int] | None, *, dry_run: bool
+    ) -> list[GivenUp]:
+        """Give up what offline partitions miss, and go on; see `Log.give_up`."""
+
+    def close(self) -> None:
+        """Let go of it. Idempotent; what was opened for reading needs none."""
