@@ -14,7 +14,7 @@ from sparklog.fs.protocol import Buffer
 
 
 @contextlib.contextmanager
-def door(verb: str, path: str) -> Iterator[None]:
+def translate_os_errors(verb: str, path: str) -> Iterator[None]:
     """Turn OSErrors of an operation into StorageUnavailableError."""
     try:
         yield
@@ -84,7 +84,7 @@ class LocalFile:
 
     @contextlib.contextmanager
     def _descriptor(self, verb: str) -> Iterator[int]:
-        with self._lock, door(verb, self.path):
+        with self._lock, translate_os_errors(verb, self.path):
             if self._closed:
                 raise ValueError(f"{self.path} is closed")
             fresh = self._fd < 0

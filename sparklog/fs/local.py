@@ -11,7 +11,7 @@ import stat
 from collections.abc import Callable
 from typing import Final
 
-from sparklog.fs.files import LocalFile, Pool, door
+from sparklog.fs.files import LocalFile, Pool, translate_os_errors
 from sparklog.fs.locks import LocalLockFile, is_locked
 
 _AT_FDCWD: Final = -100
@@ -23,7 +23,7 @@ class LocalMapping:
     """mmap of a closed file (an empty file has an empty view: mmap refuses those)."""
 
     def __init__(self, path: str) -> None:
-        with door("map", path), open(path, "rb") as file:
+        with translate_os_errors("map", path), open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             self._map = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) if size else None
         self.data = memoryview(self._map) if self._map is not None else memoryview(b"")
@@ -63,19 +63,19 @@ class LocalFileSystem:
         return os.path.isdir(path)
 
     def size(self, path: str) -> int:
-        with door("stat", path):
+        with translate_os_errors("stat", path):
             return os.stat(path).st_size
 
     def mtime_ms(self, path: str) -> int:
-        with door("stat", path):
+        with translate_os_errors("stat", path):
             return os.stat(path).st_mtime_ns // 1_000_000
 
     def changed_ms(self, path: str) -> int:
-        with door("stat", path):
+        with translate_os_errors("stat", path):
             return os.stat(path).st_ctime_ns // 1_000_000
 
     def set_mtime_ms(self, path: str, when: int) -> None:
-        with door("set the time of", path):
+        with translate_os_errors("set the time of", path):
             os.utime(path, ns=(when * 1_000_000, when * 1_000_000))
 
     def take_after(self, path: str, model: str) -> None:
@@ -91,40 +91,40 @@ class LocalFileSystem:
                 os.chown(path, like.st_uid, like.st_gid)
 
     def identity(self, path: str) -> tuple[int, int]:
-        with door("stat", path):
+        with translate_os_errors("stat", path):
             found = os.stat(path)
             return found.st_dev, found.st_ino
 
     def listdir(self, path: str) -> list[str]:
-        with door("list", path):
+        with translate_os_errors("list", path):
             return sorted(os.listdir(path))
 
     def mkdir(self, path: str) -> None:
-        with door("make directory", path):
+        with translate_os_errors("make directory", path):
             os.mkdir(path)
 
     def rmdir(self, path: str) -> None:
-        with door("remove directory", path):
+        with translate_os_errors("remove directory", path):
             os.rmdir(path)
 
     def unlink(self, path: str) -> None:
-        with door("delete", path):
+        with translate_os_errors("delete", path):
             os.unlink(path)
 
     def rename(self, src: str, dst: str) -> None:
-        with door("rename", src):
+        with translate_os_errors("rename", src):
             os.rename(src, dst)
 
     def exchange(self, one: str, other: str) -> bool:
-        with door("exchange", one):
+        with translate_os_errors("exchange", one):
             return _exchange(one, other)
 
     def link(self, src: str, dst: str) -> None:
-        with door("link", src):
+        with translate_os_errors("link", src):
             os.link(src, dst)
 
     def sync_dir(self, path: str) -> None:
-        with door("sync directory", path):
+        with translate_os_errors("sync directory", path):
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 os.fsync(fd)
@@ -132,13 +132,13 @@ class LocalFileSystem:
                 os.close(fd)
 
     def free_bytes(self, path: str) -> int:
-        with door("stat", path):
+        with translate_os_errors("stat", path):
             found = os.statvfs(path)
             return found.f_bavail * found.f_frsize
 
     def boot_id(self) -> str:
         with (
-            door("read", "/proc/sys/kernel/random/boot_id"),
+            translate_os_errors("read", "/proc/sys/kernel/random/boot_id"),
             open("/proc/sys/kernel/random/boot_id") as file,
         ):
             return file.read().strip()

@@ -10,7 +10,7 @@ import os
 import struct
 import weakref
 
-from sparklog.fs.files import LocalFile, Pool, door, pools
+from sparklog.fs.files import LocalFile, Pool, pools, translate_os_errors
 
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock on 64-bit Linux: type, whence, start, len, pid
 _lock_files: "weakref.WeakSet[LocalLockFile]" = weakref.WeakSet()
@@ -61,7 +61,7 @@ class LocalLockFile(LocalFile):
 
 def is_locked(path: str, first: int, length: int) -> bool:
     """Tell whether any open file description has a lock there, this process's own included."""
-    with contextlib.suppress(FileNotFoundError), door("look at the locks of", path):
+    with contextlib.suppress(FileNotFoundError), translate_os_errors("look at the locks of", path):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, first, length, 0)

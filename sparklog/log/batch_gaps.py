@@ -17,7 +17,7 @@ def warn_of_gap(commits: CommitLog, writer: str, batch: int) -> None:
     last = commits.state.writers.get(writer)
     if last is None or batch <= last.batch + 1:
         return
-    told = commits.told_gaps
+    told = commits.reported_gaps
     if writer not in told:
         told.add(writer)
         _LOGGER.warning(

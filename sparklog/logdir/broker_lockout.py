@@ -20,12 +20,12 @@ from sparklog.errors import InvalidRequestError, LogLockedError
 from sparklog.format.checkpoint_files import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_CONTENT
 from sparklog.fs import FileSystem, LockFile, read_bytes, write_durably
 
-GUARD_NAME: Final = "sparklog_open"
+OPEN_MARKER_NAME: Final = "sparklog_open"
 KAFKA_LOCK_NAME: Final = ".lock"
 _UNSOUND: Final = ("nfs", "cifs", "smb", "fuse", "9p", "ceph", "glusterfs", "lustre", "afs")
 
 
-def check_sound(fs: FileSystem, directory: str) -> None:
+def check_file_system(fs: FileSystem, directory: str) -> None:
     """Raise InvalidRequestError where locks or fsync can't be trusted (network file systems)."""
     kind = fs.kind(directory)
     if kind.lower().startswith(_UNSOUND):
@@ -64,19 +64,19 @@ def _lock_out(fs: FileSystem, path: str) -> LockFile:
         file.close()  # a stopping broker unlinked it between our open and our lock
 
 
-def is_guarded(fs: FileSystem, directory: str) -> bool:
+def is_marked_open(fs: FileSystem, directory: str) -> bool:
     """Tell whether a session was open here and never closed cleanly (or still is)."""
-    return fs.is_dir(os.path.join(directory, GUARD_NAME))
+    return fs.is_dir(os.path.join(directory, OPEN_MARKER_NAME))
 
 
-def raise_guard(fs: FileSystem, directories: Sequence[str]) -> None:
+def mark_open(fs: FileSystem, directories: Sequence[str]) -> None:
     """Make the guards, durably, and take Kafka's clean marks away. Idempotent.
 
     The first dir's guard decides how a log is opened, so it is made last.
     """
     for directory in reversed(directories):
         with contextlib.suppress(FileExistsError):
-            fs.mkdir(os.path.join(directory, GUARD_NAME))
+            fs.mkdir(os.path.join(directory, OPEN_MARKER_NAME))
         fs.sync_dir(directory)
     for directory in directories:
         with contextlib.suppress(FileNotFoundError):
@@ -84,13 +84,13 @@ def raise_guard(fs: FileSystem, directories: Sequence[str]) -> None:
             fs.sync_dir(directory)
 
 
-def lower_guard(fs: FileSystem, directories: Sequence[str]) -> None:
+def mark_closed(fs: FileSystem, directories: Sequence[str]) -> None:
     """Mark every log dir clean, durably, then remove the guards, the first dir's last."""
     for directory in directories:
         write_durably(fs, os.path.join(directory, CLEAN_SHUTDOWN), CLEAN_SHUTDOWN_CONTENT)
     for directory in reversed(directories):
         with contextlib.suppress(FileNotFoundError):
-            fs.rmdir(os.path.join(directory, GUARD_NAME))
+            fs.rmdir(os.path.join(directory, OPEN_MARKER_NAME))
         fs.sync_dir(directory)
 
 
@@ -99,7 +99,7 @@ def was_clean(fs: FileSystem, directories: Sequence[str]) -> bool:
     return all(fs.exists(os.path.join(directory, CLEAN_SHUTDOWN)) for directory in directories)
 
 
-def was_left_by_us(fs: FileSystem, directories: Sequence[str]) -> bool:
+def was_closed_by_us(fs: FileSystem, directories: Sequence[str]) -> bool:
     """Tell whether every log dir carries our own clean mark: no broker ran since our close.
 
     A power cut may bring our mark back after a broker removed it. Source: CleanShutdownFileHandler.

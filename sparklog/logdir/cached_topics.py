@@ -24,7 +24,7 @@ class CachedTopics:
         """
         path = os.path.join(log.home, TOPICS_NAME)
         try:
-            stamp = (*log.place, *log.fs.identity(path), log.fs.mtime_ms(path))
+            stamp = (*log.file_id, *log.fs.identity(path), log.fs.mtime_ms(path))
         except FileNotFoundError:
             with log.exclusive():  # raises if the log is gone
                 return dict(topics())

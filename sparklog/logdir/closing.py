@@ -9,7 +9,7 @@ from sparklog.common import TopicPartition
 from sparklog.errors import LogReplacedError, PartitionOfflineError
 from sparklog.format.names import snapshot_name
 from sparklog.fs import FileSystem
-from sparklog.logdir.broker_lockout import lower_guard
+from sparklog.logdir.broker_lockout import mark_closed
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.ledger import LEDGER, ledger_bases
 from sparklog.logdir.offset_checkpoints import (
@@ -78,12 +78,12 @@ def _leave_clean(session: LogDirCommits) -> None:
     session.ledger.log.delete_records(ledger_bases(fs, session.home)[0])  # older ones expired
     session.ledger.log.close()
     absent = session.dirs.absent
-    mark_clean(fs, session.directories, state, session.ledger.end, absent=absent)
+    write_checkpoints(fs, session.directories, state, session.ledger.end, absent=absent)
     publish_all(session)
-    lower_guard(fs, session.present)
+    mark_closed(fs, session.present)
 
 
-def mark_clean(
+def write_checkpoints(
     fs: FileSystem,
     directories: Sequence[str],
     state: LogState,

@@ -84,7 +84,7 @@ class LogDirCommits(LogManager):
         super().__init__(fs, clock, directories, options, brokers_out)
         self._mutex = threading.Lock()
         self._closed = False
-        self.told_gaps: set[str] = set()
+        self.reported_gaps: set[str] = set()
         self.lost: str | None = None
         """Why there is nothing to go on with, and so nothing to close: the log was replaced."""
         self.moving: Callable[[LogDirCommits], None] | None = None  # set when the log is open
@@ -119,11 +119,11 @@ class LogDirCommits(LogManager):
             raise SparklogError(f"{self.home}: this log is closed; open it again")
 
     @property
-    def place(self) -> tuple[int, int]:
+    def file_id(self) -> tuple[int, int]:
         """Which log it is, whatever its path: device and inode of the lock file."""
         return self.lock.identity()
 
-    def stands(self) -> bool:
+    def is_valid(self) -> bool:
         """Tell whether the path still names the log that this session has open. Cost: one stat."""
         return not self._closed and self.lock.is_current()
 
@@ -337,7 +337,7 @@ class LogDirCommits(LogManager):
     # --- steps -------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def acting(
+    def changing_files(
         self,
         touched: Sequence[TopicPartition] = (),
         *,

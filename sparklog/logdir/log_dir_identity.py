@@ -24,7 +24,7 @@ from sparklog.storage.segments import StaleReadError
 _Identity = tuple[int, int] | None
 
 
-class Standing:
+class LogDirIdentity:
     """What a reader, who holds no lock, knows of the log dirs that it looked at. Thread-safe.
 
     Of the first log dir the lock file counts; of a broker's, which has none, and of the others

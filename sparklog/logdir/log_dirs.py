@@ -44,7 +44,7 @@ class LogDir:
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _DirsFile:
     """What a directory's file says: its own id, the log's, and the log's dirs."""
 
     log: str
@@ -69,7 +69,7 @@ class LogDirs:
     log: str = ""
     known: tuple[LogDir, ...] = ()
     absent: dict[int, str] = field(default_factory=dict)
-    said: dict[int, _Said] = field(default_factory=dict)
+    said: dict[int, _DirsFile] = field(default_factory=dict)
 
     def present(self, directories: Sequence[str]) -> list[str]:
         """Return those of `directories` that are there."""
@@ -144,7 +144,7 @@ def find_dirs(fs: FileSystem, directories: Sequence[str]) -> LogDirs:
     Cost: a small file a directory, and the topics file where one is bare.
     """
     home = directories[0]
-    said: dict[int, _Said] = {}
+    said: dict[int, _DirsFile] = {}
     failed: dict[int, str] = {}
     for number, path in enumerate(directories):
         try:
@@ -176,7 +176,7 @@ def find_dirs(fs: FileSystem, directories: Sequence[str]) -> LogDirs:
     return dirs
 
 
-def _take_own(dirs: LogDirs, found: _Said, number: int, path: str) -> None:
+def _take_own(dirs: LogDirs, found: _DirsFile, number: int, path: str) -> None:
     """Note what a directory says; refuse another log's, and this log's in another order."""
     if found.log != dirs.log:
         paths = ",".join(one.path for one in found.dirs)
@@ -197,7 +197,7 @@ def _take_own(dirs: LogDirs, found: _Said, number: int, path: str) -> None:
         )
 
 
-def _not_the_first(path: str, said: _Said, home: str) -> InvalidRequestError:
+def _not_the_first(path: str, said: _DirsFile, home: str) -> InvalidRequestError:
     paths = ",".join(one.path for one in said.dirs)
     number = said.number or 0
     missing = "" if path == home else f", and {home} doesn't hold its ledger: is its disk mounted?"
@@ -246,11 +246,11 @@ def claim_dirs(fs: FileSystem, directories: Sequence[str], dirs: LogDirs) -> Log
         elif number not in dirs.absent:
             known[number] = LogDir(known[number].id, path)
     log = dirs.log or new_topic_id()
-    said: dict[int, _Said] = {}
+    said: dict[int, _DirsFile] = {}
     for number, path in enumerate(directories):
         if number in dirs.absent:
             continue
-        said[number] = _Said(log, known[number].id, tuple(known))
+        said[number] = _DirsFile(log, known[number].id, tuple(known))
         if dirs.said.get(number) != said[number]:
             _write(fs, path, said[number])
     return LogDirs(log, tuple(known), dict(dirs.absent), said)
@@ -275,7 +275,7 @@ def write_new_dirs(fs: FileSystem, directories: Sequence[str], paths: Sequence[s
     log = new_topic_id()
     known = tuple(LogDir(new_topic_id(), path) for path in paths)
     for number, directory in enumerate(directories):
-        _write(fs, directory, _Said(log, known[number].id, known))
+        _write(fs, directory, _DirsFile(log, known[number].id, known))
 
 
 def _directory_id(fs: FileSystem, path: str, *, taken: Sequence[LogDir]) -> str:
@@ -290,18 +290,18 @@ def _directory_id(fs: FileSystem, path: str, *, taken: Sequence[LogDir]) -> str:
     return new_topic_id()
 
 
-def _read(fs: FileSystem, directory: str) -> _Said | None:
+def _read(fs: FileSystem, directory: str) -> _DirsFile | None:
     """Return what a directory says; None if it says nothing that can be read."""
     path = os.path.join(directory, DIRS_NAME)
     try:
         content = unseal("dirs", read_bytes(fs, path), path=path, cure=_CURE)
         rows = tuple(LogDir(one["id"], one["path"]) for one in content["dirs"])
-        return _Said(content["log"], content["directory"], rows)
+        return _DirsFile(content["log"], content["directory"], rows)
     except (FileNotFoundError, DataCorruptionError, KeyError, TypeError):
         return None
 
 
-def _write(fs: FileSystem, directory: str, said: _Said) -> None:
+def _write(fs: FileSystem, directory: str, said: _DirsFile) -> None:
     content: dict[str, Any] = {
         "log": said.log,
         "directory": said.directory,

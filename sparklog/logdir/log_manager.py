@@ -272,7 +272,7 @@ class LogManager:
 
     def _taken_away(self, key: TopicPartition) -> DataCorruptionError:
         """Return what is to be raised of a partition whose files were taken away just now."""
-        self.dirs = self.look_at_dirs()
+        self.dirs = self.read_dirs()
         error = self.missing(key)
         if error is None:  # they come and go
             path = self.partition_path(*key)
@@ -281,7 +281,7 @@ class LogManager:
         self.go_offline(key, error)
         return error
 
-    def look_at_dirs(self) -> LogDirs:
+    def read_dirs(self) -> LogDirs:
         """Look anew which log dirs are there, for one that recovers.
 
         Raises nothing. One that was absent stays so until it is taken in again

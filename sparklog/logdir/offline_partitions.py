@@ -19,7 +19,7 @@ from sparklog.errors import (
 from sparklog.format.checkpoint_files import parse_partition_metadata
 from sparklog.format.names import PARTITION_METADATA, partition_dir
 from sparklog.fs import FileSystem, read_bytes
-from sparklog.logdir.broker_lockout import is_guarded, was_left_by_us
+from sparklog.logdir.broker_lockout import is_marked_open, was_closed_by_us
 from sparklog.logdir.log_dirs import LogDirs, offline_error
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.storage.log_state import LogState
@@ -86,5 +86,9 @@ def leave_brokers(fs: FileSystem, directories: Sequence[str], dirs: LogDirs) -> 
     Of those the first carries the guard; this one neither carries it, nor our own clean mark.
     """
     for number, path in dirs.numbered(directories)[1:]:
-        if number in dirs.said and not is_guarded(fs, path) and not was_left_by_us(fs, [path]):
+        if (
+            number in dirs.said
+            and not is_marked_open(fs, path)
+            and not was_closed_by_us(fs, [path])
+        ):
             dirs.absent[number] = "a broker wrote there while the log was open without it"

@@ -20,13 +20,13 @@ from sparklog.fs import FileSystem, LockFile
 from sparklog.log.topic_names import INTERNAL, REMOTE_METADATA, new_topic_id
 from sparklog.logdir.adoption import adopt, is_as_we_left_it, leave_missing
 from sparklog.logdir.broker_lockout import (
-    GUARD_NAME,
-    check_sound,
-    is_guarded,
+    OPEN_MARKER_NAME,
+    check_file_system,
+    is_marked_open,
     lock_out_brokers,
-    raise_guard,
+    mark_open,
     was_clean,
-    was_left_by_us,
+    was_closed_by_us,
 )
 from sparklog.logdir.chunk_files import sweep_chunks
 from sparklog.logdir.commit_log import LogDirCommits
@@ -80,7 +80,7 @@ def open_session(
         if not fs.is_dir(directory):
             _make_dir(fs, directory)
             fs.sync_dir(os.path.dirname(directory))
-        check_sound(fs, directory)
+        check_file_system(fs, directory)
     check_distinct(fs, dirs.present(directories))
     _check_first(fs, directories)
     brokers_out: list[LockFile] = lock_out_brokers(fs, dirs.present(directories))
@@ -90,7 +90,7 @@ def open_session(
         session.dirs = dirs
         session.lock.join()
         with session.hold_lock():
-            session.dirs = session.look_at_dirs()  # somebody else may have opened it meanwhile
+            session.dirs = session.read_dirs()  # somebody else may have opened it meanwhile
             if short := below_floor(session):  # before anything is written
                 make_room(fs, [one.directory for one in short])
             _enter(session, news=news)
@@ -117,10 +117,10 @@ def clear_up(session: LogDirCommits) -> None:
 
 def _enter(session: LogDirCommits, *, news: bool) -> None:
     """Take over what lies there, under the lock."""
-    if is_guarded(session.fs, session.home):
+    if is_marked_open(session.fs, session.home):
         _check_ledger(session)
         leave_brokers(session.fs, session.directories, session.dirs)
-        raise_guard(session.fs, session.present)  # the others' too, if we died in between
+        mark_open(session.fs, session.present)  # the others' too, if we died in between
         session.refresh()
         _look_for_partitions(session)
     else:
@@ -142,7 +142,7 @@ def _move(session: LogDirCommits) -> None:
     for file in session.brokers_out:
         file.close()
     session.brokers_out[:] = []
-    session.dirs = session.look_at_dirs()
+    session.dirs = session.read_dirs()
     session.brokers_out[:] = lock_out_brokers(session.fs, session.present)
     session.forget()
     _enter(session, news=True)
@@ -190,7 +190,7 @@ def _take_over(session: LogDirCommits, *, news: bool) -> None:
         _check_dirs(session)
         found = _partitions(session)
         _leave_others(session, found)
-        ours = was_left_by_us(fs, own)
+        ours = was_closed_by_us(fs, own)
         leave_missing(session, found, ours=ours)
         if not (ours and is_as_we_left_it(session, found)):
             adopt(session, found, clean=clean, news=news)
@@ -204,7 +204,7 @@ def _take_over(session: LogDirCommits, *, news: bool) -> None:
     carry_out_all(session, None)
     publish_all(session)
     session.idle()  # before the guard: without it nobody believes the page
-    raise_guard(fs, session.present)
+    mark_open(fs, session.present)
 
 
 def _look_for_partitions(session: LogDirCommits) -> None:
@@ -224,7 +224,7 @@ def _check_ledger(session: LogDirCommits) -> None:
     if not _has_ledger(session):
         raise DataCorruptionError(
             "the commit ledger is gone though the log was not closed; restore it from a copy, or "
-            f"remove {GUARD_NAME} to take the partitions as they are, half commits included",
+            f"remove {OPEN_MARKER_NAME} to take the partitions as they are, half commits included",
             path=ledger_path(session.home),
         )
 
@@ -242,7 +242,7 @@ def _check_first(fs: FileSystem, directories: Sequence[str]) -> None:
 def _check_dirs(session: LogDirCommits) -> None:
     """Refuse log dirs in another order while the guard stands, and not all of them ever."""
     fs, directories = session.fs, session.directories
-    guarded = is_guarded(fs, session.home)
+    guarded = is_marked_open(fs, session.home)
     for name, topic in session.state.topics.items():
         for partition, number in topic.dirs.items():
             known = number < len(directories)
@@ -310,7 +310,9 @@ def _refuse_foreign(session: LogDirCommits) -> None:
         for name in fs.listdir(directory):
             if name.endswith(("-delete", "-stray", "-future")) or parse_partition_dir(name):
                 continue
-            if name not in (GUARD_NAME, "lost+found") and fs.is_dir(os.path.join(directory, name)):
+            if name not in (OPEN_MARKER_NAME, "lost+found") and fs.is_dir(
+                os.path.join(directory, name)
+            ):
                 raise InvalidRequestError(
                     f"{directory} is no log dir: it holds the directory {name}, which Kafka would "
                     "not accept beside partitions; choose an empty directory"
@@ -321,7 +323,7 @@ def _ledger_end(session: LogDirCommits) -> int:
     """Return the ledger's end; 0 if there is none (or one that was never finished)."""
     fs, home = session.fs, session.home
     if not _has_ledger(session):
-        if published(fs, home) is not None and was_left_by_us(fs, [home]):
+        if published(fs, home) is not None and was_closed_by_us(fs, [home]):
             raise DataCorruptionError(
                 "the commit ledger is gone, and no broker was here since the log was closed; "
                 "restore it from a copy, or remove sparklog.watermarks to take the partitions "

@@ -86,7 +86,7 @@ def _loss(session: LogDirCommits, key: TopicPartition) -> GivenUp:
 def _raise_start(session: LogDirCommits, one: GivenUp) -> None:
     """Let the log begin at the first segment that is there."""
     key = TopicPartition(one.topic, one.partition)
-    record = StartRecord(starts={key: one.end}, given_up=_told(one))
+    record = StartRecord(starts={key: one.end}, given_up=_as_record(one))
     session.append(Change(record=record), expected=session.position)
     session.offline.pop(key, None)
     log_recovery.recover_one(session, key, log_recovery.recovery_points(session))
@@ -104,12 +104,12 @@ def _begin_anew(session: LogDirCommits, one: GivenUp) -> None:
     else:
         number = session.placement(range(one.partition, one.partition + 1))[one.partition]
     moved = replace(topic, dirs={**topic.dirs, one.partition: number})
-    record = TopicRecord.of(one.topic, moved, {one.partition: one.end}, _told(one))
+    record = TopicRecord.of(one.topic, moved, {one.partition: one.end}, _as_record(one))
     session.append(Change(record=record), expected=session.position)
     session.offline.pop(TopicPartition(one.topic, one.partition), None)
 
 
-def _told(one: GivenUp) -> GivenUpRange:
+def _as_record(one: GivenUp) -> GivenUpRange:
     """What the ledger keeps of it."""
     return GivenUpRange(
         topic=one.topic, partition=one.partition, first=one.first, end=one.end,

@@ -26,11 +26,11 @@ from sparklog.format.names import PARTITION_METADATA, parse_partition_dir
 from sparklog.fs import FileSystem, read_bytes
 from sparklog.log.partition_reader import PartitionReader
 from sparklog.log.topic_names import INTERNAL
-from sparklog.logdir.broker_lockout import is_guarded, was_left_by_us
+from sparklog.logdir.broker_lockout import is_marked_open, was_closed_by_us
 from sparklog.logdir.high_watermarks import Published, published
 from sparklog.logdir.ledger import LEDGER, LEDGER_TOPIC, fold, whole_end
 from sparklog.logdir.lock import peek
-from sparklog.logdir.log_dir_identity import Standing
+from sparklog.logdir.log_dir_identity import LogDirIdentity
 from sparklog.logdir.log_dirs import find_dirs, not_found, offline_error
 from sparklog.logdir.offset_checkpoints import HIGH_WATERMARK, LOG_START, Offsets, read_offsets
 from sparklog.logdir.partition.partition_segments import LogDirSegments
@@ -82,7 +82,7 @@ class LogDirView:
         self._paths: dict[TopicPartition, str] = {}
         self._missing: dict[TopicPartition, tuple[str, str]] = {}
         self._kept: dict[TopicPartition, KeptPartition] = {}
-        self._standing = Standing(fs, self._directories)
+        self._standing = LogDirIdentity(fs, self._directories)
         self.incarnation = 0
         """Rises whenever the log dirs were replaced; as of the last use."""
         self.refresh()
@@ -123,7 +123,7 @@ class LogDirView:
     def _list(self) -> None:
         self._dirs = find_dirs(self._fs, self._directories)
         for _ in attempts(_PATIENCE_MS):
-            self._guarded = is_guarded(self._fs, self.home)
+            self._guarded = is_marked_open(self._fs, self.home)
             self._written = read_topics(self._fs, self.home)
             self._paths = self._listed()
             known = self._written or {}, self._paths, self._dirs, self._directories
@@ -169,7 +169,7 @@ class LogDirView:
     def _is_ours(self) -> bool:
         """Tell whether no broker was here since a session of ours."""
         own = self._dirs.own(self._directories)
-        return is_guarded(self._fs, self.home) or was_left_by_us(self._fs, own)
+        return is_marked_open(self._fs, self.home) or was_closed_by_us(self._fs, own)
 
     def offline(self) -> dict[TopicPartition, DataCorruptionError]:
         """Return what using a partition raises, of those that are missing or damaged. Lock-free.
@@ -336,11 +336,11 @@ class LogDirView:
         Cost: a small file or two, and a listing of each partition that isn't cached.
         """
         self.renew()
-        guarded = is_guarded(self._fs, self.home)
+        guarded = is_marked_open(self._fs, self.home)
         starts, ends = self._marks(keys) if guarded else self._brokers_marks(keys)
         # One that is not published yet begins where it was made, which may be an old end.
         first = {key: starts.get(key, self.bases(key[0]).get(key[1], 0)) for key in keys}
-        ours = guarded or was_left_by_us(self._fs, self._dirs.own(self._directories))
+        ours = guarded or was_closed_by_us(self._fs, self._dirs.own(self._directories))
         for key in first:
             # A broker has deleted segments since; of ours none goes before the log start is
             # raised. Those of a tiered topic are remote: where they can't be seen, that's an
@@ -397,7 +397,7 @@ class LogDirView:
                 return starts, None
             above = [key for key in keys if starts.get(key, 0) > marks.starts.get(key, 0)]
             own = self._dirs.own(self._directories)
-            if not (above and was_left_by_us(self._fs, own)):
+            if not (above and was_closed_by_us(self._fs, own)):
                 sealed = {key: at for key, at in marks.starts.items() if self._is_same(key)}
                 return {k: max(starts.get(k, 0), sealed.get(k, 0)) for k in keys}, marks
             key = above[0]

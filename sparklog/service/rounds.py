@@ -32,9 +32,14 @@ from sparklog.logdir.deleted_files import unlink, waiting
 from sparklog.logdir.free_space import below_floor
 from sparklog.logdir.paths import is_within
 from sparklog.logdir.retention.due_partitions import DuePartitions
-from sparklog.logdir.retention.due_segments import LOG_START, NO_TERMS, Due, Terms
+from sparklog.logdir.retention.due_segments import (
+    LOG_START,
+    NO_CONSTRAINTS,
+    DueSegments,
+    RetentionConstraints,
+)
 from sparklog.logdir.retention.idle_rolling import idle, roll_if_active
-from sparklog.logdir.retention.partition_retention import Place, places
+from sparklog.logdir.retention.partition_retention import PartitionRetention, retention_by_partition
 from sparklog.logdir.retention.segment_deletion import delete_due
 from sparklog.pluralize import pluralize
 from sparklog.service.deletion_announcements import DeletionAnnouncements
@@ -119,7 +124,7 @@ class Rounds:
         session, now = self._session, report.time_ms
         with session.exclusive():
             began = monotonic_ms()
-            known = places(session)
+            known = retention_by_partition(session)
             wanted = group_retention_floors(session, now_ms=now)
             ids = {name: topic.id for name, topic in session.state.topics.items()}
             report.errors += self._offline(ids)
@@ -164,13 +169,13 @@ class Rounds:
     @contextlib.contextmanager
     def _terms(
         self,
-        known: Mapping[TopicPartition, Place],
+        known: Mapping[TopicPartition, PartitionRetention],
         wanted: Mapping[TopicPartition, int],
         report: Report,
-    ) -> Iterator[tuple[RemoteLogMetadataCache | None, dict[TopicPartition, Terms]]]:
+    ) -> Iterator[tuple[RemoteLogMetadataCache | None, dict[TopicPartition, RetentionConstraints]]]:
         """What retention heeds; while this lasts no copy that it relies on is given up."""
         if self.remote_log_manager is None:
-            yield None, {key: Terms(floor) for key, floor in wanted.items()}
+            yield None, {key: RetentionConstraints(floor) for key, floor in wanted.items()}
             return
         remote_log, stack = self.remote_log_manager.remote_log, contextlib.ExitStack()
         with stack:
@@ -183,12 +188,12 @@ class Rounds:
 
     def _announced(
         self,
-        due: Mapping[TopicPartition, Due | None],
-        terms: Mapping[TopicPartition, Terms],
+        due: Mapping[TopicPartition, DueSegments | None],
+        terms: Mapping[TopicPartition, RetentionConstraints],
         ids: Mapping[str, str],
         report: Report,
         at_once: bool,
-    ) -> dict[TopicPartition, Terms]:
+    ) -> dict[TopicPartition, RetentionConstraints]:
         """Return the terms of what is due; topics whose first deletion this is keep their own."""
         final = {key: d.expired for key, d in due.items() if d is not None and not d.local}
         unsure = {key[0] for key, found in due.items() if found is None}
@@ -201,7 +206,7 @@ class Rounds:
                 for (t, p), found in final.items()
                 if t in held and any(one.rule != LOG_START for one in found)
             ]
-        known = {key: terms.get(key, NO_TERMS) for key in due}
+        known = {key: terms.get(key, NO_CONSTRAINTS) for key in due}
         return {
             key: replace(one, announcing=key[0] in held and not one.local)
             for key, one in known.items()
@@ -209,8 +214,8 @@ class Rounds:
 
     def _retain(
         self,
-        due: Mapping[TopicPartition, Due | None],
-        terms: dict[TopicPartition, Terms],
+        due: Mapping[TopicPartition, DueSegments | None],
+        terms: dict[TopicPartition, RetentionConstraints],
         report: Report,
     ) -> None:
         sure = {key: found for key, found in due.items() if found is not None}
@@ -220,7 +225,7 @@ class Rounds:
         else:
             self._delete(terms, report)
 
-    def _delete(self, left: dict[TopicPartition, Terms], report: Report) -> None:
+    def _delete(self, left: dict[TopicPartition, RetentionConstraints], report: Report) -> None:
         now = report.time_ms
         while left:
             self._lease.check()
@@ -376,7 +381,7 @@ class Rounds:
         return min(list(self._pending.values()), default=float("inf"))
 
 
-def _rolls(found: Mapping[TopicPartition, Due], verb: str) -> list[str]:
+def _rolls(found: Mapping[TopicPartition, DueSegments], verb: str) -> list[str]:
     return [
         f"{t}-{p}: the active segment {verb}closed, to be copied and then to go"
         for (t, p), due in found.items()
@@ -389,7 +394,7 @@ def rewrite_all(job: CleanJob) -> list[Rewritten]:
     return list(rewrite(LOCAL, job, job.options.throttle()))
 
 
-def _deleted(key: TopicPartition, found: Due) -> Deleted:
+def _deleted(key: TopicPartition, found: DueSegments) -> Deleted:
     return Deleted(
         topic=key[0],
         partition=key[1],

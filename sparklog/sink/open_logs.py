@@ -63,7 +63,7 @@ def opened(options: SinkOptions, used: Collection[LogDirCommits] = ()) -> Log:
 
 def _is_gone(session: LogDirCommits, used: Collection[LogDirCommits]) -> bool:
     """Give up a session whose log was removed or replaced, but for one that is in use."""
-    if session in used or session.stands():
+    if session in used or session.is_valid():
         return False
     session.give_up(
         f"{session.home} was removed or replaced, and opened anew by another query; "
@@ -77,7 +77,7 @@ def _same(directories: list[str], wanted: LogOptions) -> Log | None:
     for (pid, _, how), log in _open.items():
         if (pid, how) == (os.getpid(), wanted):
             session = commits_of(log)
-            if session.stands() and _are_same(session.directories, directories):
+            if session.is_valid() and _are_same(session.directories, directories):
                 return log
     return None
 

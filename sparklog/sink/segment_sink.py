@@ -87,7 +87,7 @@ class SegmentSink:
         planned = self._with_origin(of_query(self._options, query, batch), query, df)
         run = RUNS.get_or_make(query.run if query else "", _Run)
         log = open_logs.opened(self._options, run.sessions)
-        seen = planned.identity.writer, commits_of(log).place
+        seen = planned.identity.writer, commits_of(log).file_id
         with _mutex:
             if query is not None:
                 run.sessions.add(commits_of(log))

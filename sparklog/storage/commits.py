@@ -172,7 +172,7 @@ class CommitLog(Ledger, Protocol):
         """Partitions that can't be used, and what using one raises. None where nothing can miss."""
 
     @property
-    def told_gaps(self) -> set[str]:
+    def reported_gaps(self) -> set[str]:
         """Writers of which this handle has said that micro-batches are missing."""
 
     def exclusive(self) -> AbstractContextManager[None]:

@@ -13,7 +13,7 @@ from sparklog.log.partition_reader import reader_of
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.paths import split_path
-from sparklog.logdir.retention.due_segments import Held, largest_of, segments_of
+from sparklog.logdir.retention.due_segments import LocalSegment, largest_of, segments_of
 from sparklog.logdir.view import LogDirView
 from sparklog.storage.segments import StaleReadError
 from sparklog.storage.view import TopicInfo
@@ -181,7 +181,7 @@ def _stable(view: LogDirView, key: TopicPartition, end: int) -> int:
 
 
 def _lag(
-    fs: FileSystem, clock: Clock, path: str, local: list[Held], base: int | None, end: int
+    fs: FileSystem, clock: Clock, path: str, local: list[LocalSegment], base: int | None, end: int
 ) -> int:
     """How long ago (ms) the segment before the oldest pending one's end was written."""
     if base is None or not any(held.base == base for held in local):

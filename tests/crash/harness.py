@@ -26,7 +26,7 @@ from sparklog.format.batch import encode_one
 from sparklog.log.commit import Identity
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.retention import idle_rolling, partition_retention, segment_deletion
-from sparklog.logdir.retention.due_segments import NO_TERMS, segments_of
+from sparklog.logdir.retention.due_segments import NO_CONSTRAINTS, segments_of
 from sparklog.storage.commits import Chunk
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import format_trace
@@ -248,14 +248,16 @@ class World:
         """Retention at `now_ms`: what is due is asked first, so the model knows the new start."""
         session = commits_of(self.opened)
         with session.exclusive():
-            place = partition_retention.places(session)[key]
+            place = partition_retention.retention_by_partition(session)[key]
         held = segments_of(self.fs, place.directory)
-        found = segment_deletion.look(self.fs, place, held, now_ms=now_ms, terms=NO_TERMS)
+        found = segment_deletion.due_segments_of(
+            self.fs, place, held, now_ms=now_ms, terms=NO_CONSTRAINTS
+        )
         return Planned(
             f"retention of {key} up to {found.log_start}, {found.rolls=}",
             self.model.with_start(key, found.log_start),
             lambda: segment_deletion.delete_due(
-                session, {key: NO_TERMS}, now_ms=now_ms, budget_ms=1000
+                session, {key: NO_CONSTRAINTS}, now_ms=now_ms, budget_ms=1000
             ),
         )
 

@@ -12,8 +12,8 @@ import sparklog
 from sparklog.errors import InvalidRequestError, LogReplacedError, SparklogError
 from sparklog.fs import LOCAL
 from sparklog.log.commit import Identity
-from sparklog.logdir.broker_lockout import is_guarded
-from sparklog.logdir.log_dir_identity import Standing
+from sparklog.logdir.broker_lockout import is_marked_open
+from sparklog.logdir.log_dir_identity import LogDirIdentity
 
 
 def table(*values: str) -> pa.Table:
@@ -91,12 +91,12 @@ def test_a_session_goes_on_in_a_copy_with_guard_and_locks(
     shutil.rmtree(copy / "sparklog_open")  # as after a clean close
     way(path, copy)
     log.append("t", table("c"))
-    assert is_guarded(LOCAL, str(path))
+    assert is_marked_open(LOCAL, str(path))
     assert LOCAL.is_locked(str(path / ".lock"), 0, 1)
     assert not (path / ".kafka_cleanshutdown").exists()
     assert read(path) == values(log) == ["a", "b", "c"]
     log.close()
-    assert not is_guarded(LOCAL, str(path))
+    assert not is_marked_open(LOCAL, str(path))
     assert read(path) == ["a", "b", "c"]
 
 
@@ -127,7 +127,7 @@ def test_an_earlier_state_is_refused(
     with sparklog.open(path, "rw") as again:
         again.append("t", table("d"))
     assert read(path) == ["a", "b", "d"]
-    assert not is_guarded(LOCAL, str(path)), "the old session still counts as one"
+    assert not is_marked_open(LOCAL, str(path)), "the old session still counts as one"
 
 
 def test_another_history_of_the_same_length_is_refused(
@@ -283,7 +283,7 @@ def test_the_inode_is_not_given_to_another_file(path: Path, tmp_path: Path) -> N
     """ext4 gives the inode of a removed file to the next one that is made."""
     for _ in range(3):
         other(path, "a")
-        seen = Standing(LOCAL, [str(path)])
+        seen = LogDirIdentity(LOCAL, [str(path)])
         shutil.rmtree(path)
         other(path, "b")
         assert not seen.is_current()
@@ -336,7 +336,7 @@ def test_planned_and_then_replaced_by_an_earlier_state(
 def test_brokers_that_come_and_go_replace_nothing(tmp_path: Path) -> None:
     """They make .lock anew at each start; and sparklog.lock appears when we open their log."""
     (tmp_path / "log").mkdir()
-    seen = Standing(LOCAL, [str(tmp_path / "log"), str(tmp_path / "log")])
+    seen = LogDirIdentity(LOCAL, [str(tmp_path / "log"), str(tmp_path / "log")])
     (tmp_path / "log" / ".lock").touch()
     (tmp_path / "log" / "sparklog.lock").touch()
     assert seen.is_current()

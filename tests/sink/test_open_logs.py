@@ -19,7 +19,7 @@ from sparklog.errors import (
     StorageUnavailableError,
 )
 from sparklog.fs import LOCAL
-from sparklog.logdir.broker_lockout import is_guarded
+from sparklog.logdir.broker_lockout import is_marked_open
 from sparklog.logdir.home import commits_of
 from sparklog.sink import open_logs
 from sparklog.sink.options import SinkOptions, parse
@@ -55,8 +55,8 @@ def test_one_log_however_its_path_is_spelled(path: Path, spellings: list[str]) -
     other = open_logs.opened(to(path.parent / "other"))
     assert other is not open_logs.opened(to(path)), "two logs are two"
     open_logs.close(spellings[3])
-    assert not is_guarded(LOCAL, str(path)), "closed by another name"
-    assert commits_of(other).stands()
+    assert not is_marked_open(LOCAL, str(path)), "closed by another name"
+    assert commits_of(other).is_valid()
     assert open_logs.opened(to(spellings[5])) is open_logs.opened(to(path))
 
 
@@ -177,11 +177,11 @@ def test_what_is_lent_is_closed_when_it_is_idle(
         timer = open_logs._timer
         assert timer is not None
         timer.join()
-        assert is_guarded(LOCAL, str(path)), "closed while it is lent"
+        assert is_marked_open(LOCAL, str(path)), "closed while it is lent"
     timer = open_logs._timer
     assert timer is not None
     timer.join()
-    assert not is_guarded(LOCAL, str(path))
+    assert not is_marked_open(LOCAL, str(path))
 
 
 @pytest.mark.parametrize("number", ["SIGHUP", "SIGTERM"])
@@ -197,5 +197,5 @@ def test_what_is_lent_is_closed_before_sparks_signal(path: Path, number: str) ->
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False)
     assert done.returncode < 0
-    assert not is_guarded(LOCAL, str(path))
+    assert not is_marked_open(LOCAL, str(path))
     assert (path / ".kafka_cleanshutdown").exists()

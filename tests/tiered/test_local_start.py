@@ -13,7 +13,7 @@ from sparklog.common import TopicPartition
 from sparklog.errors import PartitionOfflineError, UnsupportedVersionError
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.ledger import Ledger, ledger_bases
-from sparklog.logdir.retention.due_segments import Terms, Tier
+from sparklog.logdir.retention.due_segments import RetentionConstraints, Tier
 from sparklog.logdir.retention.segment_deletion import delete_due, raise_starts
 from sparklog.service import verify
 from sparklog.storage import ledger_records
@@ -32,7 +32,7 @@ from sparklog.testing.crashfs import CrashFS
 from tests.tiered.logs import TIERED, filled, grow, value
 
 ROOT = "/log"
-ALL = Terms(tier=Tier(((0, 10**9),)))
+ALL = RetentionConstraints(tier=Tier(((0, 10**9),)))
 
 
 def shorten(log: sparklog.Log, clock: ManualClock) -> int:

@@ -297,7 +297,7 @@ def _swap(session: LogDirCommits, job: CleanJob, made: Rewritten, report: CleanR
             key = TopicPartition(job.topic, job.partition)
             looked = {key: made.next_dirty}
             raise_offsets(session.fs, os.path.dirname(job.directory), CLEANED, looked)
-            with session.acting(swap=(key, swap)):
+            with session.changing_files(swap=(key, swap)):
                 perform(session.fs, job.directory, swap)
             report.retired += retired_paths(session.fs, job.directory, swap)
         report.locked_ms_max = max(report.locked_ms_max, monotonic_ms() - began)

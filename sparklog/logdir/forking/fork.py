@@ -23,8 +23,8 @@ from sparklog.format.checkpoint_files import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_CONT
 from sparklog.fs import LOCAL, FileSystem, write_durably
 from sparklog.log.timeline import within
 from sparklog.log.topic_names import new_topic_id
-from sparklog.logdir.broker_lockout import check_sound
-from sparklog.logdir.closing import close_session, mark_clean
+from sparklog.logdir.broker_lockout import check_file_system
+from sparklog.logdir.closing import close_session, write_checkpoints
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.forking.fork_point import ForkPoint, Wanted, find_point
 from sparklog.logdir.forking.partition_fork import (
@@ -176,7 +176,7 @@ def _check_places(fs: FileSystem, sources: list[str], targets: list[str]) -> Non
                     f"{target} and the old log's {source} lie in one another: choose a place "
                     "beside it"
                 )
-        check_sound(fs, os.path.dirname(target))
+        check_file_system(fs, os.path.dirname(target))
 
 
 def _take(
@@ -297,7 +297,7 @@ def _write(
             }
             if kept:
                 write_offsets(fs, directory, name, kept)
-    mark_clean(fs, staged.directories, state, 1)
+    write_checkpoints(fs, staged.directories, state, 1)
     publish(fs, home, {**state.ends, LEDGER: 1}, state.starts, durable=1)
     for directory in staged.directories:
         write_durably(fs, os.path.join(directory, CLEAN_SHUTDOWN), CLEAN_SHUTDOWN_CONTENT)

@@ -107,7 +107,7 @@ def full(session: LogManager) -> bool:
     """
     fs, home = session.fs, session.home
     session.offline.clear()
-    session.dirs = session.look_at_dirs()
+    session.dirs = session.read_dirs()
     end = _checked_end(session)
     _LOGGER.warning("%s: recovering after an unclean stop; ledger end %d", home, end)
     state = LogState()

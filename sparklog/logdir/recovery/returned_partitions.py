@@ -8,7 +8,7 @@ import logging
 from typing import Final
 
 from sparklog.errors import InvalidRequestError, LogLockedError, PartitionOfflineError
-from sparklog.logdir.broker_lockout import lock_out_brokers, raise_guard
+from sparklog.logdir.broker_lockout import lock_out_brokers, mark_open
 from sparklog.logdir.log_dirs import claim_dirs, find_dirs
 from sparklog.logdir.log_manager import LogManager
 from sparklog.logdir.offline_partitions import leave_brokers
@@ -70,6 +70,6 @@ def _returned(session: LogManager) -> bool:
             continue
         leave_brokers(fs, session.directories, found)
         if number not in found.absent:
-            raise_guard(fs, [path])
+            mark_open(fs, [path])
     session.dirs = claim_dirs(fs, session.directories, found)
     return bool(returned - found.absent.keys())

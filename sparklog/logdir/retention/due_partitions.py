@@ -13,9 +13,16 @@ from sparklog.common import TopicPartition
 from sparklog.errors import SparklogError
 from sparklog.format.names import log_name
 from sparklog.fs import FileSystem
-from sparklog.logdir.retention.due_segments import NO_TERMS, Due, Held, Terms, limits, segments_of
-from sparklog.logdir.retention.partition_retention import Place
-from sparklog.logdir.retention.segment_deletion import look
+from sparklog.logdir.retention.due_segments import (
+    NO_CONSTRAINTS,
+    DueSegments,
+    LocalSegment,
+    RetentionConstraints,
+    limits,
+    segments_of,
+)
+from sparklog.logdir.retention.partition_retention import PartitionRetention
+from sparklog.logdir.retention.segment_deletion import due_segments_of
 from sparklog.logdir.segment_files import joined
 
 _SETTLED_MS = 2000  # a change so long ago can't be followed by one of the same time
@@ -23,13 +30,15 @@ _SETTLED_MS = 2000  # a change so long ago can't be followed by one of the same 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    place: Place
-    terms: Terms
+    place: PartitionRetention
+    terms: RetentionConstraints
     changed_ms: int
-    segments: list[Held]
-    found: Due
+    segments: list[LocalSegment]
+    found: DueSegments
 
-    def is_still_true(self, place: Place, terms: Terms, changed_ms: int, now_ms: int) -> bool:
+    def is_still_true(
+        self, place: PartitionRetention, terms: RetentionConstraints, changed_ms: int, now_ms: int
+    ) -> bool:
         before = self.place
         return (
             changed_ms == self.changed_ms
@@ -54,23 +63,23 @@ class DuePartitions:
 
     def due(
         self,
-        places: Mapping[TopicPartition, Place],
-        terms: Mapping[TopicPartition, Terms],
+        places: Mapping[TopicPartition, PartitionRetention],
+        terms: Mapping[TopicPartition, RetentionConstraints],
         *,
         now_ms: int,
-    ) -> dict[TopicPartition, Due | None]:
+    ) -> dict[TopicPartition, DueSegments | None]:
         """Return the partitions where something may be due; it is decided under the lock.
 
         None: it couldn't be told, for the files change at this moment, or are damaged.
 
         Cost: some 10 us a partition where nothing changed, else a listing and a stat a segment.
         """
-        found: dict[TopicPartition, Due | None] = {}
+        found: dict[TopicPartition, DueSegments | None] = {}
         for key in self._seen.keys() - places.keys():
             del self._seen[key]
         for key, place in places.items():
             try:
-                seen = self._look(key, place, terms.get(key, NO_TERMS), now_ms)
+                seen = self._look(key, place, terms.get(key, NO_CONSTRAINTS), now_ms)
             except (FileNotFoundError, SparklogError):
                 self._seen.pop(key, None)
                 found[key] = None
@@ -79,7 +88,7 @@ class DuePartitions:
                 found[key] = seen.found
         return found
 
-    def held(self, key: TopicPartition) -> list[Held] | None:
+    def held(self, key: TopicPartition) -> list[LocalSegment] | None:
         """Return a partition's segments as `due` last saw them; None if it couldn't.
 
         The same list as long as nothing changed; the active one's size may be an earlier one.
@@ -87,7 +96,13 @@ class DuePartitions:
         seen = self._seen.get(key)
         return None if seen is None else seen.segments
 
-    def _look(self, key: TopicPartition, place: Place, terms: Terms, now_ms: int) -> _Seen:
+    def _look(
+        self,
+        key: TopicPartition,
+        place: PartitionRetention,
+        terms: RetentionConstraints,
+        now_ms: int,
+    ) -> _Seen:
         changed = self._fs.mtime_ms(place.directory)
         seen = self._seen.get(key)
         if (
@@ -97,13 +112,15 @@ class DuePartitions:
         ):
             return seen
         segments = segments_of(self._fs, place.directory)
-        found = look(self._fs, place, segments, now_ms=now_ms, terms=terms)
+        found = due_segments_of(self._fs, place, segments, now_ms=now_ms, terms=terms)
         settled = system_clock() - changed > _SETTLED_MS
         seen = _Seen(place, terms, changed if settled else -1, segments, found)
         self._seen[key] = seen
         return seen
 
-    def _is_too_large(self, segments: list[Held], place: Place, terms: Terms) -> bool:
+    def _is_too_large(
+        self, segments: list[LocalSegment], place: PartitionRetention, terms: RetentionConstraints
+    ) -> bool:
         size_bytes = limits(place.config, local=terms.local)[0]
         if size_bytes < 0 or not place.config.delete or not segments:
             return False

@@ -28,7 +28,7 @@ LOG_START: Final = "log.start.offset"
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class LocalSegment:
     """A segment on disk: its base offset and the size of its log in bytes."""
 
     base: int
@@ -53,7 +53,7 @@ class Tier:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class RetentionConstraints:
     """What retention of a partition must heed beside the topic's config.
 
     `floor`: the slowest registered reader's offset, if the topic respects readers. `announcing`:
@@ -70,7 +70,7 @@ class Terms:
         return self.tier is not None and self.tier.copying
 
 
-NO_TERMS: Final = Terms()
+NO_CONSTRAINTS: Final = RetentionConstraints()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Expired:
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class DueSegments:
     """What may go of a partition, oldest first.
 
     `log_start`: where the log begins then; if `local`, only its local segments do. `rolls`: the
@@ -102,10 +102,10 @@ class Due:
     local: bool = False
 
 
-def segments_of(fs: FileSystem, directory: str) -> list[Held]:
+def segments_of(fs: FileSystem, directory: str) -> list[LocalSegment]:
     """List a partition's segments. Cost: a listing, and a stat each."""
     return [
-        Held(base, fs.size(joined(directory, log_name(base))))
+        LocalSegment(base, fs.size(joined(directory, log_name(base))))
         for base in segment_bases(fs, directory)
     ]
 
@@ -133,7 +133,7 @@ def limits(config: TopicConfig, *, local: bool) -> tuple[int, int]:
 
 
 def due(
-    segments: Sequence[Held],
+    segments: Sequence[LocalSegment],
     config: TopicConfig,
     *,
     log_start: int,
@@ -141,8 +141,8 @@ def due(
     now_ms: int,
     largest: Callable[[int], int],
     local_start: int = 0,
-    terms: Terms = NO_TERMS,
-) -> Due:
+    terms: RetentionConstraints = NO_CONSTRAINTS,
+) -> DueSegments:
     """Return what is due in a partition whose log ends (and is committed) at offset `end`.
 
     Args: local_start: where local segments begin, if that is above the log start.
@@ -176,14 +176,19 @@ def due(
             walk.take(at, name, f"newest record {now_ms - newest} ms old, {age_ms} allowed")
             at += 1
     rolls = walk.rolls or (bool(segments) and at == len(segments))
-    return Due(tuple(walk.gone), walk.start, rolls, next_ms, walk.held_back, terms.local)
+    return DueSegments(tuple(walk.gone), walk.start, rolls, next_ms, walk.held_back, terms.local)
 
 
 class _Walk:
     """What the rules share as they go from the oldest segment on."""
 
     def __init__(
-        self, segments: Sequence[Held], config: TopicConfig, low: int, end: int, terms: Terms
+        self,
+        segments: Sequence[LocalSegment],
+        config: TopicConfig,
+        low: int,
+        end: int,
+        terms: RetentionConstraints,
     ) -> None:
         self.ends = [*(s.base for s in segments[1:]), end]
         self.size = sum(s.size for s in segments)

@@ -9,15 +9,15 @@ from sparklog.common import TopicPartition
 from sparklog.format.names import log_name
 from sparklog.fs import FileSystem
 from sparklog.logdir.commit_log import LogDirCommits
-from sparklog.logdir.retention.due_segments import Held
-from sparklog.logdir.retention.partition_retention import Place
+from sparklog.logdir.retention.due_segments import LocalSegment
+from sparklog.logdir.retention.partition_retention import PartitionRetention
 from sparklog.logdir.segment_files import joined, segment_bases
 
 
 def idle(
     fs: FileSystem,
-    places: Mapping[TopicPartition, Place],
-    held: Callable[[TopicPartition], list[Held] | None],
+    places: Mapping[TopicPartition, PartitionRetention],
+    held: Callable[[TopicPartition], list[LocalSegment] | None],
     *,
     now_ms: int,
 ) -> dict[TopicPartition, int]:
@@ -45,7 +45,7 @@ def roll(session: LogDirCommits, keys: list[TopicPartition]) -> None:
 
     No offset moves and no record tells of it; an empty active segment stays as it is.
     """
-    with session.acting(keys):
+    with session.changing_files(keys):
         for key in keys:
             log = session.writer(*key)
             log.roll()

@@ -13,7 +13,7 @@ from sparklog.storage.topic_state import TopicState
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PartitionRetention:
     """A partition as the session's state had it at some moment."""
 
     directory: str
@@ -24,15 +24,15 @@ class Place:
     gaps: bool = False  # whether offsets may be missing: compacted, or a broker's
 
 
-def places(
+def retention_by_partition(
     session: LogDirCommits, *, only: Callable[[TopicState], bool] | None = None
-) -> dict[TopicPartition, Place]:
+) -> dict[TopicPartition, PartitionRetention]:
     """Return all partitions that aren't offline. Under the lock; cost: a few us a partition.
 
     Args: only: tells which topics are wanted.
     """
     state = session.state
-    found: dict[TopicPartition, Place] = {}
+    found: dict[TopicPartition, PartitionRetention] = {}
     for name, topic in state.topics.items():
         if only is not None and not only(topic):
             continue
@@ -41,12 +41,14 @@ def places(
             key = TopicPartition(name, partition)
             if key not in session.offline:
                 directory = joined(session.directories[number], partition_dir(name, partition))
-                found[key] = place_of(state, key, directory, config)
+                found[key] = retention_of(state, key, directory, config)
     return found
 
 
-def place_of(state: LogState, key: TopicPartition, directory: str, config: TopicConfig) -> Place:
+def retention_of(
+    state: LogState, key: TopicPartition, directory: str, config: TopicConfig
+) -> PartitionRetention:
     """Return how a partition stands."""
     start, local_start = state.starts.get(key, 0), state.local_start(*key)
     gaps = state.topics[key[0]].adopted or config.compact
-    return Place(directory, config, start, state.ends[key], local_start, gaps)
+    return PartitionRetention(directory, config, start, state.ends[key], local_start, gaps)

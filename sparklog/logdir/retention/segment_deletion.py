@@ -17,9 +17,16 @@ from sparklog.fs import FileSystem
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.partition.segment_swap import retire
-from sparklog.logdir.retention.due_segments import Due, Held, Terms, due, largest_of, segments_of
+from sparklog.logdir.retention.due_segments import (
+    DueSegments,
+    LocalSegment,
+    RetentionConstraints,
+    due,
+    largest_of,
+    segments_of,
+)
 from sparklog.logdir.retention.idle_rolling import roll
-from sparklog.logdir.retention.partition_retention import Place, place_of
+from sparklog.logdir.retention.partition_retention import PartitionRetention, retention_of
 from sparklog.storage.ledger_records import StartRecord
 
 
@@ -27,21 +34,21 @@ from sparklog.storage.ledger_records import StartRecord
 class Deletion:
     """What a step took away: per partition what was due, and the files that wait as `.deleted`."""
 
-    taken: dict[TopicPartition, Due] = field(default_factory=dict)
+    taken: dict[TopicPartition, DueSegments] = field(default_factory=dict)
     failed: dict[TopicPartition, Exception] = field(default_factory=dict)  # damaged; left alone
     waiting: list[str] = field(default_factory=list)
     delay_ms: dict[str, int] = field(default_factory=dict)  # by path: file.delete.delay.ms
     locked_ms: float = 0.0
 
 
-def look(
+def due_segments_of(
     fs: FileSystem,
-    place: Place,
-    segments: Sequence[Held],
+    place: PartitionRetention,
+    segments: Sequence[LocalSegment],
     *,
     now_ms: int,
-    terms: Terms,
-) -> Due:
+    terms: RetentionConstraints,
+) -> DueSegments:
     """Return what is due of these segments. Without the lock it is a guess, made again under it."""
     first = segments[0].base if segments and terms.tier is None else 0
     return due(
@@ -57,7 +64,11 @@ def look(
 
 
 def delete_due(
-    session: LogDirCommits, keys: Mapping[TopicPartition, Terms], *, now_ms: int, budget_ms: float
+    session: LogDirCommits,
+    keys: Mapping[TopicPartition, RetentionConstraints],
+    *,
+    now_ms: int,
+    budget_ms: float,
 ) -> Deletion:
     """Delete what is due of some partitions, as many as fit into `budget_ms` under the lock.
 
@@ -73,7 +84,7 @@ def delete_due(
             if done.taken and monotonic_ms() - began > budget_ms:
                 break
             try:
-                done.taken[key] = _look_again(session, key, now_ms=now_ms, terms=terms)
+                done.taken[key] = _due_under_lock(session, key, now_ms=now_ms, terms=terms)
             except (SparklogError, OSError) as error:
                 done.failed[key] = error
         _delete(session, done)
@@ -81,15 +92,17 @@ def delete_due(
     return done
 
 
-def _look_again(session: LogDirCommits, key: TopicPartition, *, now_ms: int, terms: Terms) -> Due:
+def _due_under_lock(
+    session: LogDirCommits, key: TopicPartition, *, now_ms: int, terms: RetentionConstraints
+) -> DueSegments:
     """Under the lock. Raises UnknownTopicError, or DataCorruptionError if it is offline."""
     directory = session.partition_path(*key)
     if key in session.offline:
         raise session.offline[key]
     state = session.state
-    place = place_of(state, key, directory, state.topics[key[0]].parsed())
+    place = retention_of(state, key, directory, state.topics[key[0]].parsed())
     held = segments_of(session.fs, directory)
-    return look(session.fs, place, held, now_ms=now_ms, terms=terms)
+    return due_segments_of(session.fs, place, held, now_ms=now_ms, terms=terms)
 
 
 def _delete(session: LogDirCommits, done: Deletion) -> None:

@@ -27,5 +27,5 @@ def wrong(observer: Observer, dead: Mapping[str, bool]) -> list[str]:
     """Return what is wrong, nothing if all is well. `dead`: {work: its thread ended by itself}."""
     found = [f"thread {work} has died" for work, is_dead in dead.items() if is_dead]
     home = observer.directories[0]
-    why = {one.directory: offline(home, one) for one in observer.look_at_directories()}
+    why = {one.directory: offline(home, one) for one in observer.observe_directories()}
     return found + [f"{place} is offline: {text}" for place, text in why.items() if text]

@@ -18,7 +18,7 @@ from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.format.names import log_name
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.group_lag import retention_floors
-from sparklog.logdir.broker_lockout import is_guarded, was_left_by_us
+from sparklog.logdir.broker_lockout import is_marked_open, was_closed_by_us
 from sparklog.logdir.group_offsets import read_readers
 from sparklog.logdir.high_watermarks import published
 from sparklog.logdir.ledger import (
@@ -30,12 +30,12 @@ from sparklog.logdir.ledger import (
     whole_end,
 )
 from sparklog.logdir.lock import Page, State, is_failing, peek
-from sparklog.logdir.log_dir_identity import Standing
+from sparklog.logdir.log_dir_identity import LogDirIdentity
 from sparklog.logdir.log_dirs import find_dirs
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.retention.due_partitions import DuePartitions
-from sparklog.logdir.retention.due_segments import Due, Held, Terms
-from sparklog.logdir.retention.partition_retention import Place, place_of
+from sparklog.logdir.retention.due_segments import DueSegments, LocalSegment, RetentionConstraints
+from sparklog.logdir.retention.partition_retention import PartitionRetention, retention_of
 from sparklog.logdir.segment_files import joined
 from sparklog.logdir.topics_file import partition_path
 from sparklog.logdir.view import LogDirView
@@ -77,13 +77,13 @@ class Observer:
         self._kept_ms = LogOptions.parse(options or {}).offsets_retention_ms
         self._mutex = threading.Lock()
         self._known_error = ""
-        self._valid_copies = Standing(fs, self.directories)
+        self._valid_copies = LogDirIdentity(fs, self.directories)
         self._start_over()
 
     def _start_over(self) -> None:
         self._tail = LedgerTail(self._fs, self.directories[0], history=self._history)
         self._due_partitions = DuePartitions(self._fs)
-        self._sizes: dict[TopicPartition, tuple[list[Held], int, int]] = {}
+        self._sizes: dict[TopicPartition, tuple[list[LocalSegment], int, int]] = {}
         self._tiers: TierObserver | None = None
 
     def observe(self) -> LogMetrics:
@@ -96,7 +96,7 @@ class Observer:
         with self._mutex:
             began = monotonic_ms()
             found = LogMetrics(path=self.path, time_ms=self._clock())
-            found.directories = self.look_at_directories()
+            found.directories = self.observe_directories()
             found.errors += [f"{d.directory}: {d.error}" for d in found.directories if d.error]
             if not self._valid_copies.is_current():  # replaced: what is kept tells of another log
                 self._valid_copies.renew()
@@ -118,7 +118,7 @@ class Observer:
             if now:
                 _LOGGER.warning("%s: metrics are incomplete: %s", self.path, now)
 
-    def look_at_directories(self) -> list[DirectoryMetrics]:
+    def observe_directories(self) -> list[DirectoryMetrics]:
         """Return the log dirs, read or not. Cost: a listing and a statvfs each."""
         return [self._directory(*numbered) for numbered in enumerate(self.directories)]
 
@@ -168,7 +168,7 @@ class Observer:
                 WriterMetrics(name, last.batch, last.time_ms)
                 for name, last in sorted(state.writers.items())
             ]
-        terms = {key: Terms(floor) for key, floor in floors.items()}
+        terms = {key: RetentionConstraints(floor) for key, floor in floors.items()}
         tiers = self._tiering(found, ids, places)
         if tiers is not None:
             terms = tiers.terms(ids, places, floors)
@@ -205,7 +205,7 @@ class Observer:
         if not has_ledger(fs, home):
             return None
         own = find_dirs(fs, self.directories).own(self.directories)
-        if not is_guarded(fs, home) and not was_left_by_us(fs, own):
+        if not is_marked_open(fs, home) and not was_closed_by_us(fs, own):
             return None
         if page is not None and page.state is State.IDLE:
             return self._tail.catch_up(page.ledger_end)
@@ -213,22 +213,22 @@ class Observer:
         end = None if marks is None else marks.ends.get(LEDGER)
         return self._tail.catch_up(whole_end(fs, home) if end is None else end)
 
-    def _places(self, state: LogState) -> dict[TopicPartition, Place]:
-        places: dict[TopicPartition, Place] = {}
+    def _places(self, state: LogState) -> dict[TopicPartition, PartitionRetention]:
+        places: dict[TopicPartition, PartitionRetention] = {}
         for name, topic in state.topics.items():
             config = topic.parsed()
             for partition in topic.dirs:
                 key = TopicPartition(name, partition)
                 directory = partition_path(self.directories, name, topic, partition)
-                places[key] = place_of(state, key, directory, config)
+                places[key] = retention_of(state, key, directory, config)
         home = self.directories[0]
         bases = ledger_bases(self._fs, home)
-        places[TopicPartition(*LEDGER)] = Place(
+        places[TopicPartition(*LEDGER)] = PartitionRetention(
             ledger_path(home), ledger_config(), bases[0] if bases else 0, self._tail.at
         )
         return places
 
-    def _as_seen(self) -> tuple[dict[str, str], dict[TopicPartition, Place]]:
+    def _as_seen(self) -> tuple[dict[str, str], dict[TopicPartition, PartitionRetention]]:
         view = LogDirView(self._fs, self.directories)
         topics = view.topics()
         keys = [TopicPartition(name, p) for name, info in topics.items() for p in info.dirs]
@@ -236,14 +236,17 @@ class Observer:
             return {}, {}
         spans = view.spans(keys)
         return {name: info.id for name, info in topics.items()}, {
-            TopicPartition(name, p): Place(
+            TopicPartition(name, p): PartitionRetention(
                 topics[name].dirs[p], topics[name].config, start, end, gaps=True
             )
             for (name, p), (start, end) in spans.items()
         }
 
     def _tiering(
-        self, found: LogMetrics, ids: Mapping[str, str], places: Mapping[TopicPartition, Place]
+        self,
+        found: LogMetrics,
+        ids: Mapping[str, str],
+        places: Mapping[TopicPartition, PartitionRetention],
     ) -> TierObserver | None:
         tiered = any(p.config.remote_storage_enable for p in places.values())
         if not tiered and found.remote_url is None:
@@ -258,9 +261,9 @@ class Observer:
 
     def _partitions(
         self,
-        places: Mapping[TopicPartition, Place],
-        held: Mapping[TopicPartition, list[Held]],
-        due: Mapping[TopicPartition, Due | None],
+        places: Mapping[TopicPartition, PartitionRetention],
+        held: Mapping[TopicPartition, list[LocalSegment]],
+        due: Mapping[TopicPartition, DueSegments | None],
         missed: list[TopicPartition],
     ) -> Iterator[PartitionMetrics]:
         self._sizes = {key: seen for key, seen in self._sizes.items() if key in places}
@@ -275,7 +278,9 @@ class Observer:
                 *key, place.directory, size, len(segments), place.log_start, place.end, late
             )
 
-    def _size(self, key: TopicPartition, place: Place, segments: list[Held]) -> int | None:
+    def _size(
+        self, key: TopicPartition, place: PartitionRetention, segments: list[LocalSegment]
+    ) -> int | None:
         seen = self._sizes.get(key)
         if seen is not None and seen[0] is segments and seen[1] == place.end:
             return seen[2]
@@ -288,7 +293,7 @@ class Observer:
         return size
 
     def _readers(
-        self, readers: Readers, places: Mapping[TopicPartition, Place], now_ms: int
+        self, readers: Readers, places: Mapping[TopicPartition, PartitionRetention], now_ms: int
     ) -> Iterator[ReaderMetrics]:
         for reader in readers.groups:
             for key, at in sorted(reader.offsets.items()):

@@ -8,8 +8,13 @@ from sparklog.errors import SparklogError
 from sparklog.fs import FileSystem
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.partition.partition_segments import LogDirSegments
-from sparklog.logdir.retention.due_segments import Held, Terms, Tier, largest_of
-from sparklog.logdir.retention.partition_retention import Place
+from sparklog.logdir.retention.due_segments import (
+    LocalSegment,
+    RetentionConstraints,
+    Tier,
+    largest_of,
+)
+from sparklog.logdir.retention.partition_retention import PartitionRetention
 from sparklog.logdir.view import LogDirView
 from sparklog.service.metrics.observed import TierMetrics
 from sparklog.tiered.copying import plan
@@ -26,7 +31,7 @@ class TierObserver:
         self._consumer = RemoteLogMetadataConsumer(LogDirView(fs, directories), clock)
         self._cache = RemoteLogMetadataCache()
         self._valid: dict[
-            TopicPartition, tuple[list[RemoteSegment], Place, list[RemoteSegment]]
+            TopicPartition, tuple[list[RemoteSegment], PartitionRetention, list[RemoteSegment]]
         ] = {}
         self._largest: dict[tuple[TopicPartition, int], int] = {}
 
@@ -37,23 +42,23 @@ class TierObserver:
     def terms(
         self,
         ids: Mapping[str, str],
-        places: Mapping[TopicPartition, Place],
+        places: Mapping[TopicPartition, PartitionRetention],
         floors: Mapping[TopicPartition, int],
-    ) -> dict[TopicPartition, Terms]:
+    ) -> dict[TopicPartition, RetentionConstraints]:
         """Return what each partition's retention has to respect: groups and valid copies."""
-        found = {key: Terms(floor) for key, floor in floors.items()}
+        found = {key: RetentionConstraints(floor) for key, floor in floors.items()}
         for key, place in places.items():
             if _is_tiered(place) and not place.config.compact:
                 copied = plan.copied_ranges(self._valid_copies(ids[key.topic], key, place))
                 tier = Tier(copied, copying=not place.config.remote_log_copy_disable)
-                found[key] = Terms(floors.get(key), tier)
+                found[key] = RetentionConstraints(floors.get(key), tier)
         return found
 
     def look(
         self,
         ids: Mapping[str, str],
-        places: Mapping[TopicPartition, Place],
-        held: Mapping[TopicPartition, Sequence[Held]],
+        places: Mapping[TopicPartition, PartitionRetention],
+        held: Mapping[TopicPartition, Sequence[LocalSegment]],
     ) -> list[TierMetrics]:
         """Return a row for each topic that is tiered, or has copies left, by name."""
         rows: dict[str, TierMetrics] = {}
@@ -92,8 +97,8 @@ class TierObserver:
         row: TierMetrics,
         topic_id: str,
         key: TopicPartition,
-        place: Place,
-        segments: Sequence[Held],
+        place: PartitionRetention,
+        segments: Sequence[LocalSegment],
     ) -> set[tuple[TopicPartition, int]]:
         valid_copies = self._valid_copies(topic_id, key, place)
         waiting = plan.segments_to_copy(
@@ -111,7 +116,7 @@ class TierObserver:
         return {oldest}
 
     def _valid_copies(
-        self, topic_id: str, key: TopicPartition, place: Place
+        self, topic_id: str, key: TopicPartition, place: PartitionRetention
     ) -> list[RemoteSegment]:
         readable = self._cache.readable(TopicIdPartition(topic_id, key.partition))
         if not readable:
@@ -133,5 +138,5 @@ class TierObserver:
         return found
 
 
-def _is_tiered(place: Place) -> bool:
+def _is_tiered(place: PartitionRetention) -> bool:
     return place.config.remote_storage_enable

@@ -17,7 +17,7 @@ from sparklog.config import LogOptions
 from sparklog.errors import DataCorruptionError, LogLockedError, SparklogError
 from sparklog.format.checkpoint_files import parse_offsets
 from sparklog.fs import FileSystem, read_bytes
-from sparklog.logdir.broker_lockout import KAFKA_LOCK_NAME, is_guarded, lock_out_brokers
+from sparklog.logdir.broker_lockout import KAFKA_LOCK_NAME, is_marked_open, lock_out_brokers
 from sparklog.logdir.closing import close_session
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.high_watermarks import publish
@@ -228,7 +228,7 @@ class LogRepair:
             stack.callback(lock.close)
             lock.join()
             lock.acquire()
-            if is_guarded(fs, home) or not lock.is_last():
+            if is_marked_open(fs, home) or not lock.is_last():
                 raise LogLockedError(f"{home} was opened meanwhile; verify it again", path=home)
             try:
                 yield

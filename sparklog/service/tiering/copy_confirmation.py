@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from sparklog.common import TopicPartition
 from sparklog.errors import StorageUnavailableError
-from sparklog.logdir.retention.due_segments import Due, Terms
-from sparklog.logdir.retention.partition_retention import Place
+from sparklog.logdir.retention.due_segments import DueSegments, RetentionConstraints
+from sparklog.logdir.retention.partition_retention import PartitionRetention
 from sparklog.pluralize import pluralize
 from sparklog.service.round_report import Report
 from sparklog.service.tiering.remote_log import RemoteLog
@@ -29,11 +29,11 @@ def confirm_copies(
     cache: RemoteLogMetadataCache,
     store: Store | None,
     log_id: str,
-    known: Mapping[TopicPartition, Place],
-    due: Mapping[TopicPartition, Due | None],
-    terms: Mapping[TopicPartition, Terms],
+    known: Mapping[TopicPartition, PartitionRetention],
+    due: Mapping[TopicPartition, DueSegments | None],
+    terms: Mapping[TopicPartition, RetentionConstraints],
     report: Report,
-) -> dict[TopicPartition, Terms]:
+) -> dict[TopicPartition, RetentionConstraints]:
     """Return the terms, where local segments are due with nothing but copies that are there.
 
     What isn't there, and a store that doesn't answer, goes into the report. In a store that doesn't

@@ -20,7 +20,7 @@ from sparklog.format.names import TXNINDEX
 from sparklog.logdir.partition.log_segment_data import LogDirSegmentData
 from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.retention.due_segments import largest_of
-from sparklog.logdir.retention.partition_retention import Place, places
+from sparklog.logdir.retention.partition_retention import PartitionRetention, retention_by_partition
 from sparklog.logdir.segment_files import closed_segment_bytes
 from sparklog.service.round_report import Report, Uploaded
 from sparklog.service.tiering.remote_log import RemoteLog, TieredPartition, is_tiered
@@ -106,7 +106,7 @@ class CopyTask:
         """
         session = self._remote_log.session
         with session.exclusive():
-            known = places(session, only=is_tiered)
+            known = retention_by_partition(session, only=is_tiered)
             sure = [one for one in wanted if self._is_still_there(one, known.get(one.key))]
         puts = []
         for one in sure:
@@ -131,7 +131,7 @@ class CopyTask:
         now = self._remote_log.clock()
         return [copy.become(SegmentState.COPY_FINISHED, now) for copy in copies]
 
-    def _is_still_there(self, one: _SegmentToCopy, place: Place | None) -> bool:
+    def _is_still_there(self, one: _SegmentToCopy, place: PartitionRetention | None) -> bool:
         """Tell whether a segment is as it was chosen, and the next one behind it. Under the lock.
 
         Cost: a listing.

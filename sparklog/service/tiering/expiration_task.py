@@ -222,7 +222,7 @@ class ExpirationTask:
                 continue  # offline: nobody can tell what it needs; or another log's
             if not self._remote_log.is_ours(key[0]):
                 continue
-            found = orphans.look(
+            found = orphans.find_orphans(
                 self._store, snapshot[key], directory, now_ms=self._remote_log.clock()
             )  # fmt: skip
             one = by_id.get(key)

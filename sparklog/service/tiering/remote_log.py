@@ -20,8 +20,13 @@ from sparklog.fs import FileSystem
 from sparklog.log.log import Log
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.partition.leader_epochs import read_epochs
-from sparklog.logdir.retention.due_segments import Held, Terms, Tier, segments_of
-from sparklog.logdir.retention.partition_retention import Place, places
+from sparklog.logdir.retention.due_segments import (
+    LocalSegment,
+    RetentionConstraints,
+    Tier,
+    segments_of,
+)
+from sparklog.logdir.retention.partition_retention import PartitionRetention, retention_by_partition
 from sparklog.logdir.view import LogDirView
 from sparklog.storage.lease import Lease
 from sparklog.storage.topic_state import TopicState
@@ -42,7 +47,7 @@ class TieredPartition:
     """
 
     id: TopicIdPartition
-    place: Place
+    place: PartitionRetention
     valid_copies: tuple[RemoteSegment, ...]
 
     @property
@@ -56,11 +61,13 @@ class _ValidCopies:
     """A partition's valid copies, as of the cache's list of readable ones at that time."""
 
     readable: list[RemoteSegment]
-    place: Place
+    place: PartitionRetention
     epoch: int
     valid_copies: list[RemoteSegment]
 
-    def is_still_true(self, readable: list[RemoteSegment], place: Place, epoch: int) -> bool:
+    def is_still_true(
+        self, readable: list[RemoteSegment], place: PartitionRetention, epoch: int
+    ) -> bool:
         before = self.place
         return (
             readable is self.readable  # the cache makes another list when anything changes
@@ -109,7 +116,7 @@ class RemoteLog:
         self._mutex = threading.RLock()
         self.foreign_topics: dict[str, str] | None = None
         self.preview: DryRunState | None = None
-        self._listed: dict[TopicPartition, tuple[str, int, list[Held]]] = {}
+        self._listed: dict[TopicPartition, tuple[str, int, list[LocalSegment]]] = {}
         self._valid: dict[TopicIdPartition, _ValidCopies] = {}
 
     @property
@@ -118,8 +125,8 @@ class RemoteLog:
         return self.session.fs
 
     def with_planned_starts(
-        self, known: dict[TopicPartition, Place], *, dry_run: bool
-    ) -> dict[TopicPartition, Place]:
+        self, known: dict[TopicPartition, PartitionRetention], *, dry_run: bool
+    ) -> dict[TopicPartition, PartitionRetention]:
         """Return partitions with the log starts that would hold by now in a dry round."""
         if not dry_run:
             self.preview = None  # of an earlier one
@@ -166,7 +173,7 @@ class RemoteLog:
         with self.locked_cache() as cache:
             with_copies = {topic_id for topic_id, _ in cache.keys()}  # noqa: SIM118
             with self.session.exclusive():
-                known = places(
+                known = retention_by_partition(
                     self.session,
                     only=lambda topic: (
                         (is_tiered(topic) or topic.id in with_copies) and self.is_ours(topic.id)
@@ -192,15 +199,15 @@ class RemoteLog:
     def terms(
         self,
         cache: RemoteLogMetadataCache | None,
-        known: Mapping[TopicPartition, Place],
+        known: Mapping[TopicPartition, PartitionRetention],
         floors: Mapping[TopicPartition, int],
-    ) -> dict[TopicPartition, Terms]:
+    ) -> dict[TopicPartition, RetentionConstraints]:
         """Return what retention must respect; without metadata it relies on no copy.
 
         Nor on those that another log owns, which may delete them when it likes.
         """
         ids = {name: topic.id for name, topic in self.session.state.topics.items()}
-        found = {key: Terms(floor) for key, floor in floors.items()}
+        found = {key: RetentionConstraints(floor) for key, floor in floors.items()}
         for key, place in known.items():
             # A compacted topic's segments stay here: its cleaner would not find the older values
             # of a key elsewhere, and take away the tombstone that hides them.
@@ -214,11 +221,11 @@ class RemoteLog:
                         self._valid_copies(cache, TopicIdPartition(ids[key[0]], key[1]), place)
                     )
                 tier = Tier(copied, copying=not place.config.remote_log_copy_disable)
-                found[key] = Terms(floors.get(key), tier)
+                found[key] = RetentionConstraints(floors.get(key), tier)
         return found
 
     def valid_copies(
-        self, cache: RemoteLogMetadataCache, key: TopicPartition, place: Place
+        self, cache: RemoteLogMetadataCache, key: TopicPartition, place: PartitionRetention
     ) -> list[RemoteSegment]:
         """Return a partition's valid copies, ascending; in a dry round with its own."""
         topic = self.session.state.topics.get(key[0])  # it may have been deleted meanwhile
@@ -233,13 +240,13 @@ class RemoteLog:
         return self.preview is not None and copy in self.preview.copies.get(copy.key, [])
 
     def _valid_copies(
-        self, cache: RemoteLogMetadataCache, key: TopicIdPartition, place: Place
+        self, cache: RemoteLogMetadataCache, key: TopicIdPartition, place: PartitionRetention
     ) -> list[RemoteSegment]:
         found = self._valid_copies_now(cache, key, place)
         return found if self.preview is None else self.preview.valid_copies(key, found)
 
     def _valid_copies_now(
-        self, cache: RemoteLogMetadataCache, key: TopicIdPartition, place: Place
+        self, cache: RemoteLogMetadataCache, key: TopicIdPartition, place: PartitionRetention
     ) -> list[RemoteSegment]:
         readable = cache.readable(key)
         if not readable:
@@ -256,7 +263,7 @@ class RemoteLog:
         self._valid[key] = _ValidCopies(readable, place, epoch, found)
         return found
 
-    def segments(self, key: TopicPartition, place: Place) -> list[Held]:
+    def segments(self, key: TopicPartition, place: PartitionRetention) -> list[LocalSegment]:
         """List a partition's segments; the last one's size may be that of an earlier look.
 
         FileNotFoundError: the partition is being deleted.

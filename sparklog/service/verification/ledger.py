@@ -115,7 +115,7 @@ def _stand_in(fs: FileSystem, log_dir_state: LogDirState, marks: Published | Non
 
 def _tell(fs: FileSystem, log_dir_state: LogDirState, end: int, out: Findings) -> bool:
     """Fold the whole ledger, checking each record; False if its last segment can't be read."""
-    story = _Story(log_dir_state, out)
+    story = _LedgerCheck(log_dir_state, out)
     bases = [base for base in ledger_bases(fs, log_dir_state.home) if base < end]
     log_dir_state.ledger_end = end
     try:
@@ -147,7 +147,7 @@ def _tell(fs: FileSystem, log_dir_state: LogDirState, end: int, out: Findings) -
     return True
 
 
-class _Story:
+class _LedgerCheck:
     """Folds records and says which contradicts what came before."""
 
     def __init__(self, log_dir_state: LogDirState, out: Findings) -> None:

@@ -20,7 +20,7 @@ from sparklog.format.names import (
     parse_partition_dir,
 )
 from sparklog.fs import FileSystem
-from sparklog.logdir.broker_lockout import GUARD_NAME
+from sparklog.logdir.broker_lockout import OPEN_MARKER_NAME
 from sparklog.logdir.chunk_files import CHUNK_PREFIX
 from sparklog.logdir.partition.producer_snapshots import is_whole, stray_offsets
 from sparklog.logdir.segment_files import bases_of, joined
@@ -129,7 +129,7 @@ def check_log_dir(fs: FileSystem, directory: str, situation: Situation, out: Fin
 def _check_directory(out: Findings, path: str, name: str, situation: Situation) -> None:
     if parse_partition_dir(name) is not None or name in _KEPT_BY_BROKERS:
         return
-    if name == GUARD_NAME:
+    if name == OPEN_MARKER_NAME:
         if situation is Situation.CRASHED:
             _note(out, path, "the log was not closed; brokers refuse it", FixKind.OPEN)
         elif situation is not Situation.OPEN:

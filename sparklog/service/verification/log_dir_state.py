@@ -20,7 +20,12 @@ from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.format.names import parse_partition_dir
 from sparklog.fs import FileSystem
-from sparklog.logdir.broker_lockout import KAFKA_LOCK_NAME, is_guarded, was_clean, was_left_by_us
+from sparklog.logdir.broker_lockout import (
+    KAFKA_LOCK_NAME,
+    is_marked_open,
+    was_clean,
+    was_closed_by_us,
+)
 from sparklog.logdir.ledger import has_ledger
 from sparklog.logdir.lock import LOCK_NAME
 from sparklog.logdir.log_dirs import LogDirs
@@ -135,10 +140,10 @@ def situation_of(
     home = directories[0]
     if dirs is not None:
         directories = dirs.own(directories)
-    if is_guarded(fs, home):
+    if is_marked_open(fs, home):
         held = _is_held(fs, os.path.join(home, LOCK_NAME), first=_SESSION, length=1)
         return Situation.OPEN if held else Situation.CRASHED
-    if has_ledger(fs, home) and was_left_by_us(fs, directories):
+    if has_ledger(fs, home) and was_closed_by_us(fs, directories):
         return Situation.CLOSED
     if any(_is_held(fs, os.path.join(d, KAFKA_LOCK_NAME), first=0, length=0) for d in directories):
         return Situation.RUNNING

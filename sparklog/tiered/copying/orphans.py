@@ -57,7 +57,7 @@ def prefixes(
     return {key: Directory(topic, key.partition, key.topic_id) for key, topic in names.items()}
 
 
-def look(
+def find_orphans(
     store: Store,
     copies: Iterable[RemoteSegment],
     directory: Directory,

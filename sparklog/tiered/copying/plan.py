@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sparklog.config import TopicConfig
 from sparklog.format.checkpoint_files import Epochs
-from sparklog.logdir.retention.due_segments import Held, Tier
+from sparklog.logdir.retention.due_segments import LocalSegment, Tier
 from sparklog.storage.leader_epochs import clipped
 from sparklog.tiered.remote_log_metadata.metadata_cache import is_within_leader_epochs
 from sparklog.tiered.remote_segment import Epochs as SegmentEpochs
@@ -70,7 +70,7 @@ def copied_ranges(copies: Iterable[RemoteSegment]) -> tuple[tuple[int, int], ...
 
 
 def segments_to_copy(
-    segments: Sequence[Held],
+    segments: Sequence[LocalSegment],
     copies: Sequence[RemoteSegment],
     config: TopicConfig,
     *,
@@ -107,13 +107,13 @@ def segments_to_copy(
     return found
 
 
-def _is_outgrown(copy: RemoteSegment, held: Held, end: int) -> bool:
+def _is_outgrown(copy: RemoteSegment, held: LocalSegment, end: int) -> bool:
     """Tell whether a copy holds a beginning of the segment [base, end), and not all of it."""
     finished = copy.state is SegmentState.COPY_FINISHED
     return finished and copy.base == held.base and copy.end < end
 
 
-def _is_cleaned(copy: RemoteSegment, held: Held, end: int) -> bool:
+def _is_cleaned(copy: RemoteSegment, held: LocalSegment, end: int) -> bool:
     """Tell whether a segment was cleaned since its copy, or since those of its sources.
 
     Cleaning only takes records away, so of one size there is one content.
@@ -133,7 +133,7 @@ def epochs_of(entries: Epochs, base: int, end: int) -> SegmentEpochs:
 
 def expired_segments(
     copies: Sequence[RemoteSegment],
-    segments: Sequence[Held],
+    segments: Sequence[LocalSegment],
     config: TopicConfig,
     *,
     log_start: int,

@@ -74,7 +74,7 @@ class StoreRetry:
                 began_ms = now if began_ms is None else began_ms
                 left_ms = began_ms + self.timeout_ms - now
                 if not error.passing or self._is_over(left_ms):
-                    raise self._told(error, now - began_ms) from error
+                    raise self._timed_out(error, now - began_ms) from error
                 if now - told_ms >= _TOLD_MS:
                     told_ms = now
                     _LOGGER.warning(
@@ -93,7 +93,9 @@ class StoreRetry:
             if self._cancelled.wait(min(left, _SLICE_MS) / 1000):
                 return
 
-    def _told(self, error: StorageUnavailableError, waited_ms: float) -> StorageUnavailableError:
+    def _timed_out(
+        self, error: StorageUnavailableError, waited_ms: float
+    ) -> StorageUnavailableError:
         waited = f"; waited {waited_ms / 1000:.0f} s for it (remote.patience.ms)"
         words = f"{error}{waited if waited_ms >= 1000 else ''}"
         return StorageUnavailableError(words, passing=error.passing)

@@ -130,7 +130,7 @@ def consume(
     first = resolve(view, topic, numbers, start, spans, name="start", **given)
     if progress is not None:
         progress.begin(dict(first))
-    patience = _Patience(timeout_ms, stopped)
+    patience = _IdleTimeout(timeout_ms, stopped)
     if follow_on:
         batches = follow(view, topic, partitions, first, ended=patience.is_over, **reads)
     else:
@@ -190,7 +190,7 @@ def _chosen(
     return rows, (partition, last + 1)
 
 
-class _Patience:
+class _IdleTimeout:
     """How long a follower waits for something new."""
 
     def __init__(self, timeout_ms: int | None, stopped: Callable[[], bool]) -> None:

@@ -55,7 +55,7 @@ from sparklog.tools.report.model import (
     TopicReport,
     Where,
 )
-from sparklog.tools.report.retention_preview import compaction, foretell
+from sparklog.tools.report.retention_preview import compaction, preview_retention
 from sparklog.tools.report.segments import Memory, list_partition
 
 Path = str | os.PathLike[str]
@@ -239,7 +239,7 @@ def _looked(look: _Look, info: TopicInfo, number: int) -> PartitionReport:
     next_ms, held_back, dirt = None, 0, None
     if look.known is not None and not look.archive:
         floor = _floor(look, info, number, listed.start, listed.end)
-        steps, next_ms, held_back = foretell(
+        steps, next_ms, held_back = preview_retention(
             listed, config, copies, floor=floor, now_ms=look.now_ms
         )
         going = tuple(steps)

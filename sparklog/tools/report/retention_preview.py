@@ -12,7 +12,13 @@ from sparklog.fs import FileSystem
 from sparklog.log.partition_reader import reader_of
 from sparklog.logdir.cleaning.plan import Segment, find_dirt, list_segments
 from sparklog.logdir.offset_checkpoints import CLEANER, read_offsets
-from sparklog.logdir.retention.due_segments import NEVER_MS, Held, Terms, Tier, due
+from sparklog.logdir.retention.due_segments import (
+    NEVER_MS,
+    LocalSegment,
+    RetentionConstraints,
+    Tier,
+    due,
+)
 from sparklog.storage.segments import StaleReadError
 from sparklog.storage.view import View
 from sparklog.tiered.copying import plan
@@ -23,7 +29,7 @@ from sparklog.tools.report.segments import Listed
 Taken = tuple[str, Where, int, int]  # rule, where, bytes, end
 
 
-def foretell(
+def preview_retention(
     listed: Listed,
     config: TopicConfig,
     copies: list[RemoteSegment],
@@ -37,7 +43,7 @@ def foretell(
         reader is that is waited for at some time (ms); one that is silent expires.
     Cost: a walk over the segments for each horizon; no file is touched.
     """
-    held = [Held(s.base, s.bytes) for s in listed.segments if s.where is not Where.REMOTE]
+    held = [LocalSegment(s.base, s.bytes) for s in listed.segments if s.where is not Where.REMOTE]
     is_tiered = config.remote_storage_enable and not config.compact
     tier = Tier(plan.copied_ranges(copies), copying=not config.remote_log_copy_disable)
     log_start = listed.start
@@ -55,7 +61,7 @@ def foretell(
         found = due(
             held, config, log_start=start, end=listed.end, now_ms=at_ms,
             largest=listed.ages.__getitem__,
-            terms=Terms(floor(at_ms), tier if is_tiered else None),
+            terms=RetentionConstraints(floor(at_ms), tier if is_tiered else None),
         )  # fmt: skip
         where = Where.LOCAL if found.local else Where.BOTH
         gone = [(e.rule, where, e.bytes, e.end) for e in found.expired]

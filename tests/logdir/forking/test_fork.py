@@ -33,7 +33,7 @@ from sparklog.logdir.lock import LOCK_NAME
 from sparklog.logdir.offset_checkpoints import CLEANED, CLEANER, read_offsets
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.recovery.segment_rebuild import scan_segment, write_indexes
-from sparklog.logdir.retention.due_segments import NO_TERMS
+from sparklog.logdir.retention.due_segments import NO_CONSTRAINTS
 from sparklog.logdir.retention.idle_rolling import roll
 from sparklog.logdir.retention.segment_deletion import delete_due
 from sparklog.logdir.staged_directory import WAITING_NAME
@@ -236,7 +236,7 @@ def test_the_two_go_their_own_ways(log: Log, clock: ManualClock, tmp_path: Path)
         new.alter_topic("t", config={"retention.bytes": 1, "file.delete.delay.ms": 0})
         for batch in range(6, 9):
             commit(new, "q", batch)
-        delete_due(commits_of(new), {("t", 0): NO_TERMS}, now_ms=clock(), budget_ms=1000)
+        delete_due(commits_of(new), {("t", 0): NO_CONSTRAINTS}, now_ms=clock(), budget_ms=1000)
         assert new.offsets("t")[0][0] > 0
     now = held(log)
     assert {key: rows[: len(after[8][key])] for key, rows in now.items()} == after[8]
@@ -661,7 +661,10 @@ def test_while_others_write_delete_and_clean(tmp_path: Path) -> None:
                     start = max(0, len(values) - 40)
                     log.delete_records("t", {0: start})
                     delete_due(
-                        commits_of(log), {("t", 0): NO_TERMS}, now_ms=system_clock(), budget_ms=100
+                        commits_of(log),
+                        {("t", 0): NO_CONSTRAINTS},
+                        now_ms=system_clock(),
+                        budget_ms=100,
                     )
 
     with sparklog.open(path, "rw") as log:

@@ -7,15 +7,20 @@ import math
 import pytest
 
 from sparklog.config import TopicConfig
-from sparklog.logdir.retention.due_segments import Held, Terms, Tier, due
+from sparklog.logdir.retention.due_segments import LocalSegment, RetentionConstraints, Tier, due
 
 NOW = 1_000_000
 OPTIONS = ("log_start", "local_start", "end", "now_ms", "terms")
-SEGMENTS = [Held(0, 100), Held(10, 100), Held(20, 100), Held(30, 50)]
+SEGMENTS = [
+    LocalSegment(0, 100),
+    LocalSegment(10, 100),
+    LocalSegment(20, 100),
+    LocalSegment(30, 50),
+]
 TIMES = {0: NOW - 5000, 10: NOW - 4000, 20: NOW - 3000, 30: NOW - 2000}
 
 
-def gone(segments: list[Held] = SEGMENTS, times: dict[int, int] = TIMES, **given: object):
+def gone(segments: list[LocalSegment] = SEGMENTS, times: dict[int, int] = TIMES, **given: object):
     options = {"log_start": 0, "end": 35, "now_ms": NOW}
     options |= {k: given.pop(k) for k in OPTIONS if k in given}
     config = TopicConfig.parse({"retention.ms": "-1"} | given)
@@ -77,17 +82,17 @@ def test_compact_and_delete_together():
 
 
 def test_an_empty_active_segment_stays():
-    segments = [*SEGMENTS[:3], Held(30, 0)]
+    segments = [*SEGMENTS[:3], LocalSegment(30, 0)]
     found = gone(segments, end=30, **{"retention.ms": "0", "retention.bytes": "0"})
     assert [e.base for e in found.expired] == [0, 10, 20]
     assert not found.rolls
 
 
 def test_registered_readers_hold_back():
-    found = gone(terms=Terms(floor=15), **{"retention.ms": "0"})
+    found = gone(terms=RetentionConstraints(floor=15), **{"retention.ms": "0"})
     assert [e.base for e in found.expired] == [0]
     assert found.held_back == 100
-    assert bases(terms=Terms(floor=15), log_start=25, **{"retention.ms": "0"}) == [
+    assert bases(terms=RetentionConstraints(floor=15), log_start=25, **{"retention.ms": "0"}) == [
         0,
         10,
     ]  # deleted by hand
@@ -106,8 +111,8 @@ def test_each_says_why():
 # --- local segments of tiered topics: UnifiedLogTest's remote cases ----------------------------
 
 
-def tier(*copied: tuple[int, int], **given: object) -> Terms:
-    return Terms(tier=Tier(copied), **given)  # type: ignore[arg-type]
+def tier(*copied: tuple[int, int], **given: object) -> RetentionConstraints:
+    return RetentionConstraints(tier=Tier(copied), **given)  # type: ignore[arg-type]
 
 
 def test_only_what_has_a_copy_goes():
@@ -143,7 +148,7 @@ def test_an_active_segment_that_breaches_is_rolled():
     assert found.rolls
     assert found.log_start == 30
     assert not gone(terms=tier((0, 20)), **{"local.retention.ms": "0"}).rolls
-    empty = [*SEGMENTS[:3], Held(30, 0)]
+    empty = [*SEGMENTS[:3], LocalSegment(30, 0)]
     assert not gone(empty, terms=tier((0, 30)), end=30, **{"local.retention.ms": "0"}).rolls
 
 
@@ -163,19 +168,19 @@ def test_what_lies_below_the_local_start_goes():
 
 def test_without_copying_local_segments_wait_for_the_copies():
     """remote.log.copy.disable: the whole's limits, and the log start rises in order."""
-    stopped = Terms(tier=Tier(((0, 20),), copying=False))
-    kept = [Held(20, 100), Held(30, 50)]
+    stopped = RetentionConstraints(tier=Tier(((0, 20),), copying=False))
+    kept = [LocalSegment(20, 100), LocalSegment(30, 50)]
     options = {"retention.ms": "2500", "local.retention.ms": "1"}
     assert not gone(kept, terms=stopped, local_start=20, **options).expired
     found = gone(kept, terms=stopped, log_start=20, **options)
     assert [e.base for e in found.expired] == [20]
     assert not found.local
     assert found.expired[0].rule == "retention.ms"
-    waits = Terms(floor=25, tier=Tier((), copying=False))
+    waits = RetentionConstraints(floor=25, tier=Tier((), copying=False))
     assert gone(kept, terms=waits, log_start=20, **options).held_back == 100
 
 
 @pytest.mark.parametrize(("floor", "expected"), [(0, []), (19, [0]), (20, [0, 10]), (29, [0, 10])])
 def test_a_registered_reader_keeps_what_it_has_not_read(floor: int, expected: list[int]) -> None:
     """A segment goes only if the reader is behind its last record."""
-    assert bases(terms=Terms(floor=floor), **{"retention.ms": "0"}) == expected
+    assert bases(terms=RetentionConstraints(floor=floor), **{"retention.ms": "0"}) == expected

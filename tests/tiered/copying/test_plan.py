@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.config import TopicConfig
-from sparklog.logdir.retention.due_segments import Held
+from sparklog.logdir.retention.due_segments import LocalSegment
 from sparklog.tiered.copying.plan import (
     CandidateSegment,
     copied_ranges,
@@ -24,7 +24,12 @@ from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadata
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 from tests.tiered.copies import T0, TOPIC_ID, copy
 
-SEGMENTS = [Held(0, 100), Held(10, 100), Held(20, 100), Held(30, 50)]
+SEGMENTS = [
+    LocalSegment(0, 100),
+    LocalSegment(10, 100),
+    LocalSegment(20, 100),
+    LocalSegment(30, 50),
+]
 COPIES = [copy(0, 10), copy(10, 20), copy(20, 30)]
 
 
@@ -120,7 +125,7 @@ def test_spans() -> None:
 
 def due(
     copies: list[RemoteSegment] = COPIES,
-    segments: list[Held] = SEGMENTS[2:],
+    segments: list[LocalSegment] = SEGMENTS[2:],
     *,
     log_start: int = 0,
     now_ms: int = T0,
@@ -214,7 +219,7 @@ def test_no_offset_above_the_new_start_is_given_up(data: st.DataObject) -> None:
         for n, (low, high) in enumerate(itertools.pairwise(edges))
         if high > low and data.draw(st.booleans())
     ]
-    local = [Held(b, data.draw(st.integers(0, 50))) for b in bases]
+    local = [LocalSegment(b, data.draw(st.integers(0, 50))) for b in bases]
     log_start = data.draw(st.integers(0, end))
     found = expired_segments(
         copies, local, config(retention_bytes=data.draw(st.integers(0, 200)), retention_ms=5),
