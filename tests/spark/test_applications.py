@@ -88,6 +88,7 @@ def test_killed_driver_writes_exactly_once_50_times(tmp_path: Path) -> None:
     kill_rounds(tmp_path, 50, random.randrange(2**32))
 
 
+@pytest.mark.deep
 def test_spark_submit_on_a_cluster_beside_another_application(tmp_path: Path) -> None:
     path = tmp_path / "log"
     where = [str(path), str(tmp_path / "checkpoint")]

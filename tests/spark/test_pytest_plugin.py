@@ -59,6 +59,7 @@ def as_it_was(spark: SparkSession) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("as_it_was")
+@pytest.mark.deep
 def test_a_session_that_is_active(
     spark: SparkSession, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

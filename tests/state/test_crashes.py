@@ -127,6 +127,7 @@ def test_a_second_driver_is_refused(spark: SparkSession, tmp_path: Path) -> None
         query.stop()
 
 
+@pytest.mark.deep
 def test_an_old_driver_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     """A driver that stood still for long finds another one at work, and its writes refused."""
     output: Output = {}
