@@ -135,10 +135,10 @@ def verify(
     """
     began = monotonic_ms()
     done = repair_records(Checkpoint.inspect(path, fs)) if repair else []
-    report = _look(path, fs)
+    report = _verify_once(path, fs)
     if not report.ok:
         before = {_same(finding) for finding in report.findings}
-        report = _look(path, fs)
+        report = _verify_once(path, fs)
         report.findings = [
             f for f in report.findings if f.severity not in BAD or _same(f) in before
         ]
@@ -147,7 +147,7 @@ def verify(
     return report
 
 
-def _look(path: str | os.PathLike[str], fs: FileSystem) -> CheckpointReport:
+def _verify_once(path: str | os.PathLike[str], fs: FileSystem) -> CheckpointReport:
     for _ in range(_LOOKS - 1):
         with contextlib.suppress(FileNotFoundError):  # Spark removed it since it was listed
             return _Verifier(Checkpoint.inspect(path, fs)).run()

@@ -2,10 +2,10 @@
 
 - `.lock`, Kafka's own lock file, is held shared in every log dir: a broker, which wants it
   exclusively, refuses to start, and where a broker runs we refuse.
-- `sparklog_open/`, an empty directory, stands in every log dir from the first open to the last
-  clean close. A broker can't parse its name as a partition and refuses to start on it, so it can
-  never expose half a commit after a crash; and where it is missing we know that the tail may be a
-  broker's (PROTOCOL, C4).
+- `sparklog_open/`, an empty directory (the guard), stands in every log dir from the first open to
+  the last clean close. A broker can't parse its name as a partition and refuses to start on it, so
+  it can never expose half a commit after a crash; and where it is missing we know that the tail may
+  be a broker's (PROTOCOL, C4).
 - `.kafka_cleanshutdown` is Kafka's word that a log dir was closed cleanly. A broker removes it when
   it starts and writes its own epoch into it when it stops; ours says -1, which no broker in service
   has: so it tells whether a broker was here since.

@@ -63,13 +63,13 @@ class LogDirs:
     """A log's dirs as found. `log`: its id, "" if it has none yet; `known`: all that it has.
 
     `absent`: {number of a log dir: why} of those that hold partitions of the log and aren't there.
-    `said`: what the present ones' files say, by number.
+    `files`: what the present ones' files say, by number.
     """
 
     log: str = ""
     known: tuple[LogDir, ...] = ()
     absent: dict[int, str] = field(default_factory=dict)
-    said: dict[int, _DirsFile] = field(default_factory=dict)
+    files: dict[int, _DirsFile] = field(default_factory=dict)
 
     def present(self, directories: Sequence[str]) -> list[str]:
         """Return those of `directories` that are there."""
@@ -82,7 +82,7 @@ class LogDirs:
     def own(self, directories: Sequence[str]) -> list[str]:
         """Return those that are there and not new to the log: they carry its marks."""
         there = self.numbered(directories)
-        return [path for n, path in there if not n or n in self.said or not self.said]
+        return [path for n, path in there if not n or n in self.files or not self.files]
 
     def place(self, directories: Sequence[str], number: int) -> str:
         """Return the path of log dir `number`, be it among `directories` or not."""
@@ -144,7 +144,7 @@ def find_dirs(fs: FileSystem, directories: Sequence[str]) -> LogDirs:
     Cost: a small file a directory, and the topics file where one is bare.
     """
     home = directories[0]
-    said: dict[int, _DirsFile] = {}
+    files: dict[int, _DirsFile] = {}
     failed: dict[int, str] = {}
     for number, path in enumerate(directories):
         try:
@@ -155,20 +155,20 @@ def find_dirs(fs: FileSystem, directories: Sequence[str]) -> LogDirs:
             failed[number] = str(error)
             continue
         if found is not None:
-            said[number] = found
-    own = said.get(0)
-    if own is None and said and not fs.is_dir(ledger_path(home)):
-        number, other = next(iter(said.items()))
+            files[number] = found
+    own = files.get(0)
+    if own is None and files and not fs.is_dir(ledger_path(home)):
+        number, other = next(iter(files.items()))
         raise _not_the_first(directories[number], other, home)
     if own is not None and own.number:
         raise _not_the_first(home, own, home)
     # The first dir's own file may be lost: the others know as much.
-    log = own or next((found for number, found in said.items() if found.number == number), None)
+    log = own or next((found for number, found in files.items() if found.number == number), None)
     dirs = LogDirs(absent=failed) if log is None else LogDirs(log.log, log.dirs, failed)
     places: Mapping[int, list[str]] | None = None
     for number, path in enumerate(directories):
-        if number in said:
-            _take_own(dirs, said[number], number, path)
+        if number in files:
+            _take_own(dirs, files[number], number, path)
         elif number and number not in failed:
             places = _places(fs, home) if places is None else places
             if why := _why_bare(fs, path, places.get(number, [])):
@@ -184,7 +184,7 @@ def _take_own(dirs: LogDirs, found: _DirsFile, number: int, path: str) -> None:
             f"{path} belongs to another log, whose log dirs are {paths}: give this log's own"
         )
     ids = [one.id for one in dirs.known]
-    dirs.said[number] = found
+    dirs.files[number] = found
     if found.directory not in ids:
         dirs.absent[number] = (
             "the directory there was the log's once, and was given up since: move it away, and "
@@ -197,9 +197,9 @@ def _take_own(dirs: LogDirs, found: _DirsFile, number: int, path: str) -> None:
         )
 
 
-def _not_the_first(path: str, said: _DirsFile, home: str) -> InvalidRequestError:
-    paths = ",".join(one.path for one in said.dirs)
-    number = said.number or 0
+def _not_the_first(path: str, content: _DirsFile, home: str) -> InvalidRequestError:
+    paths = ",".join(one.path for one in content.dirs)
+    number = content.number or 0
     missing = "" if path == home else f", and {home} doesn't hold its ledger: is its disk mounted?"
     return InvalidRequestError(
         f"{path} is log dir number {number + 1} of a log whose log dirs were {paths} when it was "
@@ -246,14 +246,14 @@ def claim_dirs(fs: FileSystem, directories: Sequence[str], dirs: LogDirs) -> Log
         elif number not in dirs.absent:
             known[number] = LogDir(known[number].id, path)
     log = dirs.log or new_topic_id()
-    said: dict[int, _DirsFile] = {}
+    files: dict[int, _DirsFile] = {}
     for number, path in enumerate(directories):
         if number in dirs.absent:
             continue
-        said[number] = _DirsFile(log, known[number].id, tuple(known))
-        if dirs.said.get(number) != said[number]:
-            _write(fs, path, said[number])
-    return LogDirs(log, tuple(known), dict(dirs.absent), said)
+        files[number] = _DirsFile(log, known[number].id, tuple(known))
+        if dirs.files.get(number) != files[number]:
+            _write(fs, path, files[number])
+    return LogDirs(log, tuple(known), dict(dirs.absent), files)
 
 
 def retire_dirs(
@@ -267,7 +267,7 @@ def retire_dirs(
     for number in numbers:
         if number < len(known):
             known[number] = LogDir(new_topic_id(), dirs.place(directories, number))
-    return claim_dirs(fs, directories, LogDirs(dirs.log, tuple(known), dirs.absent, dirs.said))
+    return claim_dirs(fs, directories, LogDirs(dirs.log, tuple(known), dirs.absent, dirs.files))
 
 
 def write_new_dirs(fs: FileSystem, directories: Sequence[str], paths: Sequence[str]) -> None:
@@ -301,10 +301,10 @@ def _read(fs: FileSystem, directory: str) -> _DirsFile | None:
         return None
 
 
-def _write(fs: FileSystem, directory: str, said: _DirsFile) -> None:
+def _write(fs: FileSystem, directory: str, own: _DirsFile) -> None:
     content: dict[str, Any] = {
-        "log": said.log,
-        "directory": said.directory,
-        "dirs": [{"id": one.id, "path": one.path} for one in said.dirs],
+        "log": own.log,
+        "directory": own.directory,
+        "dirs": [{"id": one.id, "path": one.path} for one in own.dirs],
     }
     write_durably(fs, os.path.join(directory, DIRS_NAME), seal("dirs", content, indent=2))

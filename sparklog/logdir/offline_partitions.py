@@ -87,7 +87,7 @@ def leave_brokers(fs: FileSystem, directories: Sequence[str], dirs: LogDirs) -> 
     """
     for number, path in dirs.numbered(directories)[1:]:
         if (
-            number in dirs.said
+            number in dirs.files
             and not is_marked_open(fs, path)
             and not was_closed_by_us(fs, [path])
         ):

@@ -13,7 +13,7 @@ from sparklog.source.input_partitions import coalesce, exclude_abandoned, plan_r
 from sparklog.source.metadata_snapshot import LogMetadata
 from sparklog.source.offset_bounds import resolve_end, resolve_start
 from sparklog.source.options import SourceOptions
-from sparklog.source.read_task import PartitionReader
+from sparklog.source.read_task import ReadTask
 from sparklog.source.schema import arrow_schema, check_schema
 
 
@@ -23,7 +23,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         check_schema(schema)
         self._options = options
-        self._reader = PartitionReader(options, arrow_schema(schema))
+        self._reader = ReadTask(options, arrow_schema(schema))
         self._filters = Filters()
 
     def partitions(self) -> Sequence[InputPartition]:

@@ -31,7 +31,7 @@ VIEWS: LruCache[tuple[Any, ...], View] = LruCache(_VIEWS_MAX)  # by process, pat
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionReader:
+class ReadTask:
     """What all tasks of a query share; it is pickled to them."""
 
     options: SourceOptions

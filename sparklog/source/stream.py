@@ -46,7 +46,7 @@ from sparklog.source.offsets import (
     to_json,
 )
 from sparklog.source.options import SourceOptions
-from sparklog.source.read_task import PartitionReader
+from sparklog.source.read_task import ReadTask
 from sparklog.source.schema import arrow_schema, check_schema
 from sparklog.storage.groups import Origins
 
@@ -61,7 +61,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> None:
         check_schema(schema)
         self._options, self._clock = options, clock
-        self._reader = PartitionReader(options, arrow_schema(schema))
+        self._reader = ReadTask(options, arrow_schema(schema))
         self._loss = DataLossPolicy(options.fail_on_data_loss)
         self._delay = MinOffsetsDelay(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
         self._planner = Planner(options, clock)

@@ -98,13 +98,13 @@ class Uploader:
 
     def _upload(self, root: str, path: str) -> SnapshotFile:
         file = os.path.join(root, path)
-        size, seen = self._look(file)
+        size, seen = self._size_and_stamp(file)
         known = self._known.get((*seen, size)) if size >= TRUSTED_BYTES else None
         if known is not None:
             entry = SnapshotFile(path, size, known.blocks, None, seen, known.block_sizes)
         else:
             entry = self._read(file, path, size, seen)
-            if self._look(file) != (size, seen):
+            if self._size_and_stamp(file) != (size, seen):
                 raise StorageUnavailableError(
                     f"{file} changed while it was archived: stop what writes it, or archive a "
                     "batch of it; no point was made",
@@ -117,7 +117,7 @@ class Uploader:
                 self._progress(self.stats.bytes, self._total)
         return entry
 
-    def _look(self, file: str) -> tuple[int, tuple[int, int, int]]:
+    def _size_and_stamp(self, file: str) -> tuple[int, tuple[int, int, int]]:
         return self._fs.size(file), (*self._fs.identity(file), self._fs.mtime_ms(file))
 
     def _read(self, file: str, path: str, size: int, seen: tuple[int, int, int]) -> SnapshotFile:

@@ -109,7 +109,7 @@ def cleanable(
             known = session.state.topics.get(name)
             if known is None or number not in known.dirs or (name, number) in session.offline:
                 continue
-            part = _look(session, name, number)
+            part = _partition_of(session, name, number)
         dirt, _ = _dirt(session, part, checkpoints[os.path.dirname(part.directory)], now)
         wanted = dirt.wants_cleaning(part.config)
         if wanted or every:
@@ -132,7 +132,7 @@ def plan_job(
     """
     now = session.clock() if now_ms is None else now_ms
     with session.exclusive():
-        part = _look(session, topic, partition)
+        part = _partition_of(session, topic, partition)
     if not part.config.compact:
         raise InvalidRequestError(
             f"topic {topic} has cleanup.policy={','.join(part.config.cleanup_policy)}; only "
@@ -209,7 +209,7 @@ def finish(
     return report
 
 
-def _look(session: LogDirCommits, topic: str, partition: int) -> _Partition:
+def _partition_of(session: LogDirCommits, topic: str, partition: int) -> _Partition:
     """Take down a partition's state; under the lock."""
     key = TopicPartition(topic, partition)
     directory = session.partition_path(topic, partition)

@@ -79,7 +79,7 @@ class DuePartitions:
             del self._seen[key]
         for key, place in places.items():
             try:
-                seen = self._look(key, place, terms.get(key, NO_CONSTRAINTS), now_ms)
+                seen = self._refreshed(key, place, terms.get(key, NO_CONSTRAINTS), now_ms)
             except (FileNotFoundError, SparklogError):
                 self._seen.pop(key, None)
                 found[key] = None
@@ -96,7 +96,7 @@ class DuePartitions:
         seen = self._seen.get(key)
         return None if seen is None else seen.segments
 
-    def _look(
+    def _refreshed(
         self,
         key: TopicPartition,
         place: PartitionRetention,

@@ -102,15 +102,15 @@ class Observer:
                 self._valid_copies.renew()
                 self._start_over()
             try:
-                self._look(found)
+                self._observe(found)
             except (SparklogError, OSError) as error:
                 found.note(error)
                 self._start_over()
-            self._tell(found)
+            self._warn_once(found)
             found.took_ms = monotonic_ms() - began
             return found
 
-    def _tell(self, found: LogMetrics) -> None:
+    def _warn_once(self, found: LogMetrics) -> None:
         """Log what is wrong once, not at every scrape."""
         now = "; ".join(found.errors)
         if now != self._known_error:
@@ -142,7 +142,7 @@ class Observer:
                 return {}
             return {number: str(error)}
 
-    def _look(self, found: LogMetrics) -> None:
+    def _observe(self, found: LogMetrics) -> None:
         fs, home = self._fs, self.directories[0]
         page = peek(fs, home)
         if page is not None:
@@ -186,7 +186,7 @@ class Observer:
             found.offline |= {key: str(error) for key, error in missing.items()}
         if tiers is not None:
             with self._noting(found):
-                found.tiers = tiers.look(ids, places, held)
+                found.tiers = tiers.observe(ids, places, held)
         found.readers = list(self._readers(readers, places, found.time_ms))
         found.damaged_readers = len(readers.damaged)
 

@@ -54,7 +54,7 @@ class TierObserver:
                 found[key] = RetentionConstraints(floors.get(key), tier)
         return found
 
-    def look(
+    def observe(
         self,
         ids: Mapping[str, str],
         places: Mapping[TopicPartition, PartitionRetention],

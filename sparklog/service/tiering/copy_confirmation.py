@@ -65,7 +65,7 @@ def confirm_copies(
                 answers = False  # the others wait with it: each would take as long
                 report.errors.append(f"local segments stay: {error}")
             else:
-                _tell(store, key, copies, there, report)
+                _report_missing(store, key, copies, there, report)
         checked[key] = replace(one, tier=replace(one.tier, copied=copied_ranges(there)))
     return checked
 
@@ -85,7 +85,7 @@ def _there(
     ]
 
 
-def _tell(
+def _report_missing(
     store: Store,
     key: TopicPartition,
     copies: Sequence[RemoteSegment],

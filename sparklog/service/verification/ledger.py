@@ -57,7 +57,7 @@ def read_ledger(fs: FileSystem, log_dir_state: LogDirState, out: Findings) -> No
         return
     marks = published(fs, log_dir_state.home)
     end = _ledger_end(fs, log_dir_state, marks, out)
-    if end is not None and _tell(fs, log_dir_state, end, out):
+    if end is not None and _check_records(fs, log_dir_state, end, out):
         _check_watermarks(log_dir_state, marks, out)
         _check_topics(fs, log_dir_state, out)
     else:
@@ -110,12 +110,12 @@ def _stand_in(fs: FileSystem, log_dir_state: LogDirState, marks: Published | Non
     log_dir_state.state = state
 
 
-# -- the story
+# -- the records
 
 
-def _tell(fs: FileSystem, log_dir_state: LogDirState, end: int, out: Findings) -> bool:
+def _check_records(fs: FileSystem, log_dir_state: LogDirState, end: int, out: Findings) -> bool:
     """Fold the whole ledger, checking each record; False if its last segment can't be read."""
-    story = _LedgerCheck(log_dir_state, out)
+    records = _LedgerCheck(log_dir_state, out)
     bases = [base for base in ledger_bases(fs, log_dir_state.home) if base < end]
     log_dir_state.ledger_end = end
     try:
@@ -123,14 +123,14 @@ def _tell(fs: FileSystem, log_dir_state: LogDirState, end: int, out: Findings) -
             stop = bases[at + 1] if at + 1 < len(bases) else end
             try:
                 for offset, record in replay(fs, log_dir_state.home, base, stop):
-                    story.take(offset, record, begins=offset == base)
+                    records.take(offset, record, begins=offset == base)
             except InvalidRecordError:
                 raise
             except (DataCorruptionError, StaleReadError):
-                story.interrupt()  # the partition check says where; the next segment begins anew
+                records.interrupt()  # the partition check says where; the next segment begins anew
                 if at + 1 == len(bases):
                     return False
-        if not story.rooted:
+        if not records.rooted:
             return False
     except (InvalidRecordError, UnsupportedVersionError) as error:
         reason, first = str(error), None
@@ -142,8 +142,8 @@ def _tell(fs: FileSystem, log_dir_state: LogDirState, end: int, out: Findings) -
             fold(fs, log_dir_state.home, end, state=state, first=None)
         except SparklogError:
             return False
-        story.state = state
-    log_dir_state.state = story.state
+        records.state = state
+    log_dir_state.state = records.state
     return True
 
 

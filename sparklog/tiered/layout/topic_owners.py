@@ -104,13 +104,13 @@ class TopicOwners:
         now = self._clock()
         seen = self._claimed | self._foreign.keys()
         if fresh or dry_run or now - self._looked_ms >= LOOK_MS or not topics.keys() <= seen:
-            self._foreign = self._look(topics, dry_run=dry_run)
+            self._foreign = self._read_owners(topics, dry_run=dry_run)
             if not dry_run:
                 self._claimed |= topics.keys() - self._foreign.keys()
                 self._looked_ms, self._take_over = now, False
         return {key: why for key, why in self._foreign.items() if key in topics}
 
-    def _look(self, topics: Mapping[str, str], *, dry_run: bool) -> dict[str, str]:
+    def _read_owners(self, topics: Mapping[str, str], *, dry_run: bool) -> dict[str, str]:
         settings = read_settings(self._fs, self._home)
         if settings is None:
             raise InvalidRequestError(

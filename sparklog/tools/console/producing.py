@@ -123,7 +123,7 @@ def produce(
         info = log.topic(topic)
         with largest.named():
             for part in records:
-                largest.look(part)
+                largest.observe(part)
                 stager.add(info, part, partition=partition)
                 done.records += part.num_rows
             chunks = stager.finish()
@@ -179,7 +179,7 @@ def _in_commits(log: Log, records: Records, framing: Framing) -> Produced:
             try:
                 for part in rows:
                     if part.num_rows:
-                        largest.look(part)
+                        largest.observe(part)
                         stager.add(info, part, partition=records.partition)
                         size, count = size + part.nbytes, count + part.num_rows
                     if size >= COMMIT_BYTES or (count and linger.is_over()):
@@ -201,7 +201,7 @@ class _Largest:
     def __init__(self) -> None:
         self.size, self._number, self._seen = 0, 0, 0
 
-    def look(self, rows: pa.RecordBatch) -> None:
+    def observe(self, rows: pa.RecordBatch) -> None:
         """Look at the next rows of the input."""
         sizes = np.zeros(rows.num_rows, np.int64)
         for name in {"key", "value"} & set(rows.schema.names):

@@ -122,7 +122,7 @@ def _list(
         read = (
             memory.read(fs, info, partial(_read, segments, info, largest))
             if info.local
-            else _told(segments, info)
+            else _from_metadata(segments, info)
         )
         faults += [fault for fault in (read.head.fault, read.fault) if fault]
         reports.append(_segment(segments, info, read, copied, end))
@@ -130,7 +130,7 @@ def _list(
     return Listed(start, end, tuple(reports), ages, tuple(faults))
 
 
-def _told(segments: PartitionSegments, info: SegmentMetadata) -> _Read:
+def _from_metadata(segments: PartitionSegments, info: SegmentMetadata) -> _Read:
     """What is known of a remote segment without a request."""
     told = -1 if info.max_timestamp is None else info.max_timestamp
     return _Read(_Head(), told if told >= 0 else segments.modified_ms(info.base))
