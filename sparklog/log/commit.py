@@ -204,8 +204,8 @@ def _check_origin(commits: CommitLog, identity: Identity, topics: Set[str]) -> N
     if identity.origin is None:
         return
     state = commits.state
-    ends = {key: end for key, end in state.ends.items() if key[0] in topics}
-    held = {key[0] for key, end in ends.items() if end > state.starts.get(key, 0)}
+    ends = {key: end for key, end in state.ends.items() if key.topic in topics}
+    held = {key.topic for key, end in ends.items() if end > state.starts.get(key, 0)}
     found = predecessor(state.origins, identity.writer, identity.origin, held)
     if found is None:
         return

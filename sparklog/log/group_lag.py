@@ -128,7 +128,7 @@ def retention_floors(
     asks = {name for name, topic in state.topics.items() if _respects(topic.config)}
     floors: dict[TopicPartition, int] = {}
     for key in map(TopicPartition._make, state.ends) if keys is None else keys:
-        if key[0] in asks and key in state.ends and (blind or key in slowest):
+        if key.topic in asks and key in state.ends and (blind or key in slowest):
             start, end = state.starts.get(key, 0), state.ends[key]
             at = start if blind else slowest[key]
             floors[key] = min(max(at, start), end)

@@ -79,7 +79,7 @@ def leave_missing(session: LogDirCommits, found: dict[TopicPartition, int], *, o
     """
     state = session.state
     for key in state.ends:
-        number = state.topics[key[0]].dirs[key[1]]
+        number = state.topics[key.topic].dirs[key.partition]
         is_there = session.dirs.why_absent(session.directories, number) is None
         error = None
         if ours and key in found:  # it may have been moved to another log dir
@@ -104,8 +104,10 @@ def adopt(
     loaded: dict[TopicPartition, LoadReport] = {}
     ids = _topic_ids(session, found)
     for key in session.offline:
-        before = state.topics[key[0]]
-        topics.setdefault(key[0], _as_of(before, before.id)).dirs[key[1]] = before.dirs[key[1]]
+        before = state.topics[key.topic]
+        topics.setdefault(key.topic, _as_of(before, before.id)).dirs[key.partition] = before.dirs[
+            key.partition
+        ]
     for (topic, partition), number in sorted(found.items()):
         key = TopicPartition(topic, partition)
         if key in session.offline:
@@ -190,7 +192,7 @@ def _as_of(same: TopicState | None, topic_id: str) -> TopicState:
 def _is_short(session: LogDirCommits, key: TopicPartition, path: str) -> bool:
     """Take a partition offline whose log ends before what was committed: no broker does that."""
     end = session.state.ends.get(key, 0)
-    config = session.state.topics[key[0]].parsed()
+    config = session.state.topics[key.topic].parsed()
     log = PartitionLog(session.fs, path, config, session.clock, end_offset=end)
     try:
         held = log.state.end
@@ -221,9 +223,9 @@ def _topic_ids(session: LogDirCommits, found: Mapping[TopicPartition, int]) -> d
         path = os.path.join(session.directories[number], partition_dir(*key))
         topic_id = None if key in session.offline else stored_topic_id(fs, path)
         if topic_id is not None:
-            ids.setdefault(key[0], topic_id)
+            ids.setdefault(key.topic, topic_id)
         elif key not in session.offline:
-            without.append((key[0], path))
+            without.append((key.topic, path))
     for topic in {topic for topic, _ in found} - ids.keys():
         known = session.state.topics.get(topic)
         ids[topic] = new_topic_id() if known is None else known.id
@@ -236,7 +238,7 @@ def _topic_ids(session: LogDirCommits, found: Mapping[TopicPartition, int]) -> d
 def _refuse_open_transactions(key: TopicPartition, report: LoadReport) -> None:
     if report.open_transactions:
         raise InvalidRequestError(
-            f"{key[0]}-{key[1]} has open transactions of producers "
+            f"{key} has open transactions of producers "
             f"{sorted(report.open_transactions)}: nobody here could end them, and read_committed "
             "readers would never pass them. Let a broker end them, then open the log again; "
             "for reading it is opened as it is"

@@ -308,7 +308,7 @@ def _read(fs: FileSystem, path: str) -> Reader | None:
         return None
     found = unseal("reader", raw, path=path, cure=_CURE)
     origins = {
-        (topic, int(p)): Origin(*origin)
+        TopicPartition(topic, int(p)): Origin(*origin)
         for topic, by_partition in found.get("epochs", {}).items()
         for p, origin in by_partition.items()
     }
@@ -319,7 +319,7 @@ def _read(fs: FileSystem, path: str) -> Reader | None:
         found["app"],
         found["batch"],
         {
-            TopicPartition(topic, int(p)): Committed(at[0], at[1], origins.get((topic, int(p))))
+            (key := TopicPartition(topic, int(p))): Committed(at[0], at[1], origins.get(key))
             for topic, by_partition in found["offsets"].items()
             for p, at in by_partition.items()
         },

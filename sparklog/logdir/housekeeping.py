@@ -123,7 +123,7 @@ def prune_snapshots(session: LogDirCommits, *, dry_run: bool = False) -> list[st
     found = _strays(session, ledger_path(session.home), 0, ledger_end)
     gone = _prune(session, LEDGER, found, dry_run=dry_run)
     for key, end in ends.items():
-        path = partition_path(session.directories, key[0], topics[key[0]], key[1])
+        path = partition_path(session.directories, key.topic, topics[key.topic], key.partition)
         found = _strays(session, path, starts.get(key, 0), end)
         gone += _prune(session, key, found, dry_run=dry_run)
     return gone

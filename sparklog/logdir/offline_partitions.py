@@ -54,8 +54,8 @@ def missing(
     Args: number: of the log dir where it lies, if not where the ledger says. segments: whether to
         look for the one that holds the first offset, too, which costs a listing.
     """
-    topic = state.topics[key[0]]
-    number = topic.dirs[key[1]] if number is None else number
+    topic = state.topics[key.topic]
+    number = topic.dirs[key.partition] if number is None else number
     path = os.path.join(dirs.place(directories, number), partition_dir(*key))
     start, end = state.starts.get(key, 0), state.ends[key]
     why = dirs.why_absent(directories, number)

@@ -269,7 +269,7 @@ def _partitions(session: LogDirCommits) -> dict[TopicPartition, int]:
     for number, directory in session.dirs.numbered(session.directories):
         for name in session.fs.listdir(directory):
             key = parse_partition_dir(name)
-            if key is None or key[0] in INTERNAL - {REMOTE_METADATA}:
+            if key is None or key.topic in INTERNAL - {REMOTE_METADATA}:
                 continue
             if not session.fs.is_dir(os.path.join(directory, name)):
                 continue
@@ -288,8 +288,8 @@ def _partitions(session: LogDirCommits) -> dict[TopicPartition, int]:
 
 def _place_known(session: LogDirCommits, key: TopicPartition) -> int | None:
     """The number of the log dir where the ledger has a partition; None if it doesn't know it."""
-    topic = session.state.topics.get(key[0])
-    return None if topic is None else topic.dirs.get(key[1])
+    topic = session.state.topics.get(key.topic)
+    return None if topic is None else topic.dirs.get(key.partition)
 
 
 def _leave_others(session: LogDirCommits, found: dict[TopicPartition, int]) -> None:
@@ -299,7 +299,7 @@ def _leave_others(session: LogDirCommits, found: dict[TopicPartition, int]) -> N
     """
     for key in found.keys() - session.state.ends.keys():
         place = os.path.join(session.directories[found[key]], partition_dir(*key))
-        if key[0] == REMOTE_METADATA or not is_partition(session.fs, place):
+        if key.topic == REMOTE_METADATA or not is_partition(session.fs, place):
             del found[key]
 
 

@@ -53,7 +53,7 @@ def _chosen(
     offline = sorted(session.offline)
     if topic is None:
         return offline
-    wanted = [key for key in offline if key[0] == topic]
+    wanted = [key for key in offline if key.topic == topic]
     if partitions is not None:
         wanted = [TopicPartition(topic, partition) for partition in sorted(set(partitions))]
     whole = [partition_dir(*key) for key in wanted if key not in offline]
@@ -69,17 +69,20 @@ def _loss(session: LogDirCommits, key: TopicPartition) -> GivenUp:
     state, error = session.state, session.offline[key]
     start, end = state.starts.get(key, 0), state.ends[key]
     kept, last = False, end
-    if session.dirs.why_absent(session.directories, state.topics[key[0]].dirs[key[1]]) is None:
+    if (
+        session.dirs.why_absent(session.directories, state.topics[key.topic].dirs[key.partition])
+        is None
+    ):
         path = session.partition_path(*key)
         there = session.fs.is_dir(path)
         bases = segment_bases(session.fs, path) if there else []
-        same = there and stored_topic_id(session.fs, path) in (None, state.topics[key[0]].id)
+        same = there and stored_topic_id(session.fs, path) in (None, state.topics[key.topic].id)
         # Only the first ones are gone: what follows is whole, as far as anybody knows.
         kept = bool(bases) and same and state.local_start(*key) < bases[0] < end
         last = bases[0] if kept else end
     return GivenUp(
-        topic=key[0], partition=key[1], directory=error.path, first=start, end=last, kept=kept,
-        why=error.reason,
+        topic=key.topic, partition=key.partition, directory=error.path, first=start, end=last,
+        kept=kept, why=error.reason,
     )  # fmt: skip
 
 

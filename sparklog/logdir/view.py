@@ -163,8 +163,8 @@ class LogDirView:
         return paths
 
     def _number(self, key: TopicPartition) -> int | None:
-        known = (self._written or {}).get(key[0])
-        return None if known is None else known.dirs.get(key[1])
+        known = (self._written or {}).get(key.topic)
+        return None if known is None else known.dirs.get(key.partition)
 
     def _is_ours(self) -> bool:
         """Tell whether no broker was here since a session of ours."""
@@ -295,7 +295,7 @@ class LogDirView:
         for again in (False, True):
             if again:
                 self.refresh()
-            known = (self._written or {}).get(key[0])
+            known = (self._written or {}).get(key.topic)
             if known is None or self.topic_id(*key) in (None, known.id):
                 return
         if self._is_ours():
@@ -339,13 +339,13 @@ class LogDirView:
         guarded = is_marked_open(self._fs, self.home)
         starts, ends = self._marks(keys) if guarded else self._brokers_marks(keys)
         # One that is not published yet begins where it was made, which may be an old end.
-        first = {key: starts.get(key, self.bases(key[0]).get(key[1], 0)) for key in keys}
+        first = {key: starts.get(key, self.bases(key.topic).get(key.partition, 0)) for key in keys}
         ours = guarded or was_closed_by_us(self._fs, self._dirs.own(self._directories))
         for key in first:
             # A broker has deleted segments since; of ours none goes before the log start is
             # raised. Those of a tiered topic are remote: where they can't be seen, that's an
             # error and no later start.
-            brokers = not (ours or self._is_tiered(key[0]) or key in self._missing)
+            brokers = not (ours or self._is_tiered(key.topic) or key in self._missing)
             if key == LEDGER or brokers:
                 first[key] = max(first[key], self._first_base(key))
         # A partition that is not published yet was made just now: nothing of it is committed.
@@ -402,7 +402,7 @@ class LogDirView:
                 return {k: max(starts.get(k, 0), sealed.get(k, 0)) for k in keys}, marks
             key = above[0]
             damage = DataCorruptionError(
-                f"it gives {key[0]}-{key[1]} the log start {starts[key]}, which was "
+                f"it gives {key} the log start {starts[key]}, which was "
                 f"{marks.starts.get(key, 0)} when the log was closed; open the log once for "
                 "writing",
                 path=self._beside(key, LOG_START),
@@ -415,7 +415,7 @@ class LogDirView:
 
     def _is_same(self, key: TopicPartition) -> bool:
         """Tell whether a partition is the one that we closed: a broker may have made it again."""
-        known = (self._written or {}).get(key[0])
+        known = (self._written or {}).get(key.topic)
         return known is not None and self.topic_id(*key) == known.id
 
     def _brokers_marks(self, keys: Sequence[TopicPartition]) -> tuple[Offsets, Offsets]:
@@ -437,7 +437,7 @@ class LogDirView:
         for key, mark in sealed.items():
             if key in keys and ends.get(key, -1) < mark and self._is_same(key):
                 raise DataCorruptionError(
-                    f"it gives {key[0]}-{key[1]} the high watermark {ends.get(key)}, which was "
+                    f"it gives {key} the high watermark {ends.get(key)}, which was "
                     f"{mark} when the log was closed; open the log once for writing",
                     path=self._beside(key, HIGH_WATERMARK),
                 )

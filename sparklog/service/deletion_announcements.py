@@ -69,8 +69,8 @@ class DeletionAnnouncements:
         wanted: dict[str, dict[TopicPartition, list[Gone]]] = {}
         for key, gone in due.items():
             kept = [one for one in gone if one.rule != LOG_START]
-            if kept and key[0] in ids:
-                wanted.setdefault(key[0], {})[key] = kept
+            if kept and key.topic in ids:
+                wanted.setdefault(key.topic, {})[key] = kept
         with _MUTEX:
             file = self._read()
             before = file.get(self._what, {}) | self._known

@@ -282,7 +282,7 @@ class _Verifier:
     def _check(self, key: TopicPartition) -> Checked:
         log_dir_state = self.log_dir_state
         part = expected_partition(self._fs, log_dir_state, self._checkpoints, key)
-        topic = None if log_dir_state.state is None else log_dir_state.state.topics.get(key[0])
+        topic = None if log_dir_state.state is None else log_dir_state.state.topics.get(key.topic)
         topic_id = topic.id if topic is not None and log_dir_state.situation.is_ours else None
         check = PartitionCheck(
             self._fs,
@@ -303,7 +303,7 @@ class _Verifier:
         found = [*general.found, *small_segments(self.checked.values())]
         for checked in self.checked.values():
             found += checked.out.found
-        counted = [c for key, c in self.checked.items() if key[0] not in INTERNAL]
+        counted = [c for key, c in self.checked.items() if key.topic not in INTERNAL]
         return Verification(
             directories=self._directories,
             situation=str(self.log_dir_state.situation),

@@ -41,7 +41,7 @@ class QuarantinedPartitions:
         with self._session.exclusive():
             ids = {name: topic.id for name, topic in self._session.state.topics.items()}
         for key, (topic_id, _) in list(self._quarantined.items()):  # retention may add meanwhile
-            if ids.get(key[0]) != topic_id:
+            if ids.get(key.topic) != topic_id:
                 self._quarantined.pop(key, None)
 
     def catching(self, report: Report, *keys: TopicPartition) -> "_Catching":
@@ -67,7 +67,9 @@ class QuarantinedPartitions:
     def _quarantine(self, keys: Iterable[TopicPartition], why: str) -> None:
         """As Kafka marks partitions uncleanable; another look comes with the next start."""
         topics = self._session.state.topics
-        self._quarantined |= {key: (topics[key[0]].id, why) for key in keys if key[0] in topics}
+        self._quarantined |= {
+            key: (topics[key.topic].id, why) for key in keys if key.topic in topics
+        }
 
     def _is_gone(self, key: TopicPartition) -> bool:
         """Tell whether a partition was deleted. Takes the write lock for a moment."""

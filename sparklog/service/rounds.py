@@ -196,7 +196,7 @@ class Rounds:
     ) -> dict[TopicPartition, RetentionConstraints]:
         """Return the terms of what is due; topics whose first deletion this is keep their own."""
         final = {key: d.expired for key, d in due.items() if d is not None and not d.local}
-        unsure = {key[0] for key, found in due.items() if found is None}
+        unsure = {key.topic for key, found in due.items() if found is None}
         held = self._announcements.unannounced(
             final, ids, unsure=unsure, now=at_once, dry_run=report.dry_run
         )
@@ -208,7 +208,7 @@ class Rounds:
             ]
         known = {key: terms.get(key, NO_CONSTRAINTS) for key in due}
         return {
-            key: replace(one, announcing=key[0] in held and not one.local)
+            key: replace(one, announcing=key.topic in held and not one.local)
             for key, one in known.items()
         }
 
@@ -396,8 +396,8 @@ def rewrite_all(job: CleanJob) -> list[Rewritten]:
 
 def _deleted(key: TopicPartition, found: DueSegments) -> Deleted:
     return Deleted(
-        topic=key[0],
-        partition=key[1],
+        topic=key.topic,
+        partition=key.partition,
         segments=found.expired,
         log_start=found.log_start,
         held_back_bytes=found.held_back,

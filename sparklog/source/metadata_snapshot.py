@@ -114,11 +114,10 @@ class LogMetadata:
     ) -> dict[TopicPartition, int | None]:
         """Return the first offset whose timestamp is at least the given one (ms), None if none."""
         found: dict[TopicPartition, int | None] = {}
-        spans: Mapping[TopicPartition, tuple[int, int]] = dict(held.items())
         for topic in {topic for topic, _ in times}:
             when = {p: ms for (t, p), ms in times.items() if t == topic}
             answer = offsets_for_times(
-                self.view, topic, when, spans, isolation=self._options.isolation_level
+                self.view, topic, when, held, isolation=self._options.isolation_level
             )
             found |= {TopicPartition(topic, p): offset for p, offset in answer.items()}
         return found

@@ -135,7 +135,7 @@ def restore(
         )
     if not has_ledger(fs, work):
         _fill(fs, work, view.objects, parts, _Counter(total, progress), threads)
-    offsets = _take_over(fs, clock, work, view, {part.key[0] for part in parts})
+    offsets = _take_over(fs, clock, work, view, {part.key.topic for part in parts})
     if fs.is_dir(target):
         fs.rmdir(target)
     fs.rename(work, target)

@@ -79,11 +79,11 @@ def _log_dir(fs: FileSystem, directory: str, topics: Collection[str]) -> LogDirD
     try:
         keys = [(parse_partition_dir(name), name) for name in fs.listdir(directory)]
         for key, name in sorted((k, n) for k, n in keys if k is not None):
-            if key[0] in INTERNAL or key[0] not in topics:
+            if key.topic in INTERNAL or key.topic not in topics:
                 continue
             partitions.append(
                 {
-                    "partition": f"{key[0]}-{key[1]}",
+                    "partition": str(key),
                     "size": _size(fs, os.path.join(directory, name)),
                     "offsetLag": 0,  # max(high watermark - log end, 0): one log has no followers
                     "isFuture": False,

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import sparklog
+from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError, LogReplacedError, SparklogError
 from sparklog.fs import LOCAL
 from sparklog.log.commit import Identity
@@ -326,7 +327,8 @@ def test_planned_and_then_replaced_by_an_earlier_state(
     shutil.copytree(path, tmp_path / "copy")
     log.append("t", table("c"))
     view = LogDirView(LOCAL, [str(path)])
-    end = view.spans([("t", 0)])["t", 0][1]
+    key = TopicPartition("t", 0)
+    end = view.spans([key])[key][1]
     replace(path, tmp_path / "copy")
     with pytest.raises(LogReplacedError, match=r"offsets \[2, 3\) can't be read, it ends at 2"):
         for _ in read_partition(view, "t", 0, 0, end, schema=SCHEMA, isolation="read_uncommitted"):

@@ -8,6 +8,7 @@ import pytest
 
 import sparklog
 from sparklog import DataCorruptionError
+from sparklog.common import TopicPartition
 from sparklog.format.checkpoint_files import CLEAN_SHUTDOWN, format_partition_metadata
 from sparklog.fs import LOCAL
 from sparklog.log.topic_names import new_topic_id
@@ -79,7 +80,7 @@ def test_a_higher_start_with_our_own_mark_is_damage(
         with pytest.raises(DataCorruptionError, match=r"which was \d when the log was closed"):
             log.offsets("t")
         right = [p for p in (0, 1) if wrong.get(("t", p)) == (3, 0)[p] or ("t", p) not in wrong]
-        assert all(log.view.spans([("t", p)]) for p in right)
+        assert all(log.view.spans([TopicPartition("t", p)]) for p in right)
     assert starts(home, "rw") == [3, 0]  # the ledger knows
     assert starts(home, "r") == [3, 0]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sparklog
 from sparklog.clock import Clock
+from sparklog.common import TopicPartition
 from sparklog.format.records import Decoder
 from sparklog.format.scan import scan
 from sparklog.fs import read_bytes
@@ -121,7 +122,8 @@ def _read(view: View) -> dict[tuple[str, int], Records]:
     found: dict[tuple[str, int], Records] = {}
     schema = schema_of(["offset", "value"])
     for name, topic in view.topics().items():
-        for (_, p), (start, end) in view.spans([(name, p) for p in topic.dirs]).items():
+        keys = [TopicPartition(name, p) for p in topic.dirs]
+        for (_, p), (start, end) in view.spans(keys).items():
             held: Records = {}
             for rows in read_partition(view, name, p, start, end, schema=schema):
                 pairs = zip(*(rows.column(at).to_pylist() for at in (0, 1)), strict=True)

@@ -195,7 +195,7 @@ def _take(
         parts = [
             plan_partition_fork(
                 session,
-                state.topics[key[0]],
+                state.topics[key.topic],
                 TopicPartition(*key),
                 end,
                 cleaned=max(offsets.get(key, 0) for offsets in known.values()),

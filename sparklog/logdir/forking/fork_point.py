@@ -60,7 +60,7 @@ def find_point(
     if state.abandoned is None:
         state.abandoned = find_abandoned(session, at)
     state.topics = {n: topic for n, topic in state.topics.items() if n not in INTERNAL}
-    state.ends = {key: end for key, end in state.ends.items() if key[0] in state.topics}
+    state.ends = {key: end for key, end in state.ends.items() if key.topic in state.topics}
     if writer is not None and batch is not None:
         _check_writers(state, writer, batch)
     return ForkPoint(at, state.time_ms, state)

@@ -176,7 +176,7 @@ def recover_one(
     remaining: Callable[[int], None] = lambda _: None,
 ) -> None:
     """Recover a partition; one that is damaged, or isn't whole, goes offline."""
-    known = session.state.topics[key[0]]
+    known = session.state.topics[key.topic]
     config = known.parsed()
     if known.adopted:  # as in a compacted log, offsets may be missing
         config = replace(config, cleanup_policy=("compact",))

@@ -100,7 +100,7 @@ def _due_under_lock(
     if key in session.offline:
         raise session.offline[key]
     state = session.state
-    place = retention_of(state, key, directory, state.topics[key[0]].parsed())
+    place = retention_of(state, key, directory, state.topics[key.topic].parsed())
     held = segments_of(session.fs, directory)
     return due_segments_of(session.fs, place, held, now_ms=now_ms, terms=terms)
 
@@ -127,7 +127,7 @@ def _delete(session: LogDirCommits, done: Deletion) -> None:
         session.fs.sync_dir(session.home)
     for key, found in done.taken.items():
         if found.expired:
-            delay_ms = session.state.topics[key[0]].parsed().file_delete_delay_ms
+            delay_ms = session.state.topics[key.topic].parsed().file_delete_delay_ms
             for path in _retire(session, key, [e.base for e in found.expired]):
                 done.waiting.append(path)
                 done.delay_ms[path] = delay_ms

@@ -95,7 +95,7 @@ class LogRepair:
         self, key: TopicPartition, part: ExpectedPartition, findings: list[Finding]
     ) -> None:
         state = self.log_dir_state.state
-        topic = None if state is None else state.topics.get(key[0])
+        topic = None if state is None else state.topics.get(key.topic)
         derived = DerivedFiles(
             self.fs,
             part,

@@ -95,7 +95,7 @@ def _report_missing(
     missing = len(copies) - len(there)
     if missing:
         report.errors.append(
-            f"{key[0]}-{key[1]}: {pluralize(missing, 'copy', 'copies')} of {len(copies)} not in "
+            f"{key}: {pluralize(missing, 'copy', 'copies')} of {len(copies)} not in "
             f"{store.url}, or cut off there, so local segments that rely on them stay: is it the "
             "right store? `sparklog tier verify` tells which; the next sweep copies anew what is "
             "still here"

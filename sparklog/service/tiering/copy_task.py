@@ -127,7 +127,7 @@ class CopyTask:
             except FileNotFoundError as error:
                 _LOGGER.info("%s-%d: %s", *one.key, error)
             except DataCorruptionError as error:
-                report.errors.append(f"{one.key[0]}-{one.key[1]}: {error}")
+                report.errors.append(f"{one.key}: {error}")
         now = self._remote_log.clock()
         return [copy.become(SegmentState.COPY_FINISHED, now) for copy in copies]
 
@@ -137,7 +137,7 @@ class CopyTask:
         Cost: a listing.
         """
         session, candidate = self._remote_log.session, one.candidate
-        if place is None or session.state.topics[one.key[0]].id != one.partition.topic_id:
+        if place is None or session.state.topics[one.key.topic].id != one.partition.topic_id:
             return False
         size = closed_segment_bytes(session.fs, place.directory, candidate.base, candidate.end)
         return size == candidate.size and candidate.end <= place.end
@@ -197,7 +197,7 @@ class CopyTask:
         puts, failed = [], []
         with self._remote_log.locked_cache() as cache:
             for key in list(cache.keys()):
-                for segment in cache.all(key) if self._remote_log.is_ours(key[0]) else ():
+                for segment in cache.all(key) if self._remote_log.is_ours(key.topic_id) else ():
                     if segment.state is SegmentState.COPY_STARTED:
                         one = by_id.get(key)
                         if one is not None and self._can_go_on(segment, one):
@@ -263,7 +263,7 @@ class CopyTask:
 
     def _leave_alone(self, key: TopicPartition, error: DataCorruptionError, report: Report) -> None:
         self._uncopyable[key] = str(error)
-        report.errors.append(f"{key[0]}-{key[1]}: {error}")
+        report.errors.append(f"{key}: {error}")
         _LOGGER.error("%s-%d: %s", *key, error)
 
     def _remove(self, segments: list[RemoteSegment]) -> None:

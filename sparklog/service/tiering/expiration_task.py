@@ -87,11 +87,11 @@ class ExpirationTask:
                 if due.expired:
                     gone[key] = [_removed(e.segment, e.rule, e.why) for e in due.expired]
                     starts[key] = due.log_start
-        ids = {key[0]: one.topic_id for key, one in known.items()}
+        ids = {key.topic: one.topic_id for key, one in known.items()}
         held = self._announcements.unannounced(gone, ids, now=at_once, dry_run=report.dry_run)
-        for key in [] if report.dry_run else [key for key in gone if key[0] in held]:
+        for key in [] if report.dry_run else [key for key in gone if key.topic in held]:
             copies = pluralize(len(gone.pop(key)), "copy", "copies")
-            report.notes.append(f"{key[0]}-{key[1]}: {copies} due, announced; go in the next round")
+            report.notes.append(f"{key}: {copies} due, announced; go in the next round")
             del starts[key]
         report.removed += [copy for copies in gone.values() for copy in copies]
         if self._remote_log.preview is not None:
@@ -118,7 +118,7 @@ class ExpirationTask:
             if not within or self._marked.get(one.id) == start:
                 continue
             self._remote_log.lease.check()
-            prefix = Directory(key[0], key[1], one.topic_id).prefix
+            prefix = Directory(key.topic, key.partition, one.topic_id).prefix
             name = prefix + log_start_name(start)
             self._store.put(name, b"")
             older = [
@@ -169,8 +169,8 @@ class ExpirationTask:
         with session.exclusive():
             live = {topic.id for topic in session.state.topics.values()}
         with self._remote_log.locked_cache() as cache:
-            known = [key for key in list(cache.keys()) if self._remote_log.is_ours(key[0])]
-            dead = {key: cache.all(key) for key in known if key[0] not in live}
+            known = [key for key in list(cache.keys()) if self._remote_log.is_ours(key.topic_id)]
+            dead = {key: cache.all(key) for key in known if key.topic_id not in live}
         for (topic_id, p), copies in dead.items():
             directory = directory_of(copies[0])
             if report.dry_run:
@@ -218,9 +218,9 @@ class ExpirationTask:
             where = orphans.prefixes(cache, topics, now_ms=report.time_ms)
             snapshot = {key: cache.all(key) for key in where}
         for key, directory in where.items():
-            if key[0] in live and key not in by_id:
+            if key.topic_id in live and key not in by_id:
                 continue  # offline: nobody can tell what it needs; or another log's
-            if not self._remote_log.is_ours(key[0]):
+            if not self._remote_log.is_ours(key.topic_id):
                 continue
             found = orphans.find_orphans(
                 self._store, snapshot[key], directory, now_ms=self._remote_log.clock()
@@ -298,7 +298,7 @@ class ExpirationTask:
                     safe.append(segment)
                     continue
                 report.errors.append(
-                    f"{key[0]}-{key[1]}: offsets [{first}, {min(segment.end, local_start)}) are "
+                    f"{key}: offsets [{first}, {min(segment.end, local_start)}) are "
                     f"gone: {self._store.url}/{log_object(segment)} or its manifest is missing; "
                     "restore both from a copy of the bucket"
                 )

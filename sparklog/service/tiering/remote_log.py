@@ -156,7 +156,7 @@ class RemoteLog:
     def topics(self, *, now_ms: int) -> dict[str, str]:
         """Return {topic id: topic} of all below whose prefixes this log may do something."""
         with self.locked_cache() as cache:
-            found = {key[0]: d.topic for key, d in prefixes(cache, {}, now_ms=now_ms).items()}
+            found = {key.topic_id: d.topic for key, d in prefixes(cache, {}, now_ms=now_ms).items()}
             with self.session.exclusive():
                 topics = self.session.state.topics
                 return found | {t.id: name for name, t in topics.items() if is_tiered(t)}
@@ -180,7 +180,7 @@ class RemoteLog:
                     ),
                 )
                 ids = {name: self.session.state.topics[name].id for name, _ in known}
-            named = {key: TopicIdPartition(ids[key[0]], key[1]) for key in known}
+            named = {key: TopicIdPartition(ids[key.topic], key.partition) for key in known}
             self._forget(set(known), set(named.values()))
             return {
                 key: TieredPartition(
@@ -212,13 +212,15 @@ class RemoteLog:
             # A compacted topic's segments stay here: its cleaner would not find the older values
             # of a key elsewhere, and take away the tombstone that hides them.
             tiered = place.config.remote_storage_enable and not place.config.compact
-            if tiered and key[0] in ids:
+            if tiered and key.topic in ids:
                 copied: tuple[tuple[int, int], ...] = ()
                 looked = self.foreign_topics is not None or self.preview is not None
-                relied = looked and self.is_ours(ids[key[0]])
+                relied = looked and self.is_ours(ids[key.topic])
                 if cache is not None and relied:
                     copied = plan.copied_ranges(
-                        self._valid_copies(cache, TopicIdPartition(ids[key[0]], key[1]), place)
+                        self._valid_copies(
+                            cache, TopicIdPartition(ids[key.topic], key.partition), place
+                        )
                     )
                 tier = Tier(copied, copying=not place.config.remote_log_copy_disable)
                 found[key] = RetentionConstraints(floors.get(key), tier)
@@ -228,11 +230,11 @@ class RemoteLog:
         self, cache: RemoteLogMetadataCache, key: TopicPartition, place: PartitionRetention
     ) -> list[RemoteSegment]:
         """Return a partition's valid copies, ascending; in a dry round with its own."""
-        topic = self.session.state.topics.get(key[0])  # it may have been deleted meanwhile
+        topic = self.session.state.topics.get(key.topic)  # it may have been deleted meanwhile
         return (
             []
             if topic is None
-            else self._valid_copies(cache, TopicIdPartition(topic.id, key[1]), place)
+            else self._valid_copies(cache, TopicIdPartition(topic.id, key.partition), place)
         )
 
     def is_planned(self, copy: RemoteSegment) -> bool:

@@ -28,8 +28,8 @@ def expected_partition(
     number = log_dir_state.found[key]
     known = {name: checkpoints[number, name] or {} for name in NAMES}
     part = ExpectedPartition(
-        topic=key[0],
-        partition=key[1],
+        topic=key.topic,
+        partition=key.partition,
         path=log_dir_state.path(key),
         situation=log_dir_state.situation,
         start=0,
@@ -50,7 +50,7 @@ def expected_partition(
         )
     if state is None or key not in state.ends or not log_dir_state.situation.is_ours:
         return _brokers(part, known)
-    topic = state.topics[key[0]]
+    topic = state.topics[key.topic]
     config = topic.parsed()
     return replace(
         part,
@@ -59,7 +59,7 @@ def expected_partition(
         end=state.ends[key],
         gaps_below=NO_LIMIT if config.compact else part.gaps_below,
         config=config,
-        interval_bytes=interval_of(log_dir_state, key[0], config),
+        interval_bytes=interval_of(log_dir_state, key.topic, config),
         epoch=None if state.epoch == EPOCH_UNKNOWN else state.epoch,
         exact=not topic.adopted,
     )

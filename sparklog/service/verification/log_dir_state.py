@@ -113,14 +113,14 @@ class LogDirState:
         """Return a partition's directory."""
         number = self.found.get(key)
         if number is None:
-            number = 0 if self.state is None else self.state.topics[key[0]].dirs[key[1]]
-        return os.path.join(self.dirs.place(self.directories, number), f"{key[0]}-{key[1]}")
+            number = 0 if self.state is None else self.state.topics[key.topic].dirs[key.partition]
+        return os.path.join(self.dirs.place(self.directories, number), str(key))
 
     def why_absent(self, key: TopicPartition) -> str | None:
         """Return why the log dir of a partition that isn't here can't be used; None if it can."""
-        if self.state is None or key[0] not in self.state.topics:
+        if self.state is None or key.topic not in self.state.topics:
             return None
-        number = self.state.topics[key[0]].dirs[key[1]]
+        number = self.state.topics[key.topic].dirs[key.partition]
         return self.dirs.why_absent(self.directories, number)
 
     @property

@@ -75,9 +75,9 @@ def _severity(log_dir_state: LogDirState, name: str) -> Severity:
 def _above(offsets: Offsets, mine: Mapping[TopicPartition, int]) -> str | None:
     for key, offset in sorted(offsets.items()):
         if offset < 0:
-            return f"it gives {key[0]}-{key[1]} the offset {offset}"
+            return f"it gives {key} the offset {offset}"
         if offset > mine.get(key, offset):
-            return f"it gives {key[0]}-{key[1]} the offset {offset}, the log ends at {mine[key]}"
+            return f"it gives {key} the offset {offset}, the log ends at {mine[key]}"
     return None
 
 
@@ -95,11 +95,11 @@ def _against_ledger(
         return None
     for key, offset in sorted(wanted.items()):
         if offsets.get(key, 0 if name == LOG_START else None) != offset:
-            return f"it gives {key[0]}-{key[1]} {offsets.get(key)}, the ledger says {offset}"
+            return f"it gives {key} {offsets.get(key)}, the ledger says {offset}"
     if name == LOG_START:
         for key in sorted(offsets.keys() & mine.keys() - wanted.keys()):
             if offsets[key]:
-                return f"it gives {key[0]}-{key[1]} {offsets[key]}, the ledger says 0"
+                return f"it gives {key} {offsets[key]}, the ledger says 0"
     return None
 
 
@@ -114,7 +114,7 @@ def _warn_below(
             out.add(
                 Severity.WARNING,
                 path,
-                f"{key[0]}-{key[1]} goes on to {end}, readers see it up to {mark}",
+                f"{key} goes on to {end}, readers see it up to {mark}",
                 first=mark,
                 end=end,
             )

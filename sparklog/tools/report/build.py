@@ -221,7 +221,7 @@ def _partition(look: _Look, info: TopicInfo, number: int) -> PartitionReport:
         else:
             look.note(Severity.DAMAGE, f"{info.name}-{number}", str(error))
             what = str(error)
-        return PartitionReport(topic=key[0], partition=number, directory=path, error=what)
+        return PartitionReport(topic=key.topic, partition=number, directory=path, error=what)
 
 
 def _looked(look: _Look, info: TopicInfo, number: int) -> PartitionReport:
