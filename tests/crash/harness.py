@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 import sparklog
+from sparklog.common import TopicPartition
 from sparklog.clock import ManualClock
 from sparklog.errors import BatchConflictError, OffsetOutOfRangeError
 from sparklog.format.batch import encode_one
@@ -248,7 +249,7 @@ class World:
         """Retention at `now_ms`: what is due is asked first, so the model knows the new start."""
         session = commits_of(self.opened)
         with session.exclusive():
-            place = partition_retention.retention_by_partition(session)[key]
+            place = partition_retention.retention_by_partition(session)[TopicPartition(*key)]
         held = segments_of(self.fs, place.directory)
         found = segment_deletion.due_segments_of(
             self.fs, place, held, now_ms=now_ms, terms=NO_CONSTRAINTS
@@ -257,7 +258,7 @@ class World:
             f"retention of {key} up to {found.log_start}, {found.rolls=}",
             self.model.with_start(key, found.log_start),
             lambda: segment_deletion.delete_due(
-                session, {key: NO_CONSTRAINTS}, now_ms=now_ms, budget_ms=1000
+                session, {TopicPartition(*key): NO_CONSTRAINTS}, now_ms=now_ms, budget_ms=1000
             ),
         )
 
@@ -266,7 +267,7 @@ class World:
 
         def act() -> None:
             with session.exclusive():
-                idle_rolling.roll(session, [key])
+                idle_rolling.roll(session, [TopicPartition(*key)])
 
         return Planned(f"idle roll of {key}", self.model.copy(), act)
 

@@ -117,7 +117,7 @@ class World:
         return session_of(self.log)
 
     def write(self, segment: Segment, *, roll: bool = False) -> None:
-        with self.session.exclusive(), self.session.step([(TOPIC, 0)]) as step:
+        with self.session.exclusive(), self.session.step([TopicPartition(TOPIC, 0)]) as step:
             log = self.session.writer(TOPIC, 0)
             first = log.end_offset
             for batch in segment:

@@ -2,11 +2,12 @@
 
 import os
 
+from sparklog.common import TopicPartition
 from sparklog.logdir.high_watermarks import WATERMARKS_NAME, publish, published
 from sparklog.testing.crashfs import CrashFS
 
-ENDS = {("t", 0): 120, ("t", 1): 7, ("u.v", 3): 0}
-STARTS = {("t", 0): 100}
+ENDS = {TopicPartition("t", 0): 120, TopicPartition("t", 1): 7, TopicPartition("u.v", 3): 0}
+STARTS = {TopicPartition("t", 0): 100}
 
 
 def written() -> CrashFS:

@@ -91,7 +91,9 @@ def test_a_topic_that_a_broker_made_again_has_its_own_start(home: str) -> None:
         Path(home, f"t-{p}", "partition.metadata").write_bytes(metadata)
     broker_ran(home, "clean", {})
     marks = read_offsets(LOCAL, home, HIGH_WATERMARK)
-    write_offsets(LOCAL, home, HIGH_WATERMARK, {**marks, ("t", 0): 8})  # lower than ours was
+    write_offsets(
+        LOCAL, home, HIGH_WATERMARK, {**marks, TopicPartition("t", 0): 8}
+    )  # lower than ours was
     with sparklog.open(home) as log:
         assert log.offsets("t") == {0: (0, 8), 1: (0, 10)}
 

@@ -23,7 +23,7 @@ from sparklog.storage.offset_ranges import OffsetRange
 from tests.format.control_batches import encode_control
 
 TOPIC = "t"
-KEY = (TOPIC, 0)
+KEY = TopicPartition(TOPIC, 0)
 DELETE_RETENTION_MS = 1000
 
 
@@ -57,7 +57,7 @@ class Writer:
             if roll:
                 log.roll()
             log.sync()
-            ends = {TopicPartition(*KEY): OffsetRange(first, log.end_offset)}
+            ends = {KEY: OffsetRange(first, log.end_offset)}
             step.record = AppendRecord(ends=ends, idempotent=True)
 
     def batch(self) -> bytes:

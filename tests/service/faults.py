@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from sparklog.common import TopicPartition
 from sparklog.format.checkpoint_files import format_offsets, parse_offsets
 from sparklog.format.producer_snapshot import format_snapshot, parse_snapshot
 from sparklog.logdir.offset_checkpoints import CLEANER, HIGH_WATERMARK, LOG_START, RECOVERY_POINT
@@ -63,7 +64,7 @@ def offsets(topic: str, partition: int, offset: int) -> Plant:
 
     def plant(path: Path) -> None:
         known = parse_offsets(path.read_bytes(), str(path)) if path.exists() else {}
-        path.write_bytes(format_offsets({**known, (topic, partition): offset}))
+        path.write_bytes(format_offsets({**known, TopicPartition(topic, partition): offset}))
 
     return plant
 

@@ -37,7 +37,9 @@ ALL = RetentionConstraints(tier=Tier(((0, 10**9),)))
 
 def shorten(log: sparklog.Log, clock: ManualClock) -> int:
     """Take the older local segments away as if they had copies; returns the local start."""
-    done = delete_due(commits_of(log), {("t", 0): ALL}, now_ms=clock(), budget_ms=1000)
+    done = delete_due(
+        commits_of(log), {TopicPartition("t", 0): ALL}, now_ms=clock(), budget_ms=1000
+    )
     (due,) = done.taken.values()
     assert due.local
     assert 0 < due.log_start < log.offsets("t")[0][1]
@@ -69,15 +71,20 @@ def test_the_log_start_stays(path: Path, clock: ManualClock) -> None:
 def test_a_log_start_above_it_takes_its_place(path: Path, clock: ManualClock) -> None:
     with filled(path, clock, 30, local_retention_bytes="800") as log:
         start = shorten(log, clock)
-        assert raise_starts(commits_of(log), {("t", 0): start - 1, ("t", 7): 5}) == {
-            ("t", 0): start - 1
-        }
+        assert raise_starts(
+            commits_of(log), {TopicPartition("t", 0): start - 1, TopicPartition("t", 7): 5}
+        ) == {("t", 0): start - 1}
         assert local_start(log) == start
         log.delete_records("t", {0: start + 1})
         assert local_start(log) == start + 1
         with commits_of(log).exclusive():
             assert not commits_of(log).state.local_starts
-        assert raise_starts(commits_of(log), {("t", 0): 99, ("gone", 0): 1}) == {}
+        assert (
+            raise_starts(
+                commits_of(log), {TopicPartition("t", 0): 99, TopicPartition("gone", 0): 1}
+            )
+            == {}
+        )
     assert verify(path).ok
 
 
@@ -152,9 +159,11 @@ def test_producers_state_outlives_the_local_segments(path: Path, clock: ManualCl
         with commits_of(log).exclusive():
             from sparklog.logdir.retention.idle_rolling import roll
 
-            roll(commits_of(log), [("t", 0)])
-        done = delete_due(commits_of(log), {("t", 0): ALL}, now_ms=clock(), budget_ms=1000)
-        assert done.taken["t", 0].log_start == 12
+            roll(commits_of(log), [TopicPartition("t", 0)])
+        done = delete_due(
+            commits_of(log), {TopicPartition("t", 0): ALL}, now_ms=clock(), budget_ms=1000
+        )
+        assert done.taken[TopicPartition("t", 0)].log_start == 12
     with sparklog.open(path, "rw", clock=clock) as log:
         again = log.append("t", rows([11], clock()), partition=0, producer=(7, 0, 11))
         assert again == {"t": {0: (11, 12)}}  # it was written before

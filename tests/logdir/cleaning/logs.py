@@ -41,7 +41,7 @@ class CompactedLog:
 
     def write(self, *batches: bytes, roll: bool = False) -> int:
         """Append whole batches; returns the log's end."""
-        with self.session.exclusive(), self.session.step([(TOPIC, 0)]) as step:
+        with self.session.exclusive(), self.session.step([TopicPartition(TOPIC, 0)]) as step:
             log = self.session.writer(TOPIC, 0)
             first = log.end_offset
             for data in batches:

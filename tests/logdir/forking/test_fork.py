@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import sparklog
+from sparklog.common import TopicPartition
 from sparklog import (
     BatchConflictError,
     InvalidRequestError,
@@ -172,11 +173,11 @@ def test_a_fork_whose_end_falls_between_two_segments(
 ) -> None:
     after = filled(log, clock)
     with commits_of(log).exclusive():
-        roll(commits_of(log), [("t", 0), ("t", 1)])
+        roll(commits_of(log), [TopicPartition("t", 0), TopicPartition("t", 1)])
     commit(log, "q", 9)
     after[9] = held(log)
     with commits_of(log).exclusive():
-        roll(commits_of(log), [("t", 0)])
+        roll(commits_of(log), [TopicPartition("t", 0)])
     commit(log, "q", 10)
     made = fork(log.path, tmp_path / "new", writer="q", batch=9, clock=clock)
     check(tmp_path / "new", after[9])
@@ -236,7 +237,12 @@ def test_the_two_go_their_own_ways(log: Log, clock: ManualClock, tmp_path: Path)
         new.alter_topic("t", config={"retention.bytes": 1, "file.delete.delay.ms": 0})
         for batch in range(6, 9):
             commit(new, "q", batch)
-        delete_due(commits_of(new), {("t", 0): NO_CONSTRAINTS}, now_ms=clock(), budget_ms=1000)
+        delete_due(
+            commits_of(new),
+            {TopicPartition("t", 0): NO_CONSTRAINTS},
+            now_ms=clock(),
+            budget_ms=1000,
+        )
         assert new.offsets("t")[0][0] > 0
     now = held(log)
     assert {key: rows[: len(after[8][key])] for key, rows in now.items()} == after[8]
@@ -458,7 +464,7 @@ class TestCompaction:
         rows = held(log)
         if rolled:
             with commits_of(log).exclusive():
-                roll(commits_of(log), [("t", 0)])
+                roll(commits_of(log), [TopicPartition("t", 0)])
         else:
             commit(log, "q", 2, keys=99)
         path = Path(log.topic("t").dirs[0]) / "00000000000000000000.log"
@@ -662,7 +668,7 @@ def test_while_others_write_delete_and_clean(tmp_path: Path) -> None:
                     log.delete_records("t", {0: start})
                     delete_due(
                         commits_of(log),
-                        {("t", 0): NO_CONSTRAINTS},
+                        {TopicPartition("t", 0): NO_CONSTRAINTS},
                         now_ms=system_clock(),
                         budget_ms=100,
                     )
