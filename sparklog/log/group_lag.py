@@ -69,7 +69,7 @@ def commit_checked(
 def readers_table(view: View, readers: Readers, *, now_ms: int, retention_ms: int) -> pa.Table:
     """Return one row a group and partition; see `Log.readers`."""
     topics = view.topics()
-    held = {(topic, p) for topic, info in topics.items() for p in info.dirs}
+    held = {TopicPartition(topic, p) for topic, info in topics.items() for p in info.dirs}
     wanted = {key for reader in readers.groups for key in reader.offsets}
     spans = view.spans(sorted(wanted & held))
     rows: list[dict[str, Any]] = []
@@ -127,7 +127,7 @@ def retention_floors(
     blind = any(not is_expired(t, now_ms, retention_ms) for t in readers.damaged.values())
     asks = {name for name, topic in state.topics.items() if _respects(topic.config)}
     floors: dict[TopicPartition, int] = {}
-    for key in map(TopicPartition._make, state.ends) if keys is None else keys:
+    for key in state.ends if keys is None else keys:
         if key.topic in asks and key in state.ends and (blind or key in slowest):
             start, end = state.starts.get(key, 0), state.ends[key]
             at = start if blind else slowest[key]

@@ -360,7 +360,7 @@ def _forget(fs: FileSystem, home: str, group: str, now_ms: int, retention_ms: in
             fs.unlink(path)
             return []
         old = _old(reader, now_ms, retention_ms)
-        gone = {(topic, partition) for _, topic, partition, _, _ in old}
+        gone = {TopicPartition(topic, partition) for _, topic, partition, _, _ in old}
         kept = {key: at for key, at in reader.offsets.items() if key not in gone}
         if not kept:
             fs.unlink(path)

@@ -178,7 +178,7 @@ class LogDirView:
         """
         page = peek(self._fs, self.home)
         found = {} if page is None else page.offline
-        known = {(name, p) for name, info in self.topics().items() for p in info.dirs}
+        known = {TopicPartition(name, p) for name, info in self.topics().items() for p in info.dirs}
         damaged = {TopicPartition(*key): error for key, error in found.items() if key in known}
         return {**damaged, **self.missing()}
 

@@ -20,8 +20,8 @@ from typing import Any
 import pyarrow as pa
 
 import sparklog
-from sparklog.common import TopicPartition
 from sparklog.clock import ManualClock
+from sparklog.common import TopicPartition
 from sparklog.errors import BatchConflictError, OffsetOutOfRangeError
 from sparklog.format.batch import encode_one
 from sparklog.log.commit import Identity

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.common import TopicPartition
 from sparklog import (
     BatchConflictError,
     InvalidRequestError,
@@ -20,6 +19,7 @@ from sparklog import (
     OffsetOutOfRangeError,
 )
 from sparklog.clock import ManualClock, monotonic_ms, system_clock
+from sparklog.common import TopicPartition
 from sparklog.format.scan import scan
 from sparklog.fs import LOCAL
 from sparklog.fs.files import LocalFile
