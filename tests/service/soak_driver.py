@@ -13,6 +13,7 @@ import sparklog
 from sparklog.errors import InvalidRequestError
 from sparklog.log.commit import Identity
 from sparklog.service import Service
+from sparklog.storage.staging import Framing
 
 ROWS, KEYS, PARTITIONS = 40, 25, 2
 WRITER = "soak"
@@ -58,7 +59,7 @@ def main(path: str) -> None:
         n = max(done, default=-1)  # the last one once more, as a restarted query would
         while True:
             n = max(n, 0)
-            stager = log.stager(sparklog.logdir.staging.Framing())
+            stager = log.stager(Framing())
             stager.add(topics["events"], events(n))
             stager.add(topics["state"], states(n))
             identity = Identity(writer=WRITER, batch=n, fingerprint=f"fp{n}")
