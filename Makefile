@@ -47,7 +47,7 @@ lint: $(VENV)/.test ## ruff, mypy --strict, import-linter
 	$(BIN)/lint-imports --no-cache
 	@$(BIN)/python -m tests.test_tidy
 
-test: lint ## the checks and the suite, in less than ten minutes; DEPTH=ci: more seeds, kills, providers
+test: lint ## the checks and the suite, in about ten minutes; DEPTH=ci: more seeds, kills, providers
 	@home="$$(scripts/java)" && JAVA_HOME="$$home" SPARKLOG_TEST_DEPTH=$(DEPTH) $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --durations 25 --junitxml build/junit-$(DEPTH).xml $(PYTEST_ARGS)
 
 test-all: ## all there is, for a night: thousands of crash seeds, 50 rounds of kill -9
