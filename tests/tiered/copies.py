@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from sparklog.tiered.remote_log_metadata.records import text_id
+from sparklog.format.checkpoint_files import topic_id_text
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 T0 = 1_700_000_000_000
-TOPIC_ID = text_id(bytes(15) + b"\1")
+TOPIC_ID = topic_id_text(bytes(15) + b"\1")
 
 
 def segment_id(number: int) -> str:
-    return text_id(number.to_bytes(16, "big"))
+    return topic_id_text(number.to_bytes(16, "big"))
 
 
 def copy(base: int, end: int, number: int | None = None, **given: Any) -> RemoteSegment:

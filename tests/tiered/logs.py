@@ -11,6 +11,7 @@ import pyarrow as pa
 
 import sparklog
 from sparklog.clock import Clock, ManualClock
+from sparklog.format.checkpoint_files import topic_id_text
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.partition.log_segment_data import LogDirSegmentData
@@ -20,7 +21,6 @@ from sparklog.logdir.segment_files import joined
 from sparklog.storage.segment_store import SegmentPut
 from sparklog.tiered.layout.manifest import parse
 from sparklog.tiered.object_store.store import Store
-from sparklog.tiered.remote_log_metadata.records import text_id
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 from tests.service.logs import told
 
@@ -91,7 +91,7 @@ def puts_of(log: sparklog.Log, clock: Clock, topic: str = "t", p: int = 0) -> li
             topic=topic,
             topic_id=state.topics[topic].id,
             partition=p,
-            id=text_id((p * 1000 + n + 1).to_bytes(16, "big")),
+            id=topic_id_text((p * 1000 + n + 1).to_bytes(16, "big")),
             base=one.base,
             end=following.base,
             max_timestamp=largest(one.base),

@@ -15,7 +15,6 @@ struct ends with its tagged fields, of which a reader skips those that it doesn'
 Source: RemoteLogMetadataSerde and message/Remote*Record.json (Kafka 4.1).
 """
 
-import base64
 import enum
 import struct
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from typing import Final
 
 from sparklog.common import TopicIdPartition
 from sparklog.errors import DataCorruptionError, UnsupportedVersionError
+from sparklog.format.checkpoint_files import topic_id_bytes, topic_id_text
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
 
 BROKER: Final = -1
@@ -154,7 +154,7 @@ def _put_segment(out: bytearray, record: SegmentRecord) -> None:
 
 def _put_segment_id(out: bytearray, of: RemoteSegment | UpdateRecord, segment_id: str) -> None:
     _put_partition(out, of)
-    out += raw_id(segment_id)
+    out += topic_id_bytes(segment_id)
     out.append(0)
 
 
@@ -162,7 +162,7 @@ def _put_partition(
     out: bytearray, of: RemoteSegment | UpdateRecord | PartitionDeleteRecord
 ) -> None:
     _put_bytes(out, of.topic.encode())
-    out += raw_id(of.topic_id)
+    out += topic_id_bytes(of.topic_id)
     _put(out, "i", of.partition)
     out.append(0)
 
@@ -323,25 +323,12 @@ def _partition_delete(source: _Source) -> PartitionDeleteRecord:
 
 
 def _partition(source: _Source) -> tuple[str, str, int]:
-    found = source.text(), text_id(source.take(16)), source.number("i")
+    found = source.text(), topic_id_text(source.take(16)), source.number("i")
     source.tags()
     return found
 
 
 def _segment_id(source: _Source) -> str:
-    found = text_id(source.take(16))
+    found = topic_id_text(source.take(16))
     source.tags()
     return found
-
-
-def raw_id(text: str) -> bytes:
-    """The 16 bytes of a topic's or segment's id. Raises ValueError if it isn't one."""
-    raw = base64.b64decode(text + "==", altchars=b"-_", validate=True)
-    if len(raw) != 16:
-        raise ValueError(f"{text!r} is no id")
-    return raw
-
-
-def text_id(raw: bytes) -> str:
-    """The text form of an id's 16 bytes. Source: Uuid.toString."""
-    return base64.urlsafe_b64encode(raw).decode().rstrip("=")

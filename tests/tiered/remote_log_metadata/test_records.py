@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.errors import DataCorruptionError, UnsupportedVersionError
+from sparklog.format.checkpoint_files import topic_id_text
 from sparklog.tiered.remote_log_metadata.records import (
     MetadataRecord,
     PartitionDeleteRecord,
@@ -18,7 +19,6 @@ from sparklog.tiered.remote_log_metadata.records import (
     SegmentRecord,
     UpdateRecord,
     parse,
-    text_id,
     to_bytes,
     update_of,
 )
@@ -88,7 +88,7 @@ def longs() -> st.SearchStrategy[int]:
 
 
 def ids() -> st.SearchStrategy[str]:
-    return st.binary(min_size=16, max_size=16).map(text_id)
+    return st.binary(min_size=16, max_size=16).map(topic_id_text)
 
 
 def whose() -> dict[str, st.SearchStrategy[Any]]:
