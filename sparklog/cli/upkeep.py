@@ -13,10 +13,9 @@ from sparklog.cli.open_log import check_log
 from sparklog.cli.output import console, print_json, size_text
 from sparklog.cli.parsing import parse_properties
 from sparklog.cli.storage import parse_storage_options, storage_option
-from sparklog.logdir.retention.due_segments import Expired
 from sparklog.pluralize import pluralize
 from sparklog.service import Service
-from sparklog.service.round_report import Removed, Report
+from sparklog.storage.round_report import Expired, Removed, Report
 
 _option = click.option(
     "--option", "options", multiple=True, metavar="KEY=VALUE",

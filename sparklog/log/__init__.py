@@ -7,6 +7,7 @@
 - `batch_windows`, `index_entries`: what a segment's bytes and indexes say
 - `positions`, `truncation_detection`: where a reader stands, and whether that is still true
 - `commits_table`, `committed_batches`, `batch_gaps`, `timeline`: what the ledger tells
+- `due_segments`: what retention takes, and why; decides only
 - `group_lag`, `group_progress`: readers that are registered
 - `producer_state`, `producer_state_loading`: idempotent and transactional producers
 """

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from sparklog.common import TopicPartition
 from sparklog.errors import StorageUnavailableError
 from sparklog.fs import FileSystem, read_bytes, write_durably
-from sparklog.logdir.retention.due_segments import LOG_START
+from sparklog.log.due_segments import LOG_START
 from sparklog.logdir.segment_files import joined
 from sparklog.pluralize import pluralize
 

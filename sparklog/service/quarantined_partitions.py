@@ -13,8 +13,8 @@ from sparklog.errors import (
     UnknownTopicError,
 )
 from sparklog.logdir.commit_log import LogDirCommits
-from sparklog.service.round_report import Report
 from sparklog.storage.lease import LeaseLostError
+from sparklog.storage.round_report import Report
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
 

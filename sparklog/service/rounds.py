@@ -16,14 +16,8 @@ from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError, InvalidRequestError, PartitionOfflineError
 from sparklog.fs import LOCAL
 from sparklog.log.admin import unknown
-from sparklog.logdir.cleaning.cleaner import (
-    Cleanable,
-    CleanReport,
-    clean_partition,
-    cleanable,
-    finish,
-    plan_job,
-)
+from sparklog.log.due_segments import LOG_START, NO_CONSTRAINTS, DueSegments, RetentionConstraints
+from sparklog.logdir.cleaning.cleaner import clean_partition, cleanable, finish, plan_job
 from sparklog.logdir.cleaning.options import Throttle
 from sparklog.logdir.cleaning.plan import CleanJob
 from sparklog.logdir.cleaning.rewrite import Rewritten, rewrite
@@ -32,12 +26,6 @@ from sparklog.logdir.deleted_files import unlink, waiting
 from sparklog.logdir.free_space import below_floor
 from sparklog.logdir.paths import is_within
 from sparklog.logdir.retention.due_partitions import DuePartitions
-from sparklog.logdir.retention.due_segments import (
-    LOG_START,
-    NO_CONSTRAINTS,
-    DueSegments,
-    RetentionConstraints,
-)
 from sparklog.logdir.retention.idle_rolling import idle, roll_if_active
 from sparklog.logdir.retention.partition_retention import PartitionRetention, retention_by_partition
 from sparklog.logdir.retention.segment_deletion import delete_due
@@ -48,10 +36,10 @@ from sparklog.service.housekeeping import group_retention_floors, run_housekeepi
 from sparklog.service.metrics.service_meters import WorkMeters
 from sparklog.service.options import ServiceOptions
 from sparklog.service.quarantined_partitions import QuarantinedPartitions
-from sparklog.service.round_report import Deleted, Report
 from sparklog.service.tiering.copy_confirmation import confirm_copies
 from sparklog.service.tiering.remote_log_manager import RemoteLogManager
 from sparklog.storage.lease import Lease, LeaseLostError
+from sparklog.storage.round_report import Cleanable, CleanReport, Deleted, Report
 from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadataCache
 
 Map = Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]

@@ -9,11 +9,12 @@ from sparklog.clock import Clock, system_clock
 from sparklog.common import TopicIdPartition, TopicPartition
 from sparklog.errors import PartitionOfflineError
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.log.due_segments import LocalSegment, largest_of
 from sparklog.log.partition_reader import reader_of
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.paths import split_path
-from sparklog.logdir.retention.due_segments import LocalSegment, largest_of, segments_of
+from sparklog.logdir.retention.local_segments import segments_of
 from sparklog.logdir.view import LogDirView
 from sparklog.storage.segments import StaleReadError
 from sparklog.storage.view import TopicInfo

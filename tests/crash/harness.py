@@ -25,9 +25,10 @@ from sparklog.common import TopicPartition
 from sparklog.errors import BatchConflictError, OffsetOutOfRangeError
 from sparklog.format.batch import encode_one
 from sparklog.log.commit import Identity
+from sparklog.log.due_segments import NO_CONSTRAINTS
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.retention import idle_rolling, partition_retention, segment_deletion
-from sparklog.logdir.retention.due_segments import NO_CONSTRAINTS, segments_of
+from sparklog.logdir.retention.local_segments import segments_of
 from sparklog.storage.commits import Chunk
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import format_trace

@@ -13,10 +13,11 @@ import sparklog
 from sparklog.clock import Clock, ManualClock
 from sparklog.format.checkpoint_files import topic_id_text
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.log.due_segments import largest_of
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.partition.log_segment_data import LogDirSegmentData
 from sparklog.logdir.partition.partition_segments import LogDirSegments
-from sparklog.logdir.retention.due_segments import largest_of, segments_of
+from sparklog.logdir.retention.local_segments import segments_of
 from sparklog.logdir.segment_files import joined
 from sparklog.storage.segment_store import SegmentPut
 from sparklog.tiered.layout.manifest import parse

@@ -11,9 +11,9 @@ import sparklog
 from sparklog.clock import ManualClock
 from sparklog.common import TopicPartition
 from sparklog.errors import PartitionOfflineError, UnsupportedVersionError
+from sparklog.log.due_segments import RetentionConstraints, Tier
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.ledger import Ledger, ledger_bases
-from sparklog.logdir.retention.due_segments import RetentionConstraints, Tier
 from sparklog.logdir.retention.segment_deletion import delete_due, raise_starts
 from sparklog.service import verify
 from sparklog.storage import ledger_records

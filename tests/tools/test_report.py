@@ -14,7 +14,7 @@ from sparklog.fs import LOCAL
 from sparklog.fs.local import LocalFileSystem
 from sparklog.logdir.cleaning.cleaner import clean_partition, cleanable
 from sparklog.logdir.home import commits_of
-from sparklog.logdir.retention.due_segments import segments_of
+from sparklog.logdir.retention.local_segments import segments_of
 from sparklog.service import Service
 from sparklog.tools.report.build import make_report
 from sparklog.tools.report.model import HORIZONS_MS, LogReport, Where

@@ -8,7 +8,7 @@ only one may at a time (a second one finds its files gone, and gives up without 
 import logging
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from sparklog.clock import monotonic_ms
@@ -16,7 +16,7 @@ from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError
 from sparklog.logdir.cleaning.options import CleanerOptions, Throttle
-from sparklog.logdir.cleaning.plan import CleanJob, Dirt, Segment, find_dirt, list_segments
+from sparklog.logdir.cleaning.plan import CleanJob, Segment, find_dirt, list_segments
 from sparklog.logdir.cleaning.rewrite import Rewritten, discard, is_possible, rewrite, swap_of
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.offset_checkpoints import (
@@ -29,46 +29,9 @@ from sparklog.logdir.offset_checkpoints import (
 )
 from sparklog.logdir.partition.producer_snapshots import load_producers
 from sparklog.logdir.partition.segment_swap import perform, retired_paths
+from sparklog.storage.round_report import Cleanable, CleanReport, Dirt
 
 _LOGGER: Final = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cleanable:
-    """A partition of a compacted topic, and how dirty it is."""
-
-    topic: str
-    partition: int
-    dirt: Dirt
-    wanted: bool  # by min.cleanable.dirty.ratio or max.compaction.lag.ms
-
-
-@dataclass(slots=True, kw_only=True)
-class CleanReport:
-    """What a cleaning did, or would do (`dry_run`: only `dirt` is known then).
-
-    `next_dirty`: the new checkpoint, None if there was nothing to do or it was `interrupted`:
-    somebody else changed the files meanwhile. Bytes are those of the segments that were
-    rewritten. `retired`: files that wait as `.deleted` for file.delete.delay.ms.
-    """
-
-    topic: str
-    partition: int
-    dirt: Dirt
-    dry_run: bool = False
-    next_dirty: int | None = None
-    interrupted: bool = False
-    groups: int = 0
-    segments: int = 0
-    bytes_before: int = 0
-    bytes_after: int = 0
-    records_read: int = 0
-    records_kept: int = 0
-    keys: int = 0
-    utilization: float = 0.0
-    retired: list[str] = field(default_factory=list)
-    took_ms: float = 0.0
-    locked_ms_max: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from sparklog.log.batch_windows import walk
 from sparklog.logdir.cleaning.options import CleanerOptions
 from sparklog.logdir.partition.indexes import read_entries
 from sparklog.logdir.segment_files import joined, segment_bases
+from sparklog.storage.round_report import Dirt
 
 SPAN_MAX: Final = 2**31 - 1  # offsets of a segment, as its index counts them
 _HEAD_BYTES: Final = 4096
@@ -32,32 +33,6 @@ class Segment:
     base: int
     size: int
     identity: tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dirt:
-    """How dirty a partition is: [first_dirty, first_uncleanable) can be cleaned.
-
-    `clean_bytes` are those below first_dirty; `overdue_ms`: by how much max.compaction.lag.ms has
-    passed for the oldest dirty batch, 0 if it has not.
-    """
-
-    first_dirty: int
-    first_uncleanable: int
-    clean_bytes: int
-    cleanable_bytes: int
-    overdue_ms: int = 0
-
-    @property
-    def ratio(self) -> float:
-        """Share of the dirty bytes in all that a cleaning would read; 0 for an empty log."""
-        total = self.clean_bytes + self.cleanable_bytes
-        return self.cleanable_bytes / total if total else 0.0
-
-    def wants_cleaning(self, config: TopicConfig) -> bool:
-        """Tell whether Kafka would clean it now. Source: grabFilthiestCompactedLog."""
-        overdue = self.overdue_ms > 0 and self.cleanable_bytes > 0
-        return overdue or self.ratio > config.min_cleanable_dirty_ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,14 +13,14 @@ from sparklog.common import TopicPartition
 from sparklog.errors import SparklogError
 from sparklog.format.names import log_name
 from sparklog.fs import FileSystem
-from sparklog.logdir.retention.due_segments import (
+from sparklog.log.due_segments import (
     NO_CONSTRAINTS,
     DueSegments,
     LocalSegment,
     RetentionConstraints,
     limits,
-    segments_of,
 )
+from sparklog.logdir.retention.local_segments import segments_of
 from sparklog.logdir.retention.partition_retention import PartitionRetention
 from sparklog.logdir.retention.segment_deletion import due_segments_of
 from sparklog.logdir.segment_files import joined

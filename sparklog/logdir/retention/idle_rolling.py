@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from sparklog.common import TopicPartition
 from sparklog.format.names import log_name
 from sparklog.fs import FileSystem
+from sparklog.log.due_segments import LocalSegment
 from sparklog.logdir.commit_log import LogDirCommits
-from sparklog.logdir.retention.due_segments import LocalSegment
 from sparklog.logdir.retention.partition_retention import PartitionRetention
 from sparklog.logdir.segment_files import joined, segment_bases
 

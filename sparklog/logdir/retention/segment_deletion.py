@@ -14,18 +14,18 @@ from sparklog.clock import monotonic_ms
 from sparklog.common import TopicPartition
 from sparklog.errors import SparklogError, StorageUnavailableError
 from sparklog.fs import FileSystem
-from sparklog.logdir.commit_log import LogDirCommits
-from sparklog.logdir.partition.partition_segments import LogDirSegments
-from sparklog.logdir.partition.segment_swap import retire
-from sparklog.logdir.retention.due_segments import (
+from sparklog.log.due_segments import (
     DueSegments,
     LocalSegment,
     RetentionConstraints,
     due,
     largest_of,
-    segments_of,
 )
+from sparklog.logdir.commit_log import LogDirCommits
+from sparklog.logdir.partition.partition_segments import LogDirSegments
+from sparklog.logdir.partition.segment_swap import retire
 from sparklog.logdir.retention.idle_rolling import roll
+from sparklog.logdir.retention.local_segments import segments_of
 from sparklog.logdir.retention.partition_retention import PartitionRetention, retention_of
 from sparklog.storage.ledger_records import StartRecord
 

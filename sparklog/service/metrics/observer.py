@@ -17,6 +17,7 @@ from sparklog.config import LogOptions
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.format.names import log_name
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.log.due_segments import DueSegments, LocalSegment, RetentionConstraints
 from sparklog.log.group_lag import retention_floors
 from sparklog.logdir.broker_lockout import is_marked_open, was_closed_by_us
 from sparklog.logdir.group_offsets import read_readers
@@ -34,7 +35,6 @@ from sparklog.logdir.log_dir_identity import LogDirIdentity
 from sparklog.logdir.log_dirs import find_dirs
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.retention.due_partitions import DuePartitions
-from sparklog.logdir.retention.due_segments import DueSegments, LocalSegment, RetentionConstraints
 from sparklog.logdir.retention.partition_retention import PartitionRetention, retention_of
 from sparklog.logdir.segment_files import joined
 from sparklog.logdir.topics_file import partition_path

@@ -7,11 +7,10 @@ from typing import Any, Final
 
 from sparklog.clock import monotonic_ms
 from sparklog.common import TopicPartition
-from sparklog.logdir.cleaning.cleaner import Cleanable, CleanReport
 from sparklog.metrics import meters
 from sparklog.service.metrics import names
 from sparklog.service.metrics.observed import LogMetrics
-from sparklog.service.round_report import Deleted, Report
+from sparklog.storage.round_report import Cleanable, CleanReport, Deleted, Report
 
 _COUNTED: Final = ("errors", "locked_ms", "deleted", "cleaned", "uploaded", "removed")
 
@@ -96,7 +95,7 @@ class WorkMeters:
             elif work == "clean":
                 self._cleaned_ms = report.time_ms
                 self._cleaned(news["cleaned"])
-            else:
+            elif work == "tier":
                 self._tiered(news, failed=bool(errors))
 
     def _deleted(self, deleted: Sequence[Deleted]) -> None:

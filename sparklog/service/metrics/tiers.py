@@ -6,14 +6,9 @@ from sparklog.clock import Clock
 from sparklog.common import TopicIdPartition, TopicPartition
 from sparklog.errors import SparklogError
 from sparklog.fs import FileSystem
+from sparklog.log.due_segments import LocalSegment, RetentionConstraints, Tier, largest_of
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.partition.partition_segments import LogDirSegments
-from sparklog.logdir.retention.due_segments import (
-    LocalSegment,
-    RetentionConstraints,
-    Tier,
-    largest_of,
-)
 from sparklog.logdir.retention.partition_retention import PartitionRetention
 from sparklog.logdir.view import LogDirView
 from sparklog.service.metrics.observed import TierMetrics

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from sparklog.common import TopicPartition
 from sparklog.errors import StorageUnavailableError
-from sparklog.logdir.retention.due_segments import DueSegments, RetentionConstraints
+from sparklog.log.due_segments import DueSegments, RetentionConstraints
 from sparklog.logdir.retention.partition_retention import PartitionRetention
 from sparklog.pluralize import pluralize
-from sparklog.service.round_report import Report
 from sparklog.service.tiering.remote_log import RemoteLog
+from sparklog.storage.round_report import Report
 from sparklog.tiered.copying.plan import copied_ranges
 from sparklog.tiered.layout.manifest import directory_of, log_object, manifest_object
 from sparklog.tiered.layout.topic_owners import is_owned

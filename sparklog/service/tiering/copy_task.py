@@ -17,14 +17,14 @@ from typing import Final
 from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError
 from sparklog.format.names import TXNINDEX
+from sparklog.log.due_segments import largest_of
 from sparklog.logdir.partition.log_segment_data import LogDirSegmentData
 from sparklog.logdir.partition.partition_segments import LogDirSegments
-from sparklog.logdir.retention.due_segments import largest_of
 from sparklog.logdir.retention.partition_retention import PartitionRetention, retention_by_partition
 from sparklog.logdir.segment_files import closed_segment_bytes
-from sparklog.service.round_report import Report, Uploaded
 from sparklog.service.tiering.remote_log import RemoteLog, TieredPartition, is_tiered
 from sparklog.storage.lease import LeaseLostError
+from sparklog.storage.round_report import Report, Uploaded
 from sparklog.storage.segment_store import PutResult, SegmentPut, SegmentStore, SourceChangedError
 from sparklog.tiered.copying.deletion import delete_copies
 from sparklog.tiered.copying.plan import CandidateSegment, epochs_of, segments_to_copy

@@ -10,13 +10,13 @@ from typing import Final
 
 from sparklog.common import TopicIdPartition, TopicPartition
 from sparklog.errors import DataCorruptionError, UnsupportedVersionError
+from sparklog.log.due_segments import Tier
 from sparklog.logdir.partition.leader_epochs import read_epochs
-from sparklog.logdir.retention.due_segments import Tier
 from sparklog.logdir.retention.segment_deletion import raise_starts
 from sparklog.pluralize import pluralize
 from sparklog.service.deletion_announcements import DeletionAnnouncements
-from sparklog.service.round_report import Removed, Report
 from sparklog.service.tiering.remote_log import RemoteLog, TieredPartition
+from sparklog.storage.round_report import Removed, Report
 from sparklog.storage.segment_store import SegmentStore
 from sparklog.tiered.copying import orphans
 from sparklog.tiered.copying.deletion import delete_copies

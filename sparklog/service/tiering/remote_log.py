@@ -17,15 +17,11 @@ from sparklog.clock import Clock, system_clock
 from sparklog.common import TopicIdPartition, TopicPartition
 from sparklog.errors import SparklogError
 from sparklog.fs import FileSystem
+from sparklog.log.due_segments import LocalSegment, RetentionConstraints, Tier
 from sparklog.log.log import Log
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.partition.leader_epochs import read_epochs
-from sparklog.logdir.retention.due_segments import (
-    LocalSegment,
-    RetentionConstraints,
-    Tier,
-    segments_of,
-)
+from sparklog.logdir.retention.local_segments import segments_of
 from sparklog.logdir.retention.partition_retention import PartitionRetention, retention_by_partition
 from sparklog.logdir.view import LogDirView
 from sparklog.storage.lease import Lease

@@ -21,11 +21,11 @@ from sparklog.logdir.cleaning.options import RateLimit, Throttle, unthrottled
 from sparklog.logdir.home import commits_of
 from sparklog.service.housekeeping import group_retention_floors
 from sparklog.service.options import ServiceOptions
-from sparklog.service.round_report import Report, Uploaded
 from sparklog.service.tiering.copy_task import CopyTask
 from sparklog.service.tiering.expiration_task import ExpirationTask
 from sparklog.service.tiering.remote_log import DryRunState, RemoteLog
 from sparklog.storage.lease import Lease, LeaseLostError
+from sparklog.storage.round_report import Report, Uploaded
 from sparklog.tiered.copying.orphans import is_lost
 from sparklog.tiered.copying.remote_storage_manager import RemoteStorageManager
 from sparklog.tiered.encryption.policy import key_id_in, refusal, with_key_id

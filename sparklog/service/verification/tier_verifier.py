@@ -17,8 +17,8 @@ from sparklog.clock import Clock, monotonic_ms, system_clock
 from sparklog.common import TopicIdPartition, TopicPartition
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.log.due_segments import Tier
 from sparklog.logdir.paths import split_path
-from sparklog.logdir.retention.due_segments import Tier
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.logdir.view import LogDirView
 from sparklog.service.verification.findings import (

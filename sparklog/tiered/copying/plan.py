@@ -1,7 +1,7 @@
 """Chooses segments to copy, and copies to expire. Decides; others act.
 
 Source: RemoteLogManager.RLMCopyTask and RLMExpirationTask (Kafka 4.1), KIP-405. The rules for
-local segments are those of all retention: sparklog.logdir.retention.due_segments, with a `Tier`.
+local segments are those of all retention: sparklog.log.due_segments, with a `Tier`.
 """
 
 import bisect
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sparklog.config import TopicConfig
 from sparklog.format.checkpoint_files import Epochs
-from sparklog.logdir.retention.due_segments import LocalSegment, Tier
+from sparklog.log.due_segments import LocalSegment, Tier
 from sparklog.storage.leader_epochs import clipped
 from sparklog.tiered.remote_log_metadata.metadata_cache import is_within_leader_epochs
 from sparklog.tiered.remote_segment import Epochs as SegmentEpochs

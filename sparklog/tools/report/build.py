@@ -18,13 +18,13 @@ from sparklog.common import TopicIdPartition, TopicPartition
 from sparklog.config import LogOptions
 from sparklog.errors import DataCorruptionError, SparklogError
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.log.due_segments import Tier
 from sparklog.log.group_lag import retention_floors
 from sparklog.log.log import Log
 from sparklog.logdir.group_offsets import read_readers
 from sparklog.logdir.home import open_log
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.paths import split_path
-from sparklog.logdir.retention.due_segments import Tier
 from sparklog.logdir.topics_file import read_topics
 from sparklog.logdir.view import LogDirView
 from sparklog.pluralize import pluralize

@@ -9,16 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
 from sparklog.fs import FileSystem
+from sparklog.log.due_segments import NEVER_MS, LocalSegment, RetentionConstraints, Tier, due
 from sparklog.log.partition_reader import reader_of
 from sparklog.logdir.cleaning.plan import Segment, find_dirt, list_segments
 from sparklog.logdir.offset_checkpoints import CLEANER, read_offsets
-from sparklog.logdir.retention.due_segments import (
-    NEVER_MS,
-    LocalSegment,
-    RetentionConstraints,
-    Tier,
-    due,
-)
 from sparklog.storage.segments import StaleReadError
 from sparklog.storage.view import View
 from sparklog.tiered.copying import plan

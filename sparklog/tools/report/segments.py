@@ -9,8 +9,8 @@ from sparklog.errors import DataCorruptionError
 from sparklog.format.batch import HEADER_SIZE, MAGIC, unpack_header
 from sparklog.format.compression import Codec
 from sparklog.fs import FileSystem
+from sparklog.log.due_segments import Tier, largest_of
 from sparklog.log.partition_reader import reader_of
-from sparklog.logdir.retention.due_segments import Tier, largest_of
 from sparklog.storage.segments import PartitionSegments, SegmentMetadata, StaleReadError
 from sparklog.storage.view import View
 from sparklog.tools.report.model import SegmentReport, Where

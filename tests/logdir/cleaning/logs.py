@@ -10,11 +10,12 @@ from sparklog.clock import ManualClock
 from sparklog.common import TopicPartition
 from sparklog.format.compression import Codec
 from sparklog.format.records import encode
-from sparklog.logdir.cleaning.cleaner import CleanReport, clean_partition
+from sparklog.logdir.cleaning.cleaner import clean_partition
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.home import commits_of
 from sparklog.storage.ledger_records import AppendRecord
 from sparklog.storage.offset_ranges import OffsetRange
+from sparklog.storage.round_report import CleanReport
 from tests.format.control_batches import encode_control
 from tests.logdir.partitions import T0
 

@@ -7,7 +7,8 @@ import pytest
 from sparklog.config import TopicConfig
 from sparklog.fs import LOCAL
 from sparklog.logdir.cleaning.options import CleanerOptions
-from sparklog.logdir.cleaning.plan import CleanJob, Dirt, Segment, find_dirt, grouped, within
+from sparklog.logdir.cleaning.plan import CleanJob, Segment, find_dirt, grouped, within
+from sparklog.storage.round_report import Dirt
 
 
 def segments(*sizes: int, step: int = 10) -> list[Segment]:

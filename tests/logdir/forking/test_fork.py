@@ -24,6 +24,7 @@ from sparklog.format.scan import scan
 from sparklog.fs import LOCAL
 from sparklog.fs.files import LocalFile
 from sparklog.log.commit import CommitResult, Identity
+from sparklog.log.due_segments import NO_CONSTRAINTS
 from sparklog.log.producer_state import ProducerState
 from sparklog.logdir import staged_directory
 from sparklog.logdir.cleaning.cleaner import clean_partition
@@ -34,7 +35,6 @@ from sparklog.logdir.lock import LOCK_NAME
 from sparklog.logdir.offset_checkpoints import CLEANED, CLEANER, read_offsets
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.recovery.segment_rebuild import scan_segment, write_indexes
-from sparklog.logdir.retention.due_segments import NO_CONSTRAINTS
 from sparklog.logdir.retention.idle_rolling import roll
 from sparklog.logdir.retention.segment_deletion import delete_due
 from sparklog.logdir.staged_directory import WAITING_NAME

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.config import TopicConfig
-from sparklog.logdir.retention.due_segments import LocalSegment
+from sparklog.log.due_segments import LocalSegment
 from sparklog.tiered.copying.plan import (
     CandidateSegment,
     copied_ranges,

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from sparklog.config import TopicConfig
-from sparklog.logdir.retention.due_segments import LocalSegment, RetentionConstraints, Tier, due
+from sparklog.log.due_segments import LocalSegment, RetentionConstraints, Tier, due
 
 NOW = 1_000_000
 OPTIONS = ("log_start", "local_start", "end", "now_ms", "terms")

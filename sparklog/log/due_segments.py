@@ -1,4 +1,4 @@
-"""Which segments of a partition are due for deletion, and why. Decides; `segment_deletion` acts.
+"""Which segments of a partition are due for deletion, and why. Decides; each home acts.
 
 Source: UnifiedLog.deleteOldSegments and its three rules (Kafka 4.1): the oldest segments go as
 long as each is below the log start; then, if cleanup.policy has delete, while the log is larger
@@ -15,11 +15,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparklog.config import TopicConfig
-from sparklog.format.names import log_name
-from sparklog.fs import FileSystem
 from sparklog.log.offset_lookup import Lookup
 from sparklog.log.time_lookup import TimeLookup
-from sparklog.logdir.segment_files import joined, segment_bases
+from sparklog.storage.round_report import Expired
 from sparklog.storage.segments import PartitionSegments
 
 NEVER_MS: Final = float("inf")
@@ -29,7 +27,7 @@ LOG_START: Final = "log.start.offset"
 
 @dataclass(frozen=True, slots=True)
 class LocalSegment:
-    """A segment on disk: its base offset and the size of its log in bytes."""
+    """A segment that the rules go over: its base offset and the size of its log in bytes."""
 
     base: int
     size: int
@@ -74,17 +72,6 @@ NO_CONSTRAINTS: Final = RetentionConstraints()
 
 
 @dataclass(frozen=True, slots=True)
-class Expired:
-    """A segment that is due: offsets [base, end), `bytes` of log; `rule` and its words."""
-
-    base: int
-    end: int
-    bytes: int
-    rule: str  # log.start.offset, retention.bytes or retention.ms; of a tiered topic local.*
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class DueSegments:
     """What may go of a partition, oldest first.
 
@@ -100,14 +87,6 @@ class DueSegments:
     next_ms: float
     held_back: int
     local: bool = False
-
-
-def segments_of(fs: FileSystem, directory: str) -> list[LocalSegment]:
-    """List a partition's segments. Cost: a listing, and a stat each."""
-    return [
-        LocalSegment(base, fs.size(joined(directory, log_name(base))))
-        for base in segment_bases(fs, directory)
-    ]
 
 
 def largest_of(segments: PartitionSegments, end: int) -> Callable[[int], int]:

@@ -2,11 +2,32 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Final
 
-from sparklog.logdir.cleaning.cleaner import CleanReport
-from sparklog.logdir.retention.due_segments import Expired
+from sparklog.config import TopicConfig
 from sparklog.pluralize import pluralize
+
+_GARBAGE: Final = {
+    "replaced": "merged or compacted since",
+    "expired": "deleted by retention",
+    "past": "left by a service that ended",
+    "staged": "staged, and merged since or never committed",
+    "inline": "data in entries, merged since or deleted",
+    "state": "older states",
+    "position": "older positions of groups",
+    "upload": "uploads that nobody finished",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """A segment that is due: offsets [base, end), `bytes` of log; `rule` and its words."""
+
+    base: int
+    end: int
+    bytes: int
+    rule: str  # log.start.offset, retention.bytes or retention.ms; of a tiered topic local.*
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +49,70 @@ class Deleted:
     def bytes(self) -> int:
         """Bytes of log."""
         return sum(s.bytes for s in self.segments)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dirt:
+    """How dirty a partition is: [first_dirty, first_uncleanable) can be cleaned.
+
+    `clean_bytes` are those below first_dirty; `overdue_ms`: by how much max.compaction.lag.ms has
+    passed for the oldest dirty batch, 0 if it has not.
+    """
+
+    first_dirty: int
+    first_uncleanable: int
+    clean_bytes: int
+    cleanable_bytes: int
+    overdue_ms: int = 0
+
+    @property
+    def ratio(self) -> float:
+        """Share of the dirty bytes in all that a cleaning would read; 0 for an empty log."""
+        total = self.clean_bytes + self.cleanable_bytes
+        return self.cleanable_bytes / total if total else 0.0
+
+    def wants_cleaning(self, config: TopicConfig) -> bool:
+        """Tell whether Kafka would clean it now. Source: grabFilthiestCompactedLog."""
+        overdue = self.overdue_ms > 0 and self.cleanable_bytes > 0
+        return overdue or self.ratio > config.min_cleanable_dirty_ratio
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleanable:
+    """A partition of a compacted topic, and how dirty it is."""
+
+    topic: str
+    partition: int
+    dirt: Dirt
+    wanted: bool  # by min.cleanable.dirty.ratio or max.compaction.lag.ms
+
+
+@dataclass(slots=True, kw_only=True)
+class CleanReport:
+    """What a cleaning did, or would do (`dry_run`: only `dirt` is known then).
+
+    `next_dirty`: the new checkpoint, None if there was nothing to do or it was `interrupted`:
+    somebody else changed the files meanwhile. Bytes are those of the segments that were
+    rewritten. `retired`: files that wait as `.deleted` for file.delete.delay.ms.
+    """
+
+    topic: str
+    partition: int
+    dirt: Dirt
+    dry_run: bool = False
+    next_dirty: int | None = None
+    interrupted: bool = False
+    groups: int = 0
+    segments: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    records_read: int = 0
+    records_kept: int = 0
+    keys: int = 0
+    utilization: float = 0.0
+    retired: list[str] = field(default_factory=list)
+    took_ms: float = 0.0
+    locked_ms_max: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +146,35 @@ class Removed:
     why: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    """Pieces of offsets [base, end) that became one segment (or would): `bytes` of log.
+
+    `extents`: how many they were. `stored_bytes`: what the segment takes in the store.
+    """
+
+    topic: str
+    partition: int
+    base: int
+    end: int
+    extents: int
+    bytes: int
+    stored_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """Garbage of a kind that went from the store (or would): `objects` and their `bytes`.
+
+    Kinds: replaced (segments), expired (segments), past (segments of past services), staged,
+    inline (data of entries, which stay), state, position (of groups), upload (unfinished).
+    """
+
+    kind: str
+    objects: int
+    bytes: int
+
+
 @dataclass(slots=True, kw_only=True)
 class Report:
     """One round. With `dry_run` nothing was changed, and this is what would be.
@@ -71,6 +185,8 @@ class Report:
 
     Remote storage: uploaded, removed; `orphans`: objects that belonged to no copy and went;
     `remote_lag_bytes`: of closed segments that still have no copy.
+
+    A log that is kept in a store: merged, swept; `made_manifests`: of segments that had none.
     """
 
     path: str
@@ -87,6 +203,9 @@ class Report:
     orphans: list[str] = field(default_factory=list)
     orphan_bytes: int = 0
     remote_lag_bytes: int = 0
+    merged: list[Merged] = field(default_factory=list)
+    swept: list[Swept] = field(default_factory=list)
+    made_manifests: int = 0
     notes: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     locked_ms: list[float] = field(default_factory=list)
@@ -96,7 +215,8 @@ class Report:
     def worked(self) -> bool:
         """Whether anything was done, or would be."""
         local = self.rolled or self.deleted or self.cleaned or self.purged
-        return bool(local or self.uploaded or self.removed or self.orphans or self.notes)
+        remote = self.uploaded or self.removed or self.orphans
+        return bool(local or remote or self.merged or self.swept or self.notes)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts and lists, for JSON."""
@@ -140,10 +260,25 @@ class Report:
                 f"{pluralize(len(self.purged), 'retired file')} {would}unlinked, "
                 f"{self.purged_bytes} bytes"
             )
+        yield from self._store_lines(would)
         yield from self.notes
         yield from (f"failed: {error}" for error in self.errors)
         if not self.worked and not self.errors:
             yield f"{self.path}: nothing to do"
+
+    def _store_lines(self, would: str) -> Iterator[str]:
+        for one in self.merged:
+            yield (
+                f"{one.topic}-{one.partition}: offsets [{one.base}, {one.end}), {one.bytes} bytes "
+                f"in {pluralize(one.extents, 'piece')}, {would}merged into a segment"
+            )
+        for gone in self.swept:
+            yield (
+                f"{pluralize(gone.objects, 'object')} of {gone.bytes} bytes {would}removed from "
+                f"the store: {_GARBAGE.get(gone.kind, gone.kind)}"
+            )
+        if self.made_manifests:
+            yield f"{pluralize(self.made_manifests, 'manifest')} that missed {would}made"
 
     def _remote_lines(self, would: str) -> Iterator[str]:
         for up in self.uploaded:
