@@ -3,7 +3,7 @@
 - `service`: `Service`, rounds in daemon threads, or one by `run_once`
 - `options`: Kafka's broker keys that it takes
 - `leadership`: the log that it has open, its turn by the log's lease
-- `rounds`: the work of one round; `round_report`: what it did, or would do
+- `log_dir_upkeep`: the work on log dirs, as `sparklog.storage.upkeep` says; `rounds`: its steps
 - `deletion_announcements`: the warning before retention's first deletion in a topic
 - `quarantined_partitions`: damaged ones, left alone by the rounds
 - `housekeeping`: ledger segments, idle producers, silent readers, staged files; `disk_probe`
@@ -15,9 +15,9 @@
 
 from sparklog.service.log_verification import verify
 from sparklog.service.options import ServiceOptions
-from sparklog.service.round_report import Report
 from sparklog.service.service import Service
 from sparklog.service.verification.findings import Finding, Severity, Verification
+from sparklog.storage.round_report import Report
 
 __all__ = [
     "Finding",

@@ -1,5 +1,6 @@
 """`Service`: a log's background work in a daemon thread, or one round when asked."""
 
+import contextlib
 import logging
 import os
 import threading
@@ -10,21 +11,22 @@ from typing import Any, Final, Self
 from sparklog.clock import Clock, monotonic_ms, system_clock
 from sparklog.errors import LogReplacedError, SparklogError
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.log.log import Log
 from sparklog.logdir.paths import resolved
 from sparklog.metrics import Sample
 from sparklog.service.leadership import Leadership
 from sparklog.service.lifetime import close_at_exit, forget, session_alive
+from sparklog.service.log_dir_upkeep import LogDirOpener, TierOptions
 from sparklog.service.metrics.endpoint import Endpoint
 from sparklog.service.metrics.health import wrong
 from sparklog.service.metrics.observer import Observer
 from sparklog.service.metrics.samples import process_samples, samples
 from sparklog.service.metrics.service_meters import WorkMeters
 from sparklog.service.options import ServiceOptions
-from sparklog.service.round_report import Report
-from sparklog.service.rounds import Map, Rounds
-from sparklog.service.tiering.remote_log_manager import OpenStore, RemoteLogManager
-from sparklog.storage.lease import Lease, LeaseLostError
+from sparklog.service.rounds import Map
+from sparklog.service.tiering.remote_log_manager import OpenStore
+from sparklog.storage.lease import LeaseLostError
+from sparklog.storage.round_report import Report
+from sparklog.storage.upkeep import AS_DUE, WORKS, Request, Upkeep, Work
 from sparklog.tiered.encryption.policy import check_keyring
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.settings import RemoteSettings
@@ -84,30 +86,35 @@ class Service:
         Raises: InvalidRequestError for an unknown key, a bad value, a URL with credentials.
         """
         self.path = resolved(path)
-        self._url = None if remote is None else RemoteSettings(remote).url
-        self._storage_options, self._keyring, self._opening = storage_options, keyring, opening
         check_keyring(keyring, plain=plain)
-        self._take_over, self._plain = take_over, plain
-        self._options, self._log_options = ServiceOptions.parse(options or {})
+        self._options, log_options = ServiceOptions.parse(options or {})
         self._clock = clock
-        self._turns = {work: threading.Lock() for work in ("retain", "clean", "tier")}
+        self._turns = {work: threading.Lock() for work in WORKS}
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._due = dict.fromkeys(self._turns, 0.0)
-        self._leadership = Leadership(
-            self.path,
+        self._due = dict.fromkeys(WORKS, 0.0)
+        open_upkeep = LogDirOpener(
+            path=self.path,
             options=self._options,
-            log_options=self._log_options,
-            remote_log_manager=self._tiering,
+            log_options=log_options,
+            tier=TierOptions(
+                url=None if remote is None else RemoteSettings(remote).url,
+                storage_options=storage_options,
+                keyring=keyring,
+                plain=plain,
+                take_over=take_over,
+                opening=opening,
+            ),
             map=map,
             stopping=self._stop.is_set,
             fs=fs,
             clock=clock,
         )
+        self._leadership = Leadership(self.path, open_upkeep, clock)
         self.last_report: Report | None = None
         self._serving = None if metrics_port is None else (metrics_address, metrics_port)
         self._endpoint: Endpoint | None = None
-        self._observer = Observer(self.path, options=self._log_options, fs=fs, clock=clock)
+        self._observer = Observer(self.path, options=log_options, fs=fs, clock=clock)
         self._meters = WorkMeters(self._observer.directories)
 
     # --- in the background ---------------------------------------------------------------------
@@ -122,21 +129,21 @@ class Service:
         if self._serving is not None and self._endpoint is None:  # also while the log recovers
             self._endpoint = Endpoint(*self._serving, read=self.samples, health=self._wrong)
         try:
-            rounds, _ = self._open()
+            upkeep, _ = self._open()
         except BaseException:
             self._stop_serving()
             raise
         if self._endpoint is not None:
             self._endpoint.prepare()
         first = self._clock() + self._options.initial_task_delay_ms
-        self._due = dict.fromkeys(self._turns, float(first))
+        self._due = dict.fromkeys(WORKS, float(first))
         self._stop.clear()
         alive = session_alive()
         self._threads = [
             threading.Thread(
                 target=self._run, args=(work, alive), name=f"sparklog-{work}", daemon=True
             )
-            for work in self._works(rounds)
+            for work in upkeep.works
         ]
         for thread in self._threads:
             thread.start()
@@ -165,7 +172,7 @@ class Service:
     ) -> None:
         self.close()
 
-    def _run(self, work: str, alive: Callable[[], bool]) -> None:
+    def _run(self, work: Work, alive: Callable[[], bool]) -> None:
         waits = False
         while not self._stop.is_set() and alive():
             try:
@@ -191,31 +198,27 @@ class Service:
         """Do what is due now; returns for how long (ms) nothing else is. What the threads do."""
         return min(self._turn(work) for work in self._turns)
 
-    def _turn(self, work: str) -> float:
+    def _turn(self, work: Work) -> float:
         with self._turns[work]:
             now = self._clock()
-            rounds = self._leadership.leading()
-            if rounds is None:
+            upkeep = self._leadership.leading()
+            if upkeep is None:
                 return _STANDBY_MS
-            if work == "tier" and rounds.remote_log_manager is None:
+            if work not in upkeep.works:
                 return float("inf")
-            wanted = {work} if self._due[work] <= now else set()
+            wanted: set[Work] = set()
+            purging = False
             if work == "retain":
-                rounds.probe.turn(now)
-                if rounds.is_short_of_space(now):
-                    wanted.add(work)
-                    if (
-                        rounds.remote_log_manager is not None
-                        and not rounds.remote_log_manager.is_failing
-                    ):
-                        self._due["tier"] = now  # what gets its copy now may go here next
-                if rounds.next_purge_ms <= now:
-                    wanted.add("purge")
-            if wanted:
-                self._work(rounds, wanted, Report(path=self.path, time_ms=now))
+                for pressing in upkeep.pressing(now):
+                    self._due[pressing] = now
+                purging = upkeep.next_purge_ms <= now
+            if self._due[work] <= now:
+                wanted.add(work)
+            if wanted or purging:
+                self._work(upkeep, wanted, Report(path=self.path, time_ms=now), purging=purging)
             following = self._due[work]
             if work == "retain":
-                following = min(following, rounds.next_purge_ms)
+                following = min(following, upkeep.next_purge_ms)
             return max(0.0, following - self._clock())
 
     # --- one round -----------------------------------------------------------------------------
@@ -226,7 +229,7 @@ class Service:
         Args: now: ms, by default the clock's time. A service needn't be started for this.
         Raises: what `sparklog.open` raises. What fails within a round is in `Report.errors`.
         """
-        return self._once({"tier", "retain", "clean", "purge"}, now=now, dry_run=dry_run)
+        return self._once(set(WORKS), now=now, dry_run=dry_run)
 
     def compact(
         self, topics: Collection[str] | None = None, now: int | None = None, dry_run: bool = False
@@ -237,7 +240,8 @@ class Service:
         min.compaction.lag.ms. Raises: InvalidRequestError for a topic that isn't compacted;
         UnknownTopicError.
         """
-        return self._once({"clean", "purge"}, now=now, dry_run=dry_run, topics=topics, every=True)
+        request = Request(topics=topics, every=True)
+        return self._once({"clean"}, request, now=now, dry_run=dry_run)
 
     def retain(self, now: int | None = None, dry_run: bool = False) -> Report:
         """Close idle segments and delete what is due, and nothing else; as `run_once`.
@@ -245,33 +249,29 @@ class Service:
         At once: a round of a service announces a topic's first deletion and leaves it to the next.
         Of tiered topics: copies that are due, and local segments that have one. Nothing is copied.
         """
-        return self._once({"expire", "retain", "at once", "purge"}, now=now, dry_run=dry_run)
+        return self._once({"retain"}, Request(at_once=True), now=now, dry_run=dry_run)
 
     def _once(
-        self,
-        wanted: set[str],
-        *,
-        now: int | None,
-        dry_run: bool,
-        topics: Collection[str] | None = None,
-        every: bool = False,
+        self, wanted: set[Work], request: Request = AS_DUE, *, now: int | None, dry_run: bool
     ) -> Report:
-        with self._turns["retain"], self._turns["clean"], self._turns["tier"]:
-            rounds, opened = self._open()
+        with contextlib.ExitStack() as turns:
+            for turn in self._turns.values():
+                turns.enter_context(turn)
+            upkeep, opened = self._open()
             report = Report(
                 path=self.path, time_ms=self._clock() if now is None else now, dry_run=dry_run
             )
             try:
-                if not dry_run and self._leadership.leading() is None:
-                    assert self._leadership.lease is not None
-                    report.standing_by = self._leadership.lease.describe()
+                leading = upkeep if dry_run else self._leadership.leading()
+                if leading is None:
+                    report.standing_by = upkeep.lease.describe()
                     return report
+                upkeep = leading
                 if dry_run:
-                    rounds.adopt_deleted_files(self._clock())
-                if every:
-                    rounds.check_compacted(topics or ())
-                    rounds.note_offline(report, topics or ())
-                self._work(rounds, wanted, report, topics=topics, every=every)
+                    upkeep.take_up(self._clock())
+                if request.every:
+                    upkeep.check_compacted(request.topics or (), report)
+                self._work(upkeep, wanted, report, request)
                 return report
             finally:
                 if opened:
@@ -279,41 +279,29 @@ class Service:
 
     def _work(
         self,
-        rounds: Rounds,
-        wanted: set[str],
+        upkeep: Upkeep,
+        wanted: set[Work],
         report: Report,
+        request: Request = AS_DUE,
         *,
-        topics: Collection[str] | None = None,
-        every: bool = False,
+        purging: bool = True,
     ) -> None:
-        options, began = self._options, monotonic_ms()
+        began = monotonic_ms()
         try:
-            if "tier" in wanted and rounds.remote_log_manager is not None:
-                with self._meters.round("tier", report):
-                    rounds.remote_log_manager.work(report)
-                self._due["tier"] = report.time_ms + rounds.remote_log_manager.pause_ms
-                if report.uploaded:  # what has a copy now may go here
-                    self._due["retain"] = report.time_ms
-            if "expire" in wanted and rounds.remote_log_manager is not None:
-                rounds.remote_log_manager.work(report, copying=False)
-            if "retain" in wanted:
-                with self._meters.round("retain", report):
-                    rounds.retain(report, at_once="at once" in wanted)
-                self._due["retain"] = report.time_ms + options.retention_check_interval_ms
-            if "clean" in wanted:
-                with self._meters.round("clean", report):
-                    found = rounds.clean(report, topics, every=every)
-                self._due["clean"] = report.time_ms + (0 if found else options.cleaner_backoff_ms)
-            if "purge" in wanted or "retain" in wanted:
-                rounds.purge(report)
+            for work in upkeep.works:
+                if work in wanted:
+                    with self._meters.round(work, report):
+                        self._due |= upkeep.work(work, report, request)
+            if purging or "retain" in wanted:
+                upkeep.purge(report)
         except LeaseLostError as error:
             report.standing_by = str(error)
             _LOGGER.warning("%s", error)
         except (SparklogError, OSError) as error:
             report.errors.append(str(error))
             _LOGGER.warning("%s: %s; trying again later", self.path, error)
-            for name in wanted & self._due.keys():
-                self._due[name] = report.time_ms + options.cleaner_backoff_ms
+            for name in wanted:
+                self._due[name] = report.time_ms + self._options.cleaner_backoff_ms
         report.took_ms = monotonic_ms() - began
         self.last_report = report
         if report.worked:
@@ -329,8 +317,8 @@ class Service:
     def samples(self) -> Iterable[Sample]:
         """Return all numbers as of now: what the endpoint gives. Takes no lock of the log."""
         found = self._observer.observe()
-        rounds, lease = self._leadership.rounds, self._leadership.lease
-        given_up = {} if rounds is None else rounds.uncleanable
+        upkeep, lease = self._leadership.upkeep, self._leadership.lease
+        given_up = {} if upkeep is None else upkeep.uncleanable
         self._meters.uncleanable(given_up, found)
         self._meters.refresh(
             now_ms=self._clock(), leading=lease is not None and lease.held, dead=self._dead()
@@ -356,31 +344,9 @@ class Service:
 
     # --- opening and closing -------------------------------------------------------------------
 
-    def _open(self) -> tuple[Rounds, bool]:
+    def _open(self) -> tuple[Upkeep, bool]:
         """Return the work, and whether the log was opened for it just now."""
-        rounds, opened = self._leadership.open()
+        upkeep, opened = self._leadership.open()
         if opened:
-            self._meters.started(self._works(rounds), self._clock())
-        return rounds, opened
-
-    def _works(self, rounds: Rounds) -> list[str]:
-        return [
-            work for work in self._turns if work != "tier" or rounds.remote_log_manager is not None
-        ]
-
-    def _tiering(self, log: Log, lease: Lease) -> RemoteLogManager | None:
-        if not RemoteLogManager.wanted(log, self._url):
-            return None
-        return RemoteLogManager(
-            log,
-            lease,
-            self._clock,
-            self._options,
-            url=self._url,
-            storage_options=self._storage_options,
-            keyring=self._keyring,
-            plain=self._plain,
-            take_over=self._take_over,
-            stopping=self._stop.is_set,
-            opening=self._opening,
-        )
+            self._meters.started(upkeep.works, self._clock())
+        return upkeep, opened

@@ -124,7 +124,7 @@ def test_a_log_that_is_replaced_under_a_service(path, clock, caplog):
         ticked()
         assert "holds another log" in caplog.text
         assert ticked() == []
-        assert service._leadership.rounds._session.state.ends.keys() == {("another", 0)}
+        assert service._leadership.upkeep.rounds._session.state.ends.keys() == {("another", 0)}
 
 
 def test_size_retention_and_its_report(path, clock):
@@ -361,7 +361,7 @@ def test_a_topic_that_is_deleted_meanwhile_and_made_again_is_cleaned(path, clock
             report = service.run_once()
         assert not report.errors
         assert not report.cleaned
-        assert not service._leadership.rounds.uncleanable
+        assert not service._leadership.upkeep.uncleanable
         log.create_topic("t", config=SMALL | {"cleanup.policy": "compact"})
         for n in range(30):
             log.append("t", rows([f"{n:04d}".ljust(60, ".")], [f"k{n % 3}"]))

@@ -22,7 +22,7 @@ from sparklog.logdir.home import commits_of
 from sparklog.logdir.partition.segment_swap import retire
 from sparklog.service import Service, verify
 from sparklog.service.deletion_announcements import NAME
-from sparklog.service.round_report import Report
+from sparklog.storage.round_report import Report
 from sparklog.testing.faults import SimulatedKill
 from sparklog.testing.faultstore import FaultStore
 from sparklog.tiered.keyring import Keyring
@@ -139,10 +139,10 @@ def test_a_dry_round_leaves_a_running_service_as_it_was(
         with running:
             assert running.run_once(dry_run=True).deleted
             held = bases(path)
-            rounds = running._leadership.rounds
-            assert rounds is not None
+            upkeep = running._leadership.upkeep
+            assert upkeep is not None
             report = Report(path=path, time_ms=clock())
-            rounds.retain(report)
+            upkeep.work("retain", report)
             assert not report.deleted
             assert bases(path) == held
         check(path, log, clock, store)
@@ -720,7 +720,7 @@ class Usurped:
         assert running._leadership.lease is not None
         self.looks, self._number, self._home, self._store = 0, number, home, store
         self._real = running._leadership.lease.check
-        self._log = running._leadership._log
+        self._log = running._leadership.upkeep.log
         self.before: object = None
         running._leadership.lease.check = self.check  # type: ignore[method-assign]
 

@@ -1,0 +1,176 @@
+"""`LogDirUpkeep`: the background work on a log that is kept in log dirs, with its tier if any."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sparklog.clock import Clock
+from sparklog.common import TopicPartition
+from sparklog.errors import LogReplacedError
+from sparklog.fs import FileSystem
+from sparklog.log.log import Log
+from sparklog.logdir.home import commits_of, open_log
+from sparklog.logdir.ledger import has_ledger
+from sparklog.service.options import ServiceOptions
+from sparklog.service.rounds import Map, Rounds
+from sparklog.service.tiering.remote_log_manager import OpenStore, RemoteLogManager
+from sparklog.storage.lease import Lease
+from sparklog.storage.round_report import Report
+from sparklog.storage.upkeep import AS_DUE, Due, Request, Work
+from sparklog.tiered.keyring import Keyring
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierOptions:
+    """Where copies go, as `Service` was told; `url` None: as the log says."""
+
+    url: str | None
+    storage_options: Mapping[str, Any] | None
+    keyring: Keyring | None
+    plain: bool
+    take_over: bool
+    opening: OpenStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDirOpener:
+    """Opens log dirs for their upkeep; called again where another log took their place."""
+
+    path: str
+    options: ServiceOptions
+    log_options: Mapping[str, Any]
+    tier: TierOptions
+    map: Map | None
+    stopping: Callable[[], bool]
+    fs: FileSystem
+    clock: Clock = field(repr=False)
+
+    def __call__(self) -> "LogDirUpkeep":
+        """Open the log. Raises: what `sparklog.open` raises."""
+        log = open_log(
+            self.path, mode="rw", options=self.log_options, fs=self.fs, clock=self.clock,
+            tidy=False,
+        )  # fmt: skip
+        try:
+            lease = log.service_lease()
+            manager = self._tiering(log, lease)
+        except BaseException:
+            log.close()
+            raise
+        return LogDirUpkeep(
+            log, lease, manager, self.options, self.map, stopping=self.stopping, fs=self.fs
+        )
+
+    def _tiering(self, log: Log, lease: Lease) -> RemoteLogManager | None:
+        tier = self.tier
+        if not RemoteLogManager.wanted(log, tier.url):
+            return None
+        return RemoteLogManager(
+            log,
+            lease,
+            self.clock,
+            self.options,
+            url=tier.url,
+            storage_options=tier.storage_options,
+            keyring=tier.keyring,
+            plain=tier.plain,
+            take_over=tier.take_over,
+            stopping=self.stopping,
+            opening=tier.opening,
+        )
+
+
+class LogDirUpkeep:
+    """A `sparklog.storage.upkeep.Upkeep` in log dirs: `rounds`, and those of the tier."""
+
+    def __init__(
+        self,
+        log: Log,
+        lease: Lease,
+        manager: RemoteLogManager | None,
+        options: ServiceOptions,
+        spread: Map | None,
+        *,
+        stopping: Callable[[], bool],
+        fs: FileSystem,
+    ) -> None:
+        self.log, self.lease, self.remote_log_manager = log, lease, manager
+        self._options, self._fs = options, fs
+        self.rounds = Rounds(
+            commits_of(log), lease, options, spread, stopping=stopping, remote_log_manager=manager
+        )
+        self._session = commits_of(log)
+
+    @property
+    def works(self) -> tuple[Work, ...]:
+        """The kinds of work: a tier only where the log has one."""
+        return ("retain", "clean") if self.remote_log_manager is None else _WITH_TIER
+
+    @property
+    def uncleanable(self) -> Mapping[TopicPartition, str]:
+        """{partition: why} of what is left alone until the service starts again."""
+        return self.rounds.uncleanable
+
+    def is_replaced(self) -> bool:
+        """Tell whether other log dirs took the place of these; a log is not made where none is.
+
+        Raises: LogReplacedError.
+        """
+        session = self._session
+        if session.lost is None:
+            session.lock.check_there()
+            return False
+        if not has_ledger(self._fs, session.home):
+            raise LogReplacedError(session.lost)
+        return True
+
+    def take_up(self, now_ms: int) -> None:
+        """Take over the retired files that wait, by whomever and for however long they do."""
+        self.rounds.adopt_deleted_files(now_ms)
+
+    def pressing(self, now_ms: int) -> Collection[Work]:
+        """Retention, where a disk is nearly full, and copies, for what has one may go then."""
+        self.rounds.probe.turn(now_ms)
+        if not self.rounds.is_short_of_space(now_ms):
+            return ()
+        manager = self.remote_log_manager
+        copies = manager is not None and not manager.is_failing
+        return ["tier", "retain"] if copies else ["retain"]
+
+    def work(self, work: Work, report: Report, request: Request = AS_DUE) -> Due:
+        """Do one kind of work; returns when which is due again."""
+        now, manager = report.time_ms, self.remote_log_manager
+        if work == "tier" and manager is not None:
+            manager.work(report)
+            due: dict[Work, float] = {"tier": now + manager.pause_ms}
+            return due | ({"retain": now} if report.uploaded else {})
+        if work == "retain":
+            if request.at_once and manager is not None:
+                manager.work(report, copying=False)
+            self.rounds.retain(report, at_once=request.at_once)
+            return {"retain": now + self._options.retention_check_interval_ms}
+        if work == "clean":
+            found = self.rounds.clean(report, request.topics, every=request.every)
+            return {"clean": now + (0 if found else self._options.cleaner_backoff_ms)}
+        return {}
+
+    @property
+    def next_purge_ms(self) -> float:
+        """When the next retired segment may be unlinked."""
+        return self.rounds.next_purge_ms
+
+    def purge(self, report: Report) -> None:
+        """Unlink retired segments whose file.delete.delay.ms is over, or whose disk is full."""
+        self.rounds.purge(report)
+
+    def check_compacted(self, topics: Collection[str], report: Report) -> None:
+        """Raise unless all of them are compacted; report those that are offline."""
+        self.rounds.check_compacted(topics)
+        self.rounds.note_offline(report, topics)
+
+    def close(self) -> None:
+        """Close the log. Idempotent."""
+        self.log.close()
+
+
+_WITH_TIER: tuple[Work, ...] = ("tier", "retain", "clean")

@@ -1,0 +1,108 @@
+"""Upkeep: the background work on a log, as a service asks its home for it.
+
+A home has up to four kinds of work, which may go on side by side, each again and again:
+
+    tier     closed segments get copies elsewhere, and copies that are due go
+    retain   idle segments are closed, what is due is deleted, and the house is kept
+    merge    small pieces become segments (a home whose commits are objects)
+    clean    compacted topics are cleaned
+
+What they take from readers is unlinked later, when file.delete.delay.ms is over: `purge`. Each step
+is decided on the log's state and safe by itself, so that work may end anywhere and be done again;
+that one service at a time does it is the `lease`'s business, and only saves the waste.
+
+When which work is due is said by the home: `work` returns it. The service keeps the times, the
+threads, and who leads. Checking a log and mending it is no upkeep: `sparklog.service.verify` does
+that for a log dir.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol, get_args
+
+from sparklog.common import TopicPartition
+from sparklog.storage.lease import Lease
+from sparklog.storage.round_report import Report
+
+Work = Literal["tier", "retain", "merge", "clean"]
+WORKS: Final[tuple[Work, ...]] = get_args(Work)
+"""All kinds of work, in the order in which one round does them."""
+
+Due = Mapping[Work, float]
+"""When a kind of work is due next: ms since the epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What somebody asked for beside what is due.
+
+    `at_once`: retention deletes what it would only announce, and copies or merges nothing.
+    `topics`: these alone are cleaned. `every`: however dirty they are.
+    """
+
+    at_once: bool = False
+    topics: Collection[str] | None = None
+    every: bool = False
+
+
+AS_DUE: Final = Request()
+
+
+class Upkeep(Protocol):
+    """A log that is open for its background work. Each kind of work has one thread at a time.
+
+    What is damaged or fails alone (a partition, a segment) goes into the report's `errors`, and
+    the round goes on.
+    """
+
+    @property
+    def lease(self) -> Lease:
+        """The right to do the work; not taken yet."""
+
+    @property
+    def works(self) -> tuple[Work, ...]:
+        """The kinds of work that this log has, in the order of WORKS."""
+
+    @property
+    def uncleanable(self) -> Mapping[TopicPartition, str]:
+        """{partition: why} of what is left alone until the service starts again."""
+
+    def is_replaced(self) -> bool:
+        """Tell whether another log, or an earlier state, took this one's place: open it anew.
+
+        Raises: LogReplacedError: it is gone, and none is there.
+        """
+
+    def take_up(self, now_ms: int) -> None:
+        """Take up what others left half done: once the lease is ours, and before a dry run."""
+
+    def pressing(self, now_ms: int) -> Collection[Work]:
+        """Return what can't wait until it is due. Asked every second, so it is to be cheap."""
+
+    def work(self, work: Work, report: Report, request: Request = AS_DUE) -> Due:
+        """Do one kind of work, or say what it would do (`report.dry_run`); returns what is due.
+
+        Raises: LeaseLostError: another service has taken over, or this one is to stop; what else
+            keeps it from beginning. What it has reported is done nevertheless.
+        """
+
+    @property
+    def next_purge_ms(self) -> float:
+        """When the next of what was retired may be unlinked; infinity: nothing waits."""
+
+    def purge(self, report: Report) -> None:
+        """Unlink what was retired and whose delay is over. Raises: LeaseLostError."""
+
+    def check_compacted(self, topics: Collection[str], report: Report) -> None:
+        """Refuse to clean topics that aren't compacted; report partitions that can't be looked at.
+
+        Args: topics: none stands for all that are compacted.
+        Raises: UnknownTopicError, InvalidRequestError.
+        """
+
+    def close(self) -> None:
+        """Close the log; the lease is given back before. Idempotent."""
+
+
+OpenUpkeep = Callable[[], Upkeep]
+"""Opens a log for its background work. Raises what `sparklog.open` raises."""
