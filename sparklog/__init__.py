@@ -9,7 +9,7 @@ with sparklog.open("/data/log", mode="rw") as log:
 - `datasource`, `source`, `sink`, `state`: Spark: the data source, reading, writing, checkpoints
 - `cli`, `tools`: commands, and what they do as functions; `checkpoint`: a query's checkpoint
 - `service`: background work on a log: retention, compaction, tiering, checks
-- `tiered`: closed segments in object storage, and a bucket alone
+- `tiered`: closed segments in object storage, and a bucket alone; `diskless`: a log in a bucket
 - `log`: a log, whatever its home; `logdir`: the home on disk
 - `storage`: what a home is, as protocols; `fs`: local files; `format`: Kafka's bytes
 - `testing`: contracts of the protocols, disks and stores that fail
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparklog.errors import (
     BatchConflictError,
+    CommitUnknownError,
     DataCorruptionError,
     FencedError,
     InvalidRequestError,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "BatchConflictError",
+    "CommitUnknownError",
     "DataCorruptionError",
     "FencedError",
     "InvalidRequestError",

@@ -15,6 +15,7 @@
     |- OutOfOrderSequenceError            an idempotent producer lost a batch: stop it
     |- LogLockedError                     retriable: somebody else holds the log
     `- StorageUnavailableError            retriable: disk full, permissions, I/O errors
+       `- CommitUnknownError              ask later whether it was committed: Log.outcome
 
 Messages say what happened, where (file, position, offset range) and what to do. They are for
 people: a program goes by class and attributes. `path`: the file, directory or URL that the error
@@ -143,6 +144,24 @@ class StorageUnavailableError(SparklogError):
     def __init__(self, *words: object, path: str | None = None, passing: bool = False) -> None:
         super().__init__(*words, path=path)
         self.passing = passing
+
+
+class CommitUnknownError(StorageUnavailableError):
+    """Nobody can tell now whether a commit was made: the store took it, and doesn't answer.
+
+    `position`: of the ledger record that it is, if it was; `attempt`: what tells it from any other
+    one there. A micro-batch that comes again finds out by its identity; `Log.outcome` finds out for
+    all else, at any time. Until then neither is what was staged deleted nor another try made.
+    """
+
+    def __init__(
+        self, *words: object, position: int, attempt: str = "", path: str | None = None
+    ) -> None:
+        super().__init__(*words, path=path, passing=True)
+        self.position, self.attempt = position, attempt
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), str(self), self.__dict__)
 
 
 def _rebuild(kind: type[SparklogError], message: str, state: dict[str, Any]) -> SparklogError:

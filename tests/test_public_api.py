@@ -11,8 +11,8 @@ import sparklog
 from sparklog import errors
 
 NAMES = {
-    "BatchConflictError", "DataCorruptionError", "FencedError", "InvalidRequestError", "Log",
-    "LogLockedError", "LogReplacedError", "OffsetOutOfRangeError", "OutOfOrderSequenceError",
+    "BatchConflictError", "CommitUnknownError", "DataCorruptionError", "FencedError",
+    "InvalidRequestError", "Log", "LogLockedError", "LogReplacedError", "OffsetOutOfRangeError", "OutOfOrderSequenceError",
     "PartitionOfflineError", "RecordTooLargeError", "SparklogError", "StorageUnavailableError",
     "TopicReplacedError", "UnknownTopicError", "UnsupportedVersionError", "enable", "open",
     "register", "spark_conf",
@@ -68,6 +68,7 @@ def test_errors_survive_pickling(kind, path):
         errors.DataCorruptionError: {"path": "p", "position": 7, "first": 1, "end": 3},
         errors.PartitionOfflineError: {"path": "p", "first": 1, "end": 3},
         errors.OffsetOutOfRangeError: {"offset": 1, "start": 2, "end": 3},
+        errors.CommitUnknownError: {"position": 4, "attempt": "a"},
     }.get(kind, {})
     if path is not None or "path" not in extra:
         extra = {**extra, "path": path}
@@ -76,7 +77,9 @@ def test_errors_survive_pickling(kind, path):
     assert type(again) is kind
     assert (str(again), again.__dict__) == (str(error), error.__dict__)
     assert again.path == extra["path"]
-    assert again.retriable == (kind in (errors.LogLockedError, errors.StorageUnavailableError))
+    assert again.retriable == (kind in (
+        errors.LogLockedError, errors.StorageUnavailableError, errors.CommitUnknownError
+    ))
 
 
 def test_import_brings_neither_spark_nor_pandas():

@@ -215,6 +215,40 @@ def encode_one(key: bytes | None, value: bytes | None, *, timestamp: int) -> byt
     return batch
 
 
+def decode_one(buf: Buffer, *, path: str) -> tuple[int, bytes | None, int]:
+    """What `encode_one` made: (offset, value, size in bytes), whatever follows in `buf`.
+
+    Raises: ValueError: the bytes aren't one whole batch v2 with one plain record and a good CRC.
+    """
+    if len(buf) < HEADER_SIZE:
+        raise ValueError(f"{len(buf)} bytes are less than a batch")
+    header = unpack_header(buf, 0)
+    reason = header_fault(header.base_offset, header.length, header.magic)
+    if reason is not None or header.size > len(buf) or header.count != 1 or header.attributes:
+        raise ValueError(reason or "no whole batch of one plain record")
+    view = memoryview(buf)
+    if crc32c(view[CRC_START : header.size]) != header.crc:
+        raise ValueError("its CRC doesn't fit")
+    at = HEADER_SIZE
+    _, at = _read_varint(view, at)  # the record's length
+    _, at = _read_varint(view, at + 1)  # after the attributes, the timestamp's delta
+    _, at = _read_varint(view, at)
+    size, at = _read_varint(view, at)  # of the key
+    size, at = _read_varint(view, at + max(size, 0))
+    return header.base_offset, None if size < 0 else bytes(view[at : at + size]), header.size
+
+
+def _read_varint(view: memoryview, at: int) -> tuple[int, int]:
+    """(a zig-zag number, the position behind it)."""
+    number = shift = 0
+    while True:
+        byte = view[at]
+        number |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), at
+
+
 def _field(data: bytes | None) -> bytes:
     return b"\1" if data is None else _varint(len(data)) + data
 

@@ -7,7 +7,7 @@ Source: ProducerStateManager, ProducerAppendInfo, ProducerStateEntry (Kafka 4.1)
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from numpy.typing import NDArray
@@ -99,6 +99,16 @@ class ProducerState:
         self._producers[producer.id] = producer
         if txn >= 0:
             self.open_txns[txn] = producer.id
+
+    def copy(self) -> "ProducerState":
+        """Return another one with the same contents; batches too, of which snapshots keep one."""
+        other = ProducerState(self.end, expiration_ms=self._expiration_ms)
+        other._producers = {
+            p.id: replace(p, batches=deque(p.batches, BATCHES_KEPT))
+            for p in self._producers.values()
+        }
+        other.open_txns = dict(self.open_txns)
+        return other
 
     def __len__(self) -> int:
         return len(self._producers)

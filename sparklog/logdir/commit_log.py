@@ -84,6 +84,7 @@ class LogDirCommits(LogManager):
         super().__init__(fs, clock, directories, options, brokers_out)
         self._mutex = threading.Lock()
         self._closed = False
+        self._turn_of: int | None = None  # the thread that is within `exclusive`
         self.reported_gaps: set[str] = set()
         self.lost: str | None = None
         """Why there is nothing to go on with, and so nothing to close: the log was replaced."""
@@ -146,7 +147,11 @@ class LogDirCommits(LogManager):
         with self.hold_lock():
             with self.meters.writing():
                 self.refresh()
-            yield
+            self._turn_of = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._turn_of = None
 
     def refresh(self) -> None:
         """LOCK's second half: recover what needs it, else catch up with other processes."""
@@ -217,6 +222,8 @@ class LogDirCommits(LogManager):
 
     def catch_up(self) -> int:
         """Fold what other processes have written. Cost: the lock, and its page."""
+        if self._turn_of == threading.get_ident():
+            return self.position  # nobody else had a turn since ours began
         with self.exclusive():
             return self.position
 

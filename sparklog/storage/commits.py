@@ -19,7 +19,7 @@ from typing import Protocol
 from sparklog.clock import Clock
 from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
-from sparklog.errors import DataCorruptionError, SparklogError, StorageUnavailableError
+from sparklog.errors import DataCorruptionError, SparklogError
 from sparklog.storage.ledger_records import LedgerRecord
 from sparklog.storage.log_state import LogState
 from sparklog.storage.offset_ranges import OffsetRange
@@ -29,19 +29,6 @@ class PositionMovedError(SparklogError):
     """Another change lies at the expected position: nothing was written; decide anew."""
 
     retriable = True
-
-
-class UnknownOutcomeError(StorageUnavailableError):
-    """Nobody can tell now whether the change was written: the store took it and doesn't answer.
-
-    `position`: where it lies if it was. It is not to be tried at another one, and nothing that it
-    was to commit may go, before somebody has looked there. A repeated micro-batch finds out by its
-    identity.
-    """
-
-    def __init__(self, message: str, *, position: int) -> None:
-        super().__init__(message)
-        self.position = position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +171,10 @@ class CommitLog(Ledger, Protocol):
         """
 
     def catch_up(self) -> int:
-        """Fold what others have written; returns `position`: a higher one is news."""
+        """Fold what others have written; returns `position`: a higher one is news.
+
+        Within `exclusive` too, where a log dir has no news: nobody else had a turn since.
+        """
 
     def append(self, change: Change, *, expected: int) -> LedgerRecord:
         """Write a change at position `expected`, within `exclusive`; returns the record as written.
@@ -192,7 +182,7 @@ class CommitLog(Ledger, Protocol):
         On return it is durable (or as durable as the log's options ask for), `state` and `position`
         are past it, and readers see it or will without anybody's help.
         Raises: PositionMovedError: another change lies there; state and position are past it.
-        UnknownOutcomeError. StorageUnavailableError, InvalidRequestError, DataCorruptionError:
+        CommitUnknownError. StorageUnavailableError, InvalidRequestError, DataCorruptionError:
         nothing was written, and the log is as it was.
         """
 
@@ -233,14 +223,25 @@ def change(
 ) -> LedgerRecord | None:
     """Make the change that `decide` wants at the log's state; None where it wants none.
 
+    Where it wants none, or refuses, the state may just be old: what is new is folded first, and
+    it decides again. So a change that goes through asks the home for no news, and no refusal
+    hangs on what was known once.
     Raises: what `decide` and `CommitLog.append` raise.
     """
     while True:
         with commits.exclusive():
-            wanted = decide(commits.state)
-            if wanted is None:
-                return None
+            before = commits.position
             try:
-                return commits.append(wanted, expected=commits.position)
+                wanted = decide(commits.state)
+            except SparklogError:
+                if commits.catch_up() == before:
+                    raise
+                continue
+            if wanted is None:
+                if commits.catch_up() == before:
+                    return None
+                continue
+            try:
+                return commits.append(wanted, expected=before)
             except PositionMovedError:
                 continue  # the home waits, if it must, before the next turn

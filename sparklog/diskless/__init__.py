@@ -1,0 +1,7 @@
+"""A log whose home is an object store: no log dir, no lock, writers and readers on any host.
+
+Everything hangs on create-if-absent, and on one rule: no name ever gets a second meaning.
+
+- `entries`, `state`, `extents`: what the ledger says, and what it folds to
+- `names`: names of the objects below the home
+"""

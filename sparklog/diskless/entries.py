@@ -1,0 +1,354 @@
+"""Ledger entries: what each object `ledger-<log id>/<n>` holds, and its form as bytes.
+
+An entry is a Kafka record batch of one record at offset n, then inline data, if any: so who knows
+Kafka's format can dump it. The record's value is JSON:
+
+    v, id, prev     version; the attempt's random id; that of entry n-1, of the first the log id
+    record          what changed, as in a log dir's ledger (`storage.ledger_records`), or a kind
+                    that only this home has: merge, import, term, floor, noop
+    extents         where the records that it commits lie, [[topic, partition, ...], ...]
+    seen            the newest entry that was known when the call began
+    before          the entry of its writer's commit before; of a reset {writer: entry}
+    keys            wrapped data keys of the objects that it names
+    producers       of an idempotent append: its batches' producer, epoch and sequences
+
+What a reader doesn't know stops it: nothing is ever skipped.
+"""
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import singledispatch
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
+
+from sparklog.common import TopicPartition
+from sparklog.diskless.extents import Extent
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.format.batch import decode_one, encode_one
+from sparklog.storage import ledger_records
+from sparklog.storage.format_version import FORMAT_VERSION, check_version
+from sparklog.storage.ledger_records import (
+    CommitRecord,
+    InvalidRecordError,
+    LedgerRecord,
+    ResetRecord,
+)
+from sparklog.tiered.layout.wrapped_key import WrappedKey
+
+ENTRY_BYTES_MAX: Final = 8 << 20
+"""Of an entry with its inline data: one PUT, never parts, and small enough to race."""
+LEDGER_TOPIC: Final = "__sparklog_commits"  # the partition that an entry is a batch of
+_MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError)
+
+Place: TypeAlias = tuple[int, int, str, int]
+"""Base, end, object and first byte of an extent: `Extent.place`."""
+Epochs: TypeAlias = tuple[tuple[int, int], ...]
+"""((leader epoch, its first offset), ...), ascending."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _HomeRecord:
+    """What all have: when (ms, never below an earlier one's), and the log's leader epoch."""
+
+    kind: ClassVar[str]
+    time_ms: int = 0
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeRecord(_HomeRecord):
+    """The entry's extents, one or more, take the place of `sources`, if they lie there still.
+
+    A cleaner's swap is a merge as well. `gaps`: offsets may be missing from now on. `term`: of the
+    service; void if it isn't the log's.
+    """
+
+    kind: ClassVar[str] = "merge"
+    term: int
+    topic: str
+    topic_id: str
+    partition: int
+    sources: tuple[Place, ...]
+    gaps: bool = False
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportRecord(_HomeRecord):
+    """The entry's extents come behind the ends: a fork, or a tier that becomes a log.
+
+    `epochs`: {partition: its leader epochs so far}. `gaps`: partitions where offsets may be
+    missing. Only before the log's home object is there.
+    """
+
+    kind: ClassVar[str] = "import"
+    epochs: Mapping[TopicPartition, Epochs] = field(default_factory=dict)
+    gaps: frozenset[TopicPartition] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermRecord(_HomeRecord):
+    """A service takes the log. `holder`: who it is, for people: host, pid, since_ms."""
+
+    kind: ClassVar[str] = "term"
+    term: int
+    holder: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FloorRecord(_HomeRecord):
+    """What began to be staged when the head was below `floor` can't be committed any more."""
+
+    kind: ClassVar[str] = "floor"
+    term: int
+    floor: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoOpRecord(_HomeRecord):
+    """Nothing: it takes the number, so that nothing else that was sent under it ever counts."""
+
+    kind: ClassVar[str] = "noop"
+
+
+HomeRecord: TypeAlias = MergeRecord | ImportRecord | TermRecord | FloorRecord | NoOpRecord
+EntryRecord: TypeAlias = LedgerRecord | HomeRecord
+
+
+class ObjectKey(NamedTuple):
+    """How an encrypted object is read: its data key, the plain bytes that were sealed with it.
+
+    `at`: where the sealed bytes begin in the object; extents then count from there, in plain bytes.
+    `id`: what the key is bound to (a segment's id, or one made for a staged object).
+    """
+
+    id: str
+    wrapped: WrappedKey
+    size: int
+    at: int = 0
+
+
+class ProducerBatch(NamedTuple):
+    """A batch of an idempotent producer; offsets as committed."""
+
+    producer_id: int
+    epoch: int
+    base_sequence: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """An entry. `data_at`: its bytes before the inline data, once it has been encoded or read.
+
+    `extents` have `object` "" where they lie in the entry itself, `start` then counts from the
+    first inline byte. `before`, `befores`: -1 for no commit.
+    """
+
+    id: str
+    prev: str
+    record: EntryRecord
+    extents: tuple[tuple[TopicPartition, Extent], ...] = ()
+    seen: int = -1
+    before: int = -1
+    befores: Mapping[str, int] = field(default_factory=dict)
+    keys: Mapping[str, ObjectKey] = field(default_factory=dict)
+    producers: tuple[ProducerBatch, ...] = ()
+    data_at: int = 0
+
+    @property
+    def has_data(self) -> bool:
+        """Whether inline data belong to it, cut or not."""
+        return any(not extent.object for _, extent in self.extents)
+
+
+def new_attempt_id() -> str:
+    """Return what tells this attempt at an entry from every other one."""
+    return uuid.uuid4().hex
+
+
+def encode(number: int, entry: Entry, data: bytes | bytearray | memoryview = b"") -> bytes:
+    """Return the bytes of entry `number` with its inline data.
+
+    Raises: InvalidRequestError: it is larger than ENTRY_BYTES_MAX, so it can't be an entry.
+    """
+    fields: dict[str, Any] = {"v": FORMAT_VERSION, "id": entry.id, "prev": entry.prev}
+    if entry.extents:
+        fields["extents"] = [_extent_to_json(key, extent) for key, extent in entry.extents]
+    if entry.seen >= 0:
+        fields["seen"] = entry.seen
+    if entry.before >= 0 or entry.befores:
+        fields["before"] = dict(entry.befores) if entry.befores else entry.before
+    if entry.keys:
+        fields["keys"] = {name: key_to_json(key) for name, key in entry.keys.items()}
+    if entry.producers:
+        fields["producers"] = [list(batch) for batch in entry.producers]
+    head = json.dumps(fields, separators=(",", ":")).encode()
+    value = head[:-1] + b',"record":' + _record_bytes(entry.record) + b"}"
+    writer = entry.record.writer if isinstance(entry.record, CommitRecord | ResetRecord) else ""
+    batch = encode_one(writer.encode() or None, value, timestamp=max(entry.record.time_ms, 0))
+    batch[:8] = number.to_bytes(8, "big")
+    size = len(batch) + len(data)
+    if size > ENTRY_BYTES_MAX:
+        raise InvalidRequestError(
+            f"a ledger entry of {size} bytes (a {entry.record.kind} record) is above "
+            f"{ENTRY_BYTES_MAX}: make it in smaller steps"
+        )
+    return bytes(batch) + bytes(data)
+
+
+def decode(raw: bytes, *, number: int, path: str) -> Entry:
+    """Return entry `number` of its object's bytes, cut or whole.
+
+    Args: path: the object's URL, for errors.
+    Raises: DataCorruptionError: it is no entry, not whole, or of another number;
+        UnsupportedVersionError: a newer sparklog wrote it. Cost: a CRC pass over its record.
+    """
+    try:
+        offset, value, size = decode_one(raw, path=path)
+        if offset != number:
+            raise ValueError(f"it is entry {offset}")
+        fields = json.loads(value or b"")
+        check_version(fields["v"], path)
+        before = fields.get("before", -1)
+        return Entry(
+            id=_text(fields["id"]),
+            prev=_text(fields["prev"]),
+            record=_record_of(fields["record"], path=path, number=number),
+            extents=tuple(_extent_from_json(each) for each in fields.get("extents", ())),
+            seen=fields.get("seen", -1),
+            before=before if isinstance(before, int) else -1,
+            befores=before if isinstance(before, dict) else {},
+            keys={name: key_from_json(key) for name, key in fields.get("keys", {}).items()},
+            producers=tuple(ProducerBatch(*each) for each in fields.get("producers", ())),
+            data_at=size,
+        )
+    except _MALFORMED as error:
+        if isinstance(error, InvalidRequestError):  # a newer sparklog's
+            raise
+        reason = f"no field {error}" if isinstance(error, KeyError) else str(error)
+        raise _damaged(reason, number, path) from error
+
+
+def _damaged(reason: str, number: int, path: str) -> DataCorruptionError:
+    return InvalidRecordError(
+        f"not an entry of the ledger ({reason}); restore the object from a copy of the bucket",
+        path=path,
+        first=number,
+        end=number + 1,
+    )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} where a text belongs")
+    return value
+
+
+# -- extents and keys
+
+
+def _extent_to_json(key: TopicPartition, extent: Extent) -> list[Any]:
+    tail: tuple[Any, ...] = (extent.segment, extent.stamp_ms, extent.pieces)
+    tail = () if tail == ("", -1, 0) else tail
+    return [
+        key.topic, key.partition, extent.base, extent.end, extent.object, extent.start,
+        extent.size, extent.max_timestamp, extent.epoch, *tail,
+    ]  # fmt: skip
+
+
+def _extent_from_json(values: list[Any]) -> tuple[TopicPartition, Extent]:
+    topic, partition, base, end, name, start, size, latest, epoch, *tail = values
+    if not (0 <= base <= end and start >= 0 and size >= 0):
+        raise ValueError(f"{values!r} is no extent")
+    extent = Extent(base, end, _text(name), start, size, latest, epoch, -1, *tail)
+    return TopicPartition(_text(topic), partition), extent
+
+
+def key_to_json(key: ObjectKey) -> dict[str, Any]:
+    """Return the JSON form of a key, here and in states."""
+    return {"id": key.id, "wrapped": key.wrapped.to_dict(), "size": key.size, "at": key.at}
+
+
+def key_from_json(fields: Mapping[str, Any]) -> ObjectKey:
+    """Return the key of its JSON form."""
+    wrapped = WrappedKey.parse(fields["wrapped"])
+    return ObjectKey(_text(fields["id"]), wrapped, fields["size"], fields["at"])
+
+
+# -- records
+
+
+@singledispatch
+def _record_bytes(record: Any) -> bytes:
+    """A record as JSON; those that all homes have in their own form."""
+    return ledger_records.encode(record)
+
+
+@_record_bytes.register
+def _(record: MergeRecord) -> bytes:
+    fields: dict[str, Any] = {
+        "term": record.term, "topic": record.topic, "id": record.topic_id,
+        "partition": record.partition, "sources": [list(place) for place in record.sources],
+    }  # fmt: skip
+    return _home_record(record, fields | ({"gaps": True} if record.gaps else {}))
+
+
+@_record_bytes.register
+def _(record: ImportRecord) -> bytes:
+    epochs = [[*key, [list(each) for each in found]] for key, found in record.epochs.items()]
+    return _home_record(record, {"epochs": epochs, "gaps": sorted(record.gaps)})
+
+
+@_record_bytes.register
+def _(record: TermRecord) -> bytes:
+    return _home_record(record, {"term": record.term, "holder": dict(record.holder)})
+
+
+@_record_bytes.register
+def _(record: FloorRecord) -> bytes:
+    return _home_record(record, {"term": record.term, "floor": record.floor})
+
+
+@_record_bytes.register
+def _(record: NoOpRecord) -> bytes:
+    return _home_record(record, {})
+
+
+def _home_record(record: _HomeRecord, fields: dict[str, Any]) -> bytes:
+    whole = {"kind": record.kind, **fields, "time": record.time_ms, "epoch": record.epoch}
+    return json.dumps(whole, separators=(",", ":")).encode()
+
+
+def _record_of(fields: dict[str, Any], *, path: str, number: int) -> EntryRecord:
+    common = {"time_ms": int(fields["time"]), "epoch": int(fields["epoch"])}
+    match fields["kind"]:
+        case "merge":
+            return MergeRecord(
+                term=fields["term"], topic=_text(fields["topic"]), topic_id=_text(fields["id"]),
+                partition=fields["partition"],
+                sources=tuple((b, e, _text(o), s) for b, e, o, s in fields["sources"]),
+                gaps=fields.get("gaps", False), **common,
+            )  # fmt: skip
+        case "import":
+            epochs = {
+                TopicPartition(topic, p): tuple((e, start) for e, start in found)
+                for topic, p, found in fields["epochs"]
+            }
+            gaps = frozenset(TopicPartition(topic, p) for topic, p in fields["gaps"])
+            return ImportRecord(epochs=epochs, gaps=gaps, **common)
+        case "term":
+            return TermRecord(term=fields["term"], holder=fields["holder"], **common)
+        case "floor":
+            return FloorRecord(term=fields["term"], floor=fields["floor"], **common)
+        case "noop":
+            return NoOpRecord(**common)
+        case _:
+            return ledger_records.decode(fields, path=path, offset=number)

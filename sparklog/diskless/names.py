@@ -1,0 +1,113 @@
+"""Names of the objects below a log's home in a store. Text in, text out.
+
+    sparklog.home                               format version and log id
+    ledger-<log id>/<n>                         entry n
+    state-<log id>/<n>[.<part>]                 what the entries 0..n fold to; large ones in parts
+    staged-<log id>/<n>/<label>-<uuid>          chunks of one task; n: the head when it began
+    <topic>-<p>-<topic id>/...                  closed segments (sparklog/tiered/layout)
+    readers/<group>/<k>                         a group's positions, the highest k counts
+    service/<term>                              that the holder of the term lives
+
+The log id is in the names, so that objects of another log, copied here, are never taken for ours.
+"""
+
+import os
+import re
+import uuid
+from typing import Final
+from urllib.parse import quote, unquote
+
+from sparklog.format.checkpoint_files import topic_id_bytes, topic_id_text
+
+HOME: Final = "sparklog.home"
+SERVICE: Final = "service/"
+READERS: Final = "readers/"
+_TERM_BYTES: Final = 6  # eight characters of the text form
+TERM_MAX: Final = 2 ** (8 * _TERM_BYTES) - 1
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
+_LABEL_MAX: Final = 80
+
+
+def entry_name(log_id: str, number: int) -> str:
+    """The object of ledger entry `number`."""
+    return f"ledger-{log_id}/{number:020d}"
+
+
+def state_prefix(log_id: str) -> str:
+    """What the names of all states begin with."""
+    return f"state-{log_id}/"
+
+
+def state_name(log_id: str, number: int) -> str:
+    """The state after entry `number`."""
+    return f"{state_prefix(log_id)}{number:020d}"
+
+
+def state_part_name(log_id: str, number: int, part: int) -> str:
+    """A part of the state after entry `number`."""
+    return f"{state_name(log_id, number)}.{part}"
+
+
+def parse_state(log_id: str, name: str) -> tuple[int, int | None] | None:
+    """(entry number, part) of a state's object, part None for its head; None if it is no such."""
+    number, dot, part = name.removeprefix(state_prefix(log_id)).partition(".")
+    if name.startswith(state_prefix(log_id)) and len(number) == 20 and number.isdigit():
+        if not dot:
+            return int(number), None
+        if part.isdigit():
+            return int(number), int(part)
+    return None
+
+
+def staged_prefix(log_id: str) -> str:
+    """What the names of all staged objects begin with."""
+    return f"staged-{log_id}/"
+
+
+def new_staged_name(log_id: str, number: int, label: str) -> str:
+    """A fresh name for what a task stages; `number`: the head when staging began."""
+    readable = _UNSAFE.sub("_", label)[:_LABEL_MAX] or "chunks"
+    return f"{staged_prefix(log_id)}{number:020d}/{readable}-{uuid.uuid4().hex}"
+
+
+def parse_staged(log_id: str, name: str) -> int | None:
+    """The head when staging of this object began; None if it is no staged object."""
+    prefix = staged_prefix(log_id)
+    number, slash, rest = name.removeprefix(prefix).partition("/")
+    if name.startswith(prefix) and slash and rest and len(number) == 20 and number.isdigit():
+        return int(number)
+    return None
+
+
+def new_segment_id(term: int) -> str:
+    """A fresh segment id that begins with the term of the service that makes the segment."""
+    raw = term.to_bytes(_TERM_BYTES, "big") + os.urandom(16 - _TERM_BYTES)
+    return topic_id_text(raw)
+
+
+def term_of(segment_id: str) -> int:
+    """The term of the service that made a segment."""
+    return int.from_bytes(topic_id_bytes(segment_id)[:_TERM_BYTES], "big")
+
+
+def service_name(term: int) -> str:
+    """The sign of life of the holder of a term."""
+    return f"{SERVICE}{term:020d}"
+
+
+def readers_prefix(group: str) -> str:
+    """What the names of a group's positions begin with."""
+    return f"{READERS}{quote(group, safe='')}/"
+
+
+def position_name(group: str, number: int) -> str:
+    """Position number `number` of a group."""
+    return f"{readers_prefix(group)}{number:020d}"
+
+
+def parse_position(name: str) -> tuple[str, int] | None:
+    """(group, number) of the name of a position; None if it is none."""
+    group, slash, number = name.removeprefix(READERS).partition("/")
+    if name.startswith(READERS) and slash and len(number) == 20 and number.isdigit():
+        return unquote(group), int(number)
+    return None

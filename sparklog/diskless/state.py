@@ -1,0 +1,317 @@
+"""What the ledger's entries fold to: the log's metadata, and where its records lie.
+
+A pure function of the ledger, for all time: any process that folds the same entries holds the same
+state. Entries that don't follow one another are of two histories, or damaged, and stop the fold.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from sparklog.common import TopicPartition
+from sparklog.diskless.entries import (
+    Entry,
+    Epochs,
+    FloorRecord,
+    ImportRecord,
+    MergeRecord,
+    NoOpRecord,
+    ObjectKey,
+    ProducerBatch,
+    TermRecord,
+)
+from sparklog.diskless.extents import Extent, Extents, find, index_of
+from sparklog.diskless.names import entry_name
+from sparklog.errors import DataCorruptionError
+from sparklog.format.scan import BATCH_DTYPE, Table
+from sparklog.log.producer_state import ProducerState, no_markers
+from sparklog.storage.ledger_records import (
+    AppendRecord,
+    CommitRecord,
+    DropRecord,
+    LedgerRecord,
+    ResetRecord,
+    StartRecord,
+    TopicRecord,
+)
+from sparklog.storage.log_state import LogState
+
+FOLD_VERSION: Final = 1
+"""Of what a fold makes of the same entries; a state of another version is not taken."""
+
+
+class _Contradiction(Exception):
+    """An entry doesn't fit what was there before it; says why."""
+
+
+@dataclass(slots=True)
+class DisklessState:
+    """The fold of the entries 0..number. Change it only by `apply`; not thread-safe.
+
+    Its tuples are never changed in place, so `copy` is a picture of the moment.
+    """
+
+    log_id: str
+    number: int = -1  # of the newest entry; -1: there is none yet
+    entry_id: str = ""  # that entry's attempt id; of no entry the log id
+    log: LogState = field(default_factory=LogState)
+    extents: dict[TopicPartition, Extents] = field(default_factory=dict)
+    epochs: dict[TopicPartition, Epochs] = field(default_factory=dict)
+    gaps: set[TopicPartition] = field(default_factory=set)  # cleaned: offsets may be missing
+    former: dict[str, tuple[str, int]] = field(default_factory=dict)  # dropped id: name, partitions
+    commits: dict[str, int] = field(default_factory=dict)  # writer: entry of its last commit
+    resets: dict[str, int] = field(default_factory=dict)  # writer: entry of its last reset
+    producers: dict[TopicPartition, ProducerState] = field(default_factory=dict)
+    keys: dict[str, ObjectKey] = field(default_factory=dict)  # of encrypted objects that are named
+    term: int = 0
+    holder: Mapping[str, object] = field(default_factory=dict)
+    floor: int = 0  # what was staged below it can't be committed
+
+    def __post_init__(self) -> None:
+        self.entry_id = self.entry_id or self.log_id
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next entry: the ledger's end."""
+        return self.number + 1
+
+    def live_objects(self) -> set[str]:
+        """The names of all objects that extents name; an extent table's, not what it lists."""
+        return {extent.object for extents in self.extents.values() for extent in extents}
+
+    def names_by_entry(self) -> set[int]:
+        """The entries whose inline data an extent lies in."""
+        prefix = entry_name(self.log_id, 0)[:-20]
+        return {int(name[-20:]) for name in self.live_objects() if name.startswith(prefix)}
+
+    def copy(self) -> "DisklessState":
+        """Return a picture of it that later entries don't change. Cost: the dicts' sizes."""
+        log = replace(
+            self.log, topics=dict(self.log.topics), ends=dict(self.log.ends),
+            starts=dict(self.log.starts), local_starts=dict(self.log.local_starts),
+            dropped=dict(self.log.dropped), writers=dict(self.log.writers),
+            origins=dict(self.log.origins), unsynced=set(self.log.unsynced),
+            idempotent=set(self.log.idempotent),
+            abandoned=None if self.log.abandoned is None
+            else {key: [*spans] for key, spans in self.log.abandoned.items()},
+        )  # fmt: skip
+        return replace(
+            self, log=log, extents=dict(self.extents), epochs=dict(self.epochs),
+            gaps=set(self.gaps), former=dict(self.former), commits=dict(self.commits),
+            resets=dict(self.resets), keys=dict(self.keys),
+            producers={key: one.copy() for key, one in self.producers.items()},
+        )  # fmt: skip
+
+    # --- the fold ------------------------------------------------------------------------------
+
+    def apply(self, entry: Entry, *, path: str) -> None:
+        """Fold the next entry in.
+
+        Args: path: of its object, for errors.
+        Raises: DataCorruptionError: it doesn't follow; the state is then as it was, or of no use.
+        """
+        number = self.number + 1
+        if entry.prev != self.entry_id:
+            raise DataCorruptionError(
+                "it doesn't follow the entry before it: the bucket was put together of two "
+                "histories, of a copy or of a backup; restore all of it from one copy",
+                path=path,
+                first=number,
+                end=number + 1,
+            )
+        try:
+            self._fold(number, entry)
+        except (_Contradiction, KeyError) as error:
+            raise DataCorruptionError(
+                f"a {entry.record.kind} entry contradicts those before it ({error}); restore the "
+                "ledger from a copy of the bucket",
+                path=path,
+                first=number,
+                end=number + 1,
+            ) from error
+        self.number, self.entry_id = number, entry.id
+
+    def _fold(self, number: int, entry: Entry) -> None:
+        record = entry.record
+        match record:
+            case MergeRecord():
+                self._merge(number, entry, record)
+            case ImportRecord():
+                self._import(number, entry, record)
+            case TermRecord():
+                _expect(record.term > self.term, "its term isn't above the one before")
+                self.term, self.holder = record.term, record.holder
+            case FloorRecord():
+                _expect(record.term == self.term, "its term is not the log's")
+                self.floor = max(self.floor, record.floor)
+            case NoOpRecord():
+                pass
+            case _:
+                self._engine(number, entry, record)
+                return
+        self.log.epoch = max(self.log.epoch, record.epoch)
+        self.log.time_ms = max(self.log.time_ms, record.time_ms)
+
+    def _engine(self, number: int, entry: Entry, record: LedgerRecord) -> None:
+        """Fold what all homes have."""
+        if isinstance(record, AppendRecord):
+            self._append(number, entry, record)
+        elif isinstance(record, TopicRecord):
+            _expect(
+                all(base >= self.log.dropped.get(TopicPartition(record.topic, p), 0)
+                    for p, base in record.bases.items()),
+                "a topic that is made again begins below its old end",
+            )  # fmt: skip
+        elif isinstance(record, DropRecord):
+            self._drop(record)
+        self.log.apply(record)
+        if isinstance(record, StartRecord):
+            self._trim(record.starts)
+        elif isinstance(record, ResetRecord):
+            self._reset(number, entry, record)
+        elif isinstance(record, CommitRecord):
+            self.commits[record.writer] = number
+
+    def _append(self, number: int, entry: Entry, record: AppendRecord) -> None:
+        named = self._named(number, entry)
+        _expect(named.keys() == record.ends.keys(), "its extents are not its partitions")
+        for key, (first, end) in record.ends.items():
+            _expect(first == self.log.ends[key], f"{key} ends at {self.log.ends[key]}")
+            _expect(_tile(named[key], first, end), f"{key}: its extents don't fill its offsets")
+        self._add(named)
+        for key in record.ends:
+            self._note_epoch(key, record.epoch, record.ends[key].first)
+        if entry.producers:
+            (key,) = record.ends
+            self._note_producers(key, entry.producers, record.time_ms)
+
+    def _named(self, number: int, entry: Entry) -> dict[TopicPartition, list[Extent]]:
+        """The entry's extents by partition, with what only now is known; and the data keys."""
+        name = entry_name(self.log_id, number)
+        for each, key in entry.keys.items():
+            self.keys[each or name] = key if each else key._replace(at=entry.data_at)
+        sealed = self.keys.get(name)
+        found: dict[TopicPartition, list[Extent]] = {}
+        for partition, extent in entry.extents:
+            if not extent.object:  # inline
+                start = extent.start if sealed else extent.start + entry.data_at
+                extent = extent._replace(object=name, start=start)
+            found.setdefault(partition, []).append(extent._replace(born=number))
+        return found
+
+    def _add(self, named: Mapping[TopicPartition, Iterable[Extent]]) -> None:
+        for key, extents in named.items():
+            kept = tuple(extent for extent in extents if extent.end > extent.base)
+            if kept:
+                self.extents[key] = (*self.extents.get(key, ()), *kept)
+
+    def _note_epoch(self, key: TopicPartition, epoch: int, first: int) -> None:
+        known = self.epochs.get(key, ())
+        if not known or known[-1][0] < epoch:
+            self.epochs[key] = (*known, (epoch, first))
+
+    def _note_producers(
+        self, key: TopicPartition, batches: Iterable[ProducerBatch], time_ms: int
+    ) -> None:
+        state = self.producers.setdefault(key, ProducerState(0))
+        state.expire(time_ms)
+        state.apply(producer_table(batches), no_markers)
+
+    def _merge(self, number: int, entry: Entry, record: MergeRecord) -> None:
+        key = record.topic_partition
+        _expect(record.term == self.term, "its term is not the log's")
+        topic = self.log.topics.get(record.topic)
+        _expect(topic is not None and topic.id == record.topic_id, "it is for another topic")
+        before = self.extents.get(key, ())
+        at = find(before, record.sources)
+        _expect(at >= 0, f"what it replaces isn't there in {key}")
+        new = self._named(number, entry).get(key, [])
+        first, end = record.sources[0][0], record.sources[-1][1]
+        _expect(_tile(new, first, end), f"{key}: it doesn't fill the offsets that it replaces")
+        self.extents[key] = (*before[:at], *new, *before[at + len(record.sources) :])
+        if record.gaps:
+            self.gaps.add(key)
+        self._forget_keys(before[at : at + len(record.sources)])
+
+    def _import(self, number: int, entry: Entry, record: ImportRecord) -> None:
+        for key, extents in self._named(number, entry).items():
+            _expect(extents[0].base == self.log.ends[key], f"{key} ends at {self.log.ends[key]}")
+            _expect(_tile(extents, extents[0].base, extents[-1].end), f"{key}: a hole")
+            self._add({key: extents})
+            self.log.ends[key] = extents[-1].end
+        self.epochs |= record.epochs
+        self.gaps |= record.gaps
+
+    def _drop(self, record: DropRecord) -> None:
+        partitions = self.log.topics[record.topic].dirs
+        self.former[record.id] = record.topic, len(partitions)
+        for partition in partitions:
+            key = TopicPartition(record.topic, partition)
+            self._forget_keys(self.extents.pop(key, ()))
+            self.epochs.pop(key, None)
+            self.producers.pop(key, None)
+            self.gaps.discard(key)
+
+    def _trim(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Let go of extents that lie whole below the log start; one stays whole if it reaches it.
+
+        The last one too: what is gone is gone, the end is the ledger's to say.
+        """
+        for key, start in starts.items():
+            extents = self.extents.get(key, ())
+            at = index_of(extents, start)
+            if at:
+                self.extents[key] = extents[at:]
+                self._forget_keys(extents[:at])
+
+    def _reset(self, number: int, entry: Entry, record: ResetRecord) -> None:
+        for writer in record.last_batches:
+            self.resets[writer] = number
+            before = entry.befores.get(writer, -1)
+            if before >= 0:
+                self.commits[writer] = before
+            else:
+                self.commits.pop(writer, None)
+
+    def _forget_keys(self, gone: Iterable[Extent]) -> None:
+        """Forget the data keys of objects that nothing names any more."""
+        if self.keys:
+            names = {extent.object for extent in gone} & self.keys.keys()
+            for name in names - self.live_objects() if names else ():
+                del self.keys[name]
+
+
+def _expect(truth: bool, otherwise: str) -> None:
+    if not truth:
+        raise _Contradiction(otherwise)
+
+
+def _tile(extents: Iterable[Extent], first: int, end: int) -> bool:
+    """Whether extents follow one another from `first` to `end`."""
+    at = first
+    for extent in extents:
+        if extent.base != at or extent.end < at:
+            return False
+        at = extent.end
+    return at == end
+
+
+def producer_table(batches: Iterable[ProducerBatch]) -> Table:
+    """Return the batches as a table that `ProducerState` takes."""
+    rows = list(batches)
+    table = np.zeros(len(rows), BATCH_DTYPE)
+    for at, row in enumerate(rows):
+        table[at]["producer_id"], table[at]["producer_epoch"] = row.producer_id, row.epoch
+        table[at]["base_sequence"] = row.base_sequence
+        table[at]["base_offset"], table[at]["last_offset"] = row.base_offset, row.last_offset
+        table[at]["max_timestamp"] = row.max_timestamp
+    return table
+
+
+def partitions_of(state: DisklessState) -> Iterator[TopicPartition]:
+    """Every partition of every topic, in order."""
+    for name, topic in sorted(state.log.topics.items()):
+        for partition in sorted(topic.dirs):
+            yield TopicPartition(name, partition)

@@ -1,0 +1,1 @@
+"""A log whose home is an object store."""

@@ -1,0 +1,198 @@
+"""The fold: what entries make of a state, and what doesn't follow."""
+
+from typing import Any
+
+import pytest
+
+from sparklog.common import TopicPartition
+from sparklog.diskless.entries import (
+    Entry,
+    EntryRecord,
+    FloorRecord,
+    MergeRecord,
+    ProducerBatch,
+    TermRecord,
+    decode,
+    encode,
+)
+from sparklog.diskless.extents import Extent
+from sparklog.diskless.names import entry_name
+from sparklog.diskless.state import DisklessState
+from sparklog.errors import DataCorruptionError, OutOfOrderSequenceError
+from sparklog.storage.ledger_records import (
+    AppendRecord,
+    CommitRecord,
+    DropRecord,
+    ResetRecord,
+    StartRecord,
+    TopicRecord,
+)
+from sparklog.storage.offset_ranges import OffsetRange
+
+T0 = TopicPartition("t", 0)
+CONFIG: dict[str, str] = {}
+
+
+class Folding:
+    """A state, and entries that are encoded, decoded and folded one after the other."""
+
+    def __init__(self) -> None:
+        self.state = DisklessState("log")
+        self._ids = iter(f"{n:032x}" for n in range(10**6))
+
+    def add(self, record: EntryRecord, data: bytes = b"", **given: object) -> DisklessState:
+        number = self.state.next_number
+        fields: dict[str, Any] = {"record": record, **given}
+        entry = Entry(id=next(self._ids), prev=self.state.entry_id, **fields)
+        raw = encode(number, entry, data)
+        self.state.apply(decode(raw, number=number, path="p"), path="p")
+        return self.state
+
+    def topic(self, name: str = "t", base: int = 0, topic_id: str = "id1") -> None:
+        self.add(TopicRecord(topic=name, id=topic_id, dirs={0: 0}, config=CONFIG, bases={0: base}))
+
+    def rows(
+        self, count: int, name: str = "", record: type = AppendRecord, **given: object
+    ) -> None:
+        first = self.state.log.ends[T0]
+        extent = Extent(first, first + count, name, 0, 10 * count, 1, 0, -1)
+        ends = {T0: OffsetRange(first, first + count)}
+        given = {"before": -1, **given}
+        before = given.pop("before")
+        self.add(
+            record(ends=ends, **given), b"" if name else bytes(10 * count),
+            extents=((T0, extent),), before=before,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def log() -> Folding:
+    folding = Folding()
+    folding.topic()
+    return folding
+
+
+def test_inline_extents_lie_in_their_entry(log: Folding) -> None:
+    log.rows(3)
+    (extent,) = log.state.extents[T0]
+    assert extent.object == entry_name("log", 1)
+    assert extent.start > 0
+    assert extent.born == 1
+    assert log.state.names_by_entry() == {1}
+
+
+def test_a_merge_replaces_what_it_read_and_nothing_else(log: Folding) -> None:
+    log.add(TermRecord(term=1))
+    for name in "abc":
+        log.rows(2, name)
+    old = log.state.extents[T0]
+    merged = Extent(0, 4, "t-0-id1/x.log", 0, 40, 1, 0, -1, "x" * 22)
+    record = MergeRecord(
+        term=1, topic="t", topic_id="id1", partition=0, sources=tuple(e.place for e in old[:2])
+    )
+    log.add(record, extents=((T0, merged),))
+    assert [e.object for e in log.state.extents[T0]] == ["t-0-id1/x.log", "c"]
+    with pytest.raises(DataCorruptionError, match="isn't there"):
+        log.add(record, extents=((T0, merged),))
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [({"term": 0}, "term"), ({"topic_id": "id2"}, "another topic"), ({"partition": 1}, "there")],
+)
+def test_a_merge_of_a_past_term_or_topic_is_refused(
+    log: Folding, changes: dict[str, object], why: str
+) -> None:
+    log.add(TermRecord(term=1))
+    log.rows(2, "a")
+    extent = log.state.extents[T0][0]
+    fields = {"term": 1, "topic": "t", "topic_id": "id1", "partition": 0} | changes
+    record = MergeRecord(sources=(extent.place,), **fields)  # type: ignore[arg-type]
+    new = extent._replace(object="new")
+    with pytest.raises(DataCorruptionError, match=why):
+        log.add(record, extents=((TopicPartition("t", record.partition), new),))
+
+
+def test_commits_must_begin_at_the_ends_and_fill_them(log: Folding) -> None:
+    extent = Extent(1, 2, "a", 0, 5, 1, 0, -1)
+    with pytest.raises(DataCorruptionError, match="ends at 0"):
+        log.add(AppendRecord(ends={T0: OffsetRange(1, 2)}), extents=((T0, extent),))
+    with pytest.raises(DataCorruptionError, match="don't fill"):
+        log.add(AppendRecord(ends={T0: OffsetRange(0, 2)}), extents=((T0, extent),))
+    with pytest.raises(DataCorruptionError, match="not its partitions"):
+        log.add(AppendRecord(ends={T0: OffsetRange(0, 2)}))
+
+
+def test_entries_of_two_histories_are_never_mixed(log: Folding) -> None:
+    entry = Entry(id="x", prev="of another history", record=TermRecord(term=1))
+    with pytest.raises(DataCorruptionError, match="two histories"):
+        log.state.apply(entry, path="p")
+
+
+def test_a_topic_that_is_made_again_begins_at_its_old_end(log: Folding) -> None:
+    log.rows(5)
+    log.add(DropRecord(topic="t", id="id1"))
+    assert T0 not in log.state.extents
+    assert log.state.former == {"id1": ("t", 1)}
+    with pytest.raises(DataCorruptionError, match="below its old end"):
+        log.topic(topic_id="id2")
+    log.topic(base=5, topic_id="id2")
+    assert log.state.log.ends[T0] == log.state.log.starts[T0] == 5
+
+
+def test_a_higher_log_start_lets_go_of_whole_extents(log: Folding) -> None:
+    for name in "abc":
+        log.rows(2, name)
+    log.add(StartRecord(starts={T0: 3}))
+    assert [e.object for e in log.state.extents[T0]] == ["b", "c"]
+    log.add(StartRecord(starts={T0: 6}))
+    assert log.state.extents[T0] == ()
+    log.rows(1, "d")
+    assert [e.base for e in log.state.extents[T0]] == [6]
+
+
+def test_writers_commits_are_chained_and_a_reset_sets_the_chain_back(log: Folding) -> None:
+    for batch in range(3):
+        before = log.state.commits.get("q", -1)
+        log.rows(
+            1, f"o{batch}", CommitRecord, writer="q", batch=batch, fingerprint="f", before=before
+        )
+    assert log.state.commits == {"q": 3}
+    log.add(ResetRecord(writer="q", batch=0, writers={"q": None}, abandoned={}), befores={"q": 1})
+    assert log.state.commits == {"q": 1}
+    assert log.state.resets == {"q": 4}
+
+
+def test_terms_grow_and_floors_belong_to_one(log: Folding) -> None:
+    log.add(TermRecord(term=4))
+    with pytest.raises(DataCorruptionError, match="isn't above"):
+        log.add(TermRecord(term=4))
+    log.add(FloorRecord(term=4, floor=1))
+    with pytest.raises(DataCorruptionError, match="not the log's"):
+        log.add(FloorRecord(term=3, floor=2))
+    assert log.state.floor == 1
+
+
+def test_producers_are_known_by_their_sequences(log: Folding) -> None:
+    extent = Extent(0, 3, "a", 0, 5, 1, 0, -1)
+    batch = ProducerBatch(7, 0, 0, 0, 2, 1)
+    log.add(
+        AppendRecord(ends={T0: OffsetRange(0, 3)}, idempotent=True), extents=((T0, extent),),
+        producers=(batch,),
+    )  # fmt: skip
+    from sparklog.diskless.state import producer_table
+
+    state = log.state.producers[T0]
+    assert state.check(producer_table([batch]), where="t-0") == (0, 3)
+    with pytest.raises(OutOfOrderSequenceError):
+        state.check(producer_table([batch._replace(base_sequence=9)]), where="t-0")
+
+
+def test_a_copy_is_a_picture_of_the_moment(log: Folding) -> None:
+    log.rows(2, "a")
+    picture = log.state.copy()
+    log.rows(2, "b")
+    log.add(DropRecord(topic="t", id="id1"))
+    assert picture.log.ends == {T0: 2}
+    assert [e.object for e in picture.extents[T0]] == ["a"]
+    assert picture.number == 1
