@@ -12,10 +12,10 @@ from sparklog import errors
 
 NAMES = {
     "BatchConflictError", "CommitUnknownError", "DataCorruptionError", "FencedError",
-    "InvalidRequestError", "Log", "LogLockedError", "LogReplacedError", "OffsetOutOfRangeError", "OutOfOrderSequenceError",
-    "PartitionOfflineError", "RecordTooLargeError", "SparklogError", "StorageUnavailableError",
-    "TopicReplacedError", "UnknownTopicError", "UnsupportedVersionError", "enable", "open",
-    "register", "spark_conf",
+    "InvalidRequestError", "Log", "LogLockedError", "LogReplacedError", "OffsetOutOfRangeError",
+    "OutOfOrderSequenceError", "PartitionOfflineError", "RecordTooLargeError", "SparklogError",
+    "StorageUnavailableError", "TopicReplacedError", "UnknownTopicError", "UnsupportedVersionError",
+    "enable", "open", "register", "spark_conf",
 }  # fmt: skip
 METHODS = {
     "create_topic": ["name", "partitions", "config"],
