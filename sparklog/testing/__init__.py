@@ -5,5 +5,7 @@
 - `crashfs`: a file system that loses power, on `disk`; `faults`: what it does on purpose;
   `crashes`: every crash of a piece of work
 - `faultstore`: an object store that fails as real ones do
+- `schedules`: processes that take turns, by a seed; `scheduled_store`: a store that they share,
+  whose answers go astray
 - `strategies`: Hypothesis strategies of tables, topics, configs; `trees`: whole directories
 """

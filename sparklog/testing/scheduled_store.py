@@ -1,0 +1,243 @@
+"""An object store for processes that take turns: each request is a step, and answers go astray.
+
+    bucket = ScheduledBucket(schedule)
+    store = bucket.store(process)       # a `Store`, whose requests are steps of that process
+
+A write may be lost, done without an answer, done late (up to the very end), done twice, or done
+again much later; the writer is told nothing of that but StorageUnavailableError. A `Lie` makes the
+bucket one that no log can have as its home: tests show with it that the guarantee is needed.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, NamedTuple
+
+from sparklog.errors import InvalidRequestError, StorageUnavailableError
+from sparklog.fs import Buffer
+from sparklog.testing.schedules import Process, Schedule
+from sparklog.tiered.object_store.store import StoredObject
+
+
+class Lie(Enum):
+    """What a bucket does that a store must not do."""
+
+    PUTS = "a create replaces what is there"
+    LOOKS_FIRST = "a create looks when it is sent, and puts later"
+    HALF = "a created object shows before it is whole"
+    STALE_GET = "a get may miss what was created"
+
+
+class Effect(NamedTuple):
+    """What a write did: `before`, `after` are the object's bytes, None where there is none."""
+
+    verb: str
+    name: str
+    before: bytes | None
+    after: bytes | None
+
+
+class Write(NamedTuple):
+    """A create, put or delete that is on its way. `was_there`: when it was sent."""
+
+    verb: str
+    name: str
+    data: bytes
+    was_there: bool = False
+
+
+FAULTS: Final = ("lost", "unseen", "late", "twice", "echo")
+STALE_STEPS: Final = 30
+HALF_STEPS: Final = (2, 30)
+
+
+@dataclass(slots=True)
+class ScheduledBucket:
+    """Objects {name: (bytes, time in ms)}, what is on its way, and who looks at each effect.
+
+    `watch` is called after each effect, and raises where it must never be. `trace`: the last
+    requests, as (step, process, what, how it went).
+    """
+
+    schedule: Schedule
+    lies: frozenset[Lie] = frozenset()
+    url: str = "scheduled://bucket"
+    objects: dict[str, tuple[bytes, int]] = field(default_factory=dict)
+    pending: list[tuple[int, Write]] = field(default_factory=list)
+    watch: list[Callable[[Effect], None]] = field(default_factory=list)
+    trace: deque[tuple[int, str, str, str]] = field(default_factory=lambda: deque(maxlen=4000))
+    _born: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.schedule.before_step.append(self._land_due)
+
+    def store(self, process: Process) -> "ScheduledStore":
+        """The bucket as this process sees it."""
+        return ScheduledStore(self, process)
+
+    def land(self, share: float = 1) -> None:
+        """Let all that is on its way have its effect now, or a random share of it."""
+        due = [each for each in self.pending if self.schedule.chance(share)]
+        self.pending = [each for each in self.pending if each not in due]
+        self.schedule.rng.shuffle(due)
+        for _, write in due:
+            self._apply(write, "after all")
+
+    def send_later(self, steps: int, write: Write) -> None:
+        """A write of somebody who waits for no answer."""
+        self.pending.append((self.schedule.step + steps, write))
+
+    def _land_due(self) -> None:
+        if self.pending:
+            now = self.schedule.step
+            due = [each for each in self.pending if each[0] <= now]
+            if due:
+                self.pending = [each for each in self.pending if each[0] > now]
+                for _, write in due:
+                    self._apply(write, "late")
+
+    # --- requests ----------------------------------------------------------------------------
+
+    def read(self, process: str, name: str) -> bytes:
+        """Raises: FileNotFoundError, StorageUnavailableError."""
+        self._read_fault(process, f"get {name}")
+        found = self.objects.get(name)
+        stale = Lie.STALE_GET in self.lies and self._young(name) and self.schedule.chance(0.3)
+        self._note(process, f"get {name}", "not there" if found is None else "")
+        if found is None or stale:
+            raise FileNotFoundError(name)
+        return found[0]
+
+    def listing(self, process: str, prefix: str) -> list[StoredObject]:
+        """All objects below `prefix`. Raises StorageUnavailableError."""
+        self._read_fault(process, f"list {prefix}")
+        self._note(process, f"list {prefix}", "")
+        found = sorted(name for name in self.objects if name.startswith(prefix))
+        return [StoredObject(n, len(self.objects[n][0]), self.objects[n][1]) for n in found]
+
+    def write(self, process: str, write: Write) -> bool:
+        """Tell what the writer is told. Raises StorageUnavailableError: nobody told."""
+        weather, some = self.schedule.weather, self.schedule.rng
+        fault = some.choice(FAULTS) if self.schedule.chance(weather.writes) else ""
+        if fault in ("late", "echo"):
+            at = self.schedule.step + some.choice(weather.late_steps)
+            self.pending.append((at, write))
+        answer: bool | None = None
+        if fault not in ("lost", "late"):
+            answer = self._apply(write, process)
+        if fault == "twice":  # the client's own retry
+            answer = self._apply(write._replace(was_there=True), process)
+        if fault:
+            self._note(process, f"{write.verb} {write.name}", fault)
+        if answer is None or fault == "unseen":
+            raise no_answer(f"{write.verb} {write.name}")
+        return answer
+
+    def _apply(self, write: Write, process: str) -> bool:
+        verb, name = write.verb, write.name
+        known = self.objects.get(name)
+        before = None if known is None else known[0]
+        if verb == "create" and self._exists(write):
+            self._note(process, f"create {name}", "exists")
+            return False
+        if verb == "delete":
+            self.objects.pop(name, None)
+            after = None
+        else:
+            after = self._whole_or_half(write, known is None)
+            self.objects[name] = after, self.schedule.now_ms()
+            self._born[name] = self.schedule.step
+        self._note(process, f"{verb} {name}", "")
+        effect = Effect(verb, name, before, after)
+        for each in self.watch:
+            each(effect)
+        return True
+
+    def _exists(self, write: Write) -> bool:
+        if Lie.PUTS in self.lies:
+            return False
+        return write.was_there if Lie.LOOKS_FIRST in self.lies else write.name in self.objects
+
+    def _whole_or_half(self, write: Write, is_new: bool) -> bytes:
+        some = Lie.HALF in self.lies and write.verb == "create" and is_new
+        if some and self.schedule.chance(0.2):
+            self.send_later(self.schedule.rng.randint(*HALF_STEPS), write._replace(verb="put"))
+            return write.data[: len(write.data) // 2]
+        return write.data
+
+    def _young(self, name: str) -> bool:
+        return self.schedule.step - self._born.get(name, -STALE_STEPS) < STALE_STEPS
+
+    def _read_fault(self, process: str, what: str) -> None:
+        if self.schedule.chance(self.schedule.weather.reads):
+            self._note(process, what, "no answer")
+            raise no_answer(what)
+
+    def _note(self, process: str, what: str, how: str) -> None:
+        self.schedule.stats[what.partition(" ")[0]] += 1
+        self.trace.append((self.schedule.step, process, what, how))
+
+    def told(self, last: int = 200) -> str:
+        """The last requests, one a line, for a test's message."""
+        lines = [f"{s:6} {who:14} {what} {how}".rstrip() for s, who, what, how in self.trace]
+        return "\n".join(lines[-last:])
+
+
+class ScheduledStore:
+    """See `Store`. Each call is a request of its process: sent, done, answered."""
+
+    def __init__(self, bucket: ScheduledBucket, process: Process) -> None:
+        self.url = bucket.url
+        self._bucket, self._process = bucket, process
+
+    def create(self, name: str, data: bytes) -> bool:
+        return self._write("create", name, data)
+
+    def put(self, name: str, data: bytes) -> None:
+        self._write("put", name, data)
+
+    def put_stream(self, name: str, pieces: Iterable[Buffer], size: int) -> None:
+        data = b"".join(bytes(piece) for piece in pieces)
+        if len(data) != size:
+            raise InvalidRequestError(f"{name}: {len(data)} bytes came, {size} were announced")
+        self._write("put", name, data)
+
+    def copy(self, source: str, name: str) -> None:
+        bucket, process = self._bucket, self._process
+        data = process.request(lambda: bucket.read(process.name, source))
+        self._write("put", name, data)
+
+    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        bucket, process = self._bucket, self._process
+        return process.request(lambda: bucket.read(process.name, name)[start:end])
+
+    def get_many(self, names: Sequence[str]) -> list[bytes | Exception]:
+        found: list[bytes | Exception] = []
+        for name in names:
+            try:
+                found.append(self.get(name))
+            except (FileNotFoundError, StorageUnavailableError) as error:
+                found.append(error)
+        return found
+
+    def list(self, prefix: str = "") -> list[StoredObject]:
+        bucket, process = self._bucket, self._process
+        return process.request(lambda: bucket.listing(process.name, prefix))
+
+    def delete(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._write("delete", name, b"")
+
+    def sweep_uploads(self, before_ms: int) -> int:
+        return 0
+
+    def _write(self, verb: str, name: str, data: bytes) -> bool:
+        bucket, process = self._bucket, self._process
+        write = Write(verb, name, bytes(data), name in bucket.objects)
+        return process.request(lambda: bucket.write(process.name, write))
+
+
+def no_answer(what: str) -> StorageUnavailableError:
+    """The error of a request whose outcome nobody told."""
+    return StorageUnavailableError(f"{what}: no answer", passing=True)
