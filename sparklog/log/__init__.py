@@ -1,6 +1,7 @@
 """A log, whatever its home: reading, writing, groups. Nothing here opens a file or knows a home.
 
 - `log`: `Log`, the public face; `admin`, `appending`, `commit`: what changes a log
+- `chunk_stager`: rows become the chunks of a commit
 - `topic_names`: which are sparklog's own, which may be new
 - `fetch`, `partition_reader`, `offset_lookup`, `time_lookup`, `aborted_transactions`,
   `last_stable_offset`, `read_retry`: from offsets or times to Arrow batches

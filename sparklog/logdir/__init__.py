@@ -17,7 +17,7 @@
 - `high_watermarks`, `offset_checkpoints`, `topics_file` (`cached_topics`), `group_offsets`: small
   files
 - `service_lease`: one service at a time
-- `staging`, `chunk_files`: rows become chunks, in memory or files, which a commit takes in
+- `staging`, `chunk_files`: chunks that tasks stage as files, which a commit takes in
   (`chunk_appends`); `log_dir_check`: whether an executor sees the driver's log dir
 - `paths`, `segment_files`: names and listings of log dirs and segments; `file_sync`: fsync errors
 - `meters`: what a writer counts

@@ -5,7 +5,6 @@ rename, as a segment of its own, or by copying its batches to the end of the act
 """
 
 import contextlib
-import hashlib
 import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,16 +13,12 @@ from typing import Final
 from sparklog.config import TopicConfig
 from sparklog.errors import StorageUnavailableError
 from sparklog.fs import FileSystem
+from sparklog.storage.staging import chunk_label
 
 CHUNK_PREFIX: Final = "sparklog-chunk-"
 _SEGMENT_SHARE: Final = 8  # 1/8 of a segment is enough for a segment of its own,
 _SEGMENT_BYTES: Final = 32 << 20  # and so is this; smaller segments would be too many
 _MAX_AGE_MS: Final = 7 * 24 * 3_600_000
-
-
-def chunk_label(writer: str, batch: int) -> str:
-    """Return the label of a micro-batch's chunk files, by which `sweep_chunks` knows them."""
-    return f"{hashlib.sha256(writer.encode()).hexdigest()[:16]}-{batch}"
 
 
 def new_chunk_path(directory: str, label: str) -> str:

@@ -40,7 +40,6 @@ from sparklog.errors import (
 )
 from sparklog.fs import FileSystem, read_bytes, write_durably
 from sparklog.logdir.ledger import ledger_path
-from sparklog.logdir.paths import split_path
 from sparklog.storage.checksummed_json import seal, unseal
 from sparklog.storage.groups import (
     NO_ORIGINS,
@@ -51,6 +50,8 @@ from sparklog.storage.groups import (
     Reader,
     Readers,
     check_group,
+    committed_as_planned,
+    committed_by_query,
     is_expired,
 )
 
@@ -84,6 +85,44 @@ class GroupFiles:
             self._fs, self._home, group, offsets, now_ms=now_ms, host=host, origins=origins
         )
 
+    @property
+    def are_waited_for(self) -> bool:
+        """Whether this is a log of ours: in a broker's directory nothing waits for readers."""
+        return self._fs.is_dir(ledger_path(self._home))
+
+    def commit_query(
+        self,
+        query: Reader,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        now_ms: int,
+        planner: str | None = None,
+        origins: Origins = NO_ORIGINS,
+    ) -> None:
+        """Register where a query's micro-batch begins; see `commit_query`."""
+        commit_query(
+            self._fs, self._home, query, offsets, now_ms=now_ms, planner=planner, origins=origins
+        )
+
+    def group_of_planner(self, planner: str) -> str | None:
+        """Return the group that a task registered for `planner`; None if none has yet."""
+        found = (r.group for r in self.readers().groups if planner in r.planners)
+        return next(found, None)
+
+    def commit_planned(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        planner: str,
+        now_ms: int,
+        origins: Origins = NO_ORIGINS,
+    ) -> bool:
+        """Register what a query's planner knows to be committed; see `commit_planned`."""
+        return commit_planned(
+            self._fs, self._home, group, offsets, planner=planner, origins=origins, now_ms=now_ms
+        )
+
     def readers(self) -> Readers:
         """Return all groups; see `read_readers`."""
         return read_readers(self._fs, self._home)
@@ -100,61 +139,50 @@ def commit_offsets(
     offsets: Mapping[TopicPartition, int],
     *,
     now_ms: int,
-    kind: str = "group",
     host: str = "",
-    app: str = "",
-    batch: int | None = None,
     origins: Origins = NO_ORIGINS,
-    run: str = "",
-    planner: str | None = None,
 ) -> None:
-    """Register a group's offsets: for each partition the next one to read. Durable.
+    """Register a plain reader's offsets: for each partition the next one to read. Durable.
 
-    Other partitions of the group stay as they are. Two commits in the same micro-batch of a query
-    are two sources of it: where both name a partition, the lower offset stands. A task writes
-    nothing where its planner has said the same.
-    Args: origins: of those offsets, where known; run, planner: see `Reader`, of a query's task.
+    Raises and costs as `commit_query`.
+    """
+    reader = Reader(group, "group", host)
+    commit_query(fs, home, reader, offsets, now_ms=now_ms, origins=origins)
+
+
+def commit_query(
+    fs: FileSystem,
+    home: str,
+    query: Reader,
+    offsets: Mapping[TopicPartition, int],
+    *,
+    now_ms: int,
+    planner: str | None = None,
+    origins: Origins = NO_ORIGINS,
+) -> None:
+    """Register a group's offsets as `committed_by_query` has it. Durable.
+
     Raises: InvalidRequestError for a bad name; LogLockedError, StorageUnavailableError;
     UnsupportedVersionError if a newer sparklog wrote the group's file.
     Cost: one small file, one fdatasync; two more syncs when the group is new.
     """
+    group = query.group
     check_group(group)
     if not offsets:
         return
     path = _path(home, group)
     with _kept(group, home), _locked(fs, path):
         try:
-            known = _read(fs, path) or Reader(group, kind)
+            known = _read(fs, path)
         except DataCorruptionError as error:
             _LOGGER.warning("%s; group %s commits anew", error, group)
-            known = Reader(group, kind)
-        planners = known.planners if known.run == run else {}
-        topics = sorted({topic for topic, _ in offsets})
-        again: Mapping[TopicPartition, Committed] = {}
-        if batch is not None and known.batch == batch:
-            again = known.offsets
-        elif planner is not None and planner not in planners and planners:
-            again = (
-                known.offsets
-            )  # a second source begins: what the first one's planner said stands
-        after = {key: Committed(o, now_ms, origins.get(key)) for key, o in offsets.items()}
-        for key in after.keys() & again.keys():
-            if again[key].offset < after[key].offset:
-                after[key] = again[key]._replace(time_ms=now_ms)
-        if planner is not None:
-            planners = {**planners, planner: topics}
-        whole = {**known.offsets, **after}
-        reader = Reader(group, kind, host, app, batch, whole, run, planners)
-        if planner is not None and _says(known, reader) and known.is_alone(planner, topics):
-            return  # the planner was quicker
-        _write(fs, path, reader, is_new=known.offsets.keys() < whole.keys())
-
-
-def _says(known: Reader, reader: Reader) -> bool:
-    """Tell whether a file says of a query's positions what is to be written."""
-    same = {key: at.offset for key, at in known.offsets.items()}
-    mine = {key: at.offset for key, at in reader.offsets.items()}
-    return (same, known.run, known.planners) == (mine, reader.run, reader.planners)
+            known = None
+        reader = committed_by_query(
+            known, query, offsets, now_ms=now_ms, planner=planner, origins=origins
+        )
+        if reader is not None:
+            before = known.offsets.keys() if known is not None else set()
+            _write(fs, path, reader, is_new=before < reader.offsets.keys())
 
 
 def commit_planned(
@@ -169,8 +197,7 @@ def commit_planned(
 ) -> bool:
     """Register what a query's `planner` knows to be committed; False if that is for its tasks.
 
-    So where the group isn't known (any more), or another source of the query reads the same topic,
-    and may be further behind. Raises and costs as `commit_offsets`.
+    See `committed_as_planned`. Raises and costs as `commit_query`.
     """
     path = _path(home, group)
     with _kept(group, home), _locked(fs, path):
@@ -181,19 +208,13 @@ def commit_planned(
         if known is None:
             fs.unlink(path)
             return False
-        if not known.is_alone(planner, {topic for topic, _ in offsets}):
+        reader = committed_as_planned(
+            known, offsets, planner=planner, now_ms=now_ms, origins=origins
+        )
+        if reader is None:
             return False
-        after = {key: Committed(o, now_ms, origins.get(key)) for key, o in offsets.items()}
-        is_new = not after.keys() <= known.offsets.keys()
-        reader = replace(known, offsets={**known.offsets, **after})
-        _write(fs, path, reader, is_new=is_new)
+        _write(fs, path, reader, is_new=not reader.offsets.keys() <= known.offsets.keys())
         return True
-
-
-def group_of_planner(fs: FileSystem, home: str, planner: str) -> str | None:
-    """Return the group that a task registered for `planner`; None if none has yet."""
-    found = (r.group for r in read_readers(fs, home).groups if planner in r.planners)
-    return next(found, None)
 
 
 def committed_offsets(fs: FileSystem, home: str, group: str) -> dict[TopicPartition, int]:
@@ -367,12 +388,3 @@ def _forget(fs: FileSystem, home: str, group: str, now_ms: int, retention_ms: in
         elif old:
             _write(fs, path, replace(reader, offsets=kept), is_new=False)
         return old
-
-
-def groups_home(fs: FileSystem, path: str, *, always: bool) -> str | None:
-    """Return the log dir that keeps the groups of a log; None where nothing waits for them.
-
-    That is a broker's directory, unless `always`.
-    """
-    home = split_path(path)[0]
-    return home if always or fs.is_dir(ledger_path(home)) else None

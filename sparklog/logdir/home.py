@@ -1,27 +1,31 @@
 """Opening a log that is kept in log dirs: `sparklog.storage.home.Home` on directories and files."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 
 from sparklog.clock import Clock, system_clock
 from sparklog.config import LogOptions
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.log.chunk_stager import ChunksInMemory, ChunkStager
 from sparklog.log.log import Log
+from sparklog.logdir.cached_topics import CachedTopics
+from sparklog.logdir.chunk_files import sweep_chunks
 from sparklog.logdir.closing import close_session
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.group_offsets import GroupFiles
 from sparklog.logdir.ledger_reader import LedgerReader
+from sparklog.logdir.log_dir_check import LogDirIdentity
 from sparklog.logdir.opening import clear_up, open_session
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.service_lease import ServiceLease
-from sparklog.logdir.staging import ChunkStager
+from sparklog.logdir.staging import ChunkFiles, LogDirStaging
 from sparklog.logdir.topics_file import describe
 from sparklog.logdir.unclean_election import give_up
 from sparklog.logdir.view import LogDirView
 from sparklog.storage.home import GivenUp
 from sparklog.storage.lease import Lease
-from sparklog.storage.staging import Framing, Stager
+from sparklog.storage.staging import Framing, Stager, TaskStaging
 from sparklog.storage.topic_state import TopicState
 from sparklog.storage.view import TopicInfo, View
 
@@ -35,7 +39,27 @@ class LogDirHome:
         self.path, self.view = path, view
         self.groups = GroupFiles(fs, split_path(path)[0])
         self._fs, self._clock = fs, clock
-        self._commits = commits
+        self._commits = self._session = commits
+        self._topics = CachedTopics()
+
+    @property
+    def identity(self) -> Hashable:
+        """Device and inode of the lock file; of a log that is open for reading, its path."""
+        return self.path if self._session is None else self._session.file_id
+
+    def is_current(self) -> bool:
+        """Tell whether the path still names the log. Cost: one stat."""
+        return self._session is None or self._session.is_valid()
+
+    @property
+    def lost(self) -> str | None:
+        """Why the log can't be used any more."""
+        return None if self._session is None else self._session.lost
+
+    def abandon(self, why: str) -> None:
+        """Give every lock back; nothing changes on disk."""
+        if self._session is not None:
+            self._session.give_up(why)
 
     @property
     def ledger(self) -> LedgerReader:
@@ -55,10 +79,29 @@ class LogDirHome:
         """A topic as the ledger has it: the topics file may lag if the disk failed meanwhile."""
         return describe(self.commits.directories, name, topic, self.commits.offline)
 
+    def known_topics(self) -> dict[str, TopicInfo]:
+        """Return the topics, from memory while the file that names them is the same."""
+        return self._topics.read(self.commits, self.view.topics)
+
+    def staging(self) -> TaskStaging:
+        """Return how tasks stage: in files, on a disk that they share with this process."""
+        log_dir = LogDirIdentity.of(self.commits.home, self._fs)
+        return LogDirStaging(log_dir, self._fs, self._clock)
+
+    def sweep_staged(self, writer: str, batch: int) -> int:
+        """Delete the chunk files of a writer's micro-batches up to `batch`, and of long ago."""
+        directories = self.commits.directories
+        now_ms = self._clock()
+        return sweep_chunks(self._fs, directories, now_ms=now_ms, writer=writer, batch=batch)
+
     def stager(self, framing: Framing, *, label: str | None = None) -> Stager:
         """Return a stager; `label` names chunk files."""
-        spread = self.commits.position
-        return ChunkStager(self._fs, self._clock, framing, label=label, spread=spread)
+        commits = self.commits
+        if label is None:
+            place = ChunksInMemory(commits.home)
+            return ChunkStager(place, self._clock, framing, spread=commits.position)
+        files = ChunkFiles(self._fs, commits.home, label)
+        return ChunkStager(files, self._clock, framing, spread=label)
 
     def service_lease(self) -> Lease:
         """Return the lock of the log's service; not taken yet."""

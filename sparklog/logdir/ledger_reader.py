@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from sparklog.common import TopicPartition
 from sparklog.errors import OffsetOutOfRangeError
 from sparklog.fs import FileSystem
 from sparklog.log.fetch import read_partition, schema_of
@@ -10,6 +11,7 @@ from sparklog.logdir.ledger import (
     LEDGER,
     LEDGER_TOPIC,
     LedgerFiles,
+    deleted_topic_ends,
     fold,
     ledger_path,
     parse_rows,
@@ -44,6 +46,10 @@ class LedgerReader(LedgerFiles):
     def fold(self, state: LogState, end: int, *, first: int | None) -> None:
         """Fold [first, end) into `state`; see `sparklog.logdir.ledger.fold`."""
         fold(self._fs, self.home, end, state=state, first=first)
+
+    def dropped(self) -> dict[TopicPartition, int]:
+        """Return the ends of deleted topics. Cost: one ledger segment."""
+        return deleted_topic_ends(self._fs, self.home)
 
     def held(self) -> Iterator[tuple[int, LedgerRecord]]:
         """Yield (offset, record) up to now; old ones may expire while they are read."""

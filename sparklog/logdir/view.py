@@ -193,6 +193,9 @@ class LogDirView:
         path, said = self._missing[key] if key in self._missing else (self._paths[key], why)
         return offline_error(path, said, start, end)
 
+    def plan(self, key: TopicPartition, start: int, end: int) -> None:
+        """Nothing to plan: a task lists the directory itself."""
+
     def set_following(self) -> None:
         """Wait for remote storage as a reader does that goes on for ever (remote.patience.ms)."""
         if self._remote is not None:

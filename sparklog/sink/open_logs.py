@@ -22,10 +22,10 @@ from typing import Final
 from sparklog.config import LOG_KEYS, LogOptions
 from sparklog.errors import LogReplacedError, SparklogError
 from sparklog.log.log import Log
-from sparklog.logdir.commit_log import LogDirCommits
-from sparklog.logdir.home import commits_of, open_log
+from sparklog.logdir.home import open_log
 from sparklog.logdir.paths import same_place, split_path
 from sparklog.sink.options import SinkOptions
+from sparklog.storage.home import Home
 
 LINGER_S: Final = 2.0
 _LOGGER: Final = logging.getLogger("sparklog.sink")
@@ -37,22 +37,22 @@ _borrowed = 0
 _timer: threading.Timer | None = None
 
 
-def opened(options: SinkOptions, used: Collection[LogDirCommits] = ()) -> Log:
+def opened(options: SinkOptions, used: Collection[Home] = ()) -> Log:
     """Return this process's log for the options' path, opening it if need be.
 
     A log that was removed or replaced since it was opened is opened anew, but for those who have
-    written with its session in `used`: their rows would go on in another log in silence.
+    written to it by its handle in `used`: their rows would go on in another log in silence.
 
-    Raises: what opening raises; LogReplacedError where a session in `used` was given up already.
+    Raises: what opening raises; LogReplacedError where a handle in `used` was given up already.
     """
     directories = split_path(options.path or "")
     key = os.getpid(), ",".join(directories), options.log
     with _mutex:
-        for session in used:
-            if session.lost is not None and session.directories == directories:
-                raise LogReplacedError(session.lost)
+        for home in used:
+            if home.lost is not None and split_path(home.path) == directories:
+                raise LogReplacedError(home.lost)
         log = _open.get(key)
-        if log is not None and _is_gone(commits_of(log), used):
+        if log is not None and _is_gone(log.home, used):
             _LOGGER.warning("%s was removed or replaced since it was opened: opening it", key[1])
             _forget(log)
             log = None
@@ -61,12 +61,12 @@ def opened(options: SinkOptions, used: Collection[LogDirCommits] = ()) -> Log:
         return log
 
 
-def _is_gone(session: LogDirCommits, used: Collection[LogDirCommits]) -> bool:
-    """Give up a session whose log was removed or replaced, but for one that is in use."""
-    if session in used or session.is_valid():
+def _is_gone(home: Home, used: Collection[Home]) -> bool:
+    """Give up a log that was removed or replaced, but for one that is in use."""
+    if home in used or home.is_current():
         return False
-    session.give_up(
-        f"{session.home} was removed or replaced, and opened anew by another query; "
+    home.abandon(
+        f"{home.path} was removed or replaced, and opened anew by another query; "
         "nothing was written. Start this query again to go on there"
     )
     return True
@@ -74,11 +74,10 @@ def _is_gone(session: LogDirCommits, used: Collection[LogDirCommits]) -> bool:
 
 def _same(directories: list[str], wanted: LogOptions) -> Log | None:
     """Find an open log whose dirs are these, by other names."""
-    for (pid, _, how), log in _open.items():
-        if (pid, how) == (os.getpid(), wanted):
-            session = commits_of(log)
-            if session.is_valid() and _are_same(session.directories, directories):
-                return log
+    for (pid, path, how), log in _open.items():
+        ours = (pid, how) == (os.getpid(), wanted) and log.home.is_current()
+        if ours and _are_same(split_path(path), directories):
+            return log
     return None
 
 

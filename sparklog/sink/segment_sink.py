@@ -3,28 +3,20 @@
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from sparklog.clock import iso, system_clock
+from sparklog.clock import iso
 from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailableError
-from sparklog.fs import LOCAL
 from sparklog.log.commit import CommitResult
 from sparklog.log.log import Log
-from sparklog.logdir.cached_topics import CachedTopics
-from sparklog.logdir.chunk_files import chunk_label, sweep_chunks
-from sparklog.logdir.commit_log import LogDirCommits
-from sparklog.logdir.home import commits_of
-from sparklog.logdir.log_dir_check import LogDirIdentity
-from sparklog.logdir.staging import discard_chunks
 from sparklog.lru_cache import LruCache
 from sparklog.sink import open_logs, task_messages
 from sparklog.sink.batch_identity import MicroBatch, of_query, origin_of
@@ -35,6 +27,8 @@ from sparklog.sink.size_estimate import SizeEstimate, is_surely_large
 from sparklog.sink.task import TaskPlan
 from sparklog.sink.topic_options import warn_of_ineffective
 from sparklog.storage.commits import Chunk
+from sparklog.storage.home import Home
+from sparklog.storage.staging import chunk_label
 from sparklog.storage.view import TopicInfo
 
 _LOGGER: Final = logging.getLogger("sparklog.sink")
@@ -42,7 +36,6 @@ _SWEEP_EVERY: Final = 100
 _RUNS_MAX: Final = 256
 RUNS: "LruCache[str, _Run]" = LruCache(_RUNS_MAX)  # run id -> what it wrote
 _estimates: LruCache[tuple[str, str], SizeEstimate] = LruCache(_RUNS_MAX)  # by log and writer
-_topics: "WeakKeyDictionary[Log, CachedTopics]" = WeakKeyDictionary()
 _mutex = threading.Lock()
 
 
@@ -50,8 +43,8 @@ _mutex = threading.Lock()
 class _Run:
     """What one run of a query has written: (writer, log) -> last micro-batch."""
 
-    batches: dict[tuple[str, tuple[int, int]], int] = field(default_factory=dict)
-    sessions: set[LogDirCommits] = field(default_factory=set)
+    batches: dict[tuple[str, Hashable], int] = field(default_factory=dict)
+    homes: set[Home] = field(default_factory=set)
 
 
 class SegmentSink:
@@ -86,11 +79,11 @@ class SegmentSink:
         columns = self._columns(df, query)
         planned = self._with_origin(of_query(self._options, query, batch), query, df)
         run = RUNS.get_or_make(query.run if query else "", _Run)
-        log = open_logs.opened(self._options, run.sessions)
-        seen = planned.identity.writer, commits_of(log).file_id
+        log = open_logs.opened(self._options, run.homes)
+        seen = planned.identity.writer, log.home.identity
         with _mutex:
             if query is not None:
-                run.sessions.add(commits_of(log))
+                run.homes.add(log.home)
             if run.batches.get(seen, -1) == batch:
                 raise InvalidRequestError(
                     f"this is the second write of micro-batch {batch} as writer "
@@ -156,10 +149,7 @@ class SegmentSink:
         if result.replayed:
             _report_replay(result, planned, log)
         if identity.batch % _SWEEP_EVERY == 0:
-            sweep_chunks(
-                LOCAL, commits_of(log).directories, now_ms=system_clock(),
-                writer=identity.writer, batch=identity.batch,
-            )  # fmt: skip
+            log.home.sweep_staged(identity.writer, identity.batch)
 
     def _collect(self, df: DataFrame, plan: TaskPlan) -> list[Chunk] | None:
         """The small path: rows to the driver. None if they turn out to be too many."""
@@ -175,14 +165,14 @@ class SegmentSink:
 
 def plan_tasks(options: SinkOptions, log: Log, name: str, columns: list[str]) -> TaskPlan:
     """Describe the tasks' work; makes the topic of option topic where it isn't there yet."""
-    topics = known_topics(log)
+    topics = log.home.known_topics()
     if options.topic in topics:
         warn_of_ineffective(options, topics[options.topic], log.path)
     elif options.topic is not None:
         topics = {**topics, options.topic: _make(options, log, options.topic)}
     new = (options.partitions, options.topic_config) if options.auto_create else None
     return TaskPlan(
-        log_dir=LogDirIdentity.of(log.view.home),
+        staging=log.home.staging(),
         topic=options.topic,
         topics=topics,
         new_topic=new,
@@ -192,14 +182,7 @@ def plan_tasks(options: SinkOptions, log: Log, name: str, columns: list[str]) ->
     )
 
 
-def known_topics(log: Log) -> dict[str, TopicInfo]:
-    """Return the log's topics, from memory while they are the same. Raises: LogReplacedError."""
-    with _mutex:
-        found = _topics.setdefault(log, CachedTopics())
-    return found.read(commits_of(log), log.topics)
-
-
-def _make(options: SinkOptions, log: Log, topic: str) -> Any:
+def _make(options: SinkOptions, log: Log, topic: str) -> TopicInfo:
     if not options.auto_create:
         return log.topic(topic)  # raises, and names the topics that are there
     config = options.topic_config.to_dict()
@@ -214,12 +197,13 @@ def commit_chunks(
     planned: MicroBatch | None,
     source: dict[str, Any],
 ) -> CommitResult:
-    """Make the topics that rows named first, and commit. Staged files are gone afterwards.
+    """Make the topics that rows named first, and commit.
 
-    Raises: what `Log.commit` raises; the chunk files are then deleted.
+    Raises: what `Log.commit` raises; what was staged then goes, if the log's home can tell that
+    nobody has committed it.
     """
     try:
-        known, named = known_topics(log), {chunk.topic for chunk in chunks}
+        known, named = log.home.known_topics(), {chunk.topic for chunk in chunks}
         for topic in sorted(named & known.keys()):
             warn_of_ineffective(options, known[topic], log.path)
         for topic in sorted(named - known.keys()):
@@ -232,11 +216,11 @@ def commit_chunks(
         app = source.pop("app", "")
         identity = None if planned is None else planned.identity
         result = log.commit(chunks, identity=identity, app=app, source=source or None)
-    except BaseException:
-        discard_chunks(LOCAL, chunks)
+    except BaseException as error:
+        plan.staging.discard(chunks, cause=error)
         raise
     if result.replayed:
-        discard_chunks(LOCAL, chunks)
+        plan.staging.discard(chunks)
     return result
 
 
@@ -247,7 +231,7 @@ def _noting_tasks(log: Log) -> Iterator[None]:
         yield
     except Exception as error:  # py4j's and Connect's classes differ
         if StorageUnavailableError.__name__ in str(error):
-            commits_of(log).meters.failed(StorageUnavailableError(str(error)))
+            log.home.commits.meters.failed(StorageUnavailableError(str(error)))
         raise
 
 

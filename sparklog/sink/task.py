@@ -6,25 +6,16 @@ leaves only rubbish, which is swept later.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.clock import system_clock
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.names import check_topic
-from sparklog.fs import LOCAL
-from sparklog.logdir.log_dir_check import LogDirIdentity
-from sparklog.logdir.staging import ChunkStager, spill
-from sparklog.logdir.topics_file import planned_topic
 from sparklog.storage.commits import Chunk
-from sparklog.storage.staging import Framing
+from sparklog.storage.staging import Framing, Stager, TaskStaging
 from sparklog.storage.view import TopicInfo
-
-INLINE_BYTES: Final = 256 << 10
-"""A task whose chunks are smaller than this altogether sends them to the driver; no files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +25,7 @@ class TaskPlan:
     `new_topic` is what a topic that isn't in `topics` will be like; None: it is an error.
     """
 
-    log_dir: LogDirIdentity
+    staging: TaskStaging
     topic: str | None
     topics: dict[str, TopicInfo]
     new_topic: tuple[int, TopicConfig] | None
@@ -43,28 +34,26 @@ class TaskPlan:
     columns: list[str] = field(default_factory=list)
 
     def run(self, batches: Iterable[pa.RecordBatch], *, task: int) -> list[Chunk]:
-        """Stage the rows of one task; chunk files lie in the log dir.
+        """Stage the rows of one task, by the log's home; what is small stays in memory.
 
         Raises: InvalidRequestError and its kin for bad rows: nothing of the batch is committed.
         """
-        self.log_dir.check()
-        label = f"{self.label}-{task}"
-        stager = ChunkStager(LOCAL, system_clock, self.framing, label=label)
+        self.staging.check()
+        stager = self.staging.stager(self.framing, label=f"{self.label}-{task}")
         try:
             self._feed(stager, batches)
-            chunks = stager.finish()
-            return spill(LOCAL, chunks, self.topics, label=label, inline_max_bytes=INLINE_BYTES)
+            return list(stager.finish())
         except BaseException:
             stager.discard()
             raise
 
     def run_in_memory(self, table: pa.Table) -> list[Chunk]:
         """The same in the driver, for a small micro-batch; all chunks are in memory."""
-        stager = ChunkStager(LOCAL, system_clock, self.framing, spread=self.label)
+        stager = self.staging.memory_stager(self.framing, spread=self.label)
         self._feed(stager, table.combine_chunks().to_batches())
-        return stager.finish()
+        return list(stager.finish())
 
-    def _feed(self, stager: ChunkStager, batches: Iterable[pa.RecordBatch]) -> None:
+    def _feed(self, stager: Stager, batches: Iterable[pa.RecordBatch]) -> None:
         for batch in batches:
             rows = _plain(batch.select(self.columns) if self.columns else batch)
             if rows.num_rows == 0:
@@ -80,12 +69,12 @@ class TaskPlan:
         if info is None:
             if self.new_topic is None:
                 raise UnknownTopicError(
-                    f"topic {topic} is not in {self.log_dir.home} and auto.create.topics.enable is "
+                    f"topic {topic} is not in {self.staging.home} and auto.create.topics.enable is "
                     "false: create it, or correct the rows; nothing was appended"
                 )
             check_topic(topic)
             partitions, config = self.new_topic
-            info = planned_topic(self.log_dir.home, topic, partitions, config)
+            info = self.staging.planned_topic(topic, partitions, config)
             self.topics[topic] = info
         return info
 

@@ -19,8 +19,6 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from sparklog.errors import InvalidRequestError
-from sparklog.fs import LOCAL
-from sparklog.logdir.staging import discard_chunks
 from sparklog.sink import open_logs
 from sparklog.sink.batch_identity import of_checkpoint
 from sparklog.sink.columns import columns_to_write
@@ -28,6 +26,7 @@ from sparklog.sink.options import SinkOptions
 from sparklog.sink.segment_sink import commit_chunks, plan_tasks
 from sparklog.sink.task import TaskPlan
 from sparklog.storage.commits import Chunk
+from sparklog.storage.staging import TaskStaging
 
 _QUERY: Final = "sql.streaming.queryId"
 _CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
@@ -35,9 +34,13 @@ _CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What one task staged, of which query; `below`: the conf's directory for checkpoints."""
+    """What one task staged, of which query; `below`: the conf's directory for checkpoints.
+
+    `staging`: lets go of it where Spark aborts, in a process that may not be able to open the log.
+    """
 
     chunks: list[Chunk]
+    staging: TaskStaging
     query: str = ""
     below: str = ""
 
@@ -64,14 +67,21 @@ class _Writer:
     def _stage(self, batches: Iterator[pa.RecordBatch]) -> Staged:
         assert self._plan is not None
         context = TaskContext.get()
+        staging = self._plan.staging
         if context is None:
-            return Staged(self._plan.run(batches, task=0))
+            return Staged(self._plan.run(batches, task=0), staging)
         told = (context.getLocalProperty(name) or "" for name in (_QUERY, _CHECKPOINTS))
-        return Staged(self._plan.run(batches, task=context.partitionId()), *told)
+        return Staged(self._plan.run(batches, task=context.partitionId()), staging, *told)
 
 
 def _chunks(messages: list[WriterCommitMessage | None]) -> list[Chunk]:
     return [chunk for m in messages if isinstance(m, Staged) for chunk in m.chunks]
+
+
+def _discard(messages: list[WriterCommitMessage | None]) -> None:
+    for message in messages:
+        if isinstance(message, Staged):
+            message.staging.discard(message.chunks)
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
@@ -92,8 +102,8 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
             open_logs.close(self._options.path)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Delete what the tasks staged; what is committed stays, whatever Spark thinks."""
-        discard_chunks(LOCAL, _chunks(messages))
+        """Let go of what the tasks staged; what is committed stays, whatever Spark thinks."""
+        _discard(messages)
         open_logs.close(self._options.path)
 
 
@@ -117,5 +127,5 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
             commit_chunks(log, self._options, plan, _chunks(messages), planned, dict(source))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Delete what the tasks staged; what is committed stays, whatever Spark thinks."""
-        discard_chunks(LOCAL, _chunks(messages))
+        """Let go of what the tasks staged; what is committed stays, whatever Spark thinks."""
+        _discard(messages)

@@ -41,7 +41,7 @@ class BatchReader(DataSourceReader):
         ranges = readable(start, end, held, {}, loss, bases=snapshot.bases)
         ranges = self._filters.narrow(ranges, lambda t: log.at_times(t, held))
         planned = split(plan_ranges(ranges, snapshot.ids), options, log.sizes)
-        planned = exclude_abandoned(planned, log.abandoned())
+        planned = log.with_plans(exclude_abandoned(planned, log.abandoned()))
         return [InputPartition(task) for task in coalesce(planned, options, log.sizes)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

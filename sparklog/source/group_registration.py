@@ -22,16 +22,10 @@ from pyspark import TaskContext
 
 from sparklog.clock import Clock, system_clock
 from sparklog.errors import SparklogError
-from sparklog.fs import LOCAL
-from sparklog.logdir.group_offsets import (
-    commit_offsets,
-    commit_planned,
-    group_of_planner,
-    groups_home,
-)
 from sparklog.source.offsets import Offsets, Ranges
 from sparklog.source.options import SourceOptions
-from sparklog.storage.groups import NO_ORIGINS, Origins
+from sparklog.source.views import kept_home
+from sparklog.storage.groups import NO_ORIGINS, Groups, Origins, Reader
 
 RENEW_MS: Final = 300_000
 _LOGGER = logging.getLogger("sparklog.source")
@@ -60,31 +54,27 @@ def register(
     if context is None:
         return
     group = options.group(context.getLocalProperty("sql.streaming.queryId"))
-    home = _home(options)
-    if group is None or home is None:
+    if group is None:
         return
     batch = context.getLocalProperty("streaming.sql.batchId")
+    query = Reader(
+        group,
+        "query",
+        host=socket.gethostname(),
+        app=context.getLocalProperty("spark.app.id") or "",
+        batch=None if batch is None else int(batch),
+        run=context.getLocalProperty("spark.jobGroup.id") or "",
+    )
     try:
-        commit_offsets(
-            LOCAL,
-            home,
-            group,
-            start,
-            now_ms=clock(),
-            kind="query",
-            host=socket.gethostname(),
-            app=context.getLocalProperty("spark.app.id") or "",
-            batch=None if batch is None else int(batch),
-            origins=origins,
-            run=context.getLocalProperty("spark.jobGroup.id") or "",
-            planner=planner,
-        )
+        groups = kept_home(options).groups
+        if _is_waited_for(groups, options):
+            groups.commit_query(query, start, now_ms=clock(), planner=planner, origins=origins)
     except SparklogError as error:
         _LOGGER.warning(_FAILED, error)
 
 
-def _home(options: SourceOptions) -> str | None:
-    return groups_home(LOCAL, options.path or "", always=options.group_id is not None)
+def _is_waited_for(groups: Groups, options: SourceOptions) -> bool:
+    return options.group_id is not None or groups.are_waited_for
 
 
 class Planner:
@@ -103,8 +93,8 @@ class Planner:
         self._has_planned = True
         return self.id
 
-    def committed(self, offsets: Offsets, origins: Origins) -> None:
-        """Register that all before `offsets` is in the query's commit log.
+    def committed(self, groups: Groups, offsets: Offsets, origins: Origins) -> None:
+        """Register with the log's groups that all before `offsets` is in the query's commit log.
 
         Again after RENEW_MS, so that a query which waits for something new doesn't expire. Before
         a task has registered the query nothing happens; a failure is a warning.
@@ -112,17 +102,15 @@ class Planner:
         now_ms = self._clock()
         if not self._has_planned or (offsets == self._said and now_ms < self._due_ms):
             return
-        home = _home(self._options)
-        if home is None:
-            return
         try:
+            if not _is_waited_for(groups, self._options):
+                return
             if self._group is None:
-                self._group = group_of_planner(LOCAL, home, self.id)
+                self._group = groups.group_of_planner(self.id)
             if self._group is not None:
-                commit_planned(
-                    LOCAL, home, self._group, offsets,
-                    planner=self.id, origins=origins, now_ms=now_ms,
-                )  # fmt: skip
+                groups.commit_planned(
+                    self._group, offsets, planner=self.id, now_ms=now_ms, origins=origins
+                )
                 self._said, self._due_ms = dict(offsets), now_ms + RENEW_MS
         except SparklogError as error:
             _LOGGER.warning(_FAILED, error)

@@ -12,6 +12,7 @@ from sparklog.source.offsets import Offsets
 from sparklog.source.options import SourceOptions
 from sparklog.storage.groups import Origin
 from sparklog.storage.offset_ranges import OffsetRange, SpansByKey, clipped
+from sparklog.storage.view import ReadPlan
 
 TASKS: Final = 32
 """So many tasks, or fewer, are never made fewer."""
@@ -25,7 +26,8 @@ class PlannedRange:
     """Offsets [start, end) of one partition, read by one task.
 
     `topic_id` is the topic's that was planned; None where a broker's directory carries none.
-    `without`: spans of offsets that are left out.
+    `without`: spans of offsets that are left out. `plan`: what the task reads it with, if the
+    log's home makes one.
     """
 
     topic: str
@@ -34,6 +36,7 @@ class PlannedRange:
     end: int
     topic_id: str | None = None
     without: tuple[OffsetRange, ...] = ()
+    plan: ReadPlan | None = field(default=None, repr=False)
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -1,7 +1,7 @@
 """Metadata snapshot of the selected partitions: offsets, times, bytes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError, UnknownTopicError
@@ -14,13 +14,12 @@ from sparklog.log.partition_reader import reader_of
 from sparklog.log.positions import offsets_for_times
 from sparklog.log.timeline import Timeline
 from sparklog.log.truncation_detection import LogTruncationDetector
-from sparklog.logdir.ledger import deleted_topic_ends
-from sparklog.logdir.ledger_reader import LedgerReader
 from sparklog.source.byte_offsets import BytesByOffset
+from sparklog.source.input_partitions import PlannedRange
 from sparklog.source.offsets import Offsets
 from sparklog.source.options import SourceOptions
 from sparklog.source.patterns import compiled
-from sparklog.source.views import view_of
+from sparklog.source.views import open_home
 from sparklog.storage.offset_ranges import SpansByKey
 from sparklog.storage.segments import SegmentLog
 
@@ -47,10 +46,11 @@ class LogMetadata:
 
     def __init__(self, options: SourceOptions, fs: FileSystem = LOCAL) -> None:
         self._options = options
-        self._fs, self.view = view_of(options, fs)
+        home = open_home(options, fs)
+        self.view, self.groups, self._ledger = home.view, home.groups, home.ledger
         self.truncation = LogTruncationDetector(self.view)
         wants_current = options.timeline == "current"
-        self._timeline = Timeline(LedgerReader(self._fs, self.view)) if wants_current else None
+        self._timeline = Timeline(self._ledger) if wants_current else None
 
     def snapshot(self, *, lenient: bool = False) -> MetadataSnapshot:
         """Return what is selected, and where it lies.
@@ -128,7 +128,16 @@ class LogMetadata:
 
     def dropped(self) -> Offsets:
         """Return the ends of deleted topics, from the ledger. Cost: one ledger segment."""
-        return deleted_topic_ends(self._fs, self.view.home)
+        return dict(self._ledger.dropped())
+
+    def with_plans(self, planned: list[PlannedRange]) -> list[PlannedRange]:
+        """Give each piece what its task is to read it with, where the log's home has a plan."""
+        view = self.view
+        plans = [view.plan(each.topic_partition, each.start, each.end) for each in planned]
+        return [
+            piece if plan is None else replace(piece, plan=plan)
+            for piece, plan in zip(planned, plans, strict=True)
+        ]
 
     def sizes(self, partition: TopicPartition, start: int, end: int) -> BytesByOffset:
         """Return the bytes of log by offset for [start, end), to within an index entry."""

@@ -3,11 +3,9 @@
 Python workers are reused, so the look at a log is kept between tasks, one a path and process.
 """
 
-import os
 import socket
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
 
 import pyarrow as pa
 
@@ -18,16 +16,12 @@ from sparklog.errors import (
     UnknownTopicError,
 )
 from sparklog.log.fetch import read_partition, schema_of
-from sparklog.lru_cache import LruCache
 from sparklog.source.data_loss import DataLossPolicy
 from sparklog.source.input_partitions import PlannedRange
 from sparklog.source.options import SourceOptions
 from sparklog.source.schema import fit
-from sparklog.source.views import view_of
+from sparklog.source.views import kept_home
 from sparklog.storage.view import View
-
-_VIEWS_MAX: Final = 64
-VIEWS: LruCache[tuple[Any, ...], View] = LruCache(_VIEWS_MAX)  # by process, path and options
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +43,8 @@ class ReadTask:
         """
         loss = DataLossPolicy(self.options.fail_on_data_loss)
         view = _view(self.options)
+        if piece.plan is not None:
+            view = piece.plan.open(view)
         wanted = schema_of(self.schema.names)
         key, at = piece.topic_partition, piece.start
         while at < piece.end:
@@ -77,15 +73,11 @@ class ReadTask:
 
 
 def _view(options: SourceOptions) -> View:
-    path = options.path or ""
-    key = (
-        os.getpid(), path, options.until, options.storage_options, options.remote,
-        options.streaming,
-    )  # fmt: skip
     try:
-        return VIEWS.get_or_make(key, lambda: view_of(options)[1])
+        return kept_home(options).view
     except InvalidRequestError as error:
         raise InvalidRequestError(
-            f"the executor on host {socket.gethostname()} can't see the log {path}: {error}. "
+            f"the executor on host {socket.gethostname()} can't see the log {options.path}: "
+            f"{error}. "
             "Every executor must have the log's disk, or reach the archive"
         ) from error

@@ -110,7 +110,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, origins = from_json(start), origins_from_json(start)
         snapshot = self._log.snapshot(lenient=True)
         back = self._moved_back(begin, origins, snapshot)
-        self._planner.committed(begins(begin, begin, snapshot.ranges), origins)
+        self._planner.committed(self._log.groups, begins(begin, begin, snapshot.ranges), origins)
         if back:  # an empty micro-batch, which a replay finds empty as well
             return self._json(begin | back, start)
         return self._json(self._limited(begin, snapshot, limit), start)
@@ -216,7 +216,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         dropped = self._log.dropped() if finish.keys() - held.keys() else {}
         ranges = readable(begin, finish, held, dropped, self._loss, bases=snapshot.bases)
         planned = split(plan_ranges(ranges, snapshot.ids), self._options, self._log.sizes)
-        planned = exclude_abandoned(planned, self._log.abandoned())
+        planned = self._log.with_plans(exclude_abandoned(planned, self._log.abandoned()))
         if not planned:
             return []
         tasks = coalesce(planned, self._options, self._log.sizes)

@@ -35,8 +35,10 @@ class PositionMovedError(SparklogError):
 class Chunk:
     """Whole v2 record batches with offsets from 0, for one partition; in memory or staged.
 
-    `path`, `synced_boot_id`: where the home's stager put it, and what it vouches for; for the home
-    alone to read. Of a log dir: a file in it, and the boot in which its task synced it.
+    `path`, `position`, `wrapped_key`, `synced_boot_id`: where the home's stager put it, and what it
+    vouches for; for the home alone to read. Of a log dir: a file in it, and the boot in which its
+    task synced it. Of a store: an object, the byte at which the chunk begins in it, and its data
+    key as JSON where it is encrypted.
     """
 
     topic: str
@@ -49,6 +51,8 @@ class Chunk:
     max_timestamp: int  # ms
     idempotent: bool = False  # its batches carry a producer: in memory, alone in its commit
     synced_boot_id: str | None = None
+    position: int = 0  # bytes
+    wrapped_key: str | None = None
 
     @property
     def key(self) -> TopicPartition:
@@ -115,6 +119,9 @@ class FollowedLedger(Ledger, Protocol):
         expired meanwhile.
         """
 
+    def dropped(self) -> Mapping[TopicPartition, int]:
+        """Return where the partitions of deleted topics ended, as of now; none without a ledger."""
+
     def held(self) -> Iterator[tuple[int, LedgerRecord]]:
         """Yield (position, record) of all that is held up to now, the oldest first.
 
@@ -133,6 +140,9 @@ class CommitMeters(Protocol):
 
     def replayed(self) -> None:
         """Count a commit that was in the log already."""
+
+    def failed(self, error: BaseException) -> None:
+        """Note what kept a write from the log, here or in one of this handle's tasks."""
 
 
 class CommitLog(Ledger, Protocol):

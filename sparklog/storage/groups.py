@@ -5,7 +5,7 @@ that a log which was restored meanwhile is told from the one that was read.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
@@ -97,6 +97,67 @@ def check_group(group: str) -> None:
         )
 
 
+def committed_by_query(
+    known: Reader | None,
+    query: Reader,
+    offsets: Mapping[TopicPartition, int],
+    *,
+    now_ms: int,
+    planner: str | None = None,
+    origins: Origins = NO_ORIGINS,
+) -> Reader | None:
+    """Return what a group is after a task's, or a plain reader's, commit; None: it says so already.
+
+    Other partitions of the group stay as they are. Two commits in the same micro-batch of a query
+    are two sources of it: where both name a partition, the lower offset stands.
+    Args: known: the group as it is. query: all but its offsets and planners is what it will be.
+    """
+    known = known or Reader(query.group, query.kind)
+    planners = known.planners if known.run == query.run else {}
+    topics = sorted({topic for topic, _ in offsets})
+    again: Mapping[TopicPartition, Committed] = {}
+    if query.batch is not None and known.batch == query.batch:
+        again = known.offsets
+    elif planner is not None and planner not in planners and planners:
+        again = known.offsets  # a second source begins: what the first one's planner said stands
+    after = {key: Committed(o, now_ms, origins.get(key)) for key, o in offsets.items()}
+    for key in after.keys() & again.keys():
+        if again[key].offset < after[key].offset:
+            after[key] = again[key]._replace(time_ms=now_ms)
+    if planner is not None:
+        planners = {**planners, planner: topics}
+    reader = replace(query, offsets={**known.offsets, **after}, planners=planners)
+    if planner is not None and _says(known, reader) and known.is_alone(planner, topics):
+        return None  # the planner was quicker
+    return reader
+
+
+def _says(known: Reader, reader: Reader) -> bool:
+    """Tell whether a group says of a query's positions what is to be written."""
+    same = {key: at.offset for key, at in known.offsets.items()}
+    mine = {key: at.offset for key, at in reader.offsets.items()}
+    return (same, known.run, known.planners) == (mine, reader.run, reader.planners)
+
+
+def committed_as_planned(
+    known: Reader | None,
+    offsets: Mapping[TopicPartition, int],
+    *,
+    planner: str,
+    now_ms: int,
+    origins: Origins = NO_ORIGINS,
+) -> Reader | None:
+    """Return what a group is after its planner's commit; None: that is for its tasks to say.
+
+    So where the group isn't known (any more), or another source of the query reads the same topic,
+    and may be further behind.
+    """
+    if known is None or not known.is_alone(planner, {topic for topic, _ in offsets}):
+        return None
+    after = {key: Committed(o, now_ms, origins.get(key)) for key, o in offsets.items()}
+    return replace(known, offsets={**known.offsets, **after})
+
+
 class Groups(Protocol):
     """How far a log's readers are, by group. They write it themselves, without the log's turn."""
 
@@ -120,6 +181,43 @@ class Groups(Protocol):
 
         Members of a group commit at the same time: none of them is lost. A commit may go back.
         Raises: InvalidRequestError, LogLockedError, StorageUnavailableError.
+        """
+
+    @property
+    def are_waited_for(self) -> bool:
+        """Whether anything of this log heeds its readers: nothing does in a broker's directory."""
+
+    def commit_query(
+        self,
+        query: Reader,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        now_ms: int,
+        planner: str | None = None,
+        origins: Origins = NO_ORIGINS,
+    ) -> None:
+        """Register, from a task, where a query's micro-batch begins; others of the group stay.
+
+        `query`: its group, kind, host, app, batch and run. What the group then is:
+        `committed_by_query`, which may say that nothing is to be written.
+        Raises: as `commit`.
+        """
+
+    def group_of_planner(self, planner: str) -> str | None:
+        """Return the group that a task registered for `planner`; None if none has yet."""
+
+    def commit_planned(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        planner: str,
+        now_ms: int,
+        origins: Origins = NO_ORIGINS,
+    ) -> bool:
+        """Register what a query's `planner` knows to be committed; False if that is for its tasks.
+
+        What the group then is: `committed_as_planned`. Raises: as `commit`.
         """
 
     def readers(self) -> Readers:

@@ -3,14 +3,14 @@
 Everything else of a home (its directories, its store, what its background work needs) is its own.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 from sparklog.storage.commits import CommitLog, FollowedLedger
 from sparklog.storage.groups import Groups
 from sparklog.storage.lease import Lease
-from sparklog.storage.staging import Framing, Stager
+from sparklog.storage.staging import Framing, Stager, TaskStaging
 from sparklog.storage.topic_state import TopicState
 from sparklog.storage.view import TopicInfo, View
 
@@ -43,6 +43,29 @@ class Home(Protocol):
         """Where the log is, as its user named it: for messages."""
 
     @property
+    def identity(self) -> Hashable:
+        """What tells the log that is open from every other one, however its path is spelled.
+
+        A log dir's lock file by device and inode; a store's log id, which a copy of it shares.
+        """
+
+    def is_current(self) -> bool:
+        """Tell whether the path still names the log that is open here; False once it is closed.
+
+        Asked for every micro-batch: a stat, or what is known without a request.
+        """
+
+    @property
+    def lost(self) -> str | None:
+        """Why the log can't be used any more (see `abandon`), or None."""
+
+    def abandon(self, why: str) -> None:
+        """Let go of a log that was replaced: a step under way ends, then all raises.
+
+        Whoever uses it gets LogReplacedError(why). Nothing is written by that, nothing closed.
+        """
+
+    @property
     def view(self) -> View:
         """What readers see."""
 
@@ -62,6 +85,22 @@ class Home(Protocol):
         """Return the user's view of a topic that the commit log's state knows.
 
         The view may be behind it: the home renders what readers see after the commit.
+        """
+
+    def known_topics(self) -> dict[str, TopicInfo]:
+        """Return the topics as of what this handle knows; a writer's, for each micro-batch.
+
+        Cost: two stats in a log dir, no request in a store; the commit checks again.
+        Raises: LogReplacedError.
+        """
+
+    def staging(self) -> TaskStaging:
+        """Return how tasks stage rows for commits of this handle, begun now."""
+
+    def sweep_staged(self, writer: str, batch: int) -> int:
+        """Delete what was staged for `writer`'s micro-batches up to `batch`, and for nobody.
+
+        It has committed them. Returns how many; 0 where the service does it. Raises nothing.
         """
 
     def stager(self, framing: Framing, *, label: str | None = None) -> Stager:

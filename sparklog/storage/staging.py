@@ -1,8 +1,14 @@
-"""Staging: rows of any topics become chunks, which a commit takes in; how they are framed."""
+"""Staging: rows of any topics become chunks, which a commit takes in; how they are framed.
 
+Rows are partitioned, framed and packed the same way wherever a log is kept
+(`sparklog.log.chunk_stager`); where a chunk goes as it grows is its home's: a `ChunkPlace`. What
+the tasks of a Spark job need for that comes with them: a `TaskStaging`.
+"""
+
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -17,6 +23,15 @@ BATCH_SIZE: Final = 256 << 10
 By tests/benchmarks/bench_batch.py: against 16 KiB it compresses a tenth better and, with zstd,
 several times faster; at 1 MiB little more is won and a look-up decodes four times as much.
 """
+
+
+INLINE_BYTES: Final = 256 << 10
+"""A task whose chunks have no more bytes than this altogether sends them to the driver."""
+
+
+def chunk_label(writer: str, batch: int) -> str:
+    """Return the label of what the tasks of a micro-batch stage, by which it is swept."""
+    return f"{hashlib.sha256(writer.encode()).hexdigest()[:16]}-{batch}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +72,128 @@ class Stager(Protocol):
         """
 
     def finish(self) -> Sequence[Chunk]:
-        """Return all chunks, in the order in which their partitions must get them."""
+        """Return all chunks, in the order in which their partitions must get them.
+
+        A task's: what is small is in memory and may be sent, all else is staged.
+        """
 
     def discard(self) -> None:
         """Let go of what was staged, after a failure."""
+
+
+@dataclass(slots=True)
+class GrowingChunk:
+    """The chunk of one partition, as long as it grows: whole v2 record batches from offset 0.
+
+    `parts`: what of it is in memory, in order. `at`: the place's own, a file say.
+    """
+
+    topic: TopicInfo
+    partition: int
+    parts: list[memoryview] = field(default_factory=list)
+    size_bytes: int = 0
+    records: int = 0
+    min_timestamp: int = 2**63 - 1  # ms
+    max_timestamp: int = -1  # ms
+    idempotent: bool = False
+    at: Any = None
+
+    def closed(self, **place: Any) -> Chunk:
+        """Return it as a chunk; `place`: the fields data, path, ... of `Chunk`."""
+        return Chunk(
+            topic=self.topic.name,
+            partition=self.partition,
+            size_bytes=self.size_bytes,
+            records=self.records,
+            min_timestamp=self.min_timestamp,
+            max_timestamp=self.max_timestamp,
+            idempotent=self.idempotent,
+            **place,
+        )
+
+    def data(self) -> memoryview | bytes:
+        """Return what is in memory of it, in one piece."""
+        return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
+
+
+class ChunkPlace(Protocol):
+    """Where the chunks of one stager go, while they grow and at their end. For one thread.
+
+    A log dir's writes each large chunk to a file of its own. A store's, which takes whole objects,
+    holds them until `finish` and puts them all into one; where they grow beyond what it may hold,
+    it begins that object in parts, and asks for new chunks behind those that went into a part.
+    """
+
+    @property
+    def home(self) -> str:
+        """Where the log is, for messages."""
+
+    @property
+    def is_memory(self) -> bool:
+        """Whether every chunk stays in memory, so that each batch needs a buffer of its own.
+
+        Else the buffer that `grow` is given is used again.
+        """
+
+    def grow(self, chunk: GrowingChunk, data: memoryview) -> bool:
+        """Take record batches at a chunk's end; its size and count tell of them already.
+
+        Keeps them in `chunk.parts` (a copy, but for `is_memory`), or writes them away.
+        Returns True where the place wants all chunks closed now, and new ones begun behind them.
+        Raises: StorageUnavailableError.
+        """
+
+    def close(self, chunk: GrowingChunk) -> Chunk:
+        """End a chunk, which isn't empty. Raises: StorageUnavailableError."""
+
+    def finish(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+        """Return the chunks as they are to be committed: all are closed, in their order.
+
+        What is to leave this process has no more than INLINE_BYTES in memory altogether; more is
+        staged now. Raises: StorageUnavailableError.
+        """
+
+    def discard(self, growing: Sequence[GrowingChunk], chunks: Sequence[Chunk]) -> None:
+        """Let go of what was staged, after a failure: nothing of it was sent. Raises nothing."""
+
+
+class TaskStaging(Protocol):
+    """How the tasks of a Spark job stage rows for one log; made in the driver, pickled to them.
+
+    It may hold what a store is reached by, so its repr shows no more than the path.
+    """
+
+    @property
+    def home(self) -> str:
+        """Where the log is, for messages."""
+
+    def check(self) -> None:
+        """Find out, before a row is touched, whether this process sees the driver's log.
+
+        Cost: a stat or two, or one small request.
+        Raises: InvalidRequestError, which names the host: it can't be seen from here.
+        LogReplacedError: another one is there now. StorageUnavailableError.
+        """
+
+    def stager(self, framing: Framing, *, label: str) -> Stager:
+        """Return a task's stager. `label`: a `chunk_label` and the task's number.
+
+        Memory: bounded, whatever the task's rows are. Rows without partition or key are spread by
+        `label`, so that an attempt does what the one before it did.
+        """
+
+    def memory_stager(self, framing: Framing, *, spread: str) -> Stager:
+        """Return the stager of a small micro-batch in the driver: nothing leaves its memory."""
+
+    def planned_topic(self, name: str, partitions: int, config: TopicConfig) -> TopicInfo:
+        """Return a topic that the commit of its first rows will make, without an id."""
+
+    def discard(self, chunks: Sequence[Chunk], *, cause: BaseException | None = None) -> None:
+        """Let go of staged chunks whose commit failed, wasn't tried, or was a replay.
+
+        Only the home can tell what may be deleted: a commit that was interrupted may have written
+        its record, and with CommitUnknownError nobody knows; Spark aborts in both cases, perhaps
+        in another process. What can't be told stays, and is swept when it can no more be
+        committed. `cause`: what the commit raised; None: that isn't known here.
+        Raises nothing.
+        """

@@ -52,8 +52,23 @@ class KeptPartition:
         return found
 
 
+class ReadPlan(Protocol):
+    """What a task needs to read a range of offsets that a view planned; pickled to it.
+
+    It holds no secret, and no more than belongs to the range: it goes with every task.
+    """
+
+    def open(self, whole: "View") -> "View":
+        """Return a view of the planned range that asks for nothing but its bytes.
+
+        `whole`: the log's own view in this process, of which nothing was asked yet. Topic id, span
+        and segments are the planned ones until `refresh` or a reader's second look (the objects
+        are gone, merged or below the log start by now); from then on `whole` answers.
+        """
+
+
 class View(Protocol):
-    """What a reader sees. Threads may share it."""
+    """What a reader sees. Threads may share it. Opening one asks for nothing."""
 
     incarnation: int
     """Rises whenever the log was replaced by another one in its place; as of the last use."""
@@ -104,6 +119,13 @@ class View(Protocol):
         Both are made anew when the partition is found to be another one: in another place, of
         another topic than `topic_id`, or in a log that was replaced.
         Raises: UnknownTopicError, PartitionOfflineError.
+        """
+
+    def plan(self, key: TopicPartition, start: int, end: int) -> ReadPlan | None:
+        """Return what a task reads offsets [start, end) with, which were in the span a moment ago.
+
+        None: a task finds its way by the log's own view, at no cost (a log dir's listing, which it
+        has anyhow). Asks for nothing. Size: some 100 bytes an extent that the range touches.
         """
 
     def set_following(self) -> None:

@@ -7,10 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from sparklog.log.commit import Identity
-from sparklog.logdir.chunk_files import CHUNK_PREFIX, chunk_label
+from sparklog.logdir.chunk_files import CHUNK_PREFIX
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.housekeeping import expire_ledger, prune_snapshots, sweep
 from sparklog.logdir.ledger import Ledger, ledger_bases
+from sparklog.storage.staging import chunk_label
 from tests.crash.explore import Tally, explore
 from tests.crash.harness import ROOT, TOPIC, Planned, World, chunk, staged
 

@@ -27,6 +27,7 @@ from sparklog.logdir import group_offsets
 from sparklog.logdir.group_offsets import (
     READERS_PREFIX,
     commit_offsets,
+    commit_query,
     committed_offsets,
     expire_readers,
     read_readers,
@@ -233,7 +234,8 @@ def test_a_member_that_hangs_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_two_sources_of_a_micro_batch_keep_the_lower_offset(tmp_path: Path) -> None:
     home = str(tmp_path)
     for batch, offset in ((0, 5), (0, 9), (0, 3), (1, 8), (1, 12), (0, 2)):
-        commit_offsets(LOCAL, home, "q", {("t", 0): offset}, now_ms=1, kind="query", batch=batch)
+        query = Reader("q", "query", batch=batch)
+        commit_query(LOCAL, home, query, {("t", 0): offset}, now_ms=1)
         found = committed_offsets(LOCAL, home, "q")["t", 0]
         assert found == {5: 5, 9: 5, 3: 3, 8: 8, 12: 8, 2: 2}[offset]
 
@@ -376,9 +378,7 @@ def test_a_commit_while_it_expires_stays(
 
 def test_a_readers_fields_survive_the_file(log: Log, clock: ManualClock) -> None:
     offsets = {("t", 0): 4, ("t", 1): 5}
-    commit_offsets(
-        LOCAL, log.path, "q", offsets, now_ms=7, kind="query", host="h", app="a", batch=3
-    )
+    commit_query(LOCAL, log.path, Reader("q", "query", "h", "a", 3), offsets, now_ms=7)
     (found,) = read_readers(LOCAL, log.path).groups
     wanted = Reader(
         "q", "query", "h", "a", 3, {k: Committed(o, 7) for k, o in offsets.items()}

@@ -15,7 +15,7 @@ from sparklog.fs import LOCAL, LocalFileSystem
 from sparklog.fs.files import LocalFile
 from sparklog.log.commit import Identity
 from sparklog.logdir import ledger
-from sparklog.logdir.chunk_files import CHUNK_PREFIX, chunk_label
+from sparklog.logdir.chunk_files import CHUNK_PREFIX
 from sparklog.logdir.free_space import SPARE_BYTES, below_floor
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.housekeeping import (
@@ -26,7 +26,7 @@ from sparklog.logdir.housekeeping import (
 )
 from sparklog.logdir.ledger import LEDGER_DIR, ledger_bases
 from sparklog.logdir.partition.producer_snapshots import snapshot_offsets
-from sparklog.storage.staging import Framing
+from sparklog.storage.staging import Framing, chunk_label
 from tests.oracle import Oracle
 
 DAY_MS = 24 * 3_600_000

@@ -241,6 +241,9 @@ class ArchiveView:
             )
         return kept.made_by(make)
 
+    def plan(self, key: TopicPartition, start: int, end: int) -> None:
+        """Nothing to plan: a task lists the copies itself."""
+
     def set_following(self) -> None:
         """Wait for the store as long as a reader that goes on for ever does."""
         self.objects.retry.set_following()

@@ -30,9 +30,9 @@ from sparklog.errors import (
 )
 from sparklog.log.admin import create_internal
 from sparklog.log.appending import append
+from sparklog.log.chunk_stager import ChunksInMemory, ChunkStager
 from sparklog.log.fetch import read_partition, schema_of
 from sparklog.log.topic_names import REMOTE_METADATA
-from sparklog.logdir.staging import ChunkStager
 from sparklog.logdir.topics_file import describe
 from sparklog.logdir.view import LogDirView
 from sparklog.storage.staging import Framing
@@ -121,7 +121,9 @@ def _commit(session: "LogDirCommits", clock: Clock, rows: Sequence[Row]) -> None
     info = describe(session.directories, REMOTE_METADATA, topic)
 
     def stage(framing: Framing) -> ChunkStager:
-        return ChunkStager(session.fs, clock, framing, spread=session.position)
+        return ChunkStager(
+            ChunksInMemory(session.home), clock, framing, spread=session.position
+        )
 
     for first in range(0, len(rows), _ROWS_MAX):
         keys, values = zip(*rows[first : first + _ROWS_MAX], strict=True)

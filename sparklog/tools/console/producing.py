@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 from sparklog.errors import InvalidRequestError, RecordTooLargeError
 from sparklog.log.commit import Identity
 from sparklog.log.log import Log
-from sparklog.logdir.chunk_files import chunk_label
-from sparklog.storage.staging import Framing
+from sparklog.storage.staging import Framing, chunk_label
 from sparklog.tools.console.input_files import Linger, Readable, Source, Stopped
 from sparklog.tools.console.input_formats import Lines, batches
 

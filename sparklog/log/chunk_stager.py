@@ -1,0 +1,280 @@
+"""Turns Arrow rows into chunks, whatever the log's home: partitions, frames and compresses them.
+
+Used by `Log.append`, by the sink in the driver, and by Spark tasks. Where a chunk goes as it grows
+is the home's `ChunkPlace`. No lock is taken and nothing here is visible to readers; what was staged
+and is never committed is rubbish with a name of its own, and is swept.
+"""
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sparklog.clock import Clock
+from sparklog.common import TopicPartition
+from sparklog.errors import InvalidRequestError, RecordTooLargeError
+from sparklog.format.partitioner import grouped, murmur2_partitions
+from sparklog.format.records import Encoded, Scratch, encode
+from sparklog.format.rows import Picked, Rows
+from sparklog.storage.commits import Chunk
+from sparklog.storage.staging import ChunkPlace, Framing, GrowingChunk
+from sparklog.storage.view import TopicInfo
+
+_FLUSH_BYTES: Final = 1 << 20  # rows are framed when so many bytes of a partition have come
+_HELD_BYTES: Final = 64 << 20  # and all rows when Arrow batches of this size were kept for them
+
+
+@dataclass(frozen=True, slots=True)
+class ChunksInMemory:
+    """The `ChunkPlace` where all stays in memory; every home has it. `home`: for messages."""
+
+    home: str
+    is_memory: bool = True
+
+    def grow(self, chunk: GrowingChunk, data: memoryview) -> bool:
+        """Keep the batches; their buffer is their own."""
+        chunk.parts.append(data)
+        return False
+
+    def close(self, chunk: GrowingChunk) -> Chunk:
+        """Return the chunk with its data."""
+        return chunk.closed(data=chunk.data())
+
+    def finish(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+        """Nothing leaves this process."""
+        return chunks
+
+    def discard(self, growing: Sequence[GrowingChunk], chunks: Sequence[Chunk]) -> None:
+        """There is nothing to let go of."""
+
+
+@dataclass(slots=True)
+class _Partition:
+    """The rows of one partition that aren't framed yet, and the chunk that grows."""
+
+    topic: TopicInfo
+    chunk: GrowingChunk
+    rows: list[Picked] = field(default_factory=list)
+    row_bytes: int = 0
+
+
+class ChunkStager:
+    """A `sparklog.storage.staging.Stager`: takes rows of any topics; `finish` gives the chunks.
+
+    Rows that say nothing of their partition go to one, and every batch.size bytes to the next, as
+    Kafka's producer sends them; `spread` says where that begins, so that an attempt does what the
+    one before it did. Source: BuiltInPartitioner (Kafka 4.1).
+    Memory: about _HELD_BYTES of rows, and what `place` holds.
+    """
+
+    def __init__(
+        self, place: ChunkPlace, clock: Clock, framing: Framing, *, spread: str | int = ""
+    ) -> None:
+        self._place, self._clock, self._framing = place, clock, framing
+        self._growing: dict[TopicPartition, _Partition] = {}
+        self._done: list[Chunk] = []
+        self._start = _hashed(str(spread))
+        self._adrift: dict[str, int] = {}  # topic -> bytes of rows without a partition
+        self._sequences: dict[TopicPartition, int] = {}  # of a producer, over all chunks
+        self._scratch = None if place.is_memory else Scratch()
+        self._held = 0  # bytes of Arrow batches since all was framed
+
+    def add(self, topic: TopicInfo, rows: pa.RecordBatch, *, partition: int | None = None) -> None:
+        """Stage rows: columns value [, key, headers, timestamp, partition].
+
+        A null partition leaves the row to its key, as in Kafka's connector.
+        Raises: InvalidRequestError for a partition that isn't there, and for a null key where the
+        topic is compacted; RecordTooLargeError; PartitionOfflineError.
+        """
+        if rows.num_rows == 0:
+            return
+        _check_keys(topic, rows)
+        for number, part in self._split(topic, rows, partition):
+            if number in topic.offline:
+                raise topic.offline[number]
+            key = TopicPartition(topic.name, number)
+            growing = self._growing.get(key)
+            if growing is None:
+                growing = self._growing[key] = _Partition(topic, self._begun(topic, number))
+            growing.rows.append(part)
+            growing.row_bytes += part.size_bytes
+            if growing.row_bytes >= max(_FLUSH_BYTES, self._framing.batch_size):
+                self._frame(growing)
+        # Rows of a rare partition keep their whole Arrow batch in memory.
+        self._held += rows.get_total_buffer_size()
+        if self._held > _HELD_BYTES:
+            for growing in self._growing.values():
+                self._frame(growing)
+            self._held = 0
+
+    def _split(
+        self, topic: TopicInfo, rows: pa.RecordBatch, partition: int | None
+    ) -> Iterator[tuple[int, Picked]]:
+        batch = Rows(_without_partition(rows), default_ms=self._clock())
+        if partition is None and "partition" not in rows.schema.names and topic.partitions == 1:
+            partition = 0
+        if partition is not None:
+            _check_partition(topic, partition, partition)
+            yield partition, Picked(batch)
+            return
+        numbers = self._numbers(topic, rows, batch.size_bytes)
+        _check_partition(topic, int(numbers.min()), int(numbers.max()))
+        for number, order in grouped(numbers):
+            yield number, Picked(batch, order)
+
+    def _numbers(
+        self, topic: TopicInfo, rows: pa.RecordBatch, size_bytes: int
+    ) -> NDArray[np.int32]:
+        """Each row's partition: its column, else murmur2 of its key, else sticky."""
+        given = rows.column("partition") if "partition" in rows.schema.names else None
+        if given is not None and not given.null_count:
+            return np.asarray(_as_numbers(given))
+        numbers = np.full(rows.num_rows, -1, np.int32)
+        if "key" in rows.schema.names:
+            numbers = murmur2_partitions(rows.column("key"), topic.partitions)
+        if (numbers < 0).any():
+            numbers = np.where(numbers < 0, self._sticky(topic, len(numbers), size_bytes), numbers)
+        if given is None:
+            return numbers
+        asked = np.asarray(_as_numbers(given).fill_null(0))
+        return np.where(np.asarray(given.is_null()), numbers, asked)
+
+    def _sticky(self, topic: TopicInfo, count: int, size_bytes: int) -> NDArray[np.int32]:
+        """A partition for each of `count` rows that together have about `size_bytes`."""
+        before = self._adrift.get(topic.name, 0)
+        self._adrift[topic.name] = before + size_bytes
+        come = before + np.arange(count, dtype=np.int64) * size_bytes // count
+        steps = self._start + come // self._framing.batch_size
+        there = [p for p in range(topic.partitions) if p not in topic.offline] or [0]
+        return np.asarray(there, np.int32)[steps % len(there)]  # Kafka: availablePartitionsForTopic
+
+    def _begun(self, topic: TopicInfo, partition: int) -> GrowingChunk:
+        return GrowingChunk(topic, partition, idempotent=self._framing.producer is not None)
+
+    def _frame(self, growing: _Partition) -> None:
+        """Turn the rows that came so far into record batches."""
+        if not growing.rows:
+            return
+        rows, growing.rows, growing.row_bytes = growing.rows, [], 0
+        encoded, size = self._encode(growing, rows), growing.chunk.size_bytes
+        if size and size + len(encoded.data) > growing.topic.config.roll_bytes:
+            self._close(growing)
+            encoded = self._encode(growing, rows)
+        self._grow(growing.chunk, encoded)
+
+    def _encode(self, growing: _Partition, rows: list[Picked]) -> Encoded:
+        config, producer = growing.topic.config, self._framing.producer
+        codec, level = self._framing.compression(config)
+        if producer is not None:
+            done = self._sequences.get(_key(growing.chunk), 0)
+            producer = (producer[0], producer[1], (producer[2] + done) & 0x7FFFFFFF)
+        with _naming(growing.topic, self._place.home):
+            return encode(
+                rows,
+                codec=codec,
+                level=level,
+                batch_size=min(self._framing.batch_size, config.max_message_bytes),
+                max_message_bytes=config.max_message_bytes,
+                timestamp_ms_default=self._clock(),
+                producer=producer,
+                base_offset=growing.chunk.records,
+                scratch=self._scratch,
+            )
+
+    def _grow(self, chunk: GrowingChunk, encoded: Encoded) -> None:
+        chunk.size_bytes += len(encoded.data)
+        chunk.records += encoded.count
+        key = _key(chunk)
+        self._sequences[key] = self._sequences.get(key, 0) + encoded.count
+        chunk.min_timestamp = min(chunk.min_timestamp, encoded.min_timestamp)
+        latest = int(encoded.batches["max_timestamp"].max())
+        chunk.max_timestamp = max(chunk.max_timestamp, latest)
+        if self._place.grow(chunk, encoded.data):
+            for growing in self._growing.values():
+                self._close(growing)
+
+    def _close(self, growing: _Partition) -> None:
+        """Turn what has grown into a chunk, and begin anew behind it."""
+        chunk = growing.chunk
+        if chunk.size_bytes:
+            self._done.append(self._place.close(chunk))
+            growing.chunk = self._begun(chunk.topic, chunk.partition)
+
+    def finish(self) -> Sequence[Chunk]:
+        """Return all chunks, in the order in which their partitions must get them."""
+        for growing in self._growing.values():
+            self._frame(growing)
+        for growing in self._growing.values():
+            self._close(growing)
+        self._growing.clear()
+        self._done = list(self._place.finish(self._done))
+        return self._done
+
+    def discard(self) -> None:
+        """Let go of what was staged, after a failure."""
+        self._place.discard([growing.chunk for growing in self._growing.values()], self._done)
+
+
+def _key(chunk: GrowingChunk) -> TopicPartition:
+    return TopicPartition(chunk.topic.name, chunk.partition)
+
+
+@contextlib.contextmanager
+def _naming(topic: TopicInfo, home: str) -> Iterator[None]:
+    """Say of a record that is too large whose limit that is, and what raises it."""
+    try:
+        yield
+    except RecordTooLargeError as error:
+        raise RecordTooLargeError(
+            f"topic {topic.name}: {error}. Where the topic exists an option of the writer doesn't "
+            f"raise it, but: sparklog configs alter {home} --topic {topic.name} --add-config "
+            "max.message.bytes=..., or Log.alter_topic"
+        ) from None
+
+
+def _hashed(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
+
+
+def _check_keys(topic: TopicInfo, rows: pa.RecordBatch) -> None:
+    """Refuse what compaction would erase. Source: LogValidator.validateKey (Kafka 4.1)."""
+    if not topic.config.compact or not rows.num_rows:
+        return
+    nulls = rows.num_rows
+    if "key" in rows.schema.names:
+        nulls = rows.column("key").null_count
+    if nulls:
+        raise InvalidRequestError(
+            f"topic {topic.name} is compacted (cleanup.policy), and {nulls} of {rows.num_rows} "
+            "rows have no key: compaction would erase them. Give every row a key; nothing was "
+            "appended"
+        )
+
+
+def _check_partition(topic: TopicInfo, low: int, high: int) -> None:
+    for number in (low, high):
+        if number not in topic.dirs:
+            raise InvalidRequestError(
+                f"topic {topic.name} has no partition {number}: want one of {sorted(topic.dirs)}; "
+                "nothing was appended"
+            )
+
+
+def _as_numbers(given: pa.Array) -> pa.Array:
+    """The column partition as int32. Raises InvalidRequestError."""
+    try:
+        return given.cast(pa.int32())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidRequestError(
+            f"column partition is {given.type}; want whole numbers from 0: {error}"
+        ) from None
+
+
+def _without_partition(rows: pa.RecordBatch) -> pa.RecordBatch:
+    drop = [name for name in ("partition", "topic") if name in rows.schema.names]
+    return rows.drop_columns(drop) if drop else rows
