@@ -9,6 +9,7 @@
 - `positions`, `truncation_detection`: where a reader stands, and whether that is still true
 - `commits_table`, `committed_batches`, `batch_gaps`, `timeline`: what the ledger tells
 - `due_segments`: what retention takes, and why; decides only
+- `dirt`, `record_cleaning`, `cleaned_transactions`, `cleaner_options`: compaction, in any home
 - `group_lag`, `group_progress`: readers that are registered
 - `producer_state`, `producer_state_loading`: idempotent and transactional producers
 """

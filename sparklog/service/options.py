@@ -6,7 +6,7 @@ from typing import Final, Self
 
 from sparklog.config import KEYS, LOG_KEYS
 from sparklog.configdef import DOUBLE_MAX, LONG_MAX, Key, keys_of, option, read, refuse_unknown
-from sparklog.logdir.cleaning.options import CleanerOptions
+from sparklog.log.cleaner_options import CleanerOptions
 
 _SECOND_MS: Final = 1000
 

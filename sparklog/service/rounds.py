@@ -16,9 +16,9 @@ from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError, InvalidRequestError, PartitionOfflineError
 from sparklog.fs import LOCAL
 from sparklog.log.admin import unknown
+from sparklog.log.cleaner_options import Throttle
 from sparklog.log.due_segments import LOG_START, NO_CONSTRAINTS, DueSegments, RetentionConstraints
 from sparklog.logdir.cleaning.cleaner import clean_partition, cleanable, finish, plan_job
-from sparklog.logdir.cleaning.options import Throttle
 from sparklog.logdir.cleaning.plan import CleanJob
 from sparklog.logdir.cleaning.rewrite import Rewritten, rewrite
 from sparklog.logdir.commit_log import LogDirCommits

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sparklog.config import TopicConfig
 from sparklog.fs import LOCAL
-from sparklog.logdir.cleaning.options import CleanerOptions
+from sparklog.log.cleaner_options import CleanerOptions
 from sparklog.logdir.cleaning.plan import CleanJob, find_dirt, list_segments
 from sparklog.logdir.cleaning.rewrite import rewrite, swap_of
 from sparklog.logdir.partition.segment_swap import perform

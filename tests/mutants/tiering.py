@@ -102,7 +102,7 @@ MUTANTS = (
     ),
     mutant(
         "source-changed-while-copied",
-        "tiered/copying/remote_storage_manager.py",
+        "tiered/copying/segment_objects.py",
         "if self._put.data.version() != self._version:",
         "if not self._put.data.version():",
         (

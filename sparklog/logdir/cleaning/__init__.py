@@ -1,10 +1,12 @@
 """Log compaction, as Kafka's cleaner does it: of each key the newest record stays.
 
-- `plan`: which stretch of a log is dirty, what may be cleaned, in which groups
-- `transactions`: what may go of transactions: aborted data at once, markers later
+- `plan`: what may be cleaned, in which groups
+- `transactions`: the aborted ones, from the segments' indexes
 - `rewrite`: the long part, without a lock: the offset map, then new files `.cleaned`
 - `cleaner`: one partition from plan by way of the swap (partition/segment_swap) to checkpoint;
-  which partitions want it; `options`: Kafka's log.cleaner.* keys
+  which partitions want it
+
+Which records stay is no matter of the home: `sparklog.log.dirt`, `sparklog.log.record_cleaning`.
 
 Source: LogCleanerManager, Cleaner, CleanedTransactionMetadata, LocalLog.replaceSegments (4.1).
 """

@@ -15,7 +15,7 @@ from sparklog.clock import monotonic_ms
 from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError
-from sparklog.logdir.cleaning.options import CleanerOptions, Throttle
+from sparklog.log.cleaner_options import CleanerOptions, Throttle
 from sparklog.logdir.cleaning.plan import CleanJob, Segment, find_dirt, list_segments
 from sparklog.logdir.cleaning.rewrite import Rewritten, discard, is_possible, rewrite, swap_of
 from sparklog.logdir.commit_log import LogDirCommits

@@ -1,23 +1,20 @@
-"""Plans a cleaning: the dirty part, what may be cleaned, grouped into segments. Names only.
+"""Plans a cleaning: the dirty part (`sparklog.log.dirt`), grouped into segments. Names only.
 
-The *first dirty* offset is the cleaner's checkpoint. Nothing is cleaned from the *first
-uncleanable* offset on: the last stable offset, the active segment, or the first dirty segment
-that min.compaction.lag.ms protects, whichever comes first, rounded down to a segment.
-Source: LogCleanerManager.cleanableOffsets, LogToClean, Cleaner.groupSegmentsBySize (Kafka 4.1).
+Source: Cleaner.groupSegmentsBySize (Kafka 4.1).
 """
 
-import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from sparklog.config import TopicConfig
-from sparklog.configdef import LONG_MAX
 from sparklog.format.index import TIME_ENTRY
 from sparklog.format.names import index_name, log_name, timeindex_name
 from sparklog.fs import FileSystem
+from sparklog.log import dirt
 from sparklog.log.batch_windows import walk
-from sparklog.logdir.cleaning.options import CleanerOptions
+from sparklog.log.cleaner_options import CleanerOptions
+from sparklog.log.dirt import within
 from sparklog.logdir.partition.indexes import read_entries
 from sparklog.logdir.segment_files import joined, segment_bases
 from sparklog.storage.round_report import Dirt
@@ -67,14 +64,6 @@ def list_segments(fs: FileSystem, directory: str) -> list[Segment]:
     return found
 
 
-def within(segments: Sequence[Segment], start: int, stop: int) -> list[Segment]:
-    """Those that may hold offsets of [start, stop). Source: LogSegments.values."""
-    if start >= stop:
-        return []
-    first = bisect.bisect_right([s.base for s in segments], start) - 1
-    return [s for s in segments[max(first, 0) :] if s.base < stop]
-
-
 def find_dirt(
     fs: FileSystem,
     directory: str,
@@ -87,44 +76,21 @@ def find_dirt(
     stable: int,
     now_ms: int,
 ) -> Dirt:
-    """Return what can be cleaned. `stable`: the last stable offset; `end`: the log's end.
+    """Return what can be cleaned; see `sparklog.log.dirt`.
 
     Cost: nothing but arithmetic, unless a lag is configured: then a small read a dirty segment.
     """
-    active = segments[-1].base
-    first_dirty = log_start
-    if checkpoint is not None and log_start <= checkpoint <= end:
-        first_dirty = checkpoint
-    dirty = within(segments[:-1], first_dirty, active)
-    bound = min(stable, active)
-    if config.min_compaction_lag_ms > 0:
-        youngest = now_ms - config.min_compaction_lag_ms
-        for segment in dirty:
-            if segment.base >= bound:
-                break
-            if _largest_timestamp(fs, directory, segment.base) > youngest:
-                bound = segment.base
-    bound = max(first_dirty, bound)
-    closed = within(segments[:-1], bound, active)
-    uncleanable = closed[0].base if closed else active
-    cleanable = within(segments, min(first_dirty, uncleanable), uncleanable)
-    return Dirt(
-        first_dirty=first_dirty,
-        first_uncleanable=uncleanable,
-        clean_bytes=sum(s.size for s in segments if s.base < first_dirty),
-        cleanable_bytes=sum(s.size for s in cleanable),
-        overdue_ms=_overdue_ms(fs, directory, config, dirty, now_ms),
+    return dirt.find_dirt(
+        config,
+        segments,
+        checkpoint=checkpoint,
+        log_start=log_start,
+        end=end,
+        stable=stable,
+        now_ms=now_ms,
+        largest=lambda base: _largest_timestamp(fs, directory, base),
+        earliest=lambda base: _first_timestamp(fs, directory, base),
     )
-
-
-def _overdue_ms(
-    fs: FileSystem, directory: str, config: TopicConfig, dirty: list[Segment], now_ms: int
-) -> int:
-    if config.max_compaction_lag_ms == LONG_MAX:
-        return 0
-    firsts = [_first_timestamp(fs, directory, segment.base) for segment in dirty]
-    oldest = min((first for first in firsts if first > 0), default=LONG_MAX)
-    return max(0, now_ms - config.max_compaction_lag_ms - oldest)
 
 
 def _largest_timestamp(fs: FileSystem, directory: str, base: int) -> int:

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparklog.errors import DataCorruptionError, InvalidRequestError
-from sparklog.format.batch import CONTROL, DELETE_HORIZON, TRANSACTIONAL
-from sparklog.format.compaction import OffsetMap, RecordFilter, Verdict
+from sparklog.format.batch import CONTROL, TRANSACTIONAL
+from sparklog.format.compaction import OffsetMap
 from sparklog.format.index import IndexState, final_time_entry, index_entries
 from sparklog.format.names import (
     CLEANED,
@@ -26,10 +26,13 @@ from sparklog.format.names import (
 )
 from sparklog.format.scan import scan
 from sparklog.fs import File, FileSystem
-from sparklog.log.batch_windows import Window, marker_reader, walk
-from sparklog.logdir.cleaning.options import Throttle, unthrottled
-from sparklog.logdir.cleaning.plan import CleanJob, Segment, grouped, within
-from sparklog.logdir.cleaning.transactions import NO_LIMIT, AbortedEntries, CleanedTransactions
+from sparklog.log.batch_windows import Window, walk
+from sparklog.log.cleaned_transactions import CleanedTransactions
+from sparklog.log.cleaner_options import Throttle, unthrottled
+from sparklog.log.dirt import within
+from sparklog.log.record_cleaning import WindowFilter, fold_window
+from sparklog.logdir.cleaning.plan import CleanJob, Segment, grouped
+from sparklog.logdir.cleaning.transactions import NO_LIMIT, AbortedEntries
 from sparklog.logdir.partition.indexes import hint
 from sparklog.logdir.partition.segment_swap import SegmentSwap, remove_made
 from sparklog.logdir.partition.validation import misplaced, out_of_order
@@ -91,7 +94,7 @@ def build_map(
     dirty = within(job.segments, first, end)
     for at, segment in enumerate(dirty):
         for window, path in _windows(fs, job, segment, first, throttle):
-            if not _fold(offsets, transactions, window, first, path):
+            if not fold_window(offsets, transactions, window, first, path):
                 return offsets
         following = dirty[at + 1].base if at + 1 < len(dirty) else end
         offsets.skip_to(following - 1)
@@ -100,29 +103,6 @@ def build_map(
 
 def _floor(bases: Sequence[int], offset: int) -> int:
     return max((base for base in bases if base <= offset), default=offset)
-
-
-def _fold(
-    offsets: OffsetMap, transactions: CleanedTransactions, window: Window, first: int, path: str
-) -> bool:
-    table = window.batches.table
-    read = marker_reader(window, path)
-    start = 0
-    for at in np.flatnonzero(table["attributes"] & _MARKED).tolist():
-        row = table[at]
-        if row["attributes"] & CONTROL:
-            transactions.take_control(row, read(row))
-        elif not transactions.take_data(row):
-            continue
-        data = table[start:at]
-        if not offsets.fold(window.data, data, first=first, path=path, position=window.position):
-            return False
-        if int(row["last_offset"]) >= first:
-            offsets.skip_to(int(row["last_offset"]))
-        start = at + 1
-    return offsets.fold(
-        window.data, table[start:], first=first, path=path, position=window.position
-    )
 
 
 def _windows(
@@ -175,26 +155,22 @@ class _Rewriter:
         self.fs, self.job, self.offsets = fs, job, offsets
         self.aborted, self.throttle = aborted, throttle
         self.transactions = CleanedTransactions()
-        self.horizon_ms = job.now_ms + job.config.delete_retention_ms
-        last = [offset for offset, _ in job.producers.values() if offset >= 0]
-        self.last_offsets = np.array(sorted(last), np.int64)
-        self.without_data = {p: e for p, (offset, e) in job.producers.items() if offset < 0}
 
     def rewrite(self, group: Sequence[Segment]) -> Rewritten:
         target = _Target(self.fs, self.job, group)
-        records_filter = RecordFilter(self.offsets, horizon=self.horizon_ms)
+        records_filter = WindowFilter(
+            self.offsets,
+            self.transactions,
+            now_ms=self.job.now_ms,
+            horizon_ms=self.job.now_ms + self.job.config.delete_retention_ms,
+            first_uncleanable=self.job.dirt.first_uncleanable,
+            producers=self.job.producers,
+        )
         try:
             for at, segment in enumerate(group):
                 self._learn(group, at)
                 for window, path in _windows(self.fs, self.job, segment, 0, self.throttle):
-                    verdicts = self._verdicts(window, path)
-                    for piece in records_filter.filter(
-                        window.data,
-                        window.batches.table,
-                        verdicts,
-                        path=path,
-                        position=window.position,
-                    ):
+                    for piece in records_filter.filter(window, path):
                         target.write(piece.out[: piece.size])
                         self.throttle(piece.size)
             parts = target.finish(self.transactions.take_index())
@@ -235,41 +211,6 @@ class _Rewriter:
                 if len(window.batches):
                     end = int(window.batches.table["last_offset"][-1]) + 1
         return end
-
-    def _verdicts(self, window: Window, path: str) -> NDArray[np.uint8]:
-        """Source: Cleaner.cleanInto, its RecordFilter."""
-        table, now = window.batches.table, self.job.now_ms
-        marked = (table["attributes"] & DELETE_HORIZON) != 0
-        expired = marked & (table["base_timestamp"] <= now)
-        stays = table["last_offset"] + 1 == self.job.dirt.first_uncleanable
-        if self.job.producers:
-            stays |= self._is_newest(table)
-        verdicts = np.where(expired, 0, int(Verdict.TOMBSTONES))
-        verdicts[stays] |= Verdict.EMPTY
-        read = marker_reader(window, path)
-        for at in np.flatnonzero(table["attributes"] & _MARKED).tolist():
-            row = table[at]
-            if not row["attributes"] & CONTROL:
-                if self.transactions.take_data(row):
-                    verdicts[at] |= Verdict.DISCARD
-                continue
-            is_over = self.transactions.take_control(row, read(row))
-            verdicts[at] |= Verdict.DISCARD if is_over and expired[at] else Verdict.RETAIN
-            if is_over:
-                verdicts[at] |= Verdict.MARK
-        return verdicts.astype(np.uint8)
-
-    def _is_newest(self, table: Table) -> NDArray[np.bool_]:
-        """Tell which batches hold what an active producer wrote last: they keep its sequence."""
-        found = (table["producer_id"] >= 0) & np.isin(table["last_offset"], self.last_offsets)
-        for at in np.flatnonzero(found).tolist():
-            offset, _ = self.job.producers.get(int(table["producer_id"][at]), (-1, -1))
-            found[at] = offset == int(table["last_offset"][at])
-        if self.without_data:
-            for at in np.flatnonzero(table["attributes"] & CONTROL).tolist():
-                epoch = self.without_data.get(int(table["producer_id"][at]))
-                found[at] |= epoch == int(table["producer_epoch"][at])
-        return found
 
 
 @dataclass(slots=True)

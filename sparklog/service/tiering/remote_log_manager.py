@@ -16,8 +16,8 @@ from sparklog.errors import (
     SparklogError,
     StorageUnavailableError,
 )
+from sparklog.log.cleaner_options import RateLimit, Throttle, unthrottled
 from sparklog.log.log import Log
-from sparklog.logdir.cleaning.options import RateLimit, Throttle, unthrottled
 from sparklog.logdir.home import commits_of
 from sparklog.service.housekeeping import group_retention_floors
 from sparklog.service.options import ServiceOptions

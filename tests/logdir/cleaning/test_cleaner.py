@@ -8,8 +8,8 @@ import pytest
 
 from sparklog.common import TopicPartition
 from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.log.cleaner_options import CleanerOptions
 from sparklog.logdir.cleaning.cleaner import clean_partition, cleanable, finish, plan_job
-from sparklog.logdir.cleaning.options import CleanerOptions
 from sparklog.logdir.cleaning.rewrite import rewrite
 from sparklog.logdir.offset_checkpoints import CLEANER, read_offsets
 from sparklog.storage.ledger_records import AppendRecord

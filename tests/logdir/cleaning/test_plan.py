@@ -6,8 +6,9 @@ import pytest
 
 from sparklog.config import TopicConfig
 from sparklog.fs import LOCAL
-from sparklog.logdir.cleaning.options import CleanerOptions
-from sparklog.logdir.cleaning.plan import CleanJob, Segment, find_dirt, grouped, within
+from sparklog.log.cleaner_options import CleanerOptions
+from sparklog.log.dirt import within
+from sparklog.logdir.cleaning.plan import CleanJob, Segment, find_dirt, grouped
 from sparklog.storage.round_report import Dirt
 
 

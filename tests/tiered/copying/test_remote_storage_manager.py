@@ -17,7 +17,7 @@ from sparklog.errors import DataCorruptionError, StorageUnavailableError
 from sparklog.format.checkpoint_files import parse_epochs
 from sparklog.format.producer_snapshot import parse_snapshot
 from sparklog.fs import LOCAL
-from sparklog.logdir.cleaning.options import RateLimit
+from sparklog.log.cleaner_options import RateLimit
 from sparklog.logdir.partition.segment_swap import retire
 from sparklog.logdir.segment_files import segment_bases
 from sparklog.storage.segment_store import SourceChangedError

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from sparklog.errors import InvalidRequestError
-from sparklog.logdir.cleaning.options import CleanerOptions, RateLimit, unthrottled
+from sparklog.log.cleaner_options import CleanerOptions, RateLimit, unthrottled
 
 
 class Time:

@@ -1,0 +1,124 @@
+"""Which records of a log's batches stay when it is compacted, window by window, in any home.
+
+The home reads the windows and writes what stays; which stretch is dirty it has from `dirt`.
+Source: Cleaner.buildOffsetMapForSegment, Cleaner.cleanInto (Kafka 4.1).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparklog.format.batch import CONTROL, DELETE_HORIZON, TRANSACTIONAL
+from sparklog.format.compaction import Filtered, OffsetMap, RecordFilter, Verdict
+from sparklog.log.batch_windows import Window, marker_reader
+from sparklog.log.cleaned_transactions import CleanedTransactions
+
+Table = NDArray[Any]
+_MARKED: Final = TRANSACTIONAL | CONTROL
+
+
+def fold_window(
+    offsets: OffsetMap, transactions: CleanedTransactions, window: Window, first: int, path: str
+) -> bool:
+    """Take the keys of a window into the map, but for aborted data; False once it is full."""
+    table = window.batches.table
+    read = marker_reader(window, path)
+    start = 0
+    for at in np.flatnonzero(table["attributes"] & _MARKED).tolist():
+        row = table[at]
+        if row["attributes"] & CONTROL:
+            transactions.take_control(row, read(row))
+        elif not transactions.take_data(row):
+            continue
+        data = table[start:at]
+        if not offsets.fold(window.data, data, first=first, path=path, position=window.position):
+            return False
+        if int(row["last_offset"]) >= first:
+            offsets.skip_to(int(row["last_offset"]))
+        start = at + 1
+    return offsets.fold(
+        window.data, table[start:], first=first, path=path, position=window.position
+    )
+
+
+class WindowFilter:
+    """Copies windows less what the map supersedes; one for all segments of a cleaning, in order.
+
+    Args of the constructor: `horizon_ms`: what tombstones get that stay for now.
+    `first_uncleanable`: the batch before it stays, if only its header does. `producers`:
+    {id: (last data offset or -1, epoch)} of the active ones, whose last batches stay likewise.
+    """
+
+    def __init__(
+        self,
+        offsets: OffsetMap,
+        transactions: CleanedTransactions,
+        *,
+        now_ms: int,
+        horizon_ms: int,
+        first_uncleanable: int,
+        producers: Mapping[int, tuple[int, int]],
+    ) -> None:
+        self._transactions, self._now_ms = transactions, now_ms
+        self._first_uncleanable, self._producers = first_uncleanable, producers
+        self._filter = RecordFilter(offsets, horizon=horizon_ms)
+        last = [offset for offset, _ in producers.values() if offset >= 0]
+        self._last_offsets = np.array(sorted(last), np.int64)
+        self._without_data = {p: e for p, (offset, e) in producers.items() if offset < 0}
+
+    @property
+    def records(self) -> tuple[int, int]:
+        """How many records were read and kept so far."""
+        return self._filter.records
+
+    @property
+    def rewritten(self) -> int:
+        """Batches that are not as they were."""
+        return self._filter.rewritten
+
+    def filter(self, window: Window, path: str) -> Iterator[Filtered]:
+        """Yield what stays of a window's batches, in pieces; write each before the next."""
+        yield from self._filter.filter(
+            window.data,
+            window.batches.table,
+            self._verdicts(window, path),
+            path=path,
+            position=window.position,
+        )
+
+    def _verdicts(self, window: Window, path: str) -> NDArray[np.uint8]:
+        """Source: Cleaner.cleanInto, its RecordFilter."""
+        table, now = window.batches.table, self._now_ms
+        marked = (table["attributes"] & DELETE_HORIZON) != 0
+        expired = marked & (table["base_timestamp"] <= now)
+        stays = table["last_offset"] + 1 == self._first_uncleanable
+        if self._producers:
+            stays |= self._is_newest(table)
+        verdicts = np.where(expired, 0, int(Verdict.TOMBSTONES))
+        verdicts[stays] |= Verdict.EMPTY
+        read = marker_reader(window, path)
+        for at in np.flatnonzero(table["attributes"] & _MARKED).tolist():
+            row = table[at]
+            if not row["attributes"] & CONTROL:
+                if self._transactions.take_data(row):
+                    verdicts[at] |= Verdict.DISCARD
+                continue
+            is_over = self._transactions.take_control(row, read(row))
+            verdicts[at] |= Verdict.DISCARD if is_over and expired[at] else Verdict.RETAIN
+            if is_over:
+                verdicts[at] |= Verdict.MARK
+        return verdicts.astype(np.uint8)
+
+    def _is_newest(self, table: Table) -> NDArray[np.bool_]:
+        """Tell which batches hold what an active producer wrote last: they keep its sequence."""
+        found = (table["producer_id"] >= 0) & np.isin(table["last_offset"], self._last_offsets)
+        for at in np.flatnonzero(found).tolist():
+            offset, _ = self._producers.get(int(table["producer_id"][at]), (-1, -1))
+            found[at] = offset == int(table["last_offset"][at])
+        if self._without_data:
+            for at in np.flatnonzero(table["attributes"] & CONTROL).tolist():
+                epoch = self._without_data.get(int(table["producer_id"][at]))
+                found[at] |= epoch == int(table["producer_epoch"][at])
+        return found
