@@ -12,16 +12,20 @@ class TestMine(StoreContract):
     def store(self) -> ObjectStore: ...     # empty, of that size of parts
 """
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import pytest
 
 from sparklog.clock import system_clock
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.fs import FileSystem, read_bytes, write_durably
+from sparklog.testing.faultstore import FaultStore
 from sparklog.tiered.object_store.object_store import ObjectStore
+
+CREATE_ROUNDS: Final = 50
 
 
 class FileSystemContract:
@@ -272,6 +276,91 @@ class StoreContract:
         assert store.get("t-0-x/a", 2, 4) == b"co"
         assert store.get("t-0-x/a", 4, 4) == b""
 
+    def test_create(self, store: ObjectStore) -> None:
+        with pytest.raises(FileNotFoundError):
+            store.get("d/e/1")
+        assert store.create("d/e/1", b"first")
+        assert store.get("d/e/1") == b"first"  # also right after it wasn't there
+        assert not store.create("d/e/1", b"other")
+        assert not store.create("d/e/1", b"first")
+        assert store.get("d/e/1") == b"first"
+        store.put("d/e/1", b"put over it")
+        assert not store.create("d/e/1", b"first")
+        assert store.get("d/e/1") == b"put over it"
+        store.delete(["d/e/1"])
+        assert store.create("d/e/1", b"")
+        assert not store.create("d/e/1", b"not empty")
+        assert store.get("d/e/1") == b""
+        assert [one.name for one in store.list()] == ["d/e/1"]
+        assert store.sweep_uploads(system_clock() + 60_000) == 0
+
+    def test_create_of_some_mib(self, store: ObjectStore) -> None:
+        content = self.content(8 << 20)
+        assert store.create("a", content)
+        assert not store.create("a", content[:-1])
+        assert store.get("a") == content
+
+    def test_create_is_one_request(self, store: ObjectStore) -> None:
+        before = store.counts.as_dict()
+        assert store.create("a", b"12345")
+        assert not store.create("a", b"12345")
+        after = store.counts.as_dict()
+        assert after["puts"] - before["puts"] == 2
+        assert after["bytes_out"] - before["bytes_out"] == 10
+        assert (after["gets"], after["lists"], after["retries"]) == (
+            before["gets"], before["lists"], before["retries"],
+        )  # fmt: skip
+
+    def test_one_of_many_creators_wins(self, store: ObjectStore) -> None:
+        """Eight at once, each with bytes of its own; the losers look: one, whole, for all time."""
+        start = threading.Barrier(8)
+
+        def create(who: int) -> list[int]:
+            won = []
+            for turn in range(CREATE_ROUNDS):
+                start.wait(60)
+                if store.create(f"c/{turn}", self.content(3000 + who)):
+                    won.append(turn)
+                    continue
+                size = len(store.get(f"c/{turn}"))  # there, as the store said
+                assert 3000 <= size < 3008
+            return won
+
+        with ThreadPoolExecutor(8) as pool:
+            won = list(pool.map(create, range(8)))
+        assert sorted(turn for turns in won for turn in turns) == list(range(CREATE_ROUNDS))
+        for who, turns in enumerate(won):
+            for turn in turns:
+                assert store.get(f"c/{turn}") == self.content(3000 + who)
+        assert len(store.list()) == CREATE_ROUNDS
+
+    def test_copy(self, store: ObjectStore) -> None:
+        for parts, rest in ((0, 0), (0, 5), (2, 7)):
+            content = self.content(parts * self.part_bytes + rest)
+            store.put_stream("a/source", [content], len(content))
+            store.copy(store, "a/source", "b/copy")  # over the one before
+            assert store.get("b/copy") == content
+        store.put("a/source", b"changed")
+        assert store.get("b/copy") == content
+        store.delete(["a/source"])
+        assert store.get("b/copy") == content
+        with pytest.raises(FileNotFoundError, match="a/source"):
+            store.copy(store, "a/source", "b/copy")
+        assert store.get("b/copy") == content
+        assert [one.name for one in store.list()] == ["b/copy"]
+
+    def test_copy_from_elsewhere(self, store: ObjectStore) -> None:
+        other = FaultStore(part_bytes=self.part_bytes)
+        content = self.content(2 * self.part_bytes + 7)
+        other.put_stream("source", [content], len(content))
+        store.copy(other, "source", "copy")
+        assert store.get("copy") == content
+        with pytest.raises(FileNotFoundError, match="nothing"):
+            store.copy(other, "nothing", "copy")
+        assert store.size("copy") == len(content)
+        with pytest.raises(FileNotFoundError, match="nothing"):
+            store.size("nothing")
+
     def test_reads_stop_at_the_end(self, store: ObjectStore) -> None:
         store.put("a", b"0123456789")
         assert store.get("a", 8, 100) == b"89"
@@ -351,6 +440,10 @@ class StoreContract:
         assert [one.name for one in store.list("b/")] == ["b/c/d/e"]
         assert [one.name for one in store.list("top")] == ["top"]
         assert store.list("a-0-x/1.log/") == []
+        assert [one.name for one in store.list("a-0-x/", start_after="a-0-x/1.log")] == names[1:3]
+        assert [one.name for one in store.list("a-0-x/", "a-0-x/1.lz")] == names[1:3]
+        assert [one.name for one in store.list("", "a-0-x/2.log")] == names[3:]
+        assert store.list("b/", "c") == []
 
     def test_lists_are_fresh(self, store: ObjectStore) -> None:
         for turn in range(3):

@@ -10,10 +10,11 @@ Retries, checks and parts are those of the real `ObjectStore`; only the requests
 its pauses turn the clock. What has threads of its own may share it, but then no seed replays it.
 """
 
+import copy
 import random
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 import crc32c
@@ -22,7 +23,7 @@ from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError
 from sparklog.testing.faults import SimulatedKill
 from sparklog.tiered.object_store.backoff import Retry
-from sparklog.tiered.object_store.driver import Upload, expect_size
+from sparklog.tiered.object_store.driver import Driver, Upload, expect_size
 from sparklog.tiered.object_store.object_store import ObjectStore
 from sparklog.tiered.object_store.store import StoredObject
 
@@ -37,6 +38,11 @@ class Faults:
         reset: the connection breaks; nothing was done.
         busy: 500, 503, slow down, a timeout; nothing was done.
         lost: it was done, but the answer never comes.
+        late: the answer never comes, and it is done up to `late_ms` later, whatever lies there
+            then; at the next request to the bucket, so a test may end before it.
+        again: it was done, the answer never came, and the client sent it again by itself: who
+            creates is told that there is one, its own.
+        conflict: a create is answered as S3 does while another is under way: 409, nothing done.
         short: fewer bytes come than were asked for.
         stale: lists don't know of a put or a deletion yet, for up to `stale_ms`.
         latency_ms: (least, most) that a request takes; the clock moves on.
@@ -48,6 +54,10 @@ class Faults:
     short: float = 0
     stale: float = 0
     stale_ms: int = 5_000
+    late: float = 0
+    late_ms: int = 60_000
+    again: float = 0
+    conflict: float = 0
     latency_ms: tuple[int, int] = (0, 0)
 
 
@@ -66,10 +76,21 @@ class Pending:
     parts: dict[int, bytes] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Late:
+    """A request that takes effect at a time, on its own."""
+
+    at_ms: int
+    name: str
+    data: bytes | None  # None: a deletion
+    create: bool = False
+
+
 @dataclass(slots=True)
 class Bucket:
     """What outlives a process: {name: (bytes, time in ms)}, open uploads, what lists don't know.
 
+    Stores of several processes share it, and their requests take effect one after the other.
     `unlisted`: {name: (bytes and time as lists still have them or None, until when in ms)}.
     """
 
@@ -78,6 +99,12 @@ class Bucket:
     finished: dict[str, str] = field(default_factory=dict)  # upload: name, as its ETag tells
     unlisted: dict[str, tuple[tuple[bytes, int] | None, int]] = field(default_factory=dict)
     next_upload: int = 1
+    late: list[Late] = field(default_factory=list)  # what is still on its way
+    lock: Any = field(default_factory=threading.RLock, repr=False, compare=False)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Bucket":
+        names = [one.name for one in fields(self) if one.name != "lock"]
+        return Bucket(**{name: copy.deepcopy(getattr(self, name), memo) for name in names})
 
     def names(self) -> list[str]:
         """The objects that there are, whatever lists say."""
@@ -146,12 +173,34 @@ class FaultDriver:
         self.crash: tuple[int, bool] | None = None
         self.windows: list[tuple[int, int]] = []
         self.refused = self.dead = False
-        self._lock = threading.RLock()
 
     def put(self, name: str, data: bytes, crc: int) -> None:
         with self._request(f"put {name}"):
             assert crc32c.crc32c(data) == crc
+            self._postpone(name, bytes(data))
             self._store(name, bytes(data))
+
+    def create(self, name: str, data: bytes, crc: int) -> bool:
+        with self.bucket.lock:
+            made = name not in self.bucket.objects
+            with self._request(f"create {name}" if made else ""):
+                assert crc32c.crc32c(data) == crc
+                if self._meets(self.faults.conflict):
+                    raise _Answer("ConditionalRequestConflict", 409)
+                self._postpone(name, bytes(data), create=True)
+                if made:
+                    self._store(name, bytes(data))
+            if self._meets(self.faults.again):
+                raise _Answer("PreconditionFailed", 412)
+            return made
+
+    def copies(self, source: Driver) -> bool:
+        return isinstance(source, FaultDriver) and source.bucket is self.bucket
+
+    def copy(self, source: "FaultDriver", source_name: str, name: str, size: int) -> int:
+        with self._request(f"put {name}"):
+            self._store(name, source._find(source_name)[0])
+            return 1
 
     def read(self, name: str, start: int, end: int | None) -> bytes:
         with self._request():
@@ -173,7 +222,9 @@ class FaultDriver:
         expect_size(name, self.size(name), size)
         assert crc32c.crc32c(self.bucket.objects[name][0]) == crc
 
-    def page(self, prefix: str, token: str | None) -> tuple[list[StoredObject], str | None]:
+    def page(
+        self, prefix: str, token: str | None, start_after: str = ""
+    ) -> tuple[list[StoredObject], str | None]:
         with self._request():
             listed: dict[str, tuple[bytes, int]] = dict(self.bucket.objects)
             for name, (old, until_ms) in list(self.bucket.unlisted.items()):
@@ -183,13 +234,15 @@ class FaultDriver:
                     listed.pop(name, None)
                 else:
                     listed[name] = old
-            names = sorted(n for n in listed if n.startswith(prefix) and n > (token or ""))
+            after = token or start_after
+            names = sorted(n for n in listed if n.startswith(prefix) and n > after)
             page = [StoredObject(n, len(listed[n][0]), listed[n][1]) for n in names[:PAGE]]
             return page, names[PAGE - 1] if len(names) > PAGE else None
 
     def delete(self, names: Sequence[str]) -> None:
         for name in names:  # S3 deletes them one by one, too: a crash may strike in between
             with self._request(f"delete {name}"):
+                self._postpone(name, None)
                 self._store(name, None)
 
     def begin(self, name: str, size: int) -> Upload:
@@ -223,16 +276,35 @@ class FaultDriver:
         else:
             self.bucket.objects[name] = data, self.clock()
 
+    def _meets(self, chance: float) -> bool:
+        return chance > 0 and self.rng.random() < chance
+
+    def _postpone(self, name: str, data: bytes | None, *, create: bool = False) -> None:
+        """Meet `late`: raise for the answer, and leave the effect to `land`."""
+        if self._meets(self.faults.late):
+            at_ms = self.clock() + self.rng.randint(1, self.faults.late_ms)
+            self.bucket.late.append(Late(at_ms, name, data, create))
+            raise TimeoutError("the answer never came, and it isn't done yet")
+
+    def _land(self) -> None:
+        """Do what is due of the requests that were late."""
+        due = sorted((one for one in self.bucket.late if one.at_ms <= self.clock()), key=_at_ms)
+        self.bucket.late = [one for one in self.bucket.late if one.at_ms > self.clock()]
+        for one in due:
+            if not one.create or one.name not in self.bucket.objects:
+                self._store(one.name, one.data)
+
     def _request(self, effect: str = "") -> "_Request":
         return _Request(self, effect)
 
     def before(self, effect: str) -> None:
         """Meet what strikes before a request is carried out."""
-        self._lock.acquire()
+        self.bucket.lock.acquire()
         try:
             if self.dead:
                 raise SimulatedKill("a dead process sends nothing")
             self.clock.advance(self.rng.randint(*self.faults.latency_ms))
+            self._land()
             if any(begins <= self.clock() < ends for begins, ends in self.windows):
                 raise ConnectionRefusedError("the store is down")
             if self.refused:
@@ -244,7 +316,7 @@ class FaultDriver:
             if effect:
                 self._die(len(self.effects) + 1, after=False)
         except BaseException:
-            self._lock.release()
+            self.bucket.lock.release()
             raise
 
     def done(self, effect: str, error: type[BaseException] | None) -> None:
@@ -256,7 +328,7 @@ class FaultDriver:
             if error is None and self.rng.random() < self.faults.lost:
                 raise TimeoutError("the answer never came")
         finally:
-            self._lock.release()
+            self.bucket.lock.release()
 
     def _die(self, number: int, *, after: bool) -> None:
         if self.crash == (number, after):
@@ -273,6 +345,10 @@ class _Answer(Exception):
             "Error": {"Code": code, "Message": "simulated"},
             "ResponseMetadata": {"HTTPStatusCode": status},
         }
+
+
+def _at_ms(one: Late) -> int:
+    return one.at_ms
 
 
 _BUSY: Final = (

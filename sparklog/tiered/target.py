@@ -10,6 +10,8 @@ from sparklog.tiered.object_store.driver import Driver
 from sparklog.tiered.object_store.failures import secrets_in, without
 from sparklog.tiered.object_store.file_driver import LocalDriver
 from sparklog.tiered.object_store.fsspec_driver import Connection, FsspecDriver
+from sparklog.tiered.object_store.hdfs_driver import HdfsDriver
+from sparklog.tiered.object_store.memory_driver import MemoryDriver
 from sparklog.tiered.object_store.object_store import (
     PARALLEL,
     PART_BYTES,
@@ -24,6 +26,8 @@ TIMEOUT_MS: Final = 120_000
 _ONE_SLASH: Final = ("file", "local", "memory")  # may have one
 _EXTRA: Final = {"s3": "sparklog[s3]", "s3a": "sparklog[s3]"}
 _PACKAGE: Final = {"gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs", "az": "adlfs"}
+_SAME: Final = {"s3a": "s3", "gcs": "gs"}
+_DRIVERS: Final = {"memory": MemoryDriver, "hdfs": HdfsDriver}
 
 
 def open_store(
@@ -83,7 +87,7 @@ def _remote(
         from fsspec.core import url_to_fs
     except ImportError:
         raise _missing(url, "sparklog[tiered]") from None
-    is_s3 = protocol in ("s3", "s3a")
+    is_s3, asked = protocol in ("s3", "s3a"), given
     if is_s3:
         given = s3_options(given, max(SMALL_PARALLEL, 2 * parallel))
 
@@ -96,7 +100,7 @@ def _remote(
         return made
 
     try:
-        connection = Connection(make)
+        connection = Connection(make, {**asked, "protocol": _SAME.get(protocol, protocol)})
     except ImportError as error:
         raise _missing(url, _EXTRA.get(protocol) or _PACKAGE.get(protocol) or str(error)) from None
     except (TypeError, ValueError, KeyError) as error:
@@ -111,10 +115,10 @@ def _remote(
             f"{protocol}",
             path=url,
         ) from error
-    return S3Driver(url, connection, timeout_ms) if is_s3 else FsspecDriver(url, connection)
+    if is_s3:
+        return S3Driver(url, connection, timeout_ms)
+    return _DRIVERS.get(protocol, FsspecDriver)(url, connection)
 
 
 def _missing(url: str, what: str) -> InvalidRequestError:
-    return InvalidRequestError(
-        f"{url}: a package is missing, run: pip install '{what}'", path=url
-    )
+    return InvalidRequestError(f"{url}: a package is missing, run: pip install '{what}'", path=url)

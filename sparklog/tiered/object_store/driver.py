@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
+from sparklog.errors import InvalidRequestError
 from sparklog.tiered.object_store.store import StoredObject
 
 PARTIAL: Final = ".partial"
@@ -44,7 +45,23 @@ class Driver(Protocol):
     looks: bool
     delete_max: int
 
-    def put(self, name: str, data: bytes, crc: int) -> None: ...
+    def put(self, name: str, data: bytes, crc: int) -> None:
+        """Write an object whole; atomically, where the store can."""
+
+    def create(self, name: str, data: bytes, crc: int) -> bool:
+        """Write an object whole if there is none; return False, or raise, if there is one.
+
+        See `failures.says_exists` for what may be raised then. InvalidRequestError: no way to.
+        """
+
+    def copies(self, source: "Driver") -> bool:
+        """Tell whether `copy` can take objects of `source`."""
+
+    def copy(self, source: Any, source_name: str, name: str, size: int) -> int:
+        """Copy an object of another driver of this kind, within the store.
+
+        Returns: the number of requests that it took.
+        """
 
     def read(self, name: str, start: int, end: int | None) -> bytes:
         """Bytes [start, end), to the object's end if None; fewer where it ends."""
@@ -54,8 +71,13 @@ class Driver(Protocol):
     def check(self, name: str, size: int, crc: int) -> None:
         """Raise ConnectionError unless the object has this size and, if the store tells it, CRC."""
 
-    def page(self, prefix: str, token: str | None) -> tuple[list[StoredObject], str | None]:
-        """Return some objects and the next page's token, None after the last."""
+    def page(
+        self, prefix: str, token: str | None, start_after: str = ""
+    ) -> tuple[list[StoredObject], str | None]:
+        """Return some objects and the next page's token, None after the last.
+
+        Some or all of those up to `start_after` may be left out.
+        """
 
     def delete(self, names: Sequence[str]) -> None: ...
 
@@ -68,6 +90,16 @@ class Driver(Protocol):
 def partial_name(name: str) -> str:
     """Return a fresh name for an unfinished object."""
     return f"{name}.{os.getpid()}-{uuid.uuid4().hex[:8]}{PARTIAL}"
+
+
+def no_create(url: str) -> InvalidRequestError:
+    """Return the error of a store that can't create an object only if there is none."""
+    protocol = url.partition(":")[0]
+    return InvalidRequestError(
+        f"{url}: {protocol} has no way to create an object only if there is none, which a log's "
+        "home needs; use s3://, gs://, abfs://, hdfs:// or file://",
+        path=url,
+    )
 
 
 def expect_size(name: str, found: int, wanted: int) -> None:

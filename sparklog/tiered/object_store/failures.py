@@ -37,6 +37,7 @@ _PASSING_STATUS: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 _PASSING_CODES: Final = re.compile(
     "SlowDown|Throttl|TooManyRequests|RequestLimitExceeded|BandwidthLimitExceeded|RequestTimeout$"
     "|InternalError|ServiceUnavailable|OperationAborted|BadDigest|IncompleteBody"
+    "|ConditionalRequestConflict"  # S3: another such request is under way; nothing is decided
     "|ContentSHA256Mismatch|ChecksumMismatch|ServerBusy|OperationTimedOut"
 )
 _PASSING_ERRNO: Final = frozenset(
@@ -83,6 +84,21 @@ def failure_of(error: BaseException, outside: BaseException | None = None) -> Fa
 def will_pass(error: Exception, outside: BaseException | None = None) -> bool:
     """Tell whether the same request may succeed a moment later. Ours were retried already."""
     return not isinstance(error, SparklogError) and failure_of(error, outside) is Failure.PASSING
+
+
+def says_exists(error: BaseException, outside: BaseException | None = None) -> bool:
+    """Tell whether a store refused to create an object because there is one.
+
+    HTTP 412 of S3 and Google, which s3fs makes a FileExistsError only if the answer names the
+    condition (SeaweedFS's doesn't); 409 of Azure by its code, for S3's 409 decides nothing.
+    """
+    if isinstance(error, FileExistsError) or type(error).__name__ == "AlreadyExistsError":
+        return True
+    answers = [_code_and_status(link) for link in _chain(error, outside)]
+    return any(
+        status == 412 or code in ("PreconditionFailed", "BlobAlreadyExists")
+        for code, status in answers
+    )
 
 
 def _chain(error: BaseException, outside: BaseException | None = None) -> Iterator[BaseException]:

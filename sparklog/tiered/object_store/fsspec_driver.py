@@ -2,26 +2,44 @@
 
 import base64
 import contextlib
+import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from sparklog.tiered.object_store.driver import PARTIAL, Upload, expect_size, partial_name, time_ms
+from sparklog.errors import InvalidRequestError
+from sparklog.tiered.object_store.driver import (
+    PARTIAL,
+    Driver,
+    Upload,
+    expect_size,
+    no_create,
+    partial_name,
+    time_ms,
+)
 from sparklog.tiered.object_store.store import StoredObject
 
 _SHOW_AT_CLOSE: Final = frozenset({"gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "s3", "s3a"})
 """Protocols whose objects show when they are closed, whole; others are written and renamed."""
+_CREATES: Final = frozenset({"gs", "gcs", "abfs", "abfss", "az"})
+"""Protocols whose `pipe_file(mode="create")` leaves it to the store: ifGenerationMatch=0 of Google,
+If-None-Match of Azure. fsspec's own looks, then writes.
+"""
 _TIMES: Final = ("LastModified", "last_modified", "mtime", "updated", "created")
 
 
 class Connection:
     """An fsspec instance, of this process: one that a fork inherited is made anew.
 
+    `given`: protocol and options; where they are the same, one may copy from the other.
+
     fsspec's event loop and its thread don't survive a fork (it raises "not fork-safe").
     """
 
-    def __init__(self, make: Callable[[], tuple[Any, str]]) -> None:
-        self._make = make
+    def __init__(
+        self, make: Callable[[], tuple[Any, str]], given: Mapping[str, Any] | None = None
+    ) -> None:
+        self._make, self.given = make, dict(given or {})
         self._fs, self.root = make()
         self._pid = os.getpid()
         self._inherited: list[Any] = []
@@ -44,7 +62,8 @@ class FsspecDriver:
     def __init__(self, url: str, connection: Connection) -> None:
         self.url, self._connection = url, connection
         self._root = connection.root.rstrip("/")
-        self._renames = url.partition(":")[0] not in _SHOW_AT_CLOSE
+        self._protocol = url.partition(":")[0]
+        self._renames = self._protocol not in _SHOW_AT_CLOSE
 
     @property
     def _fs(self) -> Any:
@@ -63,6 +82,32 @@ class FsspecDriver:
             upload.abort()
             raise
 
+    def create(self, name: str, data: bytes, crc: int) -> bool:
+        if self._protocol not in _CREATES:
+            raise no_create(self.url)
+        fs = self._fs
+        if "mode" not in inspect.signature(getattr(fs, "_pipe_file", fs.pipe_file)).parameters:
+            # It would be taken for an option that doesn't matter, and the object replaced.
+            raise InvalidRequestError(
+                f"{self.url}: {type(fs).__module__.partition('.')[0]} is too old to create an "
+                "object only if there is none; install a newer one",
+                path=self.url,
+            )
+        fs.pipe_file(self._path(name), data, mode="create")
+        return True
+
+    def copies(self, source: Driver) -> bool:
+        # Others' copies show while they are written, or go on after the answer (Azure's).
+        return (
+            self._protocol in ("gs", "gcs")
+            and isinstance(source, FsspecDriver)
+            and source._connection.given == self._connection.given
+        )
+
+    def copy(self, source: "FsspecDriver", source_name: str, name: str, size: int) -> int:
+        self._fs.cp_file(source._path(source_name), self._path(name))
+        return 1
+
     def read(self, name: str, start: int, end: int | None) -> bytes:
         path = self._path(name)
         if start == 0 and end is None:
@@ -79,10 +124,12 @@ class FsspecDriver:
         if isinstance(stored, str) and stored != encoded(crc):
             raise ConnectionError(f"{name} arrived changed: its CRC-32C is {stored}")
 
-    def page(self, prefix: str, token: str | None) -> tuple[list[StoredObject], str | None]:
+    def page(
+        self, prefix: str, token: str | None, start_after: str = ""
+    ) -> tuple[list[StoredObject], str | None]:
         found = []
         for name, info in self._below(prefix).items():
-            if not name.endswith(PARTIAL):
+            if name > start_after and not name.endswith(PARTIAL):
                 found.append(StoredObject(name, int(info["size"] or 0), _time_ms(info)))
         return found, None
 
@@ -95,13 +142,13 @@ class FsspecDriver:
         path = self._path(name)
         if self._renames:
             self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
-            return _StreamUpload(self._fs, path, partial_name(path))
-        return _StreamUpload(self._fs, path, path)
+            return StreamUpload(self._fs, path, partial_name(path))
+        return StreamUpload(self._fs, path, path)
 
     def uploads(self, before_ms: int) -> list[Upload]:
         # The others are the store's to forget: Azure within a week, Google never shows them.
         return [
-            _StreamUpload(self._fs, self._path(name), self._path(name), left=True)
+            StreamUpload(self._fs, self._path(name), self._path(name), left=True)
             for name, info in (self._below("") if self._renames else {}).items()
             if name.endswith(PARTIAL) and _time_ms(info) < before_ms
         ]
@@ -130,11 +177,23 @@ class FsspecDriver:
         }
 
 
-class _StreamUpload:
+def _move(fs: Any, old: str, new: str) -> None:
+    fs.mv(old, new)
+
+
+class StreamUpload:
     """A file that is written on; where it would show at once, under another name first."""
 
-    def __init__(self, fs: Any, path: str, written: str, *, left: bool = False) -> None:
-        self._fs, self._path, self._written = fs, path, written
+    def __init__(
+        self,
+        fs: Any,
+        path: str,
+        written: str,
+        *,
+        left: bool = False,
+        rename: Callable[[Any, str, str], None] = _move,
+    ) -> None:
+        self._fs, self._path, self._written, self._rename = fs, path, written, rename
         self._file = None if left else fs.open(written, "wb")
         self._closed, self._shows = left, False
 
@@ -142,13 +201,18 @@ class _StreamUpload:
         assert self._file is not None
         self._file.write(data)
 
-    def finish(self, receipts: Sequence[Any]) -> None:
+    def close(self) -> str:
+        """End the file; return its name, which isn't the object's where it would show."""
         if not self._closed:
             assert self._file is not None
             self._file.close()
             self._closed = True
+        return self._written
+
+    def finish(self, receipts: Sequence[Any]) -> None:
+        self.close()
         if self._written != self._path and not self._shows:
-            self._fs.mv(self._written, self._path)
+            self._rename(self._fs, self._written, self._path)
         self._shows = True
 
     def abort(self) -> None:

@@ -22,11 +22,12 @@ from sparklog.tiered.object_store.failures import (
     Failure,
     failure_of,
     may_show,
+    says_exists,
     will_pass,
     without,
     words_of,
 )
-from sparklog.tiered.object_store.store import StoredObject
+from sparklog.tiered.object_store.store import Store, StoredObject
 
 T = TypeVar("T")
 PARTS_MAX: Final = 10_000  # S3's bound
@@ -38,7 +39,10 @@ _PAGE: Final = re.compile(rb"\s*<(!doctype\s+html|html)\b", re.I)
 
 @dataclass(slots=True)
 class Counts:
-    """Requests by kind, each attempt and each part for itself, and the bytes of objects."""
+    """Requests by kind, each attempt and each part for itself, and the bytes of objects.
+
+    `puts`: whatever writes, so `create` and `copy` too, as stores bill them.
+    """
 
     gets: int = 0
     puts: int = 0
@@ -103,6 +107,52 @@ class ObjectStore:
                 self._once("gets", lambda: self._driver.check(name, len(data), crc))
 
         self._retried("write", name, attempt)
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Write a small object if there is none: one attempt. See `Store` for what it tells."""
+        crc = crc32c.crc32c(data)
+        outside = sys.exception()
+        with self._translated("create", name):
+            try:
+                return self._once(
+                    "puts", lambda: self._driver.create(name, data, crc), out=len(data)
+                )
+            except SparklogError:
+                raise
+            except Exception as error:
+                if says_exists(error, outside):
+                    return False
+                raise
+
+    def copy(self, source: Store, source_name: str, name: str) -> None:
+        """Write a copy of an object of another store, or of this one."""
+        size = source.size(source_name)
+        if not isinstance(source, ObjectStore) or not self._driver.copies(source._driver):
+            self.put_stream(name, _Copied(source, source_name, size, self._part_bytes), size)
+            return
+        theirs, url = source._driver, f"{source.url}/{source_name}"
+
+        def attempt() -> None:
+            try:
+                requests = self._once(
+                    "puts", lambda: self._driver.copy(theirs, source_name, name, size)
+                )
+            except FileNotFoundError as error:
+                if failure_of(error) is not Failure.MISSING:
+                    raise
+                gone = FileNotFoundError(errno.ENOENT, "no such object", url)
+                raise _SourceFailed(gone) from None
+            self.counts.add("puts", requests - 1)
+            found = self._once("gets", lambda: self._driver.size(name))
+            expect_size(name, found, size)
+
+        self._retried("copy", name, attempt)
+
+    def size(self, name: str) -> int:
+        """Return an object's size in bytes."""
+        return self._retried(
+            "read", name, lambda: self._once("gets", lambda: self._driver.size(name))
+        )
 
     def put_stream(self, name: str, pieces: Iterable[Buffer], size: int) -> None:
         """Write `size` bytes. InvalidRequestError if `pieces` are more or fewer: nothing shows."""
@@ -201,17 +251,17 @@ class ObjectStore:
         with _pool(min(len(names), self._small_parallel)) as submit:
             return [future.result() for future in [submit(one, name) for name in names]]
 
-    def list(self, prefix: str = "") -> list[StoredObject]:
-        """Return all objects below `prefix`, sorted by name."""
+    def list(self, prefix: str = "", start_after: str = "") -> list[StoredObject]:
+        """Return all objects below `prefix` and after `start_after`, sorted by name."""
         found: list[StoredObject] = []
         token: str | None = None
         while True:
 
             def attempt(token: str | None = token) -> tuple[list[StoredObject], str | None]:
-                return self._once("lists", lambda: self._driver.page(prefix, token))
+                return self._once("lists", lambda: self._driver.page(prefix, token, start_after))
 
             page, token = self._retried("list", prefix, attempt)
-            found += page
+            found += [one for one in page if one.name > start_after]
             if token is None:
                 return sorted(found, key=lambda one: one.name)
 
@@ -280,6 +330,20 @@ class ObjectStore:
                 path=where,
                 passing=failure is Failure.PASSING,
             ) from (error if may_show(error, self._secrets) else None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    """The bytes of an object of another store, piece by piece; they can be read again."""
+
+    source: Store
+    name: str
+    size: int
+    piece_bytes: int
+
+    def __iter__(self) -> Iterator[Buffer]:
+        for at in range(0, self.size, self.piece_bytes):
+            yield self.source.get(self.name, at, min(at + self.piece_bytes, self.size))
 
 
 class _SourceFailed(Exception):

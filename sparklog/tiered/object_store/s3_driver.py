@@ -10,11 +10,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sparklog.tiered.object_store.driver import Upload, expect_size, time_ms
+from sparklog.tiered.object_store.driver import Driver, Upload, expect_size, time_ms
 from sparklog.tiered.object_store.fsspec_driver import Connection, encoded
 from sparklog.tiered.object_store.store import StoredObject
 
 PART_BYTES_MIN: Final = 5 << 20  # S3's bound for all parts but the last
+COPY_BYTES_MAX: Final = 1 << 30  # S3's bound is 5 GiB, but one request may last for two minutes
 _MD5: Final = re.compile("[0-9a-f]{32}")
 
 
@@ -34,9 +35,10 @@ def options(given: Mapping[str, Any], connections: int) -> dict[str, Any]:
 
 
 class S3Driver:
-    """See `Driver`."""
+    """See `Driver`. What is larger than `copy_bytes_max` is copied in parts."""
 
     many, looks, delete_max = True, False, 1000
+    copy_bytes_max = COPY_BYTES_MAX
 
     def __init__(self, url: str, connection: Connection, timeout_ms: int = 120_000) -> None:
         self.url, self._connection = url, connection
@@ -66,6 +68,38 @@ class S3Driver:
         )
         _expect_same(name, answer, data, crc)
 
+    def create(self, name: str, data: bytes, crc: int) -> bool:
+        answer = self._call(
+            "put_object",
+            Key=self._prefix + name,
+            Body=data,
+            ChecksumCRC32C=encoded(crc),
+            IfNoneMatch="*",
+        )
+        _expect_same(name, answer, data, crc)
+        return True
+
+    def copies(self, source: Driver) -> bool:
+        return isinstance(source, S3Driver) and source._connection.given == self._connection.given
+
+    def copy(self, source: "S3Driver", source_name: str, name: str, size: int) -> int:
+        where = {"Bucket": source._bucket, "Key": source._prefix + source_name}
+        if size <= self.copy_bytes_max:
+            self._call("copy_object", Key=self._prefix + name, CopySource=where)
+            return 1
+        upload = self.begin(name, size)
+        try:
+            receipts = [
+                upload.copied(number, where, at, min(at + self.copy_bytes_max, size))
+                for number, at in enumerate(range(0, size, self.copy_bytes_max), 1)
+            ]
+            upload.finish(receipts)
+        except BaseException:
+            with contextlib.suppress(Exception):  # the first error is the one to tell
+                upload.abort()
+            raise
+        return len(receipts) + 2
+
     def read(self, name: str, start: int, end: int | None) -> bytes:
         path = f"{self._root}/{name}"
         with _only_answers():
@@ -82,8 +116,12 @@ class S3Driver:
     def check(self, name: str, size: int, crc: int) -> None:
         expect_size(name, self.size(name), size)  # parts and whole were compared on the way
 
-    def page(self, prefix: str, token: str | None) -> tuple[list[StoredObject], str | None]:
+    def page(
+        self, prefix: str, token: str | None, start_after: str = ""
+    ) -> tuple[list[StoredObject], str | None]:
         more = {} if token is None else {"ContinuationToken": token}
+        if start_after:
+            more["StartAfter"] = self._prefix + start_after
         answer = self._call("list_objects_v2", Prefix=self._prefix + prefix, **more)
         found = [
             StoredObject(
@@ -105,7 +143,7 @@ class S3Driver:
                 raise PermissionError(f"{failed.get('Key')}: {message}")
             raise ConnectionError(f"{failed.get('Key')} was not deleted: {code} {message}")
 
-    def begin(self, name: str, size: int) -> Upload:
+    def begin(self, name: str, size: int) -> "_S3Upload":
         key = self._prefix + name
         answer = self._call("create_multipart_upload", Key=key, ChecksumAlgorithm="CRC32C")
         return _S3Upload(self, key, answer["UploadId"])
@@ -142,6 +180,19 @@ class _S3Upload:
             "upload_part", PartNumber=number, Body=data, ChecksumCRC32C=encoded(crc)
         )
         _expect_same(f"part {number} of {self._key}", answer, data, crc)
+        receipt = {"PartNumber": number, "ETag": answer["ETag"]}
+        if "ChecksumCRC32C" in answer:
+            receipt["ChecksumCRC32C"] = answer["ChecksumCRC32C"]
+        return receipt
+
+    def copied(self, number: int, source: Mapping[str, str], start: int, end: int) -> Any:
+        """Have the store take bytes [start, end) of another object as part `number`."""
+        answer = self._call(
+            "upload_part_copy",
+            PartNumber=number,
+            CopySource=source,
+            CopySourceRange=f"bytes={start}-{end - 1}",
+        )["CopyPartResult"]
         receipt = {"PartNumber": number, "ETag": answer["ETag"]}
         if "ChecksumCRC32C" in answer:
             receipt["ChecksumCRC32C"] = answer["ChecksumCRC32C"]

@@ -27,7 +27,34 @@ class Store(Protocol):
     url: str
 
     def put(self, name: str, data: bytes) -> None:
-        """Write a small object, replacing what was there."""
+        """Write a small object, replacing what was there.
+
+        A get meanwhile returns the old bytes or the new ones, whole; on hdfs:// it may find none.
+        """
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Write a small object if there is none of that name: one request, never tried again.
+
+        After anything but True get the name and compare what is there with `data`: a client may
+        have sent the request twice on its own (aiohttp does, over a connection that broke), so
+        that its second try met what the first had made, and what was never answered may take
+        effect at any later time. Of those who create one name at a time one gets True at most.
+
+        Returns: True: this request made it. False: the store says that there is one.
+        Raises:
+            StorageUnavailableError: it may be there or not, and `passing` tells whether the store
+                may answer a moment later.
+            InvalidRequestError: the store has no way to create an object only if there is none.
+        """
+
+    def copy(self, source: "Store", source_name: str, name: str) -> None:
+        """Write a copy of an object of `source`, replacing what was there.
+
+        Where both are one service the bytes don't come here: a put (S3: one for each GiB and two
+        more if it is larger than that) and two gets, which look at the sizes. Else they stream
+        through, as by `get` and `put_stream`.
+        Raises: FileNotFoundError: there is no such object in `source`.
+        """
 
     def put_stream(self, name: str, pieces: Iterable[Buffer], size: int) -> None:
         """Write `size` bytes, in parts if they are many; a few parts are in memory at a time.
@@ -47,10 +74,14 @@ class Store(Protocol):
     def get_many(self, names: Sequence[str]) -> list[bytes | Exception]:
         """Return whole small objects, fetched at the same time, or why one could not be."""
 
-    def list(self, prefix: str = "") -> list[StoredObject]:
+    def size(self, name: str) -> int:
+        """Return an object's size in bytes."""
+
+    def list(self, prefix: str = "", start_after: str = "") -> list[StoredObject]:
         """Return all objects whose name begins with `prefix`, at any depth, sorted by name.
 
-        One request for each 1,000 of them, or what the store has as a page.
+        Of them those whose names are greater than `start_after`. One request for each 1,000 of
+        them, or what the store has as a page; only S3 spares those for what lies before.
         """
 
     def delete(self, names: Sequence[str]) -> None:

@@ -1,0 +1,68 @@
+"""`memory://`: fsspec's dict of this process, where a put is one change of the dict."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sparklog.tiered.object_store.driver import Driver, Upload
+from sparklog.tiered.object_store.fsspec_driver import FsspecDriver
+
+
+class MemoryDriver(FsspecDriver):
+    """See `Driver`. A forked child has the dict as it was then, and its own from there on."""
+
+    many, looks = True, False
+
+    def put(self, name: str, data: bytes, crc: int) -> None:
+        path = self._key(name)
+        self._fs.store[path] = self._file(path, data)
+
+    def create(self, name: str, data: bytes, crc: int) -> bool:
+        path = self._key(name)
+        file = self._file(path, data)
+        # One step, without a lock that a fork might inherit; fsspec's own looks, then writes.
+        return self._fs.store.setdefault(path, file) is file
+
+    def copies(self, source: Driver) -> bool:
+        return isinstance(source, MemoryDriver) and source._fs.store is self._fs.store
+
+    def copy(self, source: FsspecDriver, source_name: str, name: str, size: int) -> int:
+        self.put(name, source.read(source_name, 0, None), 0)
+        return 1
+
+    def size(self, name: str) -> int:  # fsspec's own looks at every name that there is
+        try:
+            return int(self._fs.store[self._key(name)].size)
+        except KeyError:
+            raise FileNotFoundError(name) from None
+
+    def check(self, name: str, size: int, crc: int) -> None:
+        return
+
+    def begin(self, name: str, size: int) -> Upload:
+        return _MemoryUpload(self, name)
+
+    def uploads(self, before_ms: int) -> list[Upload]:
+        return []
+
+    def _key(self, name: str) -> str:
+        return str(self._fs._strip_protocol(self._path(name)))
+
+    def _file(self, path: str, data: bytes) -> Any:
+        from fsspec.implementations.memory import MemoryFile
+
+        return MemoryFile(self._fs, path, bytes(data))
+
+
+class _MemoryUpload:
+    def __init__(self, driver: MemoryDriver, name: str) -> None:
+        self._driver, self._name = driver, name
+        self._parts: dict[int, bytes] = {}
+
+    def part(self, number: int, at: int, data: bytes, crc: int) -> Any:
+        self._parts[number] = data
+
+    def finish(self, receipts: Sequence[Any]) -> None:
+        self._driver.put(self._name, b"".join(self._parts[n] for n in sorted(self._parts)), 0)
+
+    def abort(self) -> None:
+        self._parts.clear()
