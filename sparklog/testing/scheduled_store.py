@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.fs import Buffer
 from sparklog.testing.schedules import Process, Schedule
-from sparklog.tiered.object_store.store import StoredObject
+from sparklog.tiered.object_store.store import Store, StoredObject
 
 
 class Lie(Enum):
@@ -203,10 +203,8 @@ class ScheduledStore:
             raise InvalidRequestError(f"{name}: {len(data)} bytes came, {size} were announced")
         self._write("put", name, data)
 
-    def copy(self, source: str, name: str) -> None:
-        bucket, process = self._bucket, self._process
-        data = process.request(lambda: bucket.read(process.name, source))
-        self._write("put", name, data)
+    def copy(self, source: Store, source_name: str, name: str) -> None:
+        self._write("put", name, source.get(source_name))
 
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         bucket, process = self._bucket, self._process
@@ -221,9 +219,13 @@ class ScheduledStore:
                 found.append(error)
         return found
 
-    def list(self, prefix: str = "") -> list[StoredObject]:
+    def size(self, name: str) -> int:
+        return len(self.get(name))
+
+    def list(self, prefix: str = "", start_after: str = "") -> list[StoredObject]:
         bucket, process = self._bucket, self._process
-        return process.request(lambda: bucket.listing(process.name, prefix))
+        found = process.request(lambda: bucket.listing(process.name, prefix))
+        return [each for each in found if each.name > start_after]
 
     def delete(self, names: Sequence[str]) -> None:
         for name in names:

@@ -119,7 +119,11 @@ class Process:
             return True
         if self._body is None:
             self._body = greenlet(self._live)
-        self._body.switch()
+        self.schedule.running = self
+        try:
+            self._body.switch()
+        finally:
+            self.schedule.running = None
         return not self._body.dead
 
     def _live(self) -> None:
@@ -135,7 +139,11 @@ class Process:
             self.take_turn()  # what was sent is done all the same
         self.dead, self._sent = True, None
         if self._body is not None and not self._body.dead:
-            self._body.throw(SimulatedKill(f"{self.name} was killed"))
+            self.schedule.running = self
+            try:
+                self._body.throw(SimulatedKill(f"{self.name} was killed"))
+            finally:
+                self.schedule.running = None
 
 
 Role = Callable[[Process], None]
@@ -153,6 +161,7 @@ class Schedule:
     rng: random.Random = field(init=False)
     processes: list[Process] = field(default_factory=list)
     before_step: list[Callable[[], None]] = field(default_factory=list)
+    running: Process | None = None  # whose turn it is
     _main: greenlet = field(default_factory=getcurrent)
     _born: int = 0
 
