@@ -185,11 +185,19 @@ class ScheduledBucket:
 
 
 class ScheduledStore:
-    """See `Store`. Each call is a request of its process: sent, done, answered."""
+    """See `Store`. Each call is a request of its process: sent, done, answered.
+
+    Threads of the process may share it.
+    """
 
     def __init__(self, bucket: ScheduledBucket, process: Process) -> None:
         self.url = bucket.url
-        self._bucket, self._process = bucket, process
+        self._bucket, self._main = bucket, process
+
+    @property
+    def _process(self) -> Process:
+        running = self._main.schedule.running
+        return running if running is not None and running.main is self._main else self._main
 
     def create(self, name: str, data: bytes) -> bool:
         return self._write("create", name, data)

@@ -67,6 +67,8 @@ class Process:
     zombies: bool = True
     wakes: int = 0
     dead: bool = False
+    main: "Process | None" = None  # of a thread: the process that it belongs to
+    threads: "list[Process]" = field(default_factory=list)
     _sent: Callable[[], Any] | None = None
     _answer: tuple[Any, Exception | None] = (None, None)
     _body: greenlet | None = None
@@ -93,6 +95,15 @@ class Process:
         if steps > 0:
             self.wakes = self.schedule.step + steps
             self.request(lambda: None)
+
+    def start_thread(self, role: "Role", disk: Any = None) -> "Process":
+        """Start one more thread of this process: it shares what it is given, and dies with it."""
+        thread = self.schedule.spawn(
+            role, disk, name=f"{self.name}.{role.__name__}", skew_ms=self.skew_ms
+        )
+        thread.main = self
+        self.threads.append(thread)
+        return thread
 
     def request(self, effect: Callable[[], T]) -> T:
         """Send a request; `effect` happens in a later step, this returns in a later one still."""
@@ -250,13 +261,18 @@ class Schedule:
 
     def _kill(self, process: Process) -> None:
         """A zombie isn't dead: its successor was started because it stood still."""
+        process = process.main or process
+        all_threads = [p for p in (process, *process.threads) if p in self.processes]
         crowded = len(self.processes) >= self.processes_max
         if process.zombies and not crowded and self.chance(self.weather.zombies):
-            process.wakes = self.step + self.rng.choice(self.weather.zombie_steps)
+            wakes = self.step + self.rng.choice(self.weather.zombie_steps)
+            for each in all_threads:
+                each.wakes = max(each.wakes, wakes)
             self.stats["zombies"] += 1
         else:
-            self.processes.remove(process)
-            process.die()
+            for each in all_threads:
+                self.processes.remove(each)
+                each.die()
             self.stats["kills"] += 1
         name = process.name.partition("#")[0]
         self.spawn(

@@ -193,3 +193,28 @@ def test_a_request_of_another_thread_is_refused() -> None:
     process = schedule.spawn(lambda _: None, name="idle")
     with pytest.raises(RuntimeError, match="another thread"):
         process.request(lambda: 1)
+
+
+def test_threads_share_a_process_its_store_and_its_death() -> None:
+    schedule = Schedule(2)
+    bucket = ScheduledBucket(schedule)
+
+    def both(process: Process) -> None:
+        store = bucket.store(process)
+
+        def thread(_: Process) -> None:
+            while True:
+                store.put("thread", b"")
+
+        process.start_thread(thread)
+        while True:
+            store.put("main", b"")
+
+    process = schedule.spawn(both)
+    schedule.run(40)
+    assert set(bucket.objects) == {"main", "thread"}
+    assert {who for _, who, *_ in bucket.trace} == {process.name, f"{process.name}.thread#2"}
+    schedule.weather = Weather(kills=1, zombies=0)
+    schedule.run(1)
+    assert [p.name for p in schedule.processes] == ["both#3"]
+    assert process.dead and process.threads[0].dead
