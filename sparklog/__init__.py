@@ -10,6 +10,7 @@ with sparklog.open("/data/log", mode="rw") as log:
 - `cli`, `tools`: commands, and what they do as functions; `checkpoint`: a query's checkpoint
 - `service`: background work on a log: retention, compaction, tiering, checks
 - `tiered`: closed segments in object storage, and a bucket alone; `diskless`: a log in a bucket
+- `opening`: which home a path names
 - `log`: a log, whatever its home; `logdir`: the home on disk
 - `storage`: what a home is, as protocols; `fs`: local files; `format`: Kafka's bytes
 - `testing`: contracts of the protocols, disks and stores that fail
@@ -93,15 +94,17 @@ def open(
     fs: FileSystem = LOCAL,
     **components: Any,
 ) -> "Log":
-    """Open a log directory (several joined by ","), or an archive by its URL; a context manager.
+    """Open a log: a log dir (several joined by ","), or a bucket by its URL; a context manager.
 
     Args:
         path: the log dir or dirs. In mode "rw" it is made where it doesn't exist; a directory
-            that a broker left is taken over as it is. Or the URL that tiered segments were copied
-            to, s3://bucket/prefix: all tiered topics are then read from there alone, mode "r".
+            that a broker left is taken over as it is. Or s3://bucket/prefix, file:///directory: a
+            log whose home is that store, written and read by any number of hosts; in mode "rw" it
+            is made where nothing is. Or the URL that tiered segments were copied to: all tiered
+            topics are then read from there alone, mode "r".
         mode: "r" takes no lock and changes nothing; "rw" writes.
-        storage_options: fsspec's, for remote segments: {"endpoint_url": ..., "key": ...}. They
-            are never written down.
+        storage_options: fsspec's, for a store: {"endpoint_url": ..., "key": ...}; the store's own
+            places (environment, profiles) are asked where they are left out. Never written down.
         options: log-wide options under Kafka's names ("flush", "log.retention.hours", ...), and
             those of reading remote segments ("remote.cache.directory", "remote.keyring", ...).
         until: for a directory that a running broker writes: "high-watermark" reads as far as the
@@ -112,23 +115,12 @@ def open(
     Raises: InvalidRequestError, LogLockedError, DataCorruptionError, UnsupportedVersionError;
         StorageUnavailableError for an archive that can't be reached.
     """
-    from sparklog.logdir.home import open_log
-    from sparklog.logdir.paths import check_writable, split_path
-    from sparklog.tiered.opening import read_side
-    from sparklog.tiered.reading.options import RemoteOptions
+    from sparklog.opening import open_log
 
-    if mode != "r":
-        check_writable(split_path(path))
-    remote, rest = RemoteOptions.parse(options or {})
-    reads = read_side(
-        path, options=remote, storage_options=storage_options, fs=fs, until=until, stopped=stopped
-    )
-    if reads.is_archive and mode != "r":
-        raise InvalidRequestError(
-            f"{path} is an archive, which is read-only: use mode='r', or restore it to a log dir "
-            "(sparklog tier restore)"
-        )
-    return open_log(path, fs=reads.fs, view=reads.open_view, mode=mode, options=rest, **components)
+    return open_log(
+        path, mode=mode, storage_options=storage_options, options=options, until=until,
+        stopped=stopped, fs=fs, **components,
+    )  # fmt: skip
 
 
 def register(spark: "SparkSession") -> None:

@@ -124,14 +124,18 @@ def format_value(value: Value) -> str:
 
 
 def option(name: str, default: Value, doc: str, **more: Any) -> Any:
-    """Describe one option; `long` widens an int's upper bound, `also` lists its synonyms."""
+    """Describe one option; `long` widens an int's upper bound, `also` lists its synonyms.
+
+    `secret`: it may hold credentials, so the repr of what it is a field of leaves it out.
+    """
     kind = more.pop("kind", type(default))
+    secret = more.pop("secret", False)
     if kind is int:
         top = LONG_MAX if more.pop("long", False) else INT_MAX
         more = {"low": 0, "high": top} | more
     also = tuple(s if isinstance(s, tuple) else (s, 1) for s in more.pop("also", ()))
     parts = {"name": name, "kind": kind, "default": default, "doc": doc, "also": also, **more}
-    return field(default=default, metadata=parts)
+    return field(default=default, metadata=parts, repr=not secret)
 
 
 def keys_of(owner: type[Any]) -> dict[str, Key]:
@@ -259,6 +263,20 @@ class SparkOptions:
                     if streaming
                     else f"option {name} is for streams{self.stream_only}"
                 )
+
+
+def json_text(value: object, *, name: str) -> str:
+    """Return an option that is JSON, or a dict, as JSON in one form. It may be secret.
+
+    Raises: InvalidRequestError, which doesn't show it.
+    """
+    found = parse_json_object(value, name=name) if isinstance(value, str) else value
+    try:
+        if isinstance(found, Mapping):
+            return json.dumps(dict(found), sort_keys=True)
+    except (TypeError, ValueError):
+        pass
+    raise InvalidRequestError(f'{name}: want a JSON object, or a dict of such values')
 
 
 def parse_json_object(text: str, *, name: str) -> dict[str, Any]:

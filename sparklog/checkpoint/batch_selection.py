@@ -11,8 +11,7 @@ from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import FileSystem
 from sparklog.log.positions import to_ms
-from sparklog.logdir.home import open_log
-from sparklog.tiered.opening import read_side
+from sparklog.opening import open_log
 
 Target = int | datetime | Mapping[str, Any]
 """A batch; or the last one planned at or before a time (with zone); or {"offsets": {"topic":
@@ -65,8 +64,7 @@ def check_sources(batches: Batches, batch: int, logs: Mapping[str, str], *, fs: 
 
 
 def _check_log(path: str, wanted: TopicOffsets, batch: int, fs: FileSystem) -> None:
-    reads = read_side(path, fs=fs)
-    with open_log(path, fs=reads.fs, view=reads.open_view) as log:
+    with open_log(path, fs=fs) as log:
         for topic in sorted({partition.topic for partition in wanted}):
             held = log.offsets(topic)
             for (name, partition), offset in wanted.items():

@@ -18,7 +18,7 @@ from sparklog.log.log import Log
 from sparklog.logdir.detection import META_PROPERTIES, holds_log
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.topics_file import TOPICS_NAME
-from sparklog.tiered.opening import archive_url, no_archive
+from sparklog.tiered.archive.opening import archive_url, no_archive
 
 
 def check_directory(path: str, what: str = "the log's directory") -> None:

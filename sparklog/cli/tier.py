@@ -18,9 +18,9 @@ from sparklog.cli.parsing import parse_when
 from sparklog.cli.storage import Reach, parse_storage_options, reach_options, storage_option
 from sparklog.pluralize import pluralize
 from sparklog.service.verification.tier_verifier import verify_tier
+from sparklog.tiered.archive.opening import no_archive
 from sparklog.tiered.encryption.key_rotation import rotate as rotate_keys
 from sparklog.tiered.keyring import Keyring
-from sparklog.tiered.opening import no_archive
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.remote_log_metadata.rebuild import rebuild as rebuild_metadata
 from sparklog.tiered.restoring import restore as restore_log

@@ -37,7 +37,7 @@ class LogDirHome:
         self, path: str, fs: FileSystem, clock: Clock, view: View, commits: LogDirCommits | None
     ) -> None:
         self.path, self.view = path, view
-        self.groups = GroupFiles(fs, split_path(path)[0])
+        self.groups = GroupFiles(fs, view.home)
         self._fs, self._clock = fs, clock
         self._commits = self._session = commits
         self._topics = CachedTopics()

@@ -24,8 +24,11 @@ def split_path(path: str | os.PathLike[str]) -> list[str]:
     """Return the absolute log dirs of a path, several joined by "," (Kafka's log.dirs).
 
     `file:/x` and `file:///x` are directories; as for Hadoop and fsspec a `%20` in one stands for
-    itself. The URL of an archive stays as it is. Raises: InvalidRequestError.
+    itself. The URL of a store stays as it is, with its commas. Raises: InvalidRequestError.
     """
+    url = store_url(path)
+    if url is not None:
+        return [url]
     parts = [part.strip() for part in os.fspath(path).split(",")]
     if not all(parts):
         raise InvalidRequestError(f"path={path!r}: want a directory, or several joined by ','")
@@ -33,6 +36,25 @@ def split_path(path: str | os.PathLike[str]) -> list[str]:
     if len(set(found)) < len(found):  # Kafka: "Duplicate log directory found"
         raise InvalidRequestError(f"path={path!r}: a directory is named twice")
     return found
+
+
+def store_url(path: str | os.PathLike[str]) -> str | None:
+    """Return the path, without its last slash, if it is an object store's URL; else None.
+
+    Raises: InvalidRequestError where several are named: a log has one.
+    """
+    text = os.fspath(path).strip()
+    first, *others = (part.strip() for part in text.split(","))
+    if is_url(first) and not first.startswith("file:"):
+        several = any(is_url(other) or other.startswith("/") for other in others)
+    else:
+        several = any(is_url(other) and not other.startswith("file:") for other in others)
+        first = ""
+    if several:
+        raise InvalidRequestError(
+            f"path={text}: a log, or an archive, in a store is one URL; open several one by one"
+        )
+    return text.rstrip("/") if first else None
 
 
 def resolved(path: str | os.PathLike[str]) -> str:

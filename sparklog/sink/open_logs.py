@@ -1,4 +1,4 @@
-"""Logs opened for writing, one a process and log dir, however its path is spelled; closed at exit.
+"""Logs opened for writing, one a process and log, however its path is spelled; closed at exit.
 
 A log is left open between micro-batches: opening costs an fsync or two, and what a closed log
 gains (a broker may start on it) nobody needs while a query runs. A process that dies instead is
@@ -22,19 +22,27 @@ from typing import Final
 from sparklog.config import LOG_KEYS, LogOptions
 from sparklog.errors import LogReplacedError, SparklogError
 from sparklog.log.log import Log
-from sparklog.logdir.home import open_log
-from sparklog.logdir.paths import same_place, split_path
+from sparklog.opening import open_log, resolved, same_place
 from sparklog.sink.options import SinkOptions
 from sparklog.storage.home import Home
+from sparklog.tiered.reading.options import RemoteOptions
 
 LINGER_S: Final = 2.0
 _LOGGER: Final = logging.getLogger("sparklog.sink")
 _ENDINGS: Final = (signal.SIGHUP, signal.SIGTERM)  # what ends Spark's Python workers
 
-_open: dict[tuple[int, str, LogOptions], Log] = {}  # by process and path; two may be one log
+Settings = tuple[LogOptions, str | None, RemoteOptions]
+"""How a log is opened: two that differ in it are two handles."""
+
+_open: dict[tuple[int, str, Settings], Log] = {}  # by process and path; two may be one log
 _mutex = threading.RLock()  # a signal may come while its own thread holds it
 _borrowed = 0
 _timer: threading.Timer | None = None
+
+
+def settings_of(options: SinkOptions) -> Settings:
+    """Return how these options open a log."""
+    return options.log, options.storage_options, options.remote
 
 
 def opened(options: SinkOptions, used: Collection[Home] = ()) -> Log:
@@ -45,11 +53,11 @@ def opened(options: SinkOptions, used: Collection[Home] = ()) -> Log:
 
     Raises: what opening raises; LogReplacedError where a handle in `used` was given up already.
     """
-    directories = split_path(options.path or "")
-    key = os.getpid(), ",".join(directories), options.log
+    path = resolved(options.path or "")
+    key = os.getpid(), path, settings_of(options)
     with _mutex:
         for home in used:
-            if home.lost is not None and split_path(home.path) == directories:
+            if home.lost is not None and resolved(home.path) == path:
                 raise LogReplacedError(home.lost)
         log = _open.get(key)
         if log is not None and _is_gone(log.home, used):
@@ -57,7 +65,7 @@ def opened(options: SinkOptions, used: Collection[Home] = ()) -> Log:
             _forget(log)
             log = None
         if log is None:
-            log = _open[key] = _same(directories, key[2]) or _open_log(key[1], options)
+            log = _open[key] = _same(path, key[2]) or _open_log(path, options)
         return log
 
 
@@ -72,22 +80,20 @@ def _is_gone(home: Home, used: Collection[Home]) -> bool:
     return True
 
 
-def _same(directories: list[str], wanted: LogOptions) -> Log | None:
-    """Find an open log whose dirs are these, by other names."""
-    for (pid, path, how), log in _open.items():
+def _same(path: str, wanted: Settings) -> Log | None:
+    """Find an open log that is at this path, by another name."""
+    for (pid, other, how), log in _open.items():
         ours = (pid, how) == (os.getpid(), wanted) and log.home.is_current()
-        if ours and _are_same(split_path(path), directories):
+        if ours and same_place(other, path):
             return log
     return None
 
 
-def _are_same(one: list[str], other: list[str]) -> bool:
-    return one == other or (len(one) == len(other) and all(map(same_place, one, other)))
-
-
 def _open_log(path: str, options: SinkOptions) -> Log:
     values = {key.name: getattr(options.log, key.field) for key in LOG_KEYS.values()}
-    return open_log(path, mode="rw", options=values)
+    return open_log(
+        path, mode="rw", storage_options=options.storage, options=values, remote=options.remote
+    )
 
 
 def _forget(log: Log) -> None:
@@ -97,11 +103,10 @@ def _forget(log: Log) -> None:
 
 def close(path: str | None = None) -> None:
     """Close the logs that this process has open for sinks (those of `path`, or all)."""
-    wanted = None if path is None else split_path(path)
+    wanted = None if path is None else resolved(path)
     with _mutex, contextlib.ExitStack() as closing:
         for key, log in list(_open.items()):
-            known = key[1].split(",")
-            if wanted is None or _are_same(known, wanted):
+            if wanted is None or same_place(key[1], wanted):
                 _forget(log)
                 if key[0] == os.getpid():
                     closing.callback(log.close)  # each, though another one fails

@@ -9,12 +9,22 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from sparklog.config import KEYS, LOG_KEYS, LogOptions, TopicConfig
-from sparklog.configdef import SPARKS_OWN, Key, SparkOptions, keys_of, option, read
+from sparklog.configdef import (
+    SPARKS_OWN,
+    Key,
+    SparkOptions,
+    json_text,
+    keys_of,
+    option,
+    parse_json_object,
+    read,
+)
 from sparklog.errors import InvalidRequestError
 from sparklog.format.compression import Codec
 from sparklog.format.names import check_topic
-from sparklog.logdir.paths import check_writable, resolved, split_path
+from sparklog.opening import resolved
 from sparklog.storage.staging import BATCH_SIZE, Framing
+from sparklog.tiered.reading.options import REMOTE_KEYS, RemoteOptions
 
 _CODECS: Final = ("none", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 
@@ -27,7 +37,11 @@ class SinkOptions:
     """
 
     path: str | None = option(
-        "path", None, kind=str, required=True, doc="The log dir, or several joined by commas."
+        "path",
+        None,
+        kind=str,
+        required=True,
+        doc="The log dir, or several joined by commas, or the URL of a log in a store.",
     )
     topic: str | None = option(
         "topic", None, kind=str, doc="Topic of all rows; overrides a column topic."
@@ -80,9 +94,24 @@ class SinkOptions:
     zstd_level: int | None = option(
         "compression.zstd.level", None, kind=int, low=-131072, high=22, doc="Level for zstd."
     )
+    storage_options: str | None = option(
+        "storageOptions",
+        None,
+        kind=str,
+        also=["storage_options"],
+        secret=True,
+        doc="fsspec's options for a store, endpoint_url and the like: JSON, or a dict. Better "
+        "leave credentials to the environment of driver and executors.",
+    )
     topic_config: TopicConfig = field(default_factory=TopicConfig)
     given: frozenset[str] = frozenset()
     log: LogOptions = field(default_factory=LogOptions)
+    remote: RemoteOptions = field(default_factory=RemoteOptions)
+
+    @property
+    def storage(self) -> dict[str, Any]:
+        """storageOptions, parsed."""
+        return parse_json_object(self.storage_options or "{}", name="storageOptions")
 
     @property
     def framing(self) -> Framing:
@@ -97,6 +126,7 @@ class SinkOptions:
 OPTIONS: Final[dict[str, Key]] = keys_of(SinkOptions)
 """Option -> its description, in the order of the docs; topic configs come on top."""
 
+_STORAGE: Final = frozenset({"storageOptions", "storage_options"})
 _PRODUCER: Final = "there is no producer; the Kafka names without `kafka.` work where they mean "
 REFUSED: Final[dict[str, str]] = {
     "kafka.bootstrap.servers": "sparklog writes a log directory; use option path instead",
@@ -116,8 +146,8 @@ REFUSED: Final[dict[str, str]] = {
 """Options of the Kafka sink that mean nothing here, and what to do instead."""
 
 _SPARK: Final = SparkOptions(
-    keys=KEYS | LOG_KEYS | OPTIONS,
-    synonyms=[synonym for key in KEYS.values() for synonym, _ in key.also],
+    keys=KEYS | LOG_KEYS | REMOTE_KEYS | OPTIONS,
+    synonyms=["storage_options", *(synonym for key in KEYS.values() for synonym, _ in key.also)],
     refused=REFUSED,
     ignored=SPARKS_OWN | {"__partition_columns"},
     keywords=True,
@@ -133,6 +163,9 @@ def parse(values: Mapping[str, Any]) -> SinkOptions:
     Raises: InvalidRequestError for an unknown, a meaningless or a wrong option, by name.
     """
     given = _SPARK.given(values)
+    for name in _STORAGE & given.keys():
+        given[name] = json_text(given[name], name=name)
+    remote, given = RemoteOptions.parse(given)
     found, rest = read(OPTIONS.values(), given)
     log = {key: rest.pop(key) for key in LOG_KEYS if key in rest}
     keep = TopicConfig(retention_ms=-1)  # for Kafka's week would erase a backfill at once
@@ -142,10 +175,10 @@ def parse(values: Mapping[str, Any]) -> SinkOptions:
         topic_config=TopicConfig.parse(rest, base=keep),
         given=frozenset(asked | {"partitions", "compression.type"} & given.keys()),
         log=LogOptions.parse(log),
+        remote=remote,
     )
     if not options.path:
         raise InvalidRequestError("option path is missing: give the log directory")
-    check_writable(split_path(options.path))
     if options.topic is not None:
         check_topic(options.topic)
     return replace(options, path=resolved(options.path))  # here: a task's directory is another

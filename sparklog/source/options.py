@@ -23,7 +23,7 @@ from sparklog.configdef import (
 )
 from sparklog.errors import InvalidRequestError
 from sparklog.log.timeline import TIMELINES
-from sparklog.logdir.paths import resolved
+from sparklog.opening import resolved
 from sparklog.source.offsets import (
     EARLIEST,
     LATEST,
@@ -49,7 +49,8 @@ class SourceOptions:
         None,
         kind=str,
         required=True,
-        doc="The log dir, or several joined by commas, or an archive's URL.",
+        doc="The log dir, or several joined by commas, or the URL of a log or an archive in a "
+        "store.",
     )
     assign: str | None = option(
         "assign", None, kind=str, doc='Partitions to read: `{"topicA":[0,1]}`.'
@@ -217,11 +218,13 @@ class SourceOptions:
     )
 
     storage_options: str | None = option(
-        "storage_options",
+        "storageOptions",
         None,
         kind=str,
-        doc="Own: JSON with fsspec's options for remote storage, endpoint_url and the like. Better "
-        "leave credentials to the environment of driver and executors: plans may show options.",
+        also=["storage_options"],
+        secret=True,
+        doc="Own: JSON with fsspec's options for a store, endpoint_url and the like. Better leave "
+        "credentials to the environment of driver and executors: plans may show options.",
     )
     remote: RemoteOptions = field(default_factory=RemoteOptions)
     streaming: bool = False  # `spark.readStream`
@@ -235,8 +238,8 @@ class SourceOptions:
 
     @property
     def storage(self) -> dict[str, Any]:
-        """storage_options, parsed. Raises InvalidRequestError."""
-        return parse_json_object(self.storage_options or "{}", name="storage_options")
+        """storageOptions, parsed. Raises InvalidRequestError."""
+        return parse_json_object(self.storage_options or "{}", name="storageOptions")
 
     @property
     def max_trigger_delay_ms(self) -> int:
@@ -306,6 +309,7 @@ REFUSED: Final[dict[str, str]] = {
 
 _SPARK: Final = SparkOptions(
     keys=OPTIONS,
+    synonyms=["storage_options"],
     refused=REFUSED,
     ignored=SPARKS_OWN | {"checkpointlocation"},
     unknown=f"unknown option {{name}}; the source knows {', '.join(OPTIONS)}",

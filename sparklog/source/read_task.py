@@ -42,7 +42,7 @@ class ReadTask:
         Raises TopicReplacedError, by failOnDataLoss too, if the topic is not the planned one.
         """
         loss = DataLossPolicy(self.options.fail_on_data_loss)
-        view = _view(self.options)
+        view = _view(self.options, is_planned=piece.plan is not None)
         if piece.plan is not None:
             view = piece.plan.open(view)
         wanted = schema_of(self.schema.names)
@@ -72,9 +72,9 @@ class ReadTask:
                 return
 
 
-def _view(options: SourceOptions) -> View:
+def _view(options: SourceOptions, *, is_planned: bool) -> View:
     try:
-        return kept_home(options).view
+        return kept_home(options, is_planned=is_planned).view
     except InvalidRequestError as error:
         raise InvalidRequestError(
             f"the executor on host {socket.gethostname()} can't see the log {options.path}: "

@@ -3,40 +3,42 @@
 import os
 from typing import Any, Final
 
-from sparklog.clock import system_clock
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.logdir.home import LogDirHome
 from sparklog.lru_cache import LruCache
+from sparklog.opening import open_log
 from sparklog.source.options import SourceOptions
 from sparklog.storage.home import Home
-from sparklog.tiered.opening import read_side
 
 _HOMES_MAX: Final = 64
 HOMES: LruCache[tuple[Any, ...], Home] = LruCache(_HOMES_MAX)  # by process, path and options
 
 
-def open_home(options: SourceOptions, fs: FileSystem = LOCAL) -> Home:
+def open_home(
+    options: SourceOptions, fs: FileSystem = LOCAL, *, is_planned: bool = False
+) -> Home:
     """Return the log, opened for reading.
 
-    Raises: InvalidRequestError if there is no log; StorageUnavailableError for an archive.
+    Args: is_planned: a plan says where the records lie, and so that a URL is a log's home: nothing
+        is asked for here.
+    Raises: InvalidRequestError if there is no log; StorageUnavailableError for a store.
     """
-    reads = read_side(
+    log = open_log(
         options.path or "",
-        options=options.remote,
+        remote=options.remote,
         storage_options=options.storage,
         fs=fs,
         until=options.until,
+        is_home=is_planned,
     )
-    view = reads.open_view()
     if options.streaming:
-        view.set_following()
-    return LogDirHome(options.path or "", reads.fs, system_clock, view, None)
+        log.view.set_following()
+    return log.home
 
 
-def kept_home(options: SourceOptions) -> Home:
+def kept_home(options: SourceOptions, *, is_planned: bool = False) -> Home:
     """Return the log as this process's tasks have it open: workers are reused."""
     key = (
         os.getpid(), options.path, options.until, options.storage_options, options.remote,
         options.streaming,
     )  # fmt: skip
-    return HOMES.get_or_make(key, lambda: open_home(options))
+    return HOMES.get_or_make(key, lambda: open_home(options, is_planned=is_planned))

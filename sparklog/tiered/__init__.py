@@ -4,7 +4,6 @@
 - `remote_segment`: what is known of a copy; `remote_log_metadata`: of all copies, as a topic
 - `copying`: to the bucket, and out of it; `reading`: remote segments; `encryption` of copies
 - `archive`: a bucket alone, read as a log; `restoring`: made a log dir again
-- `opening`: how a path is read: a log dir with its tier, or a bucket alone
 - `settings`: where a log's copies go; `status`: what lies where
 - `target`: `open_store`, the store of a URL; `keyring`: master keys of encrypted copies
 

@@ -53,9 +53,9 @@ from sparklog.logdir.partition.leader_epochs import write_epochs
 from sparklog.logdir.segment_files import joined
 from sparklog.storage.leader_epochs import clipped
 from sparklog.storage.segments import UndeterminedLossError
+from sparklog.tiered.archive.opening import Path, archive_url, no_archive, open_archive
 from sparklog.tiered.archive.view import ArchiveView
 from sparklog.tiered.layout.manifest import manifest_object
-from sparklog.tiered.opening import Path, no_archive, read_side
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.reading.remote_objects import RemoteObjects
 from sparklog.tiered.remote_segment import RemoteSegment
@@ -112,16 +112,15 @@ def restore(
         OffsetOutOfRangeError; StorageUnavailableError: the store, or too little room;
         DataCorruptionError: an object isn't what its manifest says. Call again to go on.
     """
-    reads = read_side(url, options=options, storage_options=storage_options, fs=fs)
-    if not reads.is_archive:
+    place = archive_url(url, fs)
+    if place is None:
         raise no_archive(url)
     target = os.path.abspath(path)
     if fs.is_dir(target) and fs.listdir(target):
         raise InvalidRequestError(
             f"{target} is not empty: restore to a directory of its own", path=target
         )
-    view = reads.open_view()
-    assert isinstance(view, ArchiveView)
+    view = open_archive(place, options=options, storage_options=storage_options)
     parts = _plan(view, topics, start, end)
     work = target + ".restoring"
     if not fs.is_dir(work):

@@ -18,12 +18,12 @@ from sparklog.logdir.retention.local_segments import segments_of
 from sparklog.logdir.view import LogDirView
 from sparklog.storage.segments import StaleReadError
 from sparklog.storage.view import TopicInfo
+from sparklog.tiered.archive.opening import Path
 from sparklog.tiered.copying.plan import segments_to_copy, valid_copies
 from sparklog.tiered.encryption.policy import key_id_of
 from sparklog.tiered.layout.manifest import directory_of
 from sparklog.tiered.object_store.object_store import PART_BYTES
 from sparklog.tiered.object_store.store import Store
-from sparklog.tiered.opening import Path
 from sparklog.tiered.remote_log_metadata.rebuild import find
 from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState

@@ -1,5 +1,6 @@
 """One log is one log, however its path is spelled; what became of it is looked at on each use."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -94,11 +95,33 @@ def test_readers_take_the_same_spellings(path: Path, spellings: list[str]) -> No
             assert log.read("t").read_all().num_rows == 1
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/x", "hdfs://host/x", "hdfs:/x", "dbfs:/x", "gs://b"])
-def test_stores_are_refused_with_what_is_possible(url: str) -> None:
+@pytest.mark.parametrize("url", ["s3:/bucket/x", "hdfs:/x", "dbfs:/x", "gs:/b"])
+def test_a_store_is_named_by_two_slashes(url: str) -> None:
     for call in (lambda: to(url), lambda: sparklog.open(url, "rw")):
-        with pytest.raises(InvalidRequestError, match=r"can't be written to.*--remote URL"):
+        with pytest.raises(InvalidRequestError, match="two slashes, such as s3://bucket/prefix"):
             call()
+
+
+def test_the_url_of_a_store_is_a_path_with_its_commas() -> None:
+    assert to("s3://bucket/a,b/").path == "s3://bucket/a,b"
+    for url in ("s3://bucket/a,/data/log", "/data/log,s3://bucket/a", "s3://a/b,gs://c/d"):
+        with pytest.raises(InvalidRequestError, match="is one URL"):
+            to(url)
+
+
+def test_storage_options_are_given_as_a_dict_or_as_json_and_never_shown() -> None:
+    given = {"key": "me", "secret": "hush", "client_kwargs": {"region_name": "x"}}
+    for name in ("storage_options", "storageOptions", "STORAGEOPTIONS"):
+        for value in (given, json.dumps(given)):
+            options = parse({"path": "s3://bucket/x", name: value})
+            assert options.storage == given
+            assert "hush" not in repr(options)
+    one, other = (parse({"path": "s3://b/x", "storageOptions": v}) for v in (given, "{}"))
+    assert open_logs.settings_of(one) != open_logs.settings_of(other)
+    for wrong in ("hush", "[\"hush\"]", ["hush"], {"key": object(), "secret": "hush"}, 7):
+        with pytest.raises(InvalidRequestError, match="storageOptions: want a JSON object") as told:
+            parse({"path": "s3://bucket/x", "storageOptions": wrong})
+        assert "hush" not in str(told.value)
 
 
 def test_other_hosts_files_are_refused() -> None:

@@ -29,6 +29,7 @@ from sparklog.service.verification.findings import (
     ordered,
 )
 from sparklog.tiered.archive.bucket import group, listed_segments, log_start
+from sparklog.tiered.archive.opening import Path, archive_url, no_archive
 from sparklog.tiered.copying.orphans import is_lost
 from sparklog.tiered.copying.plan import copied_ranges
 from sparklog.tiered.encryption.envelope import open_data_key, stored_size
@@ -43,7 +44,6 @@ from sparklog.tiered.layout.manifest import (
 )
 from sparklog.tiered.layout.object_names import Directory, parse_manifest
 from sparklog.tiered.object_store.store import Store
-from sparklog.tiered.opening import Path, archive_url, no_archive
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.reading.store_retry import StoreRetry
 from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadataCache

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -22,19 +23,21 @@ from sparklog.log.due_segments import Tier
 from sparklog.log.group_lag import retention_floors
 from sparklog.log.log import Log
 from sparklog.logdir.group_offsets import read_readers
-from sparklog.logdir.home import open_log
+from sparklog.logdir.home import open_log as open_local
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.topics_file import read_topics
 from sparklog.logdir.view import LogDirView
+from sparklog.opening import open_log
 from sparklog.pluralize import pluralize
 from sparklog.service import Severity
 from sparklog.storage.groups import Readers
 from sparklog.storage.log_state import LogState
 from sparklog.storage.topic_state import TopicState
-from sparklog.storage.view import TopicInfo, View
+from sparklog.storage.view import TopicInfo
+from sparklog.tiered.archive.no_files import NO_FILES
+from sparklog.tiered.archive.opening import archive_url
 from sparklog.tiered.copying.plan import copied_ranges, valid_copies
-from sparklog.tiered.opening import archive_url, read_side
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.remote_log_metadata.metadata_cache import RemoteLogMetadataCache
 from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer
@@ -152,27 +155,26 @@ def _opened(
     storage_options: Mapping[str, Any] | None,
 ) -> _Look:
     """Open for reading; where the metadata of copies is damaged, what is local alone."""
-    reads = read_side(path, options=remote, storage_options=storage_options, fs=fs)
-    view: Callable[[], View] | None = reads.open_view
     cache, notices = RemoteLogMetadataCache(), []
+    open_it: Callable[..., Log] = partial(open_log, storage_options=storage_options, remote=remote)
     directories = split_path(path)
     if url is None:
         try:
             cache = RemoteLogMetadataConsumer(LogDirView(fs, directories), clock).catch_up()
         except DataCorruptionError as error:
-            view = None
+            open_it = open_local
             what = f"what is in remote storage is not shown: {error.reason}"
             notices.append(Notice(severity=Severity.DAMAGE, where=error.path, what=what))
-    log = open_log(path, fs=reads.fs, view=view, options=rest, clock=clock)
+    log = open_it(path, fs=fs, options=rest, clock=clock)
     home = log.view.home
     readers = Readers([], {}) if url is not None else read_readers(fs, home)
     return _Look(
-        fs=reads.fs,
+        fs=fs if url is None else NO_FILES,
         log=log,
         cache=cache,
         readers=readers,
         now_ms=clock(),
-        known=read_topics(reads.fs, home),
+        known=None if url is not None else read_topics(fs, home),
         archive=url is not None,
         memory=Memory(),
         offsets_retention_ms=LogOptions.parse(rest).offsets_retention_ms,

@@ -8,8 +8,9 @@ import pytest
 import sparklog
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.logdir.home import open_log
+from sparklog.tiered.archive.no_files import NO_FILES
+from sparklog.tiered.archive.opening import open_archive
 from sparklog.tiered.archive.view import ArchiveView
-from sparklog.tiered.opening import read_side
 from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.target import open_store
 from tests.logdir.partitions import T0
@@ -70,8 +71,8 @@ def test_what_was_fetched_is_found_again_on_disk(
     with sparklog.open(url, **given) as archive:
         first = archive.read("t").read_all()
     remote, rest = RemoteOptions.parse(options)
-    reads = read_side(url, options=remote, storage_options=s3.options())
-    with open_log(url, fs=reads.fs, view=reads.open_view, options=rest) as archive:
+    opened = open_archive(url, options=remote, storage_options=s3.options())
+    with open_log(url, fs=NO_FILES, view=lambda: opened, options=rest) as archive:
         archive.topics()
         view = archive.view
         assert isinstance(view, ArchiveView)

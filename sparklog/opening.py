@@ -1,0 +1,216 @@
+"""Which home a path names, and opening it: log dirs, a log in a bucket, a bucket of copies alone.
+
+What lies there decides, however it is spelled:
+
+    a log dir           also of a broker, or several joined by ","; with its tier
+    a bucket home       the object `sparklog.home` is there: sparklog.diskless
+    an archive          a store without it: copies of closed segments, read-only
+
+Where nothing lies, in mode "rw", a URL with two slashes (s3://bucket/logs, file:///srv/logs)
+becomes a bucket home, any other path (/srv/logs, file:/srv/logs) a log dir.
+
+What a tool, a source or a sink needs to know of a path it asks here, and of nothing else.
+"""
+
+import importlib
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from sparklog.errors import InvalidRequestError, StorageUnavailableError
+from sparklog.fs import LOCAL, FileSystem
+from sparklog.log.log import Log
+from sparklog.logdir import home as logdir
+from sparklog.logdir.detection import holds_log
+from sparklog.logdir.paths import check_writable, split_path, store_url
+from sparklog.logdir.paths import same_place as is_same_directory
+from sparklog.logdir.view import LogDirView, check_until
+from sparklog.storage.view import View
+from sparklog.tiered.archive.no_files import NO_FILES
+from sparklog.tiered.archive.opening import archive_url, open_archive
+from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.reading.opening import open_objects
+from sparklog.tiered.reading.options import RemoteOptions
+from sparklog.tiered.reading.store_retry import StoreRetry
+from sparklog.tiered.reading.tiered_segments import RemoteTier
+from sparklog.tiered.remote_log_metadata.copies import LogCopies
+from sparklog.tiered.settings import read_settings
+from sparklog.tiered.target import open_store
+
+Path = str | os.PathLike[str]
+MARK: Final = "sparklog.home"
+"""The object that makes a place in a store a log's home."""
+
+_ONE_NAME: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "local": "file"}
+_ONE_SLASH: Final = ("memory", "local")  # as fsspec has them
+
+
+def open_log(
+    path: Path,
+    *,
+    mode: str = "r",
+    storage_options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
+    remote: RemoteOptions | None = None,
+    until: str = "high-watermark",
+    stopped: Callable[[], bool] = lambda: False,
+    fs: FileSystem = LOCAL,
+    is_home: bool = False,
+    **components: Any,
+) -> Log:
+    """Open a log, wherever it is kept; users call `sparklog.open`, which see.
+
+    Args:
+        remote: how remote segments are read, instead of what `options` say of it.
+        is_home: it is known that a URL is a log's home, and not asked for.
+    """
+    if mode not in ("r", "rw"):
+        raise InvalidRequestError(f"mode={mode!r}: want 'r' or 'rw'")
+    given, rest = RemoteOptions.parse(options or {})
+    remote = remote or given
+    url = url_of(path, mode=mode, fs=fs)
+    if url is None:
+        view = partial(_tiered_view, path, storage_options, remote, until, stopped, fs)
+        return logdir.open_log(path, fs=fs, view=view, mode=mode, options=rest, **components)
+    check_until(until)
+    if mode == "rw" or is_home or holds_home(url, storage_options, remote, stopped=stopped):
+        return _open_in_store(
+            url, mode=mode, storage_options=storage_options, options=rest, remote=remote,
+            stopped=stopped, **components,
+        )  # fmt: skip
+    archive = partial(
+        open_archive, url, options=remote, storage_options=storage_options, stopped=stopped
+    )
+    return logdir.open_log(url, fs=NO_FILES, view=archive, options=rest, **components)
+
+
+def url_of(path: Path, *, mode: str = "r", fs: FileSystem = LOCAL) -> str | None:
+    """Return the URL of the store where a path's log is kept; None for log dirs.
+
+    Asks no store; of a directory its names are listed. In mode "rw" it may be where a log is yet
+    to be made.
+    Raises: InvalidRequestError: the path can't be one, or is an archive's directory and can't be
+        written.
+    """
+    url = _store_url(path)
+    if url is not None:
+        return url
+    directories = split_path(path)
+    home = directories[0]
+    if len(directories) > 1:
+        return None
+    if fs.is_dir(home) and MARK in fs.listdir(home):
+        return f"file://{home}"
+    archive = archive_url(home, fs)
+    if archive is not None and mode != "r":
+        raise InvalidRequestError(
+            f"{os.fspath(path)} is an archive, which is read-only: use mode='r', or restore it to "
+            "a log dir (sparklog tier restore)",
+            path=home,
+        )
+    is_spelled_so = os.fspath(path).strip().startswith("file://") and mode != "r"
+    if archive is None and is_spelled_so and not holds_log(fs, home):
+        return f"file://{home}"
+    return archive
+
+
+def holds_home(
+    url: str,
+    storage_options: Mapping[str, Any] | None = None,
+    remote: RemoteOptions | None = None,
+    *,
+    stopped: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Tell whether a store's URL is a log's home. Cost: one small request.
+
+    Raises: InvalidRequestError: no such URL; StorageUnavailableError.
+    """
+    store = open_store(url, storage_options)
+    patience_ms = (remote or RemoteOptions()).patience_ms(following=False)
+    try:
+        StoreRetry(patience_ms, stopped=stopped).call(lambda: store.get(MARK))
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def resolved(path: Path) -> str:
+    """Return the path as another process understands it, whose working directory is another.
+
+    Raises: InvalidRequestError: it can't be a path.
+    """
+    url = _store_url(path)
+    if url is not None:
+        return url
+    directories = split_path(path)
+    is_url_too = len(directories) == 1 and os.fspath(path).strip().startswith("file://")
+    return f"file://{directories[0]}" if is_url_too else ",".join(directories)
+
+
+def same_place(one: Path, other: Path, fs: FileSystem = LOCAL) -> bool:
+    """Tell whether two paths name one log, as far as that shows without asking a store.
+
+    Directories by device and inode; URLs by name, whatever the scheme's name and the last slash.
+    """
+    urls = [store_url(path) for path in (one, other)]
+    if any(url is not None for url in urls):
+        return None not in urls and len({_one_name(str(url)) for url in urls}) == 1
+    ours, theirs = split_path(one), split_path(other)
+    is_same = partial(is_same_directory, fs=fs)
+    return len(ours) == len(theirs) and all(map(is_same, ours, theirs))
+
+
+def _store_url(path: Path) -> str | None:
+    url = store_url(path)
+    scheme, _, rest = (url or "").partition(":")
+    if url is not None and not rest.startswith("//") and scheme not in _ONE_SLASH:
+        raise InvalidRequestError(
+            f"path={url}: want a URL with two slashes, such as s3://bucket/prefix", path=url
+        )
+    return url
+
+
+def _one_name(url: str) -> str:
+    scheme, _, rest = url.partition(":")
+    scheme = scheme.lower()
+    return f"{_ONE_NAME.get(scheme, scheme)}:{rest.rstrip('/')}"
+
+
+def _tiered_view(
+    path: Path,
+    storage_options: Mapping[str, Any] | None,
+    remote: RemoteOptions,
+    until: str,
+    stopped: Callable[[], bool],
+    fs: FileSystem,
+) -> View:
+    """Open the view of log dirs with their tier.
+
+    Nothing remote is asked before a segment is wanted that isn't local any more.
+    """
+    directories = split_path(path)
+    home = directories[0]
+
+    def connect() -> Store:
+        settings = read_settings(fs, home)
+        if settings is None:
+            raise StorageUnavailableError(
+                f"{home} has segments in remote storage, but its file sparklog.remote, which names "
+                "the URL, is missing: start its service once with it (`sparklog serve --remote`)"
+            )
+        return open_store(settings.url, storage_options)
+
+    tier = RemoteTier(open_objects(connect, remote, stopped), LogCopies(fs, directories))
+    return LogDirView(fs, directories, until=until, remote=tier)
+
+
+def _open_in_store(url: str, *, mode: str, **given: Any) -> Log:
+    """Open a log whose home is a store."""
+    try:
+        home = importlib.import_module("sparklog.diskless.home")
+    except ModuleNotFoundError:
+        check_writable([url])  # raises
+        raise
+    log: Log = home.open_log(url, mode=mode, **given)
+    return log

@@ -1,0 +1,57 @@
+"""Opens a bucket alone, and tells which paths are one."""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sparklog.errors import InvalidRequestError
+from sparklog.format.names import parse_partition_dir
+from sparklog.fs import LOCAL, FileSystem
+from sparklog.logdir.paths import split_path, store_url
+from sparklog.tiered.archive.view import ArchiveView
+from sparklog.tiered.layout.object_names import parse_directory
+from sparklog.tiered.reading.opening import open_objects
+from sparklog.tiered.reading.options import RemoteOptions
+from sparklog.tiered.target import open_store
+
+Path = str | os.PathLike[str]
+
+
+def open_archive(
+    url: str,
+    *,
+    options: RemoteOptions | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> ArchiveView:
+    """Return what the bucket at `url` holds; see `ArchiveView` for what it costs and raises."""
+    options = options or RemoteOptions()
+    objects = open_objects(lambda: open_store(url, storage_options), options, stopped)
+    return ArchiveView(url, objects, refresh_ms=options.remote_refresh_ms)
+
+
+def archive_url(path: Path, fs: FileSystem = LOCAL) -> str | None:
+    """Return the URL of a store (a bucket, or a directory of its form); None for a log dir.
+
+    What lies in a bucket isn't looked at: an archive, or a log whose home it is.
+    """
+    url = store_url(path)
+    if url is not None:
+        return url
+    directories = split_path(path)
+    home = directories[0]
+    if len(directories) > 1 or not fs.is_dir(home):
+        return None
+    names = fs.listdir(home)
+    is_archive = any(parse_directory(name) is not None for name in names) and not any(
+        parse_partition_dir(name) is not None or name.startswith("sparklog.") for name in names
+    )
+    return f"file://{home}" if is_archive else None
+
+
+def no_archive(url: str) -> InvalidRequestError:
+    """The error for a URL below which there is no copy of a segment."""
+    return InvalidRequestError(
+        f"{url} holds no archive: give the URL that closed segments are copied to (`sparklog serve "
+        "--remote URL`)"
+    )
