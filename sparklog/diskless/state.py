@@ -94,14 +94,13 @@ class DisklessState:
             dropped=dict(self.log.dropped), writers=dict(self.log.writers),
             origins=dict(self.log.origins), unsynced=set(self.log.unsynced),
             idempotent=set(self.log.idempotent),
-            abandoned=None if self.log.abandoned is None
-            else {key: [*spans] for key, spans in self.log.abandoned.items()},
+            abandoned=None if self.log.abandoned is None else dict(self.log.abandoned),
         )  # fmt: skip
         return replace(
             self, log=log, extents=dict(self.extents), epochs=dict(self.epochs),
             gaps=set(self.gaps), former=dict(self.former), commits=dict(self.commits),
             resets=dict(self.resets), keys=dict(self.keys),
-            producers={key: one.copy() for key, one in self.producers.items()},
+            producers=dict(self.producers),
         )  # fmt: skip
 
     # --- the fold ------------------------------------------------------------------------------
@@ -215,9 +214,11 @@ class DisklessState:
     def _note_producers(
         self, key: TopicPartition, batches: Iterable[ProducerBatch], time_ms: int
     ) -> None:
-        state = self.producers.setdefault(key, ProducerState(0))
+        known = self.producers.get(key)
+        state = ProducerState(0) if known is None else known.copy()
         state.expire(time_ms)
         state.apply(producer_table(batches), no_markers)
+        self.producers[key] = state
 
     def _merge(self, number: int, entry: Entry, record: MergeRecord) -> None:
         key = record.topic_partition

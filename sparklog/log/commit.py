@@ -82,7 +82,7 @@ def _commit(
     source: Mapping[str, Any] | None,
     at: Mapping[tuple[str, int], int],
 ) -> CommitResult:
-    asked_ms = commits.clock()
+    asked_ms, asked_at = commits.clock(), commits.position
     known: CommitResult | None = None
 
     def decide(state: LogState) -> Change | None:
@@ -106,7 +106,7 @@ def _commit(
             stamped=any(state.topics[c.topic].parsed().log_append_time for c in chunks),
         )
         whole = record if identity is None else _identified(record, identity)
-        return Change(record=whole, chunks=chunks, asked_ms=asked_ms)
+        return Change(record=whole, chunks=chunks, asked_ms=asked_ms, asked_at=asked_at)
 
     written = change(commits, decide)
     if known is not None:

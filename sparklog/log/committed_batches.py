@@ -16,12 +16,18 @@ def find_commit(
     """Return (ledger offset, record) of the newest commit of `batch` by one of `writers`.
 
     None if the ledger below `end` holds none any more, or a reset took it back.
-    Cost: the ledger is read from its end back to the commit, a segment at a time.
+    Cost: the ledger is read from its end back to the commit, a segment at a time; where a home
+    knows whose a commit is, the writers' alone.
     """
-    for offset, record in ledger.records_backwards(end):
+    left = set(writers)
+    for offset, record in ledger.commits_of(end, writers):
         match record:
             case CommitRecord() if record.batch == batch and record.writer in writers:
                 return offset, record
+            case CommitRecord() if record.batch < batch:
+                left.discard(record.writer)  # before that it had committed lower numbers only
+                if not left:
+                    return None
             case ResetRecord() if any(w in writers for w in taken_back(record, batch)):
                 return None
             case SnapshotRecord() if not _reached(record, writers, batch):

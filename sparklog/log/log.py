@@ -148,9 +148,13 @@ class Log:
         return commit(self.home.commits, chunks, identity=identity, app=app, source=source, at=at)
 
     def committed(self, identity: Identity) -> CommitResult | None:
-        """Return what this micro-batch wrote, or None. Raises BatchConflictError."""
+        """Return what this micro-batch wrote, or None. Raises BatchConflictError.
+
+        Looks for news: a query asks for its first micro-batch.
+        """
         commits = self.home.commits
         with commits.exclusive():
+            commits.catch_up()
             if commits.sync:
                 commits.make_durable()
             return committed(commits, identity)

@@ -36,19 +36,23 @@ def check_timeline(timeline: str) -> None:
 def abandoned_by(ledger: Ledger, end: int, writers: Iterable[str], batch: int) -> SpansByKey:
     """Return what `writers` committed after `batch`, as far as the ledger below `end` holds it.
 
-    A warning tells of batches whose records have expired. Cost: one pass over the ledger.
+    A warning tells of batches whose records have expired. Cost: the ledger is read back to the
+    last batch that stays; where a home knows whose a commit is, the writers' alone.
     """
-    wanted = set(writers)
+    left = set(writers)
     found: SpansByKey = {}
     oldest: dict[str, int] = {}
-    first = ledger.oldest
-    for _, record in ledger.records(first, end):
-        if not isinstance(record, CommitRecord) or record.writer not in wanted:
+    for _, record in ledger.commits_of(end, sorted(left)) if left else ():
+        if not isinstance(record, CommitRecord) or record.writer not in left:
             continue
+        oldest[record.writer] = record.batch
         if record.batch > batch:
             _add(found, record)
-        oldest[record.writer] = min(record.batch, oldest.get(record.writer, record.batch))
-    for writer in sorted(wanted) if first else ():
+            continue
+        left.discard(record.writer)  # what it had committed before has lower numbers, or is
+        if not left:  # abandoned already
+            break
+    for writer in sorted(left) if ledger.oldest else ():
         if oldest.get(writer, batch + 2) > batch + 1:
             _LOGGER.warning(
                 "%s: the ledger no longer holds all commits of %s after batch %d: what its older "

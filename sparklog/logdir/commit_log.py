@@ -307,6 +307,12 @@ class LogDirCommits(LogManager):
         """Yield (offset, record) of the ledger below `end`, the newest first."""
         return LedgerFiles(self.fs, self.home).records_backwards(end)
 
+    def commits_of(
+        self, end: int, writers: Collection[str]
+    ) -> Iterator[tuple[int, LedgerRecord]]:
+        """Yield (offset, record) of the ledger below `end`, the newest first: all of them."""
+        return self.records_backwards(end)
+
     # --- snapshots ---------------------------------------------------------------------------
 
     def snapshot_if_due(self, *, irrevocable: bool = False) -> None:

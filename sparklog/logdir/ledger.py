@@ -9,7 +9,7 @@ opening.
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from functools import cache
 from typing import Final
@@ -124,6 +124,12 @@ class LedgerFiles:
         for base in reversed([b for b in ledger_bases(self._fs, self.home) if b < end]):
             yield from reversed(list(replay(self._fs, self.home, base, end)))
             end = base
+
+    def commits_of(
+        self, end: int, writers: Collection[str]
+    ) -> Iterator[tuple[int, LedgerRecord]]:
+        """Yield all records: whose a commit is shows when it is read."""
+        return self.records_backwards(end)
 
 
 def fold(fs: FileSystem, directory: str, end: int, *, state: LogState, first: int | None) -> None:

@@ -11,7 +11,7 @@ again as often as it loses. So `decide` may be called several times, sees nothin
 what the ledger says, and does nothing that can't be forgotten.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -31,6 +31,18 @@ class PositionMovedError(SparklogError):
     retriable = True
 
 
+class StagedTooLongError(SparklogError):
+    """Rows were staged so long ago that nobody may commit them any more: stage them again."""
+
+    retriable = True
+
+
+class WriterResetError(SparklogError):
+    """The writer was reset after this call began, which may have planned without it: plan again."""
+
+    retriable = True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
     """Whole v2 record batches with offsets from 0, for one partition; in memory or staged.
@@ -38,7 +50,8 @@ class Chunk:
     `path`, `position`, `wrapped_key`, `synced_boot_id`: where the home's stager put it, and what it
     vouches for; for the home alone to read. Of a log dir: a file in it, and the boot in which its
     task synced it. Of a store: an object, the byte at which the chunk begins in it, and its data
-    key as JSON where it is encrypted.
+    key as JSON where it is encrypted. `topic_id`: of the topic that it is meant for, "" if that
+    wasn't there yet.
     """
 
     topic: str
@@ -53,6 +66,7 @@ class Chunk:
     synced_boot_id: str | None = None
     position: int = 0  # bytes
     wrapped_key: str | None = None
+    topic_id: str = ""
 
     @property
     def key(self) -> TopicPartition:
@@ -66,12 +80,13 @@ class Change:
 
     Each chunk goes to the end that its partition has at the expected position. The record's `ends`,
     time and leader epoch, and what depends on these, are the home's to fill in, for it writes them.
-    `asked_ms`: when the caller began to wait for it.
+    `asked_ms`: when the caller began to wait for it, `asked_at`: what `position` was then.
     """
 
     record: LedgerRecord
     chunks: Sequence[Chunk] = ()
     asked_ms: int | None = None
+    asked_at: int | None = None
 
 
 class Ledger(Protocol):
@@ -95,6 +110,15 @@ class Ledger(Protocol):
         """Yield (position, record) below `end`, the newest first, to the oldest that is held.
 
         Cost: read in pieces, so a caller that stops early pays for what it saw.
+        """
+
+    def commits_of(
+        self, end: int, writers: Collection[str]
+    ) -> Iterator[tuple[int, LedgerRecord]]:
+        """Yield (position, record) below `end` of writers' commits, each writer's newest first.
+
+        Other records may come too, and what resets took back may be left out, or come with them.
+        Cost: a home that can't tell whose a record is reads all, as `records_backwards`.
         """
 
 

@@ -102,6 +102,7 @@ class GrowingChunk:
         """Return it as a chunk; `place`: the fields data, path, ... of `Chunk`."""
         return Chunk(
             topic=self.topic.name,
+            topic_id=self.topic.id,
             partition=self.partition,
             size_bytes=self.size_bytes,
             records=self.records,

@@ -1,0 +1,307 @@
+"""The commit log of a log in a store: a change is an entry, created where none is yet.
+
+    decide at the state that is known (entry i) -> create entry i+1, unless there is one
+    created                             it is committed; nobody was asked for news before
+    any other answer -> GET that number
+        mine, by its attempt's id       committed: a retry met what its first try had made
+        another's                       mine can never lie there: fold the news, decide all anew
+        none                            the same number and bytes again
+
+Giving up, the number is taken by a *no-op*, so that nothing that is still on its way ever counts;
+if the store doesn't answer that either, nobody knows: CommitUnknownError.
+"""
+
+import contextlib
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final
+
+from sparklog.clock import Clock
+from sparklog.common import TopicPartition
+from sparklog.config import LogOptions, TopicConfig
+from sparklog.diskless.entries import Entry, decode, encode
+from sparklog.diskless.entry_building import (
+    Moment,
+    check_chunks,
+    entry_of,
+    idempotent_table,
+    inline_size,
+    staged_inline,
+)
+from sparklog.diskless.entry_creation import EntryCreator, Patience
+from sparklog.diskless.ledger import Head, StoreLedger
+from sparklog.diskless.outcome import outcome
+from sparklog.diskless.process_lock import ProcessLock
+from sparklog.diskless.state import DisklessState
+from sparklog.errors import (
+    DataCorruptionError,
+    LogReplacedError,
+    SparklogError,
+    StorageUnavailableError,
+)
+from sparklog.log.producer_state import ProducerState
+from sparklog.logdir.meters import WriteMeters
+from sparklog.storage.commits import Change, Chunk, PositionMovedError
+from sparklog.storage.ledger_records import LedgerRecord, ResetRecord
+from sparklog.storage.log_state import LogState
+from sparklog.storage.offset_ranges import OffsetRange
+from sparklog.storage.staging import INLINE_BYTES
+
+RACING_BYTES_MAX: Final = 4 << 10
+"""Inline data of one who has lost a race are staged above it: a small entry is quicker."""
+
+
+class _Turn(threading.local):
+    """What a thread remembers between its turns: how often it lost, and what it has staged."""
+
+    losses = 0
+    given: Sequence[Chunk] = ()
+    staged: Sequence[Chunk] = ()
+
+
+class DisklessCommits:
+    """One handle's changes: `sparklog.storage.commits.CommitLog`. Threads may share it.
+
+    A forked child may go on with it: it is another writer then, as any process is.
+    """
+
+    sync = True
+    oldest = 0
+
+    def __init__(
+        self, home: str, head: Head, options: LogOptions, clock: Clock, patience: Patience
+    ) -> None:
+        """`home`: the log's URL, for messages."""
+        self.home, self.clock, self.head = home, clock, head
+        self.meters = WriteMeters([home], lambda number, failed: None)
+        self.reported_gaps: set[str] = set()
+        self._options, self._patience = options, patience
+        self._ledger = StoreLedger(home, head)
+        self._creator = EntryCreator(head.entries, patience)
+        self._mutex = ProcessLock()
+        self._turn = _Turn()
+        self._turn_of: int | None = None  # the thread that is within `exclusive`
+        self._pinned = head.state  # what it decides on
+        self._lost: str | None = None
+        self._closed = False
+
+    # --- what is known -----------------------------------------------------------------------
+
+    @property
+    def known(self) -> DisklessState:
+        """The whole state: within `exclusive` the one that is decided on, else the newest."""
+        mine = self._turn_of == threading.get_ident()
+        return self._pinned if mine else self.head.state
+
+    @property
+    def state(self) -> LogState:
+        """What the engine decides on."""
+        return self.known.log
+
+    @property
+    def position(self) -> int:
+        """The number of the next entry, by what is known."""
+        return self.known.next_number
+
+    @property
+    def topic_defaults(self) -> TopicConfig:
+        """What the log's options say of new topics."""
+        return self._options.topics
+
+    @property
+    def offline(self) -> Mapping[TopicPartition, DataCorruptionError]:
+        """None: nothing of a log in a store is away alone."""
+        return {}
+
+    # --- turns -------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Keep the other threads of this handle out; other processes are met by `append`.
+
+        Who lost a race waits here for a random while. Asks the store for nothing.
+        """
+        if self._turn.losses:
+            self._patience.back_off(self._turn.losses)
+        with self._mutex:
+            self.check_open()
+            self._pinned, self._turn_of = self.head.state, threading.get_ident()
+            try:
+                yield
+            finally:
+                self._turn_of = None
+
+    def check_open(self) -> None:
+        """Raise LogReplacedError if it was given up, SparklogError if it is closed."""
+        if self._lost is not None:
+            raise LogReplacedError(self._lost)
+        if self._closed:
+            raise SparklogError(f"{self.home}: this log is closed; open it again")
+
+    def catch_up(self) -> int:
+        """Fold the news. Cost: one GET if there are none."""
+        state = self.head.follow()
+        if self._turn_of == threading.get_ident():
+            self._pinned = state
+        return state.next_number
+
+    def append(self, change: Change, *, expected: int) -> LedgerRecord:
+        """Create the change's entry; see `CommitLog.append`.
+
+        Raises, besides: WriterResetError, StagedTooLongError: see there. InvalidRequestError: the
+        entry would be too large.
+        Cost: one PUT; of more than 256 KiB in memory another one, before it.
+        """
+        try:
+            made = self.create(self._decided(change, expected), expected=expected)
+        except PositionMovedError:
+            raise  # what was staged for it is committed in the next turn
+        except BaseException:
+            self._turn.given = self._turn.staged = ()
+            raise
+        self._turn.given = self._turn.staged = ()
+        return made.record  # type: ignore[return-value]
+
+    def create(self, wanted: tuple[Entry, bytes], *, expected: int) -> Entry:
+        """Create an entry, of any kind, with its inline data, within `exclusive`.
+
+        Returns it as written; the state is past it. Raises what `append` does.
+        """
+        entry, data = wanted
+        self._check_position(expected)
+        raw = encode(expected, entry, data)
+        if not self._creator.create(expected, entry, raw):
+            self._turn.losses += 1
+            self.catch_up()
+            raise self._moved(expected)
+        self._turn.losses = 0
+        written = decode(raw, number=expected, path=self.head.entries.path(expected))
+        self._pinned = self.head.advance(expected, written)
+        return written
+
+    def _decided(self, change: Change, expected: int) -> tuple[Entry, bytes]:
+        self._check_position(expected)
+        try:
+            return self._entry_of(change)
+        except StorageUnavailableError:
+            raise
+        except SparklogError:
+            if self.catch_up() > expected:  # it was refused on an old state
+                raise self._moved(expected) from None
+            raise
+
+    def _entry_of(self, change: Change) -> tuple[Entry, bytes]:
+        state, chunks = self._pinned, self._placed(change.chunks)
+        asked_at = state.next_number if change.asked_at is None else change.asked_at
+        record = change.record
+        befores = self._befores(record) if isinstance(record, ResetRecord) else {}
+        moment = Moment(self.home, self.clock(), asked_at - 1, befores)
+        return entry_of(state, change, chunks, moment)
+
+    def _placed(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+        """Stage what is in memory if it is too much to ride in the entry."""
+        again = self._turn.given
+        if len(again) == len(chunks) and all(map(_same, again, chunks)):
+            chunks = self._turn.staged  # staged before a race that was lost
+        limit = RACING_BYTES_MAX if self._turn.losses else INLINE_BYTES
+        if inline_size(chunks) > limit:
+            self._turn.given = chunks
+            chunks = staged_inline(self.head.entries.store, self._pinned, chunks)
+            self._turn.staged = chunks
+        check_chunks(self._pinned, chunks, home=self.home)
+        return chunks
+
+    def _befores(self, record: ResetRecord) -> dict[str, int]:
+        """{writer: entry of the last of its commits that a reset leaves}."""
+        found = {}
+        for writer, last in record.last_batches.items():
+            for at, commit in self._ledger.commits_of(self.position, [writer]):
+                if commit.batch <= last:  # type: ignore[union-attr]
+                    found[writer] = at
+                    break
+        return found
+
+    def _check_position(self, expected: int) -> None:
+        if expected != self._pinned.next_number:
+            raise self._moved(expected)
+
+    def _moved(self, expected: int) -> PositionMovedError:
+        return PositionMovedError(
+            f"{self.home}: the ledger ends at {self.position}, a change was decided at "
+            f"{expected}; decide it again"
+        )
+
+    # --- chunks ------------------------------------------------------------------------------
+
+    def check(self, chunks: Sequence[Chunk]) -> None:
+        """Refuse chunks of a topic that was made again, and what was staged too long ago."""
+        check_chunks(self.known, chunks, home=self.home)
+
+    def appended_before(self, chunk: Chunk) -> OffsetRange | None:
+        """Judge an idempotent producer's batches by what the ledger says of that producer."""
+        known = self.known.producers.get(chunk.key)
+        state = ProducerState(0) if known is None else known.copy()
+        state.expire(max(self.clock(), self.state.time_ms))
+        where = f"{self.home}/{chunk.key}"
+        found = state.check(idempotent_table(chunk), where=where)
+        return None if found is None else OffsetRange(*found)
+
+    def discard(self, chunks: Sequence[Chunk]) -> None:
+        """Do nothing: what was staged is the log's now."""
+
+    def make_durable(self) -> None:
+        """Do nothing: a store keeps what it has acknowledged."""
+
+    def placement(self, partitions: range) -> dict[int, int]:
+        """Return 0 for each: there is one place."""
+        return dict.fromkeys(partitions, 0)
+
+    # --- the ledger --------------------------------------------------------------------------
+
+    def records(self, first: int, end: int) -> Iterator[tuple[int, LedgerRecord]]:
+        """Yield (position, record); see `StoreLedger`."""
+        return self._ledger.records(first, end)
+
+    def records_backwards(self, end: int) -> Iterator[tuple[int, LedgerRecord]]:
+        """Yield (position, record), the newest first; see `StoreLedger`."""
+        return self._ledger.records_backwards(end)
+
+    def commits_of(
+        self, end: int, writers: Collection[str]
+    ) -> Iterator[tuple[int, LedgerRecord]]:
+        """Yield the commits of these writers alone; see `StoreLedger`."""
+        return self._ledger.commits_of(end, writers)
+
+    def outcome(self, position: int, attempt: str) -> LedgerRecord | None:
+        """Return what a commit wrote that ended with CommitUnknownError; see `CommitLog`."""
+        self.check_open()
+        found = outcome(self.head, self._creator, position, attempt)
+        if found is None:
+            return None
+        self.head.follow()
+        return found.record  # type: ignore[return-value]
+
+    # --- the end -----------------------------------------------------------------------------
+
+    @property
+    def lost(self) -> str | None:
+        """Why it can't be used any more."""
+        return self._lost
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    def give_up(self, why: str) -> None:
+        """Make all that follows raise LogReplacedError(why)."""
+        self._lost = why
+
+    def close(self) -> None:
+        """Let a step that is under way end, then nothing more is written. Idempotent."""
+        with self._mutex:
+            self._closed = True
+
+
+def _same(one: Chunk, other: Chunk) -> bool:
+    return one is other

@@ -1,0 +1,134 @@
+"""Creating an entry, whatever the store answers: it is there, another's is, or nobody knows yet.
+
+An answer that doesn't come says nothing: the request may take effect at any later time. So a number
+is decided before anything else is tried, by the entry itself or by a no-op in its place.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.clock import iso, monotonic_ms, pause
+from sparklog.diskless.entries import Entry, NoOpRecord, encode, new_attempt_id
+from sparklog.diskless.ledger import EntryReader
+from sparklog.diskless.names import entry_name
+from sparklog.errors import CommitUnknownError, StorageUnavailableError
+from sparklog.tiered.object_store.failures import Failure, failure_of
+
+TIMEOUT_MS: Final = 120_000
+"""How long an entry is tried (delivery.timeout.ms of Kafka's producer)."""
+_DECIDED: Final = frozenset({Failure.CREDENTIALS, Failure.CERTIFICATE, Failure.BUCKET})
+_NOOPS: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long and how often. `timeout_ms`: in all; `sleep`, `timer` in ms, `draw` in [0, 1)."""
+
+    timeout_ms: float = TIMEOUT_MS
+    first_ms: float = 50
+    longest_ms: float = 5_000
+    sleep: Callable[[float], None] = pause
+    draw: Callable[[], float] = random.random
+    timer: Callable[[], float] = monotonic_ms
+
+    def back_off(self, number: int) -> None:
+        """Wait a random while before try `number`, from 1."""
+        self.sleep(self.draw() * min(self.first_ms * 2 ** min(number, 20), self.longest_ms))
+
+
+class EntryCreator:
+    """Creates entries of one log. Threads may share it."""
+
+    def __init__(self, entries: EntryReader, patience: Patience) -> None:
+        self._entries, self._patience = entries, patience
+
+    def create(self, number: int, entry: Entry, raw: bytes) -> bool:
+        """Make an entry the log's entry `number`.
+
+        Returns: True: it is. False: another one is, and this one never will be.
+        Raises: StorageUnavailableError: it isn't, and never will be. CommitUnknownError.
+        """
+        try:
+            return self._create(number, entry, raw)
+        except Exception:
+            raise
+        except BaseException as error:  # interrupted: it may be there, or come to be
+            error.add_note(
+                f"whether ledger entry {number} of {self._entries.store.url} is this commit is not "
+                f"known: ask Log.outcome(({number}, {entry.id!r}))"
+            )
+            raise
+
+    def _create(self, number: int, entry: Entry, raw: bytes) -> bool:
+        patience, name = self._patience, entry_name(self._entries.log_id, number)
+        ends_ms, tries = patience.timer() + patience.timeout_ms, 0
+        while True:
+            tries, why = tries + 1, None
+            try:
+                if self._entries.store.create(name, raw):
+                    return True
+            except StorageUnavailableError as error:
+                why = error
+                if tries == 1 and _is_refusal(error):
+                    raise
+            try:
+                found = self._entries.find(number)
+            except StorageUnavailableError as error:
+                found, why = None, error
+            if found is not None:
+                return found.id == entry.id
+            waits = why is None or why.passing
+            if patience.timer() >= ends_ms or not waits:
+                return self._give_up(number, entry, why)
+            patience.back_off(tries)
+
+    def _give_up(
+        self, number: int, entry: Entry, why: StorageUnavailableError | None
+    ) -> bool:
+        """Have the number decided by a no-op: whoever of the two is there has it."""
+        noop = Entry(
+            id=new_attempt_id(), prev=entry.prev,
+            record=NoOpRecord(time_ms=entry.record.time_ms, epoch=entry.record.epoch),
+        )  # fmt: skip
+        raw, name = encode(number, noop), entry_name(self._entries.log_id, number)
+        for _ in range(_NOOPS):
+            made, found = False, None
+            try:
+                made = self._entries.store.create(name, raw)
+            except StorageUnavailableError as error:
+                why = error
+            if not made:
+                try:
+                    found = self._entries.find(number)
+                except StorageUnavailableError as error:
+                    why = error
+            if made or (found is not None and found.id == noop.id):
+                raise self._failed(number, why)
+            if found is not None:
+                return found.id == entry.id
+        path = self._entries.path(number)
+        raise CommitUnknownError(
+            f"nobody can tell now whether this was committed: {path} was sent at "
+            f"{iso(entry.record.time_ms)}, and the store doesn't answer ({why}). It is known once "
+            f"the store is back: a micro-batch that comes again finds out by itself, for all else "
+            f"ask Log.outcome(error), or Log.outcome(({number}, {entry.id!r}))",
+            position=number, attempt=entry.id, path=path,
+        ) from why  # fmt: skip
+
+    def _failed(
+        self, number: int, why: StorageUnavailableError | None
+    ) -> StorageUnavailableError:
+        path = self._entries.path(number)
+        return StorageUnavailableError(
+            f"nothing was committed, and won't be: {path} could not be created"
+            f"{'' if why is None else f' ({why})'}; commit again",
+            path=path, passing=True,
+        )  # fmt: skip
+
+
+def _is_refusal(error: StorageUnavailableError) -> bool:
+    """Whether the store said no to a first try, for the credentials say: it did nothing."""
+    cause = error.__cause__
+    return isinstance(cause, Exception) and failure_of(cause) in _DECIDED

@@ -1,0 +1,283 @@
+"""The ledger of a log in a store: entries by number, the head and what all of it folds to.
+
+The head is where no entry is yet: to ask for it is one GET, and who follows it pays one for each
+entry. Nothing is listed, but by who is far behind, for a state that lies ahead (`state_objects`).
+"""
+
+import heapq
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Final
+
+from sparklog.common import TopicPartition
+from sparklog.diskless.entries import Entry, EntryRecord, HomeRecord, decode
+from sparklog.diskless.names import entry_name
+from sparklog.diskless.process_lock import ProcessLock
+from sparklog.diskless.state import DisklessState
+from sparklog.errors import DataCorruptionError, SparklogError
+from sparklog.storage.ledger_records import CommitRecord, LedgerRecord
+from sparklog.storage.log_state import LogState
+from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.reading.store_retry import StoreRetry
+
+WINDOW: Final = 256
+"""Entries that are asked for at the same time at most, by who is behind or reads them all."""
+BEHIND: Final = 1000
+"""Who has folded so many entries in a row looks for a state that lies ahead."""
+_PATIENCE: Final = StoreRetry()  # none: the store's own retries
+
+NewerState = Callable[[int], DisklessState | None]
+"""Returns a state after an entry of at least this number; None: there is none."""
+
+
+class EntryReader:
+    """Entries by their numbers. Threads may share it."""
+
+    def __init__(self, store: Store, log_id: str) -> None:
+        self.store, self.log_id = store, log_id
+
+    def path(self, number: int) -> str:
+        """The URL of an entry, for messages."""
+        return f"{self.store.url}/{entry_name(self.log_id, number)}"
+
+    def raw(self, number: int) -> bytes | None:
+        """Return the bytes of an entry, None if there is none. Raises: StorageUnavailableError."""
+        try:
+            return self.store.get(entry_name(self.log_id, number))
+        except FileNotFoundError:
+            return None
+
+    def find(self, number: int) -> Entry | None:
+        """Return entry `number`, None if there is none: the ledger ends at or below it.
+
+        Raises: StorageUnavailableError; DataCorruptionError; UnsupportedVersionError.
+        """
+        raw = self.raw(number)
+        return None if raw is None else decode(raw, number=number, path=self.path(number))
+
+    def find_many(self, numbers: Sequence[int]) -> list[Entry | None]:
+        """Return entries, asked for at the same time. Raises what `find` does."""
+        if len(numbers) == 1:
+            return [self.find(numbers[0])]
+        names = [entry_name(self.log_id, number) for number in numbers]
+        found: list[Entry | None] = []
+        for number, raw in zip(numbers, self.store.get_many(names), strict=True):
+            if isinstance(raw, FileNotFoundError):
+                found.append(None)
+            elif isinstance(raw, Exception):
+                raise raw
+            else:
+                found.append(decode(raw, number=number, path=self.path(number)))
+        return found
+
+    def known(self, numbers: Sequence[int]) -> list[Entry]:
+        """Return entries below the head. Raises DataCorruptionError for one that isn't there."""
+        found = self.find_many(numbers)
+        whole = [entry for entry in found if entry is not None]
+        if len(whole) < len(found):
+            number = numbers[found.index(None)]
+            raise DataCorruptionError(
+                "an entry of the ledger is gone, though nothing ever deletes one: is there a "
+                "lifecycle rule on the bucket? Restore the object from a copy of the bucket",
+                path=self.path(number),
+                first=number,
+                end=number + 1,
+            )
+        return whole
+
+
+class Head:
+    """What one process knows of a log: its state, as of the newest entry that it has folded.
+
+    `state` is a picture that nobody changes: it is put in place of the last one, whole. Threads
+    may share it; of several who follow at the same time one asks the store.
+    """
+
+    def __init__(
+        self,
+        entries: EntryReader,
+        state: DisklessState | None = None,
+        *,
+        newer: NewerState = lambda number: None,
+    ) -> None:
+        """`newer`: where one who is far behind finds a state that lies ahead."""
+        self.entries = entries
+        self.state = DisklessState(entries.log_id) if state is None else state
+        self._newer = newer
+        self._following, self._changing = ProcessLock(), ProcessLock()
+
+    def follow(self, retry: StoreRetry = _PATIENCE) -> DisklessState:
+        """Fold all that is new; returns the state, which was the newest when this was called.
+
+        Args: retry: how long to wait for a store that is away.
+        Raises: StorageUnavailableError; DataCorruptionError: an entry is damaged, or of another
+            history; UnsupportedVersionError: a newer sparklog wrote it. What was good is folded.
+        Cost: one GET if there is nothing new. Of many entries up to 256 are asked for at a time.
+        """
+        with self._following:
+            window, folded, looked = 1, 0, False
+            while True:
+                if folded >= BEHIND and not looked:
+                    looked = True
+                    self._jump(retry)
+                found = self._window(window, retry)
+                good = list(itertools.takewhile(lambda entry: entry is not None, found))
+                folded += len(good)
+                if len(good) == len(found):
+                    window = min(2 * window, WINDOW) if folded > 1 else 1
+                elif any(found[len(good) :]):  # it was created between two of these requests
+                    window = 1
+                else:
+                    return self.state
+
+    def _window(self, window: int, retry: StoreRetry) -> list[Entry | None]:
+        """Ask for the next entries, and fold those before the first that isn't there."""
+        first = self.state.next_number
+        numbers = range(first, first + window)
+        found = retry.call(lambda: self.entries.find_many(numbers))
+        good = itertools.takewhile(lambda entry: entry is not None, found)
+        self._fold(first, [entry for entry in good if entry is not None])
+        return found
+
+    def _jump(self, retry: StoreRetry) -> None:
+        ahead = retry.call(lambda: self._newer(self.state.number + BEHIND))
+        if ahead is not None:
+            with self._changing:
+                if ahead.number > self.state.number:
+                    self.state = ahead
+
+    def _fold(self, first: int, entries: Sequence[Entry]) -> None:
+        with self._changing:
+            done = self.state.number + 1 - first  # folded meanwhile, by a commit of this process
+            if done >= len(entries):
+                return
+            state = self.state.copy()
+            try:
+                for number, entry in enumerate(entries[done:], first + done):
+                    state.apply(entry, path=self.entries.path(number))
+            except SparklogError:
+                self._fold_good(entries[done:])
+                raise
+            self.state = state
+
+    def _fold_good(self, entries: Sequence[Entry]) -> None:
+        """Fold what comes before the one that doesn't follow."""
+        state = self.state.copy()
+        for entry in entries:
+            try:
+                state.apply(entry, path=self.entries.path(state.next_number))
+            except SparklogError:
+                return
+            self.state = state
+            state = state.copy()
+
+    def advance(self, number: int, entry: Entry) -> DisklessState:
+        """Fold an entry that this process has created as `number`; returns the state after it."""
+        with self._changing:
+            if self.state.number < number:
+                state = self.state.copy()
+                state.apply(entry, path=self.entries.path(number))
+                self.state = state
+            return self.state
+
+
+class StoreLedger:
+    """The entries as the engine reads them: a `sparklog.storage.commits.FollowedLedger`.
+
+    Records that only this home has (merges, terms, ...) are left out: their positions are missing.
+    """
+
+    is_kept = True
+    oldest = 0
+
+    def __init__(self, home: str, head: Head, *, retry: StoreRetry = _PATIENCE) -> None:
+        """`home`: the URL, for messages."""
+        self.home = home
+        self._head, self._retry = head, retry
+
+    def identity(self) -> object | None:
+        """Return the log id."""
+        return self._head.entries.log_id
+
+    @property
+    def end(self) -> int:
+        """The position after the last entry by now. Cost: a GET."""
+        return self._head.follow(self._retry).next_number
+
+    def records(self, first: int, end: int) -> Iterator[tuple[int, LedgerRecord]]:
+        """Yield (position, record), 256 entries at a time."""
+        for at in range(first, end, WINDOW):
+            numbers = range(at, min(at + WINDOW, end))
+            yield from _engine_records(numbers, self._known(numbers))
+
+    def records_backwards(self, end: int) -> Iterator[tuple[int, LedgerRecord]]:
+        """Yield (position, record), the newest first, in pieces that grow up to 256 entries."""
+        window = 8
+        while end > 0:
+            numbers = range(max(0, end - window), end)
+            yield from reversed(list(_engine_records(numbers, self._known(numbers))))
+            end, window = numbers[0], min(2 * window, WINDOW)
+
+    def commits_of(
+        self, end: int, writers: Collection[str]
+    ) -> Iterator[tuple[int, LedgerRecord]]:
+        """Yield (position, record) of the writers' commits below `end`, the newest first.
+
+        Those that a reset took back are left out. Cost: a GET for each; nobody else's are read.
+        """
+        state = self._head.state
+        heads = [(-state.commits[w], w) for w in set(writers) if w in state.commits]
+        heapq.heapify(heads)
+        while heads:
+            at, writer = -heads[0][0], heads[0][1]
+            (entry,) = self._known([at])
+            record = entry.record
+            if not isinstance(record, CommitRecord) or record.writer != writer:
+                raise DataCorruptionError(
+                    f"a commit of writer {writer} should be here, by the one after it; restore the "
+                    "object from a copy of the bucket",
+                    path=self._head.entries.path(at),
+                    first=at,
+                    end=at + 1,
+                )
+            if at < end:
+                yield at, record
+            if entry.before < 0:
+                heapq.heappop(heads)
+            else:
+                heapq.heapreplace(heads, (-entry.before, writer))
+
+    def dropped(self) -> Mapping[TopicPartition, int]:
+        """Return where the partitions of deleted topics ended. Cost: a GET."""
+        return self._head.follow(self._retry).log.dropped
+
+    def held(self) -> Iterator[tuple[int, LedgerRecord]]:
+        """Yield (position, record) of all entries up to now."""
+        return self.records(0, self.end)
+
+    def fold(self, state: LogState, end: int, *, first: int | None) -> None:
+        """Fold the records [first, end) into `state`; from what this process has if None."""
+        if first is None:
+            known = self._head.state
+            first = 0
+            if known.next_number <= end:
+                state.apply(known.log.snapshot())
+                first = known.next_number
+        for _, record in self.records(first, end):
+            state.apply(record)
+
+    def _known(self, numbers: Sequence[int]) -> list[Entry]:
+        return self._retry.call(lambda: self._head.entries.known(numbers))
+
+
+def _engine_records(
+    numbers: Sequence[int], entries: Sequence[Entry]
+) -> Iterator[tuple[int, LedgerRecord]]:
+    for number, entry in zip(numbers, entries, strict=True):
+        if not is_home_record(entry.record):
+            yield number, entry.record  # type: ignore[misc]
+
+
+def is_home_record(record: EntryRecord) -> bool:
+    """Whether a record is of a kind that only this home has."""
+    return isinstance(record, HomeRecord)
