@@ -6,4 +6,5 @@ Everything hangs on create-if-absent, and on one rule: no name ever gets a secon
 - `commit_log`: changes; `entry_building`, `entry_creation`: what becomes of one; `outcome`: later
 - `ledger`: entries by number, and the head, by which all of it is known; `process_lock`
 - `names`: names of the objects below the home
+- `founding`: a home made of another log's objects; `tier_import`: of a tier's
 """

@@ -80,10 +80,11 @@ class MergeRecord(_HomeRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportRecord(_HomeRecord):
-    """The entry's extents come behind the ends: a fork, or a tier that becomes a log.
+    """The entry's extents fill offsets below the ends that the snapshot at the ledger's begin says.
 
-    `epochs`: {partition: its leader epochs so far}. `gaps`: partitions where offsets may be
-    missing. Only before the log's home object is there.
+    A fork, or a tier that becomes a log: only before the log's home object is there. `epochs`:
+    {partition: its leader epochs so far}. `gaps`: partitions where offsets may be missing.
+    Producers of the entry are of the one partition of `epochs`.
     """
 
     kind: ClassVar[str] = "import"

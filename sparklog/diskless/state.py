@@ -237,13 +237,19 @@ class DisklessState:
         self._forget_keys(before[at : at + len(record.sources)])
 
     def _import(self, number: int, entry: Entry, record: ImportRecord) -> None:
+        """Fill the offsets up to the ends that a snapshot said."""
         for key, extents in self._named(number, entry).items():
-            _expect(extents[0].base == self.log.ends[key], f"{key} ends at {self.log.ends[key]}")
-            _expect(_tile(extents, extents[0].base, extents[-1].end), f"{key}: a hole")
+            known = self.extents.get(key, ())
+            first, end = (known[-1].end if known else extents[0].base), extents[-1].end
+            _expect(_tile(extents, first, end), f"{key}: a hole behind offset {first}")
+            _expect(end <= self.log.ends[key], f"{key} ends at {self.log.ends[key]}")
             self._add({key: extents})
-            self.log.ends[key] = extents[-1].end
+        _expect(record.epochs.keys() | record.gaps <= self.log.ends.keys(), "unknown partitions")
         self.epochs |= record.epochs
         self.gaps |= record.gaps
+        if entry.producers:
+            (key,) = record.epochs
+            self._note_producers(key, entry.producers, record.time_ms)
 
     def _drop(self, record: DropRecord) -> None:
         partitions = self.log.topics[record.topic].dirs

@@ -205,6 +205,11 @@ class TopicOwners:
         return self._mine is not None and owner.log_id == self._mine.log_id
 
 
+def owner_bytes(log_id: str, path: str, since_ms: int) -> bytes:
+    """Return what `owners/<topic id>` holds where the log at `path` keeps a topic there."""
+    return _Owner(log_id, "", path, since_ms).to_bytes()
+
+
 def is_owned(store: Store, owned: str) -> bool:
     """Tell whether a service has been at work in a store: for this log (or a copy), or topic id."""
     try:

@@ -1,0 +1,245 @@
+"""A tier whose log dir is lost becomes a log below another prefix, and goes on at the tier's end.
+
+Its closed segments are copied by the store, byte for byte, under the ids that they have: encrypted
+ones stay so, for their keys are bound to the ids. Topics keep their ids; the leader epoch is above
+all that are there, so readers that knew later records notice. What was only in the log dir (its
+last segments, writers' last batches, positions of groups) is gone with it.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.clock import Clock, system_clock
+from sparklog.common import TopicPartition
+from sparklog.diskless.entries import Epochs, ObjectKey, ProducerBatch
+from sparklog.diskless.extents import Extent
+from sparklog.diskless.founding import NewLog, NewObject, NewPartition
+from sparklog.errors import (
+    DataCorruptionError,
+    InvalidRequestError,
+    UnknownTopicError,
+)
+from sparklog.format.names import SNAPSHOT
+from sparklog.format.producer_snapshot import ProducerEntry, parse_snapshot
+from sparklog.storage.leader_epochs import new_epoch
+from sparklog.storage.ledger_records import SnapshotRecord
+from sparklog.storage.topic_state import TopicState
+from sparklog.tiered.archive.listing import BucketListing
+from sparklog.tiered.layout.manifest import Manifest, log_object, manifest_object, parse
+from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.reading.remote_objects import RemoteObjects
+from sparklog.tiered.remote_segment import RemoteSegment
+
+_LINE_BYTES: Final = 64 << 10  # of a manifest's first line, but for a config as long as a book
+_NOT_KEPT: Final = ("remote.", "local.retention.", "retention.")
+_KEEP: Final = {"retention.ms": "-1"}  # the next round might delete what was just restored
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A partition of the tier: its copies that count, with what their manifests' lines say."""
+
+    key: TopicPartition
+    start: int
+    end: int
+    manifests: list[Manifest]
+
+
+def plan_tier_import(
+    objects: RemoteObjects,
+    target: Store,
+    log_id: str,
+    *,
+    topics: Collection[str] | None = None,
+    threads: int = 8,
+    clock: Clock = system_clock,
+) -> NewLog:
+    """Say what the log is to be that the tier behind `objects` becomes in `target`.
+
+    Raises: InvalidRequestError: it is no tier; a broker's transactions are open; a key is missing.
+        UnknownTopicError; DataCorruptionError: a manifest is damaged, or copies are missing
+        between others; StorageUnavailableError.
+    Cost: a listing of it, and a request for each copy.
+    """
+    source = objects.store
+    listing = BucketListing(objects)
+    directories = listing.all()
+    names = _wanted(source.url, {key.topic for key in directories}, topics)
+    keys = sorted(key for key in directories if key.topic in names)
+    copies = {key: listing.segments(key) for key in keys}
+    lines = _lines(source, [one for key in keys for one in copies[key]], threads)
+    parts = []
+    for key in keys:
+        start, end = listing.span(key)
+        found = [lines[one.id] for one in copies[key] if one.end > start]
+        _check_whole(source.url, key, start, found)
+        parts.append(_Part(key, start, end, found))
+    now, latest = clock(), max((e for p in parts for e, _ in _epochs(p.manifests)), default=0)
+    ends = {part.key: part.end for part in parts}
+    states = {name: _topic(name, parts) for name in names}
+    for name, topic in states.items():
+        for number in topic.dirs:  # none of it was copied before the log dir was lost
+            ends.setdefault(TopicPartition(name, number), 0)
+    snapshot = SnapshotRecord(
+        time_ms=now, epoch=new_epoch(latest, now), topics=states, ends=ends,
+        starts={part.key: part.start for part in parts if part.start},
+        dropped={}, writers={}, origins={}, idempotent=frozenset(ends), abandoned={},
+    )  # fmt: skip
+    whole = [manifest for part in parts for manifest in part.manifests]
+    return NewLog(
+        log_id=log_id,
+        snapshot=snapshot,
+        partitions=[_partition(objects, part) for part in parts],
+        objects=[_copied(source, target, one.log_name, one.stored_size) for one in whole],
+        manifests=[_copied(source, target, manifest_object(one.segment), -1) for one in whole],
+        keys={
+            one.log_name: ObjectKey(one.segment.id, one.encryption, one.segment.size)
+            for one in whole if one.encryption is not None
+        },
+    )  # fmt: skip
+
+
+def _wanted(url: str, held: Collection[str], topics: Collection[str] | None) -> list[str]:
+    if not held:
+        raise InvalidRequestError(
+            f"{url} holds no archive: give the URL that closed segments are copied to (`sparklog "
+            "serve --remote URL`)",
+            path=url,
+        )
+    unknown = sorted(set(topics or ()) - set(held))
+    if unknown:
+        raise UnknownTopicError(
+            f"{url} has no topic {', '.join(unknown)}; it has: {', '.join(sorted(held))}", path=url
+        )
+    if topics is not None and not topics:
+        raise InvalidRequestError("topics: name at least one, or leave it out for all of them")
+    return sorted(held if topics is None else set(topics))
+
+
+def _copied(source: Store, target: Store, name: str, size: int) -> NewObject:
+    return NewObject(name, size, lambda: target.copy(source, name, name))
+
+
+# -- manifests
+
+
+def _lines(source: Store, segments: Sequence[RemoteSegment], threads: int) -> dict[str, Manifest]:
+    """Return {segment id: what its manifest's first line says}."""
+
+    def one(segment: RemoteSegment) -> Manifest:
+        name = manifest_object(segment)
+        path = f"{source.url}/{name}"
+        try:
+            raw = source.get(name, 0, _LINE_BYTES)
+            if b"\n" not in raw and len(raw) == _LINE_BYTES:
+                raw = source.get(name)
+        except FileNotFoundError as error:
+            raise DataCorruptionError(
+                "the manifest is gone since it was listed: somebody deletes there; stop that, and "
+                "call again",
+                path=path, first=segment.base, end=segment.end,
+            ) from error  # fmt: skip
+        manifest, _ = parse(raw.partition(b"\n")[0] + b"\n", path=path)
+        if manifest.segment.id != segment.id or manifest.stored_size != segment.size:
+            raise DataCorruptionError(
+                f"the copy of segment {segment.id} has {segment.size} bytes, its manifest says "
+                f"{manifest.stored_size} of {manifest.segment.id}; restore the object from a copy "
+                "of the bucket",
+                path=f"{source.url}/{log_object(segment)}", first=segment.base, end=segment.end,
+            )  # fmt: skip
+        return manifest
+
+    with ThreadPoolExecutor(max(1, threads), "sparklog-import") as pool:
+        try:
+            found = list(pool.map(one, segments))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return {manifest.segment.id: manifest for manifest in found}
+
+
+def _check_whole(url: str, key: TopicPartition, start: int, found: Iterable[Manifest]) -> None:
+    at = start
+    for manifest in found:
+        if manifest.segment.base > at:
+            raise DataCorruptionError(
+                f"{key}: no copy holds these offsets; restore the objects from a copy of the "
+                "bucket, or make a log dir of what lies behind them (`sparklog tier restore URL "
+                f"DIR --topic {key.topic} --start ...`)",
+                path=url, first=at, end=manifest.segment.base,
+            )  # fmt: skip
+        at = manifest.segment.end
+
+
+def _epochs(manifests: Iterable[Manifest]) -> Epochs:
+    """The leader epochs of copies in order; each copy has those of its own offsets."""
+    known: list[tuple[int, int]] = []
+    for manifest in manifests:
+        for epoch, first in manifest.segment.epochs:
+            if not known or epoch > known[-1][0]:
+                known.append((epoch, first))
+    return tuple(known)
+
+
+def _topic(name: str, parts: Iterable[_Part]) -> TopicState:
+    """A topic as its newest manifest describes it."""
+    mine = [part for part in parts if part.key.topic == name]
+    newest = max((m for part in mine for m in part.manifests), key=lambda m: m.segment.time_ms)
+    config = {k: v for k, v in newest.config.items() if not k.startswith(_NOT_KEPT)}
+    gaps = any(manifest.gaps for part in mine for manifest in part.manifests)
+    dirs = dict.fromkeys(range(max(part.key.partition for part in mine) + 1), 0)
+    return TopicState(newest.segment.topic_id, config | _KEEP, dirs, adopted=gaps)
+
+
+def _partition(objects: RemoteObjects, part: _Part) -> NewPartition:
+    return NewPartition(
+        key=part.key,
+        extents=tuple(extent_of(manifest) for manifest in part.manifests),
+        epochs=_epochs(part.manifests),
+        gaps=any(manifest.gaps for manifest in part.manifests),
+        producers=_producers(objects, part),
+    )
+
+
+def extent_of(manifest: Manifest) -> Extent:
+    """Return where a closed segment's records lie, by its manifest."""
+    one = manifest.segment
+    epoch = one.epochs[-1][0] if one.epochs else 0
+    return Extent(
+        one.base, one.end, manifest.log_name, 0, one.size, one.max_timestamp, epoch, -1, one.id
+    )
+
+
+def _producers(objects: RemoteObjects, part: _Part) -> tuple[ProducerBatch, ...]:
+    """Idempotent producers as of the partition's end, so that they can go on.
+
+    Raises: InvalidRequestError: a transaction is open, which nobody could end; or the key is
+    missing that the manifest is sealed with.
+    """
+    if not part.manifests or SNAPSHOT not in part.manifests[-1].parts:
+        return ()
+    last = part.manifests[-1].segment
+    raw = objects.open(last).part(SNAPSHOT) or b""
+    entries = parse_snapshot(raw, f"{objects.store.url}/{manifest_object(last)}") if raw else []
+    unfinished = sorted(e.producer_id for e in entries if e.current_txn_first_offset >= 0)
+    if unfinished:
+        raise InvalidRequestError(
+            f"{part.key} ends within open transactions of producers {unfinished}: nobody could end "
+            "them there, and read_committed readers would never pass them. Leave the topic out, or "
+            "restore a range that ends before them to a log dir"
+        )
+    return tuple(batch_of(entry) for entry in entries if entry.last_offset >= 0)
+
+
+def batch_of(entry: ProducerEntry) -> ProducerBatch:
+    """Return the last batch of a producer, of its entry in a snapshot."""
+    return ProducerBatch(
+        entry.producer_id,
+        entry.producer_epoch,
+        (entry.last_sequence - entry.offset_delta) & 0x7FFF_FFFF,
+        entry.last_offset - entry.offset_delta,
+        entry.last_offset,
+        entry.timestamp,
+    )
