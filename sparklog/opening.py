@@ -28,7 +28,7 @@ from sparklog.logdir.paths import same_place as is_same_directory
 from sparklog.logdir.view import LogDirView, check_until
 from sparklog.storage.view import View
 from sparklog.tiered.archive.no_files import NO_FILES
-from sparklog.tiered.archive.opening import archive_url, open_archive
+from sparklog.tiered.archive.opening import HOME_MARKS, archive_url, open_archive
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.opening import open_objects
 from sparklog.tiered.reading.options import RemoteOptions
@@ -41,6 +41,8 @@ from sparklog.tiered.target import open_store
 Path = str | os.PathLike[str]
 MARK: Final = "sparklog.home"
 """The object that makes a place in a store a log's home."""
+IMPORT_MARK: Final = "sparklog.import"
+"""The object that says, until there is the other one, that a log is being made of another."""
 
 _ONE_NAME: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "local": "file"}
 _ONE_SLASH: Final = ("memory", "local")  # as fsspec has them
@@ -100,10 +102,8 @@ def url_of(path: Path, *, mode: str = "r", fs: FileSystem = LOCAL) -> str | None
     home = directories[0]
     if len(directories) > 1:
         return None
-    if fs.is_dir(home) and MARK in fs.listdir(home):
-        return f"file://{home}"
     archive = archive_url(home, fs)
-    if archive is not None and mode != "r":
+    if archive is not None and mode != "r" and HOME_MARKS.isdisjoint(fs.listdir(home)):
         raise InvalidRequestError(
             f"{os.fspath(path)} is an archive, which is read-only: use mode='r', or restore it to "
             "a log dir (sparklog tier restore)",
@@ -122,17 +122,31 @@ def holds_home(
     *,
     stopped: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Tell whether a store's URL is a log's home. Cost: one small request.
+    """Tell whether a store's URL is a log's home. Cost: one small request; two if it isn't.
 
-    Raises: InvalidRequestError: no such URL; StorageUnavailableError.
+    Raises: InvalidRequestError: no such URL, or the log there isn't whole yet;
+    StorageUnavailableError.
     """
     store = open_store(url, storage_options)
     patience_ms = (remote or RemoteOptions()).patience_ms(following=False)
-    try:
-        StoreRetry(patience_ms, stopped=stopped).call(lambda: store.get(MARK))
-    except FileNotFoundError:
-        return False
-    return True
+    retry = StoreRetry(patience_ms, stopped=stopped)
+
+    def has(name: str) -> bool:
+        try:
+            retry.call(lambda: store.get(name))
+        except FileNotFoundError:
+            return False
+        return True
+
+    if has(MARK):
+        return True
+    if has(IMPORT_MARK):
+        raise InvalidRequestError(
+            f"{url}: a log is being made here out of another one, and isn't whole yet: wait for "
+            "that, or begin it again if it was cut off",
+            path=url,
+        )
+    return False
 
 
 def resolved(path: Path) -> str:

@@ -62,6 +62,16 @@ def test_a_home_in_a_directory_is_never_taken_over_as_a_log_dir(tmp_path: Path) 
     assert holds_home(f"file://{place}")
 
 
+def test_a_log_that_is_being_made_is_not_read_as_an_archive(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/home"
+    open_store(url).put("sparklog.import", b"{}")
+    assert url_of(tmp_path / "home") == url
+    with pytest.raises(InvalidRequestError, match="isn't whole yet"):
+        sparklog.open(tmp_path / "home")
+    open_store(url).put(MARK, b"{}")
+    assert holds_home(url)
+
+
 def test_an_archive_is_read_by_its_directory_and_its_url(archive: Path) -> None:
     for spelled in (str(archive), f"file:{archive}", f"file://{archive}"):
         assert url_of(spelled) == f"file://{archive}"

@@ -69,12 +69,14 @@ def _print(entries: list[ConfigEntry]) -> None:
     help="Configs to set; may be given several times.",
 )  # fmt: skip
 @click.option("--delete-config", multiple=True, metavar="K1,K2", help="Configs to reset.")
+@reach_options
 @_json
 def alter(
     path: str,
     topic: str,
     add_config: tuple[str, ...],
     delete_config: tuple[str, ...],
+    reach: Reach,
     as_json: bool,
 ) -> int:
     """Set and reset configs of a topic, all of them or none."""
@@ -82,7 +84,7 @@ def alter(
     deleted = [name.strip() for text in delete_config for name in text.split(",") if name.strip()]
     if not added and not deleted:
         raise click.UsageError("nothing to alter: give --add-config or --delete-config")
-    with to_change(path, topic) as log:
+    with to_change(path, topic, reach=reach) as log:
         log.alter_topic(topic, config=changed_configs(log.topic(topic), added, deleted))
         entries = describe_configs(log.topic(topic))
     if as_json:

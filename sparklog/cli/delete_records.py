@@ -10,6 +10,7 @@ from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.open_log import to_change
 from sparklog.cli.output import print_json
+from sparklog.cli.storage import Reach, reach_options
 from sparklog.tools.delete_records import (
     Offsets,
     delete_records,
@@ -29,9 +30,10 @@ from sparklog.tools.delete_records import (
     "--offset", "offsets", multiple=True, metavar="TOPIC:PARTITION:OFFSET",
     help="Instead; may be given several times. Offset -1: all that is committed.",
 )  # fmt: skip
+@reach_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def delete(
-    path: str, offset_json_file: IO[str] | None, offsets: Sequence[str], as_json: bool
+    path: str, offset_json_file: IO[str] | None, offsets: Sequence[str], reach: Reach, as_json: bool
 ) -> int:
     """Delete the records before an offset, for readers at once and for good.
 
@@ -44,7 +46,7 @@ def delete(
         if offset_json_file is None
         else parse_offset_json(_text(offset_json_file))
     )
-    with to_change(path) as log:
+    with to_change(path, reach=reach) as log:
         if not as_json:
             click.echo("Executing records delete operation")
         done = delete_records(log, wanted)

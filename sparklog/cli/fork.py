@@ -7,7 +7,7 @@ import click
 
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_OK
-from sparklog.cli.open_log import check_log
+from sparklog.cli.open_log import check_log_dirs
 from sparklog.cli.output import print_json, size_text
 from sparklog.cli.parsing import parse_time
 from sparklog.logdir.forking.fork import Forked
@@ -48,7 +48,7 @@ def fork(
         raise click.UsageError("--writer and --batch belong together")
     if [writer, when, offsets].count(None) != 2:
         raise click.UsageError("say where to fork: --writer with --batch, --time or --offsets")
-    check_log(path, archives=False)
+    check_log_dirs(path, "`sparklog export --to` copies a range of a topic into a log dir")
     made = fork_log(
         path,
         new_path,

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_OK
-from sparklog.cli.open_log import check_log
+from sparklog.cli.open_log import check_log_dirs
 from sparklog.cli.output import console, print_json
 from sparklog.logdir.home import open_log
 from sparklog.pluralize import pluralize
@@ -51,7 +51,7 @@ def elect(
         raise click.UsageError("give either --topic or --all-topic-partitions")
     if partitions and topic is None:
         raise click.UsageError("--partition wants --topic")
-    check_log(path, archives=False, offline=True)
+    check_log_dirs(path, "nothing of it can be offline", offline=True)
     with open_log(path, mode="rw") as log:
         found = log.give_up(topic, partitions or None, dry_run=dry_run)
     if as_json:

@@ -14,6 +14,7 @@ from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.open_log import to_read
 from sparklog.cli.output import console, print_json
+from sparklog.cli.storage import Reach, reach_options
 
 _NUMBERS = ("partition", "offset", "log_start", "high_watermark", "lag", "batch", "first", "end")
 
@@ -23,15 +24,16 @@ _NUMBERS = ("partition", "offset", "log_start", "high_watermark", "lag", "batch"
 @click.option("--topic", help="Only this one.")
 @click.option("--group", help="Only this one.")
 @click.option("--delete", metavar="GROUP", help="Forget a group, so that nothing waits for it.")
+@reach_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def readers(
-    path: str, topic: str | None, group: str | None, delete: str | None, as_json: bool
+    path: str, topic: str | None, group: str | None, delete: str | None, reach: Reach, as_json: bool
 ) -> int:
     """Show how far streaming queries and other registered readers of the log at PATH are.
 
     The lag is what lies between a reader and the high watermark. (kafka-consumer-groups)
     """
-    with to_read(path, archives=False) as log:
+    with to_read(path, reach, archives=False) as log:
         if delete is not None:
             if topic is not None or group is not None:
                 raise click.UsageError("--delete goes alone")
@@ -59,12 +61,13 @@ def readers(
 @click.option("--writer", help="Only this writer's, or all sinks of the query with this id.")
 @click.option("--topic", help="Only this one.")
 @click.option("--last", metavar="N", type=click.IntRange(1), help="Only the newest N commits.")
+@reach_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def commits(
-    path: str, writer: str | None, topic: str | None, last: int | None, as_json: bool
+    path: str, writer: str | None, topic: str | None, last: int | None, reach: Reach, as_json: bool
 ) -> int:
     """Show which micro-batch wrote which offsets of the log at PATH, from its ledger."""
-    with to_read(path, archives=False) as log:
+    with to_read(path, reach, archives=False) as log:
         table = log.commits()
     if writer is not None:
         mine = pc.equal(table["writer"], writer)

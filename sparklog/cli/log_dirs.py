@@ -4,7 +4,7 @@ import click
 
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
-from sparklog.cli.open_log import check_log
+from sparklog.cli.open_log import check_log_dirs
 from sparklog.tools.log_dirs import as_kafka, describe_log_dirs
 
 
@@ -18,7 +18,7 @@ def log_dirs(path: str, describe: bool, topic_list: str | None, as_json: bool) -
 
     Two lines of text, then JSON: sizes are bytes of .log files. PATH is one log dir or several.
     """
-    check_log(path, archives=False)
+    check_log_dirs(path, "`sparklog topics describe` shows its sizes")
     wanted = None if topic_list is None else [name for name in topic_list.split(",") if name]
     document = describe_log_dirs(path, wanted)
     if not as_json:

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
-from sparklog.cli.open_log import check_log
+from sparklog.cli.open_log import check_log_dirs
 from sparklog.cli.output import console, print_json, size_text
 from sparklog.service.metrics import LogMetrics, collect
 from sparklog.service.metrics.endpoint import text_of
@@ -27,7 +27,7 @@ def metrics(path: str, as_table: bool, as_json: bool) -> int:
     """
     if as_table and as_json:
         raise click.UsageError("--table and --json: want one of them")
-    check_log(path, archives=False)
+    check_log_dirs(path, "`sparklog serve --metrics-port` shows them")
     found = collect(path)
     if as_json:
         given = to_json(samples(found, process=False))

@@ -18,7 +18,9 @@ from sparklog.log.log import Log
 from sparklog.logdir.detection import META_PROPERTIES, holds_log
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.topics_file import TOPICS_NAME
-from sparklog.tiered.archive.opening import archive_url, no_archive
+from sparklog.opening import holds_home, url_of
+from sparklog.tiered.archive.opening import no_archive
+from sparklog.tiered.reading.options import RemoteOptions
 
 
 def check_directory(path: str, what: str = "the log's directory") -> None:
@@ -38,23 +40,47 @@ def check_directories(path: str) -> None:
 
 
 def check_creation(path: str, topic: str, config: Mapping[str, str]) -> None:
-    """Raise InvalidRequestError if a topic can't be made, before a log is made for it."""
-    if archive_url(path) is not None:
+    """Raise InvalidRequestError if a topic can't be made, before a log is made for it.
+
+    What lies in a store is looked at when the log is opened there.
+    """
+    url = url_of(path)
+    if url is None:
+        for part in split_path(path):
+            if LOCAL.exists(part):
+                check_directory(part)
+    elif url.startswith("file://") and not holds_home(url):
         raise _archive(path)
-    for part in split_path(path):
-        if LOCAL.exists(part):
-            check_directory(part)
     check_topic(topic)
     TopicConfig.parse(config)
 
 
-def is_log(path: str) -> bool:
-    """Tell whether one of the log dirs of `path` holds something of a log."""
+def is_log(path: str, reach: Reach | None = None) -> bool:
+    """Tell whether something of a log is at `path`: in one of the log dirs, or a store's home."""
+    url = url_of(path)
+    if url is not None:
+        return _is_home(url, reach)
     return any(holds_log(LOCAL, directory) for directory in split_path(path))
+
+
+def check_log_dirs(path: str, instead: str, *, offline: bool = False) -> None:
+    """Raise InvalidRequestError unless there is a log in log dirs at `path`, whose files it takes.
+
+    Args: instead: what does the same for a log in a store; offline: as `check_log` has it.
+    """
+    url = url_of(path)
+    if url is not None:
+        raise InvalidRequestError(
+            f"{path} is an archive, which holds segments alone, or a log in a store, and this "
+            f"works on the files of log dirs. Of a log in a store: {instead}; of an archive "
+            "`sparklog tier restore` makes a log dir"
+        )
+    check_log(path, offline=offline)
 
 
 def check_log(
     path: str,
+    reach: Reach | None = None,
     *,
     archives: bool = True,
     offline: bool = False,
@@ -63,13 +89,15 @@ def check_log(
     """Raise InvalidRequestError unless there is a log at `path`, a broker's or an archive too.
 
     Args:
-        archives: whether the URL of an archive will do; what it holds isn't looked at.
+        archives: whether the URL of an archive will do; what it holds isn't looked at. Else a
+            store is asked whether it is a log's home.
         offline: whether log dirs behind the first one may be missing.
         cure: how a log is made, where there is none.
     """
     directories = split_path(path)
-    if archive_url(path) is not None:
-        if archives:
+    url = url_of(path)
+    if url is not None:
+        if archives or _is_home(url, reach):
             return
         raise _archive(path)
     for directory in directories[:1] if offline else directories:
@@ -82,10 +110,16 @@ def check_log(
         )
 
 
+def _is_home(url: str, reach: Reach | None) -> bool:
+    reach = reach or Reach()
+    return holds_home(url, reach.storage, RemoteOptions.parse(reach.options)[0])
+
+
 def _archive(path: str) -> InvalidRequestError:
     return InvalidRequestError(
-        f"{path} is an archive, which holds segments alone, no ledger, readers or service: give a "
-        "log's directory (`sparklog tier restore` makes one)"
+        f"{path} is an archive, which holds segments alone, no ledger, readers or service, or "
+        "nothing is there: give a log's directory (`sparklog tier restore` makes one), or the URL "
+        "of a log in a store"
     )
 
 
@@ -101,26 +135,28 @@ def to_read(
 
     `stopped` ends a wait for remote storage. `given`: as `check_log` takes it.
     """
-    check_log(path, **given)
+    check_log(path, reach, **given)
     reach = reach or Reach()
     with sparklog.open(
         path, storage_options=reach.storage, options=reach.options, stopped=stopped
     ) as log:
-        if archive_url(path) is not None and not log.topics():
+        if not log.home.ledger.is_kept and not log.topics():
             raise no_archive(path)
         yield log
 
 
 @contextmanager
-def to_change(path: str, *topics: str) -> Iterator[Log]:
+def to_change(path: str, *topics: str, reach: Reach | None = None) -> Iterator[Log]:
     """Open a log for writing, after a look whether it and the `topics` are there.
 
     So a mistyped name makes no log and takes none over.
     """
-    check_log(path, archives=False)
+    reach = reach or Reach()
+    check_log(path, reach, archives=False)
+    given: dict[str, Any] = {"storage_options": reach.storage, "options": reach.options}
     if topics:
-        with sparklog.open(path) as log:
+        with sparklog.open(path, **given) as log:
             for topic in topics:
                 log.topic(topic)
-    with sparklog.open(path, "rw") as log:
+    with sparklog.open(path, "rw", **given) as log:
         yield log

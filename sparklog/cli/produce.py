@@ -18,6 +18,7 @@ from sparklog.cli.open_log import check_creation, is_log, to_read
 from sparklog.cli.output import bytes_bar, console, print_json
 from sparklog.cli.parsing import parse_properties
 from sparklog.cli.stopping import stop_signal
+from sparklog.cli.storage import Reach, reach_options
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.compression import Codec
 from sparklog.pluralize import pluralize
@@ -58,6 +59,7 @@ from sparklog.tools.console.producing import produce as write
 )  # fmt: skip
 @click.option("--writer", help="With --batch: all input is one micro-batch, written only once.")
 @click.option("--batch", type=click.IntRange(0), help="Its number; higher than the one before.")
+@reach_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def produce(
     path: str,
@@ -71,6 +73,7 @@ def produce(
     linger_ms: int,
     writer: str | None,
     batch: int | None,
+    reach: Reach,
     as_json: bool,
 ) -> int:
     """Append the records of FILES, or of standard input, to a topic of the log at PATH.
@@ -87,7 +90,7 @@ def produce(
     if (writer is None) != (batch is None):
         raise click.UsageError("--writer and --batch belong together")
     codec = None if compression_type is None else Codec.parse(compression_type)
-    _check(path, topic, partition, create)
+    _check(path, topic, partition, create, reach)
     with contextlib.ExitStack() as stack:
         inputs = [(name, stack.enter_context(_opened(name))) for name in files or ("-",)]
         seen = stack.enter_context(_bar(files, shown=not as_json))
@@ -100,7 +103,9 @@ def produce(
             )  # fmt: skip
         except Stopped:
             return _end(Produced(topic=topic, stopped=True), as_json=as_json)
-        log = stack.enter_context(sparklog.open(path, "rw"))
+        log = stack.enter_context(
+            sparklog.open(path, "rw", storage_options=reach.storage, options=reach.options)
+        )
         if create is not None:
             log.create_topic(topic, create, if_not_exists=True)
         done = write(log, records, framing=Framing(codec=codec), writer=writer, batch=batch)
@@ -115,16 +120,20 @@ def _end(done: Produced, *, as_json: bool) -> int:
     return EXIT_OK
 
 
-def _check(path: str, topic: str, partition: int | None, create: int | None) -> None:
+def _check(
+    path: str, topic: str, partition: int | None, create: int | None, reach: Reach
+) -> None:
     """Raise InvalidRequestError before any input is read, and before anything is made."""
     known = None
     if create is not None:
         check_creation(path, topic, {})
-        if is_log(path):
-            with sparklog.open(path) as log:
+        if is_log(path, reach):
+            with to_read(path, reach) as log:
                 known = log.topics().get(topic)
     else:
-        with to_read(path, archives=False, cure="--create PARTITIONS makes one") as log:
+        with to_read(
+            path, reach, archives=False, cure="--create PARTITIONS makes one"
+        ) as log:
             try:
                 known = log.topic(topic)
             except UnknownTopicError as error:

@@ -12,7 +12,7 @@ from rich.table import Table
 from sparklog.cli.command import Group
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.findings import print_report
-from sparklog.cli.open_log import check_log
+from sparklog.cli.open_log import check_log, check_log_dirs
 from sparklog.cli.output import bytes_bar, console, count_bar, print_json, size_text
 from sparklog.cli.parsing import parse_when
 from sparklog.cli.storage import Reach, parse_storage_options, reach_options, storage_option
@@ -27,6 +27,7 @@ from sparklog.tiered.restoring import restore as restore_log
 from sparklog.tiered.status import TierStatus, by_topic, keys_of
 from sparklog.tiered.status import status as tier_status
 
+_UNTIERED = "`sparklog topics describe` shows its segments, all of which are there"
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 
 
@@ -45,7 +46,7 @@ def status(path: str, keys: bool, storage_options: str, as_json: bool) -> int:
 
     Asks the log at PATH only, not the store, but for --keys.
     """
-    check_log(path, archives=False)
+    check_log_dirs(path, _UNTIERED)
     found = tier_status(path)
     if keys:
         given = parse_storage_options(storage_options)
@@ -184,7 +185,7 @@ def rebuild(path: str, storage_options: str, as_json: bool) -> int:
 
     For a log whose __remote_log_metadata was lost or damaged. Stop its service before.
     """
-    check_log(path, archives=False)
+    check_log_dirs(path, _UNTIERED)
     found = rebuild_metadata(path, storage_options=parse_storage_options(storage_options))
     if as_json:
         print_json({"copies": len(found.manifests), "damaged": found.damaged})

@@ -118,6 +118,7 @@ def _print(found: TopicDescription) -> None:
 )
 @_config
 @click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic is there.")
+@reach_options
 @_json
 def create(
     path: str,
@@ -125,12 +126,15 @@ def create(
     partitions: int,
     configs: Sequence[str],
     if_not_exists: bool,
+    reach: Reach,
     as_json: bool,
 ) -> int:
     """Make a topic; also the log at PATH, where there is nothing yet."""
     config = parse_configs(configs)
     check_creation(path, topic, config)
-    with sparklog.open(path, "rw") as log:
+    with sparklog.open(
+        path, "rw", storage_options=reach.storage, options=reach.options
+    ) as log:
         there = topic in log.topics()
         log.create_topic(topic, partitions, config, if_not_exists=if_not_exists)
         if as_json:
@@ -146,6 +150,7 @@ def create(
 @click.option("--partitions", type=click.IntRange(1), help="How many there are to be; never fewer.")
 @_config
 @click.option("--delete-config", "deleted", multiple=True, help="A config to be as by default.")
+@reach_options
 @_json
 def alter(
     path: str,
@@ -153,13 +158,14 @@ def alter(
     partitions: int | None,
     configs: Sequence[str],
     deleted: Sequence[str],
+    reach: Reach,
     as_json: bool,
 ) -> int:
     """Add partitions to a topic, or change its configs."""
     config = parse_configs(configs)
     if partitions is None and not config and not deleted:
         raise click.UsageError("nothing to alter: give --partitions, --config or --delete-config")
-    with to_change(path, topic) as log:
+    with to_change(path, topic, reach=reach) as log:
         log.alter_topic(topic, partitions, changed_configs(log.topic(topic), config, deleted))
         if as_json:
             _print_one(log, topic)
@@ -172,13 +178,14 @@ def alter(
 @click.argument("path")
 @_topic
 @click.option("--if-exists", is_flag=True, help="Do nothing if the topic isn't there.")
+@reach_options
 @_json
-def delete(path: str, topic: str, if_exists: bool, as_json: bool) -> int:
+def delete(path: str, topic: str, if_exists: bool, reach: Reach, as_json: bool) -> int:
     """Delete a topic and its files. It can't be undone."""
-    with to_read(path) as log:
+    with to_read(path, reach) as log:
         there = topic in log.topics()
     if there or not if_exists:
-        with to_change(path, topic) as log:
+        with to_change(path, topic, reach=reach) as log:
             log.delete_topic(topic)
     if as_json:
         print_json({"topic": topic, "deleted": there})

@@ -5,7 +5,7 @@ import click
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.findings import print_report
-from sparklog.cli.open_log import check_log
+from sparklog.cli.open_log import check_log_dirs
 from sparklog.cli.output import count_bar, print_json
 from sparklog.service import verify as verify_log
 
@@ -26,7 +26,7 @@ def verify(path: str, repair: bool, dry_run: bool, as_json: bool, threads: int) 
     without --repair. A repair makes indexes, snapshots, leader epochs, watermarks and checkpoints
     anew and moves what does not belong there to files sparklog-quarantine-* of the log dir.
     """
-    check_log(path, archives=False)
+    check_log_dirs(path, "`sparklog tier verify URL` checks its closed segments")
     with count_bar("verifying", shown=not as_json) as progress:
         report = verify_log(path, repair and not dry_run, threads=threads, progress=progress)
     if as_json:

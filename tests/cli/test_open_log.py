@@ -148,3 +148,31 @@ def test_what_needs_more_than_an_archive(tmp_path: Path, capsys: Capture) -> Non
         said = capsys.readouterr().err
         assert "is an archive, which holds segments alone" in said
         assert "sparklog tier restore" in said
+
+
+@pytest.mark.parametrize(
+    ("command", "instead"),
+    [
+        (["verify", "URL"], "`sparklog tier verify URL`"),
+        (["metrics", "URL"], "`sparklog serve --metrics-port`"),
+        (["fork", "URL", "new", "--time", "2026-01-01"], "`sparklog export --to`"),
+        (["log-dirs", "URL"], "`sparklog topics describe`"),
+        (
+            ["leader-election", "URL", "--election-type", "unclean", "--all-topic-partitions"],
+            "nothing of it can be offline",
+        ),
+        (["tier", "status", "URL"], "`sparklog topics describe`"),
+        (["tier", "rebuild", "URL"], "`sparklog topics describe`"),
+        (["dump-log", "--files", "URL/00.log"], "`sparklog tier restore`"),
+    ],
+    ids=lambda value: "-".join(value[:2]) if isinstance(value, list) else "",
+)
+def test_what_works_on_files_says_what_to_use_for_a_store(
+    command: list[str], instead: str, capsys: Capture
+) -> None:
+    """No store is asked for that: this one can't be reached."""
+    url = "s3://no-such-bucket/logs"
+    assert run([word.replace("URL", url) for word in command]) == 2
+    said = capsys.readouterr().err
+    assert instead in said
+    assert url in said

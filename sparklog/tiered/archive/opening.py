@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from sparklog.errors import InvalidRequestError
 from sparklog.format.names import parse_partition_dir
@@ -15,6 +15,8 @@ from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.target import open_store
 
 Path = str | os.PathLike[str]
+HOME_MARKS: Final = frozenset({"sparklog.home", "sparklog.import"})
+"""Objects of a log whose home is a store, and of one that is being made of another."""
 
 
 def open_archive(
@@ -43,6 +45,8 @@ def archive_url(path: Path, fs: FileSystem = LOCAL) -> str | None:
     if len(directories) > 1 or not fs.is_dir(home):
         return None
     names = fs.listdir(home)
+    if not HOME_MARKS.isdisjoint(names):
+        return f"file://{home}"
     is_archive = any(parse_directory(name) is not None for name in names) and not any(
         parse_partition_dir(name) is not None or name.startswith("sparklog.") for name in names
     )
