@@ -3,6 +3,7 @@
 Everything hangs on create-if-absent, and on one rule: no name ever gets a second meaning.
 
 - `entries`, `state`, `extents`: what the ledger says, and what it folds to
+- `home`: opening a log; `home_object`: what makes a place one
 - `commit_log`: changes; `entry_building`, `entry_creation`: what becomes of one; `outcome`: later
 - `ledger`: entries by number, and the head, by which all of it is known; `process_lock`
 - `names`: names of the objects below the home

@@ -33,8 +33,16 @@ NewerState = Callable[[int], DisklessState | None]
 class EntryReader:
     """Entries by their numbers. Threads may share it."""
 
-    def __init__(self, store: Store, log_id: str) -> None:
-        self.store, self.log_id = store, log_id
+    def __init__(self, store: Store, log_id: str | Callable[[], str]) -> None:
+        """`log_id`: or what finds it out, once it is wanted."""
+        self.store, self._log_id = store, log_id
+
+    @property
+    def log_id(self) -> str:
+        """The log id. Raises what finding it out does."""
+        if not isinstance(self._log_id, str):
+            self._log_id = self._log_id()
+        return self._log_id
 
     def path(self, number: int) -> str:
         """The URL of an entry, for messages."""
@@ -96,15 +104,23 @@ class Head:
     def __init__(
         self,
         entries: EntryReader,
-        state: DisklessState | None = None,
         *,
         newer: NewerState = lambda number: None,
     ) -> None:
-        """`newer`: where one who is far behind finds a state that lies ahead."""
+        """`newer`: where one who is far behind, or begins, finds a state that lies ahead."""
         self.entries = entries
-        self.state = DisklessState(entries.log_id) if state is None else state
+        self._state: DisklessState | None = None
         self._newer = newer
         self._following, self._changing = ProcessLock(), ProcessLock()
+
+    @property
+    def state(self) -> DisklessState:
+        """What is known. Asks for nothing, but at first: then it is the newest written state."""
+        if self._state is None:
+            with self._changing:
+                if self._state is None:
+                    self._state = self._newer(0) or DisklessState(self.entries.log_id)
+        return self._state
 
     def follow(self, retry: StoreRetry = _PATIENCE) -> DisklessState:
         """Fold all that is new; returns the state, which was the newest when this was called.
@@ -143,42 +159,46 @@ class Head:
         ahead = retry.call(lambda: self._newer(self.state.number + BEHIND))
         if ahead is not None:
             with self._changing:
-                if ahead.number > self.state.number:
-                    self.state = ahead
+                if self._state is None or ahead.number > self._state.number:
+                    self._state = ahead
 
     def _fold(self, first: int, entries: Sequence[Entry]) -> None:
+        known = self.state
         with self._changing:
-            done = self.state.number + 1 - first  # folded meanwhile, by a commit of this process
+            known = self._state or known
+            done = known.number + 1 - first  # folded meanwhile, by a commit of this process
             if done >= len(entries):
                 return
-            state = self.state.copy()
+            state = known.copy()
             try:
                 for number, entry in enumerate(entries[done:], first + done):
                     state.apply(entry, path=self.entries.path(number))
             except SparklogError:
-                self._fold_good(entries[done:])
+                self._fold_good(known, entries[done:])
                 raise
-            self.state = state
+            self._state = state
 
-    def _fold_good(self, entries: Sequence[Entry]) -> None:
+    def _fold_good(self, known: DisklessState, entries: Sequence[Entry]) -> None:
         """Fold what comes before the one that doesn't follow."""
-        state = self.state.copy()
+        state = known.copy()
         for entry in entries:
             try:
                 state.apply(entry, path=self.entries.path(state.next_number))
             except SparklogError:
                 return
-            self.state = state
+            self._state = state
             state = state.copy()
 
     def advance(self, number: int, entry: Entry) -> DisklessState:
         """Fold an entry that this process has created as `number`; returns the state after it."""
+        known = self.state
         with self._changing:
-            if self.state.number < number:
-                state = self.state.copy()
-                state.apply(entry, path=self.entries.path(number))
-                self.state = state
-            return self.state
+            known = self._state or known
+            if known.number < number:
+                known = known.copy()
+                known.apply(entry, path=self.entries.path(number))
+                self._state = known
+            return known
 
 
 class StoreLedger:

@@ -20,6 +20,10 @@ from urllib.parse import quote, unquote
 from sparklog.format.checkpoint_files import topic_id_bytes, topic_id_text
 
 HOME: Final = "sparklog.home"
+IMPORT: Final = "sparklog.import"
+"""That a log is being brought here, and isn't whole yet."""
+TRIAL: Final = "trial-"
+"""What the names of a new home's trial begin with."""
 SERVICE: Final = "service/"
 READERS: Final = "readers/"
 _TERM_BYTES: Final = 6  # eight characters of the text form

@@ -1,0 +1,178 @@
+"""Opening a log that is kept in a store: `sparklog.storage.home.Home` on objects alone."""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any
+
+from sparklog.clock import Clock, system_clock
+from sparklog.config import LogOptions
+from sparklog.diskless.commit_log import DisklessCommits
+from sparklog.diskless.entry_creation import Patience
+from sparklog.diskless.home_object import known_home, make_home, read_home
+from sparklog.diskless.ledger import EntryReader, Head, StoreLedger
+from sparklog.errors import InvalidRequestError
+from sparklog.log.chunk_stager import ChunksInMemory, ChunkStager
+from sparklog.log.log import Log
+from sparklog.storage.groups import Groups
+from sparklog.storage.home import GivenUp
+from sparklog.storage.lease import Lease
+from sparklog.storage.staging import Framing, Stager, TaskStaging
+from sparklog.storage.topic_state import TopicState
+from sparklog.storage.view import TopicInfo, View
+from sparklog.tiered.layout.object_names import Directory
+from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.reading.opening import open_objects
+from sparklog.tiered.reading.options import RemoteOptions
+from sparklog.tiered.reading.remote_objects import RemoteObjects
+from sparklog.tiered.target import open_store
+
+
+class DisklessHome:
+    """A log in a store. `commits` None: it was opened for reading.
+
+    Nothing is asked of the store before it is used.
+    """
+
+    def __init__(
+        self, path: str, head: Head, objects: RemoteObjects, clock: Clock,
+        commits: DisklessCommits | None,
+    ) -> None:  # fmt: skip
+        self.path, self.head, self.objects = path, head, objects
+        self._clock = clock
+        self._commits = commits
+        self._ledger = StoreLedger(path, head, retry=objects.retry)
+
+    @property
+    def identity(self) -> Hashable:
+        """The log id."""
+        return self.head.entries.log_id
+
+    def is_current(self) -> bool:
+        """Tell whether it is open: nobody takes a log's place in a store unnoticed."""
+        return self._commits is None or not self._commits.is_closed
+
+    @property
+    def lost(self) -> str | None:
+        """Why the log can't be used any more."""
+        return None if self._commits is None else self._commits.lost
+
+    def abandon(self, why: str) -> None:
+        """Raise LogReplacedError(why) from now on."""
+        if self._commits is not None:
+            self._commits.give_up(why)
+
+    @property
+    def view(self) -> View:
+        """What readers see."""
+        raise NotImplementedError  # the views of a store come with the next change
+
+    @property
+    def ledger(self) -> StoreLedger:
+        """The ledger's entries, as readers see them."""
+        return self._ledger
+
+    @property
+    def groups(self) -> Groups:
+        """The registered readers."""
+        raise NotImplementedError  # so do its groups
+
+    @property
+    def commits(self) -> DisklessCommits:
+        """The log's changes. Raises InvalidRequestError in mode "r"."""
+        if self._commits is None:
+            raise InvalidRequestError(
+                f"{self.path} is open for reading; use sparklog.open(path, mode='rw')"
+            )
+        return self._commits
+
+    def describe(self, name: str, topic: TopicState) -> TopicInfo:
+        """Return a topic as the state has it."""
+        return described(self.path, name, topic)
+
+    def known_topics(self) -> dict[str, TopicInfo]:
+        """Return the topics as of the newest entry that is known. Asks for nothing."""
+        topics = self.head.state.log.topics
+        return {name: described(self.path, name, topic) for name, topic in sorted(topics.items())}
+
+    def staging(self) -> TaskStaging:
+        """Return how tasks stage: into objects of their own."""
+        raise NotImplementedError  # and the tasks' staging
+
+    def sweep_staged(self, writer: str, batch: int) -> int:
+        """Return 0: the service deletes what was staged."""
+        return 0
+
+    def stager(self, framing: Framing, *, label: str | None = None) -> Stager:
+        """Return a stager; `label` names staged objects."""
+        if label is not None:
+            return self.staging().stager(framing, label=label)
+        place = ChunksInMemory(self.path)
+        return ChunkStager(place, self._clock, framing, spread=self.commits.position)
+
+    def service_lease(self) -> Lease:
+        """Return the lease of the log's service; not taken yet."""
+        raise NotImplementedError
+
+    def give_up(
+        self, topic: str | None, partitions: Iterable[int] | None, *, dry_run: bool
+    ) -> list[GivenUp]:
+        """Return none: no partition of a log in a store is ever offline.
+
+        Raises: InvalidRequestError for partitions that are named, as none of them is.
+        """
+        if partitions is not None and list(partitions):
+            raise InvalidRequestError(
+                f"topic={topic}, partitions={list(partitions)}: none of them is offline; a log in "
+                "a store has no directories that can be missing",
+                path=self.path,
+            )
+        return []
+
+    def close(self) -> None:
+        """Write nothing more. Idempotent."""
+        if self._commits is not None:
+            self._commits.close()
+
+
+def described(url: str, name: str, topic: TopicState) -> TopicInfo:
+    """Return a topic as users see it; `dirs` are the prefixes of its partitions' segments."""
+    below = url.rstrip("/")
+    dirs = {p: f"{below}/{Directory(name, p, topic.id).prefix[:-1]}" for p in sorted(topic.dirs)}
+    return TopicInfo(name, topic.id, max(dirs) + 1, topic.parsed(), dirs)
+
+
+def open_log(
+    url: str,
+    *,
+    mode: str = "r",
+    storage_options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
+    remote: RemoteOptions | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+    clock: Clock = system_clock,
+    store: Store | None = None,
+    patience: Patience | None = None,
+) -> Log:
+    """Open a log that is kept in a store; users call `sparklog.open`.
+
+    In mode "rw" it is made where there is none, in an empty place. In mode "r" nothing is asked of
+    the store yet.
+    Args: store, patience: others than the URL's own, for tests.
+    """
+    if mode not in ("r", "rw"):
+        raise InvalidRequestError(f"mode={mode!r}: want 'r' or 'rw'")
+    parsed = LogOptions.parse(options or {})
+    there = open_store(url, storage_options) if store is None else store
+    objects = open_objects(lambda: there, remote or RemoteOptions(), stopped)
+
+    def log_id() -> str:
+        return objects.retry.call(lambda: known_home(there)).log_id
+
+    head = Head(EntryReader(there, log_id))
+    commits: DisklessCommits | None = None
+    if mode == "rw":
+        if read_home(there) is None:
+            make_home(there, clock)
+        commits = DisklessCommits(url, head, parsed, clock, patience or Patience())
+        commits.catch_up()
+    home = DisklessHome(url, head, objects, clock, commits)
+    return Log(home, options=parsed, clock=clock)

@@ -1,0 +1,93 @@
+"""Making and opening a log in a store."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import sparklog
+from sparklog.diskless.home import DisklessHome, open_log
+from sparklog.diskless.home_object import read_home
+from sparklog.diskless.names import HOME
+from sparklog.errors import (
+    DataCorruptionError,
+    InvalidRequestError,
+    UnsupportedVersionError,
+)
+from sparklog.log.admin import create_topic
+from sparklog.storage.checksummed_json import seal
+from sparklog.tiered.target import open_store
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"file://{tmp_path}/home"
+
+
+def test_a_log_is_made_once_and_opened_by_everybody(url: str) -> None:
+    with open_log(url, mode="rw") as one, open_log(url, mode="rw") as two:
+        assert one.home.identity == two.home.identity
+        create_topic(one.home.commits, "t", 2, {}, False)
+        assert two.home.commits.catch_up() == 1
+        assert two.append("t", pa.table({"value": ["a", "b"]}), partition=1) == {"t": {1: (0, 2)}}
+        with open_log(url) as reader:
+            assert list(reader.home.known_topics()) == []  # nothing was asked yet
+            assert reader.commits().num_rows == 1
+            assert reader.home.known_topics()["t"].partitions == 2
+            with pytest.raises(InvalidRequestError, match="open for reading"):
+                reader.append("t", pa.table({"value": ["c"]}))
+
+
+def test_makers_at_the_same_time_make_one_log(url: str) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        logs = list(pool.map(lambda _: open_log(url, mode="rw"), range(8)))
+    assert len({log.home.identity for log in logs}) == 1
+    assert open_store(url).get(HOME)
+
+
+def test_no_log_is_said_so(url: str) -> None:
+    with open_log(url) as log, pytest.raises(InvalidRequestError, match="holds no log"):
+        log.commits()
+    assert not open_store(url).list()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("owners/abc", "copies of a log dir"),
+        ("t-0-AAAAAAAAAAAAAAAAAAAAAA/x.log", "copies of a log dir"),
+        ("photos/cat.jpg", "other objects lie there"),
+        ("sparklog.import", "brought here"),
+    ],
+)
+def test_a_place_with_something_else_is_refused(url: str, name: str, words: str) -> None:
+    open_store(url).put(name, b"x")
+    with pytest.raises(InvalidRequestError, match=words):
+        open_log(url, mode="rw")
+    assert [one.name for one in open_store(url).list()] == [name]
+
+
+def test_a_home_object_that_cannot_be_read_stops_everybody(url: str) -> None:
+    store = open_store(url)
+    for raw, error in (
+        (b"{}", DataCorruptionError),
+        (seal("home", {"made": 1}), DataCorruptionError),
+        (seal("home", {"log_id": "x"}).replace(b'"version": 1', b'"version": 9'),
+         UnsupportedVersionError),
+    ):  # fmt: skip
+        store.put(HOME, raw)
+        with pytest.raises(error, match=r"sparklog\.home"):
+            open_log(url, mode="rw")
+        with pytest.raises(error, match=r"sparklog\.home"):
+            open_log(url).commits()
+
+
+def test_the_public_open_makes_a_home_of_a_url(url: str) -> None:
+    with sparklog.open(url, mode="rw") as log:
+        assert isinstance(log.home, DisklessHome)
+        found = read_home(open_store(url))
+        assert found is not None
+        assert log.home.identity == found.log_id
+
+
