@@ -23,6 +23,7 @@ from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.log import Log
 from sparklog.logdir import home as logdir
 from sparklog.logdir.detection import holds_log
+from sparklog.logdir.ledger import has_ledger
 from sparklog.logdir.paths import check_writable, split_path, store_url
 from sparklog.logdir.paths import same_place as is_same_directory
 from sparklog.logdir.view import LogDirView, check_until
@@ -147,6 +148,30 @@ def holds_home(
             path=url,
         )
     return False
+
+
+def holds_own_log(
+    path: Path, storage_options: Mapping[str, Any] | None = None, fs: FileSystem = LOCAL
+) -> bool:
+    """Tell whether a log with a commit ledger is there: no broker's, no archive.
+
+    Cost: a stat; of a store one small request, two if it isn't.
+    Raises: InvalidRequestError: no such path; StorageUnavailableError.
+    """
+    url = url_of(path, fs=fs)
+    return has_ledger(fs, split_path(path)[0]) if url is None else holds_home(url, storage_options)
+
+
+def check_log_dirs(path: Path, instead: str, fs: FileSystem = LOCAL) -> None:
+    """Raise InvalidRequestError for a store, of which nothing is asked; `instead`: what to do."""
+    url = url_of(path, fs=fs)
+    if url is not None:
+        raise InvalidRequestError(
+            f"{os.fspath(path)} is an archive, which holds segments alone, or a log in a store, "
+            f"and this works on the files of log dirs. Of a log in a store: {instead}; of an "
+            "archive `sparklog tier restore` makes a log dir",
+            path=url,
+        )
 
 
 def resolved(path: Path) -> str:

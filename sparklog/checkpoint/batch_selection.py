@@ -44,7 +44,14 @@ def select_batch(batches: Batches, to: Target) -> int:
     return found[-1]
 
 
-def check_sources(batches: Batches, batch: int, logs: Mapping[str, str], *, fs: FileSystem) -> None:
+def check_sources(
+    batches: Batches,
+    batch: int,
+    logs: Mapping[str, str],
+    *,
+    fs: FileSystem,
+    storage_options: Mapping[str, Any] | None = None,
+) -> None:
     """Refuse a batch after which a sparklog source can't continue: retention has passed it.
 
     Args:
@@ -60,11 +67,17 @@ def check_sources(batches: Batches, batch: int, logs: Mapping[str, str], *, fs: 
         wanted = topics_of(offsets[source])
         if wanted is None:
             raise InvalidRequestError(f"source {source!r} reads no topics: {offsets[source]}")
-        _check_log(path, wanted, batch, fs)
+        _check_log(path, wanted, batch, fs, storage_options)
 
 
-def _check_log(path: str, wanted: TopicOffsets, batch: int, fs: FileSystem) -> None:
-    with open_log(path, fs=fs) as log:
+def _check_log(
+    path: str,
+    wanted: TopicOffsets,
+    batch: int,
+    fs: FileSystem,
+    storage_options: Mapping[str, Any] | None,
+) -> None:
+    with open_log(path, storage_options=storage_options, fs=fs) as log:
         for topic in sorted({partition.topic for partition in wanted}):
             held = log.offsets(topic)
             for (name, partition), offset in wanted.items():

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 from sparklog.checkpoint.batch_selection import Target, check_sources, select_batch
 from sparklog.checkpoint.batches import Batches
@@ -20,8 +20,13 @@ from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.logdir.forking.fork import fork as fork_log
 from sparklog.logdir.paths import is_nested
+from sparklog.opening import check_log_dirs
 
 Path = str | os.PathLike[str]
+_ALONE: Final = (
+    "fork the checkpoint alone (leave out log), and give the query that goes on with it another "
+    "sink name (option name) or another log"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +63,7 @@ def fork(
     new_log: Path | None = None,
     writer: str | None = None,
     sources: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> Forked:
@@ -74,6 +80,7 @@ def fork(
         writer: by which the log knows the query; by default the query's id, for all its sinks.
         sources: {source: path}: logs that the query reads; a batch that their retention has
             passed is refused. A source is named as in the offsets: by its number, if not a name.
+        storage_options: by which sources in a store are reached.
     Raises: InvalidRequestError: the batch can't be gone back to (the earliest that can is named),
         or `new_path` exists; DataCorruptionError; LogLockedError; StorageUnavailableError.
         Nothing is left then, but a forked log where the checkpoint failed after it.
@@ -82,15 +89,18 @@ def fork(
     watch = stopwatch()
     if (log is None) != (new_log is None):
         raise InvalidRequestError("give both log and new_log, or none of them")
+    for place in (log, new_log):
+        if place is not None:
+            check_log_dirs(place, _ALONE, fs)
     target = own_path(new_path)
     with cleaned_meanwhile(path):
         checkpoint = Checkpoint.open(path, fs, to_end=False)
         _check_target(fs, checkpoint.path, target)
-        complete(checkpoint.path, fs=fs, clock=clock)
+        complete(checkpoint.path, storage_options=storage_options, fs=fs, clock=clock)
         batches = Batches(checkpoint)
         batch = select_batch(batches, to)
         batches.check_reachable(batch)
-        check_sources(batches, batch, sources or {}, fs=fs)
+        check_sources(batches, batch, sources or {}, fs=fs, storage_options=storage_options)
         who = None if log is None else writer_name(checkpoint, writer)
         if log is not None and who is not None:
             check_log(log, who, fs)

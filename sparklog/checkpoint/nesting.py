@@ -6,7 +6,7 @@ from typing import Final
 
 from sparklog.checkpoint.files import local_path
 from sparklog.errors import InvalidRequestError
-from sparklog.logdir.paths import is_within
+from sparklog.logdir.paths import is_within, store_url
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -17,6 +17,8 @@ def check_not_nested(checkpoint: str, log: str | os.PathLike[str]) -> None:
     Raises: InvalidRequestError: the log lies in the checkpoint, where a reset would exchange it and
         an archive hold it as a part; at `sparklog` both would write the same directory.
     """
+    if store_url(log) is not None:
+        return
     root = os.path.realpath(checkpoint)
     for directory in map(str.strip, os.fspath(log).split(",")):
         local = local_path(directory)

@@ -27,7 +27,7 @@ from sparklog.checkpoint.unfinished_reset import UnfinishedReset, check_log, com
 from sparklog.clock import Clock, system_clock
 from sparklog.errors import InvalidRequestError, LogLockedError
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.logdir.paths import split_path
+from sparklog.opening import resolved
 
 Path = str | os.PathLike[str]
 
@@ -70,6 +70,7 @@ def reset(
     writer: str | None = None,
     sources: Mapping[str, str] | None = None,
     dry_run: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> Reset:
@@ -89,6 +90,7 @@ def reset(
             replays. What they wrote before stays there.
         writer: by which the log knows the query; by default the query's id, for all its sinks.
         dry_run: only tell.
+        storage_options: by which a log in a store, and sources there, are reached; never noted.
     Raises: InvalidRequestError: the batch can't be gone back to (the earliest that can is named),
         or the file system can't exchange directories (fork instead); LogLockedError: the query
         runs; DataCorruptionError; StorageUnavailableError. The checkpoint is as it was then; if
@@ -103,7 +105,7 @@ def reset(
             path=checkpoint.path,
         )
     if not dry_run:
-        complete(checkpoint.path, fs=fs, clock=clock)
+        complete(checkpoint.path, storage_options=storage_options, fs=fs, clock=clock)
     with cleaned_meanwhile(checkpoint.path), contextlib.ExitStack() as stack:
         if not dry_run:
             stack.enter_context(stopped(checkpoint, "reset it"))
@@ -111,22 +113,28 @@ def reset(
         batches = Batches(checkpoint)
         batch = select_batch(batches, to)
         batches.check_reachable(batch)
-        check_sources(batches, batch, sources or {}, fs=fs)
+        check_sources(batches, batch, sources or {}, fs=fs, storage_options=storage_options)
         check_quiet(batches, clock())
         truncation = plan_truncation(batches, batch, checkpoint.path, is_reset=True)
-        done = _describe(batches, truncation, log, writer, dry_run=dry_run)
+        done = _describe(batches, truncation, log, writer, storage_options, dry_run=dry_run)
         if not dry_run:
-            _carry_out(batches, truncation, done, fs, clock)
+            _carry_out(batches, truncation, done, storage_options, fs, clock)
     return done
 
 
 def _describe(
-    batches: Batches, truncation: Truncation, log: Path | None, writer: str | None, *, dry_run: bool
+    batches: Batches,
+    truncation: Truncation,
+    log: Path | None,
+    writer: str | None,
+    storage_options: Mapping[str, Any] | None,
+    *,
+    dry_run: bool,
 ) -> Reset:
     checkpoint = batches.checkpoint
     who = None if log is None else writer_name(checkpoint, writer)
     if log is not None and who is not None:
-        check_log(log, who, checkpoint.fs)
+        check_log(log, who, checkpoint.fs, storage_options)
         check_not_nested(checkpoint.path, log)
     known = {*batches.planned, *batches.committed}
     return Reset(
@@ -134,14 +142,19 @@ def _describe(
         batch=truncation.batch,
         batches=sorted(b for b in known if b > truncation.batch),
         files=len(truncation.dropped.intersection(checkpoint.paths())),
-        log=None if log is None else ",".join(split_path(log)),
+        log=None if log is None else resolved(log),
         writer=who,
         dry_run=dry_run,
     )
 
 
 def _carry_out(
-    batches: Batches, truncation: Truncation, wanted: Reset, fs: FileSystem, clock: Clock
+    batches: Batches,
+    truncation: Truncation,
+    wanted: Reset,
+    storage_options: Mapping[str, Any] | None,
+    fs: FileSystem,
+    clock: Clock,
 ) -> None:
     checkpoint = batches.checkpoint
     before = _plans(checkpoint)
@@ -169,7 +182,7 @@ def _carry_out(
                 "directories: use sparklog.checkpoint.fork instead, and start the query with that",
                 path=checkpoint.path,
             )
-        complete(checkpoint.path, fs=fs, clock=clock)
+        complete(checkpoint.path, storage_options=storage_options, fs=fs, clock=clock)
 
 
 def _plans(checkpoint: Checkpoint) -> list[tuple[str, int]]:

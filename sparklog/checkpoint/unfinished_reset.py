@@ -8,16 +8,15 @@ writing it again changes nothing.
 import contextlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from sparklog.checkpoint.log_backed.layout import RESET
 from sparklog.clock import Clock, system_clock
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem, read_bytes, write_durably
-from sparklog.logdir.home import open_log
-from sparklog.logdir.ledger import fold, ledger_path, whole_end
-from sparklog.logdir.paths import split_path
+from sparklog.opening import holds_own_log, open_log, resolved
 from sparklog.storage.log_state import LogState, is_writer_of
 
 _FIELDS: Final = {"log": str, "writer": str, "batch": int, "time": int}
@@ -59,10 +58,15 @@ def write(fs: FileSystem, directory: str, unfinished: UnfinishedReset) -> None:
 
 
 def complete(
-    checkpoint: str, *, fs: FileSystem = LOCAL, clock: Clock = system_clock
+    checkpoint: str,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    fs: FileSystem = LOCAL,
+    clock: Clock = system_clock,
 ) -> UnfinishedReset | None:
     """Let the log follow a checkpoint that was reset, if it has yet to; returns what was noted.
 
+    Args: storage_options: by which a log in a store is reached; they are never noted.
     Cost: a look for one file; with an unfinished reset a commit to the log. Idempotent.
     Raises: DataCorruptionError: the file can't be read; InvalidRequestError, LogLockedError,
         StorageUnavailableError: the log can't be written; the file stays.
@@ -73,8 +77,15 @@ def complete(
     except FileNotFoundError:
         return None
     unfinished = UnfinishedReset.parse(data, path)
-    _check_there(unfinished.log, path, fs)
-    with open_log(unfinished.log, mode="rw", fs=fs, clock=clock) as log:
+    if not holds_own_log(unfinished.log, storage_options, fs):
+        raise InvalidRequestError(
+            f"{path}: the checkpoint was reset, and {unfinished.log} has yet to follow, but no log "
+            "is there: bring it back; or, if it is gone for good, remove that file",
+            path=path,
+        )
+    with open_log(
+        unfinished.log, mode="rw", storage_options=storage_options, fs=fs, clock=clock
+    ) as log:
         log.reset(unfinished.writer, unfinished.batch)
     with contextlib.suppress(FileNotFoundError):  # another process did the same
         fs.unlink(path)
@@ -82,31 +93,29 @@ def complete(
     return unfinished
 
 
-def check_log(path: str | os.PathLike[str], writer: str, fs: FileSystem) -> None:
+def check_log(
+    path: str | os.PathLike[str],
+    writer: str,
+    fs: FileSystem,
+    storage_options: Mapping[str, Any] | None = None,
+) -> None:
     """Check that `writer`, or that query, has written to the log at `path`.
 
     Raises: InvalidRequestError: it never did, so that a reset would do nothing to the log that it
         did write to; or no log is there, and none must be made.
     """
-    home = split_path(path)[0]
-    if not fs.is_dir(ledger_path(home)):
+    place = resolved(path)
+    if not holds_own_log(path, storage_options, fs):
         raise InvalidRequestError(
-            f"{home} holds no log that sparklog wrote: give the sink's log", path=home
+            f"{place} holds no log that sparklog wrote: give the sink's log", path=place
         )
     state = LogState()
-    fold(fs, home, whole_end(fs, home), state=state, first=None)
+    with open_log(path, storage_options=storage_options, fs=fs) as log:
+        ledger = log.home.ledger
+        ledger.fold(state, ledger.end, first=None)
     if not any(is_writer_of(name, writer) for name in state.writers):
         held = ", ".join(sorted(state.writers)) or "none"
         raise InvalidRequestError(
-            f"{writer} has committed nothing to {home}; its writers: {held}. Give the sink's log, "
+            f"{writer} has committed nothing to {place}; its writers: {held}. Give the sink's log, "
             "or writer="
-        )
-
-
-def _check_there(log: str, path: str, fs: FileSystem) -> None:
-    if not fs.is_dir(ledger_path(split_path(log)[0])):
-        raise InvalidRequestError(
-            f"{path}: the checkpoint was reset, and {log} has yet to follow, but no log is there: "
-            "bring it back; or, if it is gone for good, remove that file",
-            path=path,
         )

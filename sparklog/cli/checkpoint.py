@@ -23,6 +23,7 @@ from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.findings import print_findings
 from sparklog.cli.output import console, print_json, size_text
 from sparklog.cli.parsing import parse_when
+from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.pluralize import pluralize
 
 _DIGITS_MAX: Final = 100  # so many Python reads at any time
@@ -130,6 +131,7 @@ def _print_report(report: CheckpointReport) -> None:
 @click.option("--new-log", help="Where the forked log goes.")
 @_writer
 @_source
+@storage_option
 @_json
 def fork(
     path: str,
@@ -139,6 +141,7 @@ def fork(
     new_log: str | None,
     writer: str | None,
     sources: Sequence[str],
+    storage_options: str,
     as_json: bool,
 ) -> int:
     """Make a checkpoint at NEW_PATH whose query continues behind a batch of the one at PATH.
@@ -154,6 +157,7 @@ def fork(
         new_log=new_log,
         writer=writer,
         sources=_sources(sources),
+        storage_options=parse_storage_options(storage_options),
     )
     if as_json:
         print_json(done.to_dict())
@@ -169,6 +173,7 @@ def fork(
 @_writer
 @_source
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@storage_option
 @_json
 def reset(
     path: str,
@@ -177,6 +182,7 @@ def reset(
     writer: str | None,
     sources: Sequence[str],
     dry_run: bool,
+    storage_options: str,
     as_json: bool,
 ) -> int:
     """Cut the checkpoint at PATH back to a batch, in place; the query must be stopped."""
@@ -187,6 +193,7 @@ def reset(
         log=log,
         writer=writer,
         sources=_sources(sources),
+        storage_options=parse_storage_options(storage_options),
         dry_run=dry_run,
     )
     if as_json:

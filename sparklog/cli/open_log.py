@@ -18,6 +18,7 @@ from sparklog.log.log import Log
 from sparklog.logdir.detection import META_PROPERTIES, holds_log
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.topics_file import TOPICS_NAME
+from sparklog.opening import check_log_dirs as refuse_store
 from sparklog.opening import holds_home, url_of
 from sparklog.tiered.archive.opening import no_archive
 from sparklog.tiered.reading.options import RemoteOptions
@@ -68,13 +69,7 @@ def check_log_dirs(path: str, instead: str, *, offline: bool = False) -> None:
 
     Args: instead: what does the same for a log in a store; offline: as `check_log` has it.
     """
-    url = url_of(path)
-    if url is not None:
-        raise InvalidRequestError(
-            f"{path} is an archive, which holds segments alone, or a log in a store, and this "
-            f"works on the files of log dirs. Of a log in a store: {instead}; of an archive "
-            "`sparklog tier restore` makes a log dir"
-        )
+    refuse_store(path, instead)
     check_log(path, offline=offline)
 
 

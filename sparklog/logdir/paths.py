@@ -14,9 +14,9 @@ from sparklog.fs import LOCAL, FileSystem
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _POSSIBLE: Final = (
-    "a log is written on a local disk. Give a directory of the driver's host; `sparklog serve DIR "
-    "--remote URL` copies closed segments of topics with remote.storage.enable to such a store, "
-    "where they are read from by the URL: sparklog.open(URL), or format('sparklog') with it as path"
+    "a log dir is wanted, a directory of the driver's host. A log whose home is a store has its "
+    "URL as path: sparklog.open(URL, mode='rw'); `sparklog serve DIR --remote URL` copies closed "
+    "segments of a log dir's topics with remote.storage.enable to a store"
 )
 
 

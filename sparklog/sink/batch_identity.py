@@ -148,7 +148,7 @@ def _local(
         return None
     if options.path is not None:
         _check_not_nested(root, options.path)
-    complete(root, fs=fs)
+    complete(root, storage_options=options.storage, fs=fs)
     _check_one_history(root, batch, query, fs)
     return _lookup(root, fs).read(f"offsets/{batch}", durable=True)
 

@@ -29,6 +29,7 @@ from sparklog.fs import LOCAL, FileSystem, LocalFileSystem
 from sparklog.logdir.forking.fork import fork as fork_log
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.staged_directory import StagedDirectories
+from sparklog.opening import check_log_dirs
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.target import open_store
@@ -96,6 +97,8 @@ def archive(
     local = _own_directory(fs, path)
     if threads < 1:
         raise InvalidRequestError(f"threads={threads}: want at least 1")
+    if log is not None:
+        check_log_dirs(log, "archive the checkpoint alone, the store keeps its log", fs)
     store = open_store(url, storage_options)
     homes = [local, *([] if log is None else split_path(log)[:1])]
     _check_places(store.url, homes)
