@@ -48,6 +48,7 @@ class Write(NamedTuple):
 
 
 FAULTS: Final = ("lost", "unseen", "late", "twice", "echo")
+NO_ANSWER: Final = "no answer came"
 STALE_STEPS: Final = 30
 HALF_STEPS: Final = (2, 30)
 
@@ -171,7 +172,7 @@ class ScheduledBucket:
 
     def _read_fault(self, process: str, what: str) -> None:
         if self.schedule.chance(self.schedule.weather.reads):
-            self._note(process, what, "no answer")
+            self._note(process, what, NO_ANSWER)
             raise no_answer(what)
 
     def _note(self, process: str, what: str, how: str) -> None:
@@ -250,4 +251,4 @@ class ScheduledStore:
 
 def no_answer(what: str) -> StorageUnavailableError:
     """The error of a request whose outcome nobody told."""
-    return StorageUnavailableError(f"{what}: no answer", passing=True)
+    return StorageUnavailableError(f"{what}: {NO_ANSWER}", passing=True)

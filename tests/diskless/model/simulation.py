@@ -1,0 +1,110 @@
+"""One schedule, from its seed to its end."""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from sparklog.errors import SparklogError
+from sparklog.testing.scheduled_store import Lie
+from sparklog.testing.schedules import Process, Role, Weather
+from tests.diskless.model.oracle import PARTITIONS, Violation
+from tests.diskless.model.processes import (
+    Chores,
+    Query,
+    admin,
+    last_service,
+    reader,
+    service,
+    writer,
+)
+from tests.diskless.model.virtual import taken_over
+from tests.diskless.model.world import World
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cast:
+    """Who takes part, and how rough it is: of several choices the seed takes one.
+
+    `kinds`: what an administrator does at random: drop, raise a log start, reset. `lost_plans`: how
+    often a power cut takes the plan of a micro-batch.
+    """
+
+    writers: tuple[str, ...] = ("a", "b", "c", "")
+    admin: bool = True
+    readers: bool = False
+    services: bool = False
+    chores: tuple[int, ...] = (1, 5)
+    kinds: str = "dsrr"
+    lost_plans: float = 0.04
+    steps: tuple[int, ...] = (600, 1500, 3000)
+    writes: tuple[float, ...] = (0.01, 0.05, 0.2, 0.5)
+    reads: tuple[float, ...] = (0, 0.05, 0.3)
+    kills: tuple[float, ...] = (0, 0.005, 0.02)
+    naps: tuple[float, ...] = (0, 0.003, 0.01, 0.05)
+    skews_ms: tuple[int, ...] = (0, 0, 0, -3_600_000, 86_400_000)
+
+
+ALL = Cast()
+
+
+def simulate(seed: int, cast: Cast = ALL, lies: frozenset[Lie] = frozenset()) -> Counter[str]:
+    """Play it; returns what happened, counted.
+
+    Raises: Violation, with the last requests.
+    """
+    dice = random.Random(seed)
+    weather = Weather(
+        writes=dice.choice(cast.writes),
+        reads=dice.choice(cast.reads),
+        kills=dice.choice(cast.kills),
+        naps=dice.choice(cast.naps),
+    )
+    world = World.of(seed, weather, lies)
+    world.kinds, world.lost_plans = cast.kinds, cast.lost_plans
+    with taken_over(world.schedule):
+        try:
+            _play(world, cast)
+        except (Violation, SparklogError) as violation:
+            raise Violation(f"seed {seed}: {violation}\n{world.bucket.told(60)}") from violation
+        finally:
+            world.schedule.clear()
+    return world.schedule.stats
+
+
+def _play(world: World, cast: Cast) -> None:
+    schedule, rng = world.schedule, world.rng
+    queries = [Query(writer) for writer in cast.writers]
+
+    def spawn(
+        role: Callable[[World, Process], None], disk: object, *, zombies: bool = True
+    ) -> None:
+        skew_ms = rng.choice(cast.skews_ms)
+        schedule.spawn(_of(world, role), disk, name=role.__name__, skew_ms=skew_ms, zombies=zombies)
+
+    for query in queries:
+        spawn(writer, query)
+    if cast.admin:
+        spawn(admin, Chores(rng.choice(cast.chores), [q for q in queries if q.writer]))
+    if cast.readers:
+        for partition in PARTITIONS:  # one that goes on beside its successor may set it back
+            spawn(reader, partition, zombies=False)
+    if cast.services:
+        for has_two_threads in (True, False):
+            spawn(service, has_two_threads)
+    schedule.run(rng.choice(cast.steps))
+    schedule.weather = Weather()
+    schedule.wake_all()
+    world.bucket.land(0.8)
+    schedule.run(1000)
+    schedule.clear()
+    world.bucket.land()
+    world.oracle.takes_for_head(world.oracle.folded_anew(), world.oracle.truth.number)
+    if cast.services:
+        schedule.alone(_of(world, last_service))
+        world.oracle.check_end()
+
+
+def _of(world: World, role: Callable[[World, Process], None]) -> Role:
+    return partial(role, world)

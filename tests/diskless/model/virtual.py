@@ -1,0 +1,101 @@
+"""Time, locks and random names of the library, as a schedule has them: its seed decides."""
+
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from types import TracebackType
+from typing import Any
+from unittest import mock
+
+from sparklog import clock
+from sparklog.testing.schedules import Process, Schedule
+
+
+class _Time:
+    """`time`, as the process whose turn it is has it."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+
+    def monotonic(self) -> float:
+        return self._schedule.now_ms() / 1000
+
+    def time_ns(self) -> int:
+        return self._schedule.now_ms() * 1_000_000
+
+    def sleep(self, seconds: float) -> None:
+        _running(self._schedule).sleep(seconds * 1000)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+
+class TurnLock:
+    """A lock between processes that take turns: who waits for it lets others have theirs."""
+
+    def __init__(self, schedule: Schedule, *, reentrant: bool = False) -> None:
+        self._schedule, self._reentrant = schedule, reentrant
+        self._owner: Process | None = None
+        self._depth = 0
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        me = self._schedule.running
+        while self._depth and not (self._reentrant and self._owner is me):
+            if not blocking:
+                return False
+            _running(self._schedule).idle(1)
+        self._owner, self._depth = me, self._depth + 1
+        return True
+
+    def release(self) -> None:
+        assert self._depth, "released, and not held"
+        self._depth -= 1
+
+    def locked(self) -> bool:
+        return self._depth > 0
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def _at_fork_reinit(self) -> None:
+        self._depth = 0
+
+
+def _running(schedule: Schedule) -> Process:
+    assert schedule.running is not None, "somebody waits who is no process of the schedule"
+    return schedule.running
+
+
+@contextmanager
+def taken_over(schedule: Schedule) -> Iterator[None]:
+    """Let the library's waits be steps of the schedule, and its random names the seed's."""
+
+    def wait(event: threading.Event, timeout: float | None = None) -> bool:
+        if not event.is_set():
+            _running(schedule).sleep((60 if timeout is None else timeout) * 1000)
+        return event.is_set()
+
+    rng = schedule.rng
+    with ExitStack() as patches:
+        for target, name, value in (
+            (clock, "time", _Time(schedule)),
+            (threading.Event, "wait", wait),
+            (threading, "Lock", lambda: TurnLock(schedule)),
+            (threading, "RLock", lambda: TurnLock(schedule, reentrant=True)),
+            (threading, "get_ident", lambda: id(schedule.running)),
+            (uuid, "uuid4", lambda: uuid.UUID(int=rng.getrandbits(128), version=4)),
+            (os, "urandom", rng.randbytes),
+        ):
+            patches.enter_context(mock.patch.object(target, name, value))
+        yield
