@@ -6,6 +6,9 @@ Everything hangs on create-if-absent, and on one rule: no name ever gets a secon
 - `home`: opening a log; `home_object`: what makes a place one
 - `commit_log`: changes; `entry_building`, `entry_creation`: what becomes of one; `outcome`: later
 - `ledger`: entries by number, and the head, by which all of it is known; `process_lock`
+- `view`: what readers see; `plan`: what a task reads with; `segments`: extents as segments
+- `extent_objects`, `extent_logs`: extents' bytes; `numbered_batches`: with offsets and epochs;
+  `extent_tables`: where the pieces of a large commit lie
 - `names`: names of the objects below the home
 - `founding`: a home made of another log's objects; `tier_import`: of a tier's
 """

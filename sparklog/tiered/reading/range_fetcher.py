@@ -49,7 +49,9 @@ class _Run:
 
 
 class Fetcher:
-    """Shared by the files of one store. `threads` requests at a time go ahead of readers."""
+    """Shared by the files of one store. `threads` requests at a time go ahead of readers; 0: none,
+    and all is done in the callers' threads.
+    """
 
     def __init__(self, cache: Blocks, *, threads: int = 4) -> None:
         self._cache, self._threads = cache, threads
@@ -78,7 +80,7 @@ class Fetcher:
     def ahead(self, source: Ranges, start: int, end: int) -> None:
         """Begin to fetch [start, end), in whole runs; returns at once."""
         end = min(end, source.stored_size)
-        if start >= end:
+        if start >= end or not self._threads:
             return
         numbers = range(start // BLOCK_BYTES, -(-end // BLOCK_BYTES))
         _, runs = self._claim(source, numbers)
@@ -87,7 +89,8 @@ class Fetcher:
 
     def begin(self, work: Callable[[], object]) -> None:
         """Have some work done by one of the threads; what goes wrong is its own business."""
-        self._threads_of().submit(work)
+        if self._threads:
+            self._threads_of().submit(work)
 
     def _threads_of(self) -> ThreadPoolExecutor:
         with self._lock:

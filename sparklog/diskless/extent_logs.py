@@ -1,0 +1,226 @@
+"""Extents as segments' logs: one after the other, numbered, and fetched ahead of who reads on."""
+
+import bisect
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from sparklog.diskless.extent_objects import (
+    ExtentObjects,
+    Keys,
+    ObjectRange,
+    PartOfRange,
+    grouped,
+    place_of,
+)
+from sparklog.diskless.extent_tables import TableHead, block_size, pieces_of, read_head
+from sparklog.diskless.extents import Extent, Extents
+from sparklog.diskless.numbered_batches import NumberedBatches
+from sparklog.lru_cache import LruCache
+from sparklog.storage.segments import SegmentLog
+from sparklog.tiered.reading.range_fetcher import RUN_BYTES
+from sparklog.tiered.reading.remote_segment_log import AHEAD_BYTES, RemoteSegmentLog
+
+AHEAD_MAX: Final = 64
+"""So many extents are fetched ahead of a sequential reader at most."""
+_AHEAD_FIRST: Final = 4
+_TABLES_MAX: Final = 16
+
+
+class ExtentLogs:
+    """The logs of a partition's extents, as it was at one moment. Threads may share it.
+
+    Args:
+        topic: for the meters. extents: in order; none is changed by what comes behind it.
+        eager: all of them will be read, from the first one on.
+    """
+
+    def __init__(
+        self,
+        objects: ExtentObjects,
+        log_id: str,
+        topic: str,
+        extents: Extents,
+        keys: Keys,
+        *,
+        eager: bool = False,
+    ) -> None:
+        self.extents = extents
+        self._objects, self._log_id, self._topic = objects, log_id, topic
+        self._keys, self._eager = keys, eager
+        self._places = [place_of(extent) for extent in extents]
+        self._groups: dict[int, tuple[ObjectRange, int]] = {}
+        self._tables: LruCache[str, TableHead] = LruCache(_TABLES_MAX)
+        self._last, self._span, self._asked = -1, 0, 0
+
+    def open(self, at: int, *, check: bool = False) -> SegmentLog:
+        """Open extent number `at` as the log of a segment. Asks for nothing but a table's rows.
+
+        `check`: pass the CRCs of what was numbered, so that its own object tells of damage.
+        """
+        extent = self.extents[at]
+        if extent.pieces:
+            log = self._pieces(extent)
+        else:
+            raw = RemoteSegmentLog(
+                self.path_of(extent), self._range_of(at), lambda size: self._ahead(at + 1, 1, size)
+            )
+            log = self._numbered(extent, raw, check=check)
+        return _Noticed(log, lambda: self._begun(at))
+
+    def path_of(self, extent: Extent) -> str:
+        """Where an extent lies, for messages: damage is told by the byte from there on."""
+        url = self._objects.url(extent.object)
+        return url if not extent.start else f"{url} (from byte {extent.start} on)"
+
+    def _numbered(self, extent: Extent, raw: SegmentLog, *, check: bool) -> SegmentLog:
+        if extent.segment:
+            return raw
+        return NumberedBatches(
+            raw, extent.size, base=extent.base, count=extent.end - extent.base,
+            epoch=extent.epoch, stamp_ms=extent.stamp_ms, check=check,
+        )  # fmt: skip
+
+    # --- where the bytes are ---------------------------------------------------------------------
+
+    def _range_of(self, at: int) -> PartOfRange:
+        whole, first = self._group_of(at)
+        return whole.within(self._places[at].start - first, self._places[at].size)
+
+    def _group_of(self, at: int) -> tuple[ObjectRange, int]:
+        """What extent number `at` is fetched with, and where that begins in the object."""
+        found = self._groups.get(at)
+        if found is None:
+            numbers = range(at, at + 1)
+            if not (self.extents[at].pieces or self.extents[at].segment):
+                numbers = grouped(self._places, at)
+            first, last = self._places[numbers[0]], self._places[numbers[-1]]
+            size = last.start + last.size - first.start
+            found = self._range(first.object, first.start, size, self._keys), first.start
+            for number in numbers:
+                self._groups[number] = found
+        return found
+
+    def _range(self, name: str, start: int, size: int, keys: Keys) -> ObjectRange:
+        return ObjectRange(
+            self._objects, self._log_id, self._topic, name, start, size, keys.get(name)
+        )
+
+    def _pieces(self, extent: Extent) -> SegmentLog:
+        """The pieces that a table has for an extent, one after the other."""
+        path = self._objects.url(extent.object)
+
+        def get(start: int, end: int) -> bytes:
+            retry = self._objects.remote.retry
+            return retry.call(lambda: self._objects.store.get(extent.object, start, end))
+
+        try:
+            head = self._tables.get_or_make(extent.object, lambda: read_head(get, path=path))
+        except FileNotFoundError as error:
+            raise self._objects.judge(extent.object, self._log_id, error) from error
+        block = self._range(extent.object, extent.start, block_size(extent.pieces), {})
+        found = pieces_of(extent, head, block.get(0, block.size), path=path)
+        inner = ExtentLogs(
+            self._objects, self._log_id, self._topic, found, head.keys, eager=True
+        )
+        return Concatenated(path, [_Opened(inner, at) for at in range(len(found))])
+
+    # --- ahead of who reads on -------------------------------------------------------------------
+
+    def _begun(self, at: int) -> None:
+        """An extent is read from its start: have what follows fetched, if it's one of a row."""
+        if at == self._last:
+            return
+        in_a_row = at == self._last + 1 and (self._last >= 0 or self._eager)
+        if not in_a_row:
+            self._span = self._asked = 0
+        self._last = at
+        if in_a_row:
+            most = AHEAD_MAX if self._eager else min(max(2 * self._span, _AHEAD_FIRST), AHEAD_MAX)
+            self._span = most
+            self._ahead(at + 1, most, AHEAD_BYTES)
+
+    def _ahead(self, first: int, most: int, size: int) -> None:
+        """Have up to `most` extents from number `first` on fetched, `size` bytes altogether."""
+        end = min(first + most, len(self.extents))
+        for at in range(first, end):
+            if size <= 0:
+                return
+            extent = self.extents[at]
+            if at >= self._asked and not extent.pieces:
+                whole, begins = self._group_of(at)
+                begin = self._places[at].start - begins
+                stop = min(whole.size if whole.size <= RUN_BYTES else begin + size, whole.size)
+                whole.ahead(begin, stop)
+                self._asked = at + 1
+            size -= extent.size
+
+
+class _Noticed:
+    """A log that says when it is first read from its start."""
+
+    def __init__(self, log: SegmentLog, begun: Callable[[], None]) -> None:
+        self.path = log.path
+        self._log, self._begun = log, begun
+
+    def size(self) -> int:
+        """Return the size in bytes."""
+        return self._log.size()
+
+    def pread(self, size: int, at: int) -> bytes:
+        """Return the bytes [at, at + size)."""
+        if at == 0:
+            self._begun()
+        return self._log.pread(size, at)
+
+
+class _Opened:
+    """A piece, opened when it is first read; its damage is told by its own object."""
+
+    def __init__(self, logs: ExtentLogs, at: int) -> None:
+        self._logs, self._at = logs, at
+        self._log: SegmentLog | None = None
+        self.path = logs.path_of(logs.extents[at])
+
+    def size(self) -> int:
+        """Return the size in bytes."""
+        return self._logs.extents[self._at].size
+
+    def pread(self, size: int, at: int) -> bytes:
+        """Return the bytes [at, at + size)."""
+        if self._log is None:
+            self._log = self._logs.open(self._at, check=True)
+        return self._log.pread(size, at)
+
+
+class Concatenated:
+    """Logs one after the other, as one. What goes wrong in one is told by its own path."""
+
+    def __init__(self, path: str, logs: Sequence[SegmentLog]) -> None:
+        self.path, self._logs = path, list(logs)
+        sizes = [log.size() for log in logs]
+        self._starts = [0, *itertools.accumulate(sizes)]
+
+    def size(self) -> int:
+        """Return the size in bytes."""
+        return self._starts[-1]
+
+    def pread(self, size: int, at: int) -> bytes:
+        """Return the bytes [at, at + size), fewer where it ends, or at a damage."""
+        end = min(at + size, self._starts[-1])
+        parts: list[bytes] = []
+        number = bisect.bisect_right(self._starts, at) - 1
+        while at < end:
+            start, stop = self._starts[number], self._starts[number + 1]
+            wanted = min(end, stop) - at
+            if wanted > 0:
+                try:
+                    parts.append(self._logs[number].pread(wanted, at - start))
+                except Exception:
+                    if parts:
+                        break  # what is good comes first; the next read tells the rest
+                    raise
+                if len(parts[-1]) < wanted:
+                    break
+            at, number = stop, number + 1
+        return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -1,0 +1,278 @@
+"""The objects that a log's records lie in, by ranges of bytes.
+
+A range is asked for as what it is: nobody asks for an object's size, and what belongs to others in
+the same object isn't fetched along. Large ones come in blocks, ahead of who reads on; small ones
+that lie close together in one object come by one request.
+"""
+
+import errno
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.diskless.entries import ObjectKey
+from sparklog.diskless.extents import Extent
+from sparklog.diskless.names import HOME
+from sparklog.errors import InvalidRequestError, StorageUnavailableError
+from sparklog.metrics import meters
+from sparklog.storage.segments import StaleReadError, UndeterminedLossError
+from sparklog.tiered.encryption.envelope import DataKey, open_data_key
+from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.reading.meters import fetching
+from sparklog.tiered.reading.range_fetcher import BLOCK_BYTES, RUN_BYTES
+from sparklog.tiered.reading.remote_objects import RemoteObjects
+
+GAP_BYTES: Final = 64 << 10
+"""What lies between two small extents of a partition is fetched along up to here: it takes less
+than the request that it saves."""
+ENTRIES_BYTES: Final = 16 << 20
+"""Of ledger entries with inline data that are kept for who reads them next."""
+
+
+class ObjectEndsError(StaleReadError):
+    """An object ends before the bytes that should be in it: they were cut off, or are lost."""
+
+
+class ExtentObjects:
+    """What a process reads of one log's objects. Threads may share it.
+
+    Args: remote: the store, its caches and its patience; manifests of closed segments as well.
+        keys: master keys; None: nothing encrypted can be read.
+    """
+
+    def __init__(self, remote: RemoteObjects, keys: Keyring | None = None) -> None:
+        self.remote, self._keys = remote, keys
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[str, bytes] = OrderedDict()
+        self._entries_bytes = 0
+        self._data_keys: dict[ObjectKey, DataKey] = {}
+
+    @property
+    def store(self) -> Store:
+        """The store."""
+        return self.remote.store
+
+    def url(self, name: str) -> str:
+        """The URL of an object, for messages."""
+        return f"{self.store.url}/{name}"
+
+    def keep_entry(self, name: str, raw: bytes) -> None:
+        """Keep a ledger entry with its data, which was read as news: who follows asks once."""
+        with self._lock:
+            self._entries_bytes += len(raw) - len(self._entries.pop(name, b""))
+            self._entries[name] = raw
+            while self._entries_bytes > ENTRIES_BYTES:
+                self._entries_bytes -= len(self._entries.popitem(last=False)[1])
+
+    def kept_entry(self, name: str) -> bytes | None:
+        """Return an entry that is kept."""
+        return self._entries.get(name)
+
+    def data_key(self, key: ObjectKey) -> DataKey:
+        """Return what opens an object. Raises InvalidRequestError: its master key isn't there."""
+        if self._keys is None:
+            raise InvalidRequestError(
+                f"{self.store.url} has encrypted objects: give the key ring that has their key "
+                f"{key.wrapped.key_id!r} (option remote.keyring)"
+            )
+        found = self._data_keys.get(key)
+        if found is None:
+            if len(self._data_keys) > 1024:
+                self._data_keys.clear()
+            found = self._data_keys[key] = open_data_key(self._keys, key.id, key.wrapped)
+        return found
+
+    def judge(self, name: str, log_id: str, error: FileNotFoundError) -> FileNotFoundError:
+        """Look afresh what it means that an object isn't there: only a definite absence is a loss.
+
+        Returns UndeterminedLossError where nobody can tell. Cost: a GET and a LIST.
+        """
+        try:
+            try:
+                is_home = log_id.encode() in self.store.get(HOME)
+            except FileNotFoundError:
+                is_home = False
+            listed = is_home and any(one.name == name for one in self.store.list(name))
+        except StorageUnavailableError as failed:
+            return UndeterminedLossError(
+                errno.ENOENT, f"{error}, and what else is there can't be told: {failed}"
+            )
+        if not is_home:
+            return UndeterminedLossError(
+                errno.ENOENT,
+                f"{self.store.url} isn't the log with id {log_id}, so it is another store than "
+                "the one that was planned for, or another log by now: correct the URL, "
+                "endpoint_url and credentials (storage_options, or the environment)",
+            )
+        if listed:
+            return UndeterminedLossError(
+                errno.ENOENT,
+                f"{error}, but the store lists it: it answers for an object that it can't reach "
+                "just now; try again, then look at the store",
+            )
+        return FileNotFoundError(errno.ENOENT, f"{error}, though the log is there")
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRange:
+    """Bytes [start, start + size) of an object's contents, as they are before encryption.
+
+    `key`: None for plain objects. `topic`: for the meters.
+    """
+
+    objects: ExtentObjects
+    log_id: str
+    topic: str
+    object: str
+    start: int
+    size: int
+    key: ObjectKey | None = None
+
+    @property
+    def _stored(self) -> tuple[int, int]:
+        """First and last byte in the object, as it is stored."""
+        if self.key is None:
+            return self.start, self.start + self.size
+        opened = self.objects.data_key(self.key)
+        end = self.start + self.size
+        first, last = opened.stored_range(self.start, end, self.key.size)
+        return self.key.at + first, self.key.at + last
+
+    @property
+    def name(self) -> str:
+        """What caches know it by: the same bytes always, for no object ever changes its meaning."""
+        first, end = self._stored
+        return f"{self.object}@{first}-{end}"
+
+    @property
+    def stored_size(self) -> int:
+        """The bytes that it takes in the object."""
+        first, end = self._stored
+        return end - first
+
+    def fetch(self, start: int, end: int) -> bytes:
+        """Return stored bytes, counted from the range's first; one request, or none.
+
+        Raises: FileNotFoundError, UndeterminedLossError: see `judge`; ObjectEndsError.
+        """
+        first = self._stored[0]
+        kept = self.objects.kept_entry(self.object)
+        if kept is not None and len(kept) >= first + end:
+            return kept[first + start : first + end]
+        store = self.objects.store
+        with fetching(meters(store.url), self.topic) as got:
+            try:
+                data = store.get(self.object, first + start, first + end)
+            except FileNotFoundError as error:
+                raise self.objects.judge(self.object, self.log_id, error) from error
+            got.size = len(data)
+        if len(data) != end - start:
+            raise ObjectEndsError(
+                f"{self.objects.url(self.object)} ends at byte {first + start + len(data)}, "
+                f"{first + end} is expected"
+            )
+        return data
+
+    def get(self, start: int, end: int) -> bytes:
+        """Return the bytes [start, end) of the range, start < end.
+
+        Waits for a store that is away. Raises: as `fetch`; DataCorruptionError: it doesn't decrypt.
+        """
+        fetcher = self.objects.remote.fetcher
+        if self.key is None:
+            return self._waiting(lambda: fetcher.read(self, start, end))
+        opened = self.objects.data_key(self.key)
+        low, high = self.start + start, self.start + end
+        first, last = opened.stored_range(low, high, self.key.size)
+        begin = self._stored[0] - self.key.at
+        stored = self._waiting(lambda: fetcher.read(self, first - begin, last - begin))
+        return opened.open_range(
+            stored, low, high, self.key.size, path=self.objects.url(self.object)
+        )
+
+    def _waiting(self, read: Callable[[], bytes]) -> bytes:
+        return self.objects.remote.retry.call(read)
+
+    def ahead(self, start: int, end: int) -> None:
+        """Begin to fetch the bytes [start, end); returns at once."""
+        fetcher = self.objects.remote.fetcher
+        if self.key is None:
+            fetcher.ahead(self, start, end)
+            return
+        opened = self.objects.data_key(self.key)
+        low, high = self.start + start, self.start + end
+        first, last = opened.stored_range(low, high, self.key.size)
+        begin = self._stored[0] - self.key.at
+        fetcher.ahead(self, first - begin, last - begin)
+
+    def within(self, start: int, size: int) -> "PartOfRange":
+        """Return a part of it, which is fetched with the rest."""
+        return PartOfRange(self, start, size)
+
+
+@dataclass(frozen=True, slots=True)
+class PartOfRange:
+    """Some bytes of a range: `sparklog.tiered.reading.remote_segment_log.Ranges`."""
+
+    whole: ObjectRange
+    start: int
+    size: int
+
+    def get(self, start: int, end: int) -> bytes:
+        """Return the bytes [start, end) of the part."""
+        return self.whole.get(self.start + start, self.start + end)
+
+    def ahead(self, start: int, end: int) -> None:
+        """Begin to fetch them."""
+        self.whole.ahead(self.start + start, self.start + end)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where bytes lie that a reader wants: [start, start + size) of an object."""
+
+    object: str
+    start: int
+    size: int
+
+
+def grouped(places: Sequence[Place], at: int) -> range:
+    """Return which places, `at` among them, come by one request: neighbours in one object.
+
+    Small ones, in ascending order, with less than GAP_BYTES in between, up to RUN_BYTES together.
+    """
+    first = at
+    while first > 0 and _are_close(places[first - 1], places[first]):
+        first -= 1
+    while True:
+        end = first + 1
+        while (
+            end < len(places)
+            and _are_close(places[end - 1], places[end])
+            and places[end].start + places[end].size - places[first].start <= RUN_BYTES
+        ):
+            end += 1
+        if at < end:
+            return range(first, end)
+        first = end
+
+
+def _are_close(one: Place, following: Place) -> bool:
+    gap = following.start - (one.start + one.size)
+    return (
+        one.object == following.object
+        and 0 <= gap <= GAP_BYTES
+        and max(one.size, following.size) < BLOCK_BYTES
+    )
+
+
+def place_of(extent: Extent) -> Place:
+    """Where an extent without pieces lies."""
+    return Place(extent.object, extent.start, extent.size)
+
+
+Keys = Mapping[str, ObjectKey]
+"""Data keys by the names of their objects."""

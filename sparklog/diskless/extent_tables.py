@@ -1,0 +1,152 @@
+"""Extent tables: where a commit's pieces lie, if they are too many for its entry.
+
+One object, which the driver puts before the entry; each partition then has one extent there, of
+`pieces` rows (`extents.Extent`). The names come first, so that who reads one partition gets them
+with the head, and its rows with a second request.
+
+    at  len  field
+     0    4  magic "SLXT"
+     4    4  version
+     8    8  size of the names
+    16    4  CRC-32C of the names
+    20    4  CRC-32C of the 20 bytes before
+    24       names: JSON, zlib: {"names": [object, ...], "keys": {object: its data key}}
+             a block for each partition: its PIECE_DTYPE rows in order, then their CRC-32C (4)
+
+Little-endian. A table is never changed; its data keys are wrapped by the master key of its day.
+"""
+
+import json
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import crc32c
+import numpy as np
+from numpy.typing import NDArray
+
+from sparklog.diskless.entries import ObjectKey, key_from_json, key_to_json
+from sparklog.diskless.extents import PIECE_DTYPE, Extent, Extents
+from sparklog.errors import DataCorruptionError
+from sparklog.storage.format_version import FORMAT_VERSION, check_version
+
+Pieces = NDArray[np.void]
+"""Rows of PIECE_DTYPE: of one partition, in order."""
+Get = Callable[[int, int], bytes]
+"""Returns bytes [start, end) of a table, fewer where it ends."""
+
+HEAD_BYTES: Final = 64 << 10
+"""What a reader asks for first: the head and some 1,500 names."""
+_HEAD: Final = struct.Struct("<4sIQI")
+_CRC: Final = struct.Struct("<I")
+_MAGIC: Final = b"SLXT"
+_NAMES_AT: Final = _HEAD.size + _CRC.size
+assert _NAMES_AT == 24
+_CURE: Final = "restore the object from a copy of the bucket"
+
+
+@dataclass(frozen=True, slots=True)
+class TableHead:
+    """What a table's rows point to; `keys`: of those objects that are encrypted."""
+
+    names: Sequence[str]
+    keys: Mapping[str, ObjectKey]
+
+
+def block_size(pieces: int) -> int:
+    """Bytes of a partition's block."""
+    return pieces * PIECE_DTYPE.itemsize + _CRC.size
+
+
+def encode(head: TableHead, blocks: Iterable[Pieces]) -> tuple[bytes, list[int]]:
+    """Return a table's bytes, and where each block begins in them: its extent's `start`."""
+    keys = {name: key_to_json(key) for name, key in head.keys.items()}
+    names = zlib.compress(json.dumps({"names": list(head.names), "keys": keys}).encode())
+    fields = _HEAD.pack(_MAGIC, FORMAT_VERSION, len(names), crc32c.crc32c(names))
+    parts, starts = [fields, _CRC.pack(crc32c.crc32c(fields)), names], []
+    at = _NAMES_AT + len(names)
+    for block in blocks:
+        rows = np.ascontiguousarray(block, PIECE_DTYPE).tobytes()
+        parts += [rows, _CRC.pack(crc32c.crc32c(rows))]
+        starts.append(at)
+        at += len(rows) + _CRC.size
+    return b"".join(parts), starts
+
+
+def head_size(raw: bytes, *, path: str) -> int:
+    """Return how many bytes from its start a table's head takes; `raw`: its first ones."""
+    if len(raw) < _NAMES_AT:
+        raise _damaged(f"its head has {len(raw)} bytes", path, 0)
+    magic, version, size, _ = _HEAD.unpack_from(raw)
+    (crc,) = _CRC.unpack_from(raw, _HEAD.size)
+    if magic != _MAGIC or crc != crc32c.crc32c(raw[: _HEAD.size]):
+        raise _damaged("its head isn't one, or was changed", path, 0)
+    check_version(version, path)
+    return _NAMES_AT + int(size)
+
+
+def decode_head(raw: bytes, *, path: str) -> TableHead:
+    """Return the head of a table's first bytes, `head_size` or more of them.
+
+    Raises: DataCorruptionError; UnsupportedVersionError: a newer sparklog wrote it.
+    """
+    end = head_size(raw, path=path)
+    names = raw[_NAMES_AT:end]
+    if len(raw) < end or crc32c.crc32c(names) != _HEAD.unpack_from(raw)[3]:
+        raise _damaged("its names are cut off, or were changed", path, _NAMES_AT)
+    fields: dict[str, Any] = json.loads(zlib.decompress(names))
+    keys = {name: key_from_json(key) for name, key in fields["keys"].items()}
+    return TableHead(fields["names"], keys)
+
+
+def objects_of(raw: bytes, *, path: str) -> set[str]:
+    """Return the objects that a table's rows lie in: they live as long as the table does.
+
+    Args: raw: the table, or its first `head_size` bytes. Raises: as `decode_head`.
+    """
+    return {name for name in decode_head(raw, path=path).names if name}
+
+
+def read_head(get: Get, *, path: str) -> TableHead:
+    """Return a table's head. One request, a second one where the names are many."""
+    raw = get(0, HEAD_BYTES)
+    size = head_size(raw, path=path)
+    if size > len(raw):
+        raw += get(len(raw), size)
+    return decode_head(raw, path=path)
+
+
+def pieces_of(extent: Extent, head: TableHead, block: bytes, *, path: str) -> Extents:
+    """Return the pieces that an extent in a table stands for, as extents of their own.
+
+    Args: block: bytes [extent.start, extent.start + block_size(extent.pieces)) of the table.
+    Raises: DataCorruptionError: they aren't its rows.
+    """
+    rows_size = extent.pieces * PIECE_DTYPE.itemsize
+    if len(block) != block_size(extent.pieces):
+        raise _damaged(
+            f"{len(block)} of {block_size(extent.pieces)} bytes came", path, extent.start
+        )
+    if _CRC.unpack_from(block, rows_size)[0] != crc32c.crc32c(block[:rows_size]):
+        raise _damaged("its rows were changed", path, extent.start)
+    rows = np.frombuffer(block, PIECE_DTYPE, extent.pieces)
+    ends = extent.base + np.cumsum(rows["count"], dtype=np.int64)
+    if int(rows["object"].max(initial=0)) >= len(head.names) or int(ends[-1]) != extent.end:
+        raise _damaged(f"its rows aren't those of offsets [{extent.base}, {extent.end})", path,
+                       extent.start)  # fmt: skip
+    bases = [extent.base, *ends[:-1].tolist()]
+    return tuple(
+        extent._replace(
+            base=base, end=end, object=head.names[number], start=start, size=size, pieces=0,
+            max_timestamp=latest if extent.stamp_ms < 0 else extent.stamp_ms,
+        )
+        for base, end, (number, start, size, _, latest) in zip(
+            bases, ends.tolist(), rows.tolist(), strict=True
+        )
+    )  # fmt: skip
+
+
+def _damaged(reason: str, path: str, position: int) -> DataCorruptionError:
+    return DataCorruptionError(f"no extent table: {reason}; {_CURE}", path=path, position=position)

@@ -1,0 +1,197 @@
+"""What a task of a micro-batch needs of a log in a store: where its own records lie.
+
+So it asks for bytes at once and for nothing else: no state, no entry, no listing.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from sparklog.common import TopicPartition
+from sparklog.diskless.entries import Epochs
+from sparklog.diskless.extent_objects import ExtentObjects, Keys
+from sparklog.diskless.extents import Extents
+from sparklog.diskless.segments import DisklessSegments, Picture
+from sparklog.diskless.state import DisklessState
+from sparklog.errors import DataCorruptionError
+from sparklog.format.names import TXNINDEX
+from sparklog.storage.segments import (
+    IndexKind,
+    PartitionSegments,
+    SegmentLog,
+    StaleReadError,
+)
+from sparklog.storage.view import KeptPartition, Offsets, ReadPlan, TopicInfo, View
+
+T = TypeVar("T")
+
+
+class WholeView(View, Protocol):
+    """The log's own view, as a plan needs it."""
+
+    objects: ExtentObjects
+
+    @property
+    def state(self) -> DisklessState:
+        """What is known of the log; asks for it, if need be."""
+
+
+@dataclass(frozen=True, slots=True)
+class DisklessPlan:
+    """The extents that a range of offsets touches: a `sparklog.storage.view.ReadPlan`.
+
+    It has no secret: data keys are wrapped, and a task has the store's options from elsewhere.
+    `span`: log start and end when it was planned. `producers`: batches may have a producer.
+    """
+
+    log_id: str
+    key: TopicPartition
+    topic_id: str
+    span: Offsets
+    extents: Extents
+    epochs: Epochs
+    keys: Keys
+    gaps: bool
+    producers: bool
+
+    def open(self, whole: View) -> "PlannedView":
+        """Return a view of the range that asks for nothing but its bytes.
+
+        `whole`: the log's own, a `DisklessView`; nothing is asked of it but in need.
+        """
+        return PlannedView(self, whole)  # type: ignore[arg-type]
+
+
+class PlannedView:
+    """What a task sees of a log: its own range as planned, until it looks again."""
+
+    def __init__(self, plan: DisklessPlan, whole: WholeView) -> None:
+        self._plan, self._whole = plan, whole
+        self._lock = threading.Lock()
+        self._fresh = True
+        self._before = 0  # the whole view's incarnation when it was first asked
+        self.incarnation = 0
+        where = f"{whole.home}/{plan.key.topic}-{plan.key.partition}-{plan.topic_id}"
+        self._kept = KeptPartition(_PlannedSegments(plan, where, whole.objects))
+
+    @property
+    def home(self) -> str:
+        """The URL."""
+        return self._whole.home
+
+    def one_look(self) -> contextlib.AbstractContextManager[None]:
+        """See `DisklessView.one_look`."""
+        return contextlib.nullcontext()
+
+    def renew(self) -> int:
+        """Return the `incarnation`: 0 while the log is the one that was planned for."""
+        if not self._fresh:
+            self.incarnation = self._whole.renew() - self._before
+        return self.incarnation
+
+    def refresh(self) -> None:
+        """Look at the log itself from now on: what was planned isn't there any more, perhaps."""
+        self._whole.refresh()
+        with self._lock:
+            if self._fresh:
+                is_another = self._whole.state.log_id != self._plan.log_id
+                self._before = self._whole.incarnation - int(is_another)
+                self._fresh = False
+        self.renew()
+
+    def forget(self) -> None:
+        """As `refresh`, at the next question."""
+        self._whole.forget()
+
+    def _current(self) -> View:
+        if self._fresh:
+            self.refresh()
+        return self._whole
+
+    def topics(self) -> dict[str, TopicInfo]:
+        """Return the log's topics."""
+        return self._current().topics()
+
+    def partitions(self, topic: str) -> list[int]:
+        """Return a topic's partitions."""
+        return self._current().partitions(topic)
+
+    def topic_id(self, topic: str, partition: int) -> str | None:
+        """Return the planned topic id for the planned partition."""
+        if self._fresh and (topic, partition) == self._plan.key:
+            return self._plan.topic_id
+        return self._current().topic_id(topic, partition)
+
+    def bases(self, topic: str) -> Mapping[int, int]:
+        """Return where partitions begin that a former topic of this name had."""
+        return self._current().bases(topic)
+
+    def spans(self, keys: Sequence[TopicPartition]) -> dict[TopicPartition, Offsets]:
+        """Return the planned span of the planned partition."""
+        if self._fresh and list(keys) == [self._plan.key]:
+            return {self._plan.key: self._plan.span}
+        return self._current().spans(keys)
+
+    def offline(self) -> Mapping[TopicPartition, DataCorruptionError]:
+        """Return none."""
+        return {}
+
+    def of_partition(
+        self,
+        topic: str,
+        partition: int,
+        make: Callable[[PartitionSegments], T],
+        topic_id: str | None = None,
+    ) -> T:
+        """Return what `make` gave for the planned extents, or for the partition's segments."""
+        mine = (topic, partition) == self._plan.key and topic_id in (None, self._plan.topic_id)
+        if self._fresh and mine:
+            return self._kept.made_by(make)
+        return self._current().of_partition(topic, partition, make, topic_id)
+
+    def plan(self, key: TopicPartition, start: int, end: int) -> ReadPlan | None:
+        """Return none: what is planned already isn't planned again."""
+        return None
+
+    def set_following(self) -> None:
+        """Wait for the store as long as a reader that goes on for ever does."""
+        self._whole.set_following()
+
+
+class _PlannedSegments(DisklessSegments):
+    """The planned extents, and behind them an empty segment: the range ends there."""
+
+    def __init__(self, plan: DisklessPlan, where: str, objects: ExtentObjects) -> None:
+        picture = Picture(
+            plan.topic_id, plan.extents, plan.extents[-1].end, plan.epochs, plan.keys, plan.gaps,
+            plan.producers,
+        )  # fmt: skip
+        self._planned = picture
+        super().__init__(where, plan.key, plan.log_id, objects, self._as_planned, eager=True)
+
+    def _as_planned(self) -> Picture:
+        return self._planned
+
+    def bases(self) -> list[int]:
+        """Return the planned base offsets, and the end."""
+        return [*super().bases(), self._planned.end]
+
+    def log(self, base: int) -> SegmentLog:
+        """Open a planned extent. Raises StaleReadError for what lies behind them."""
+        if base == self._planned.end:
+            raise StaleReadError(f"{self.where}: what lies from offset {base} on wasn't planned")
+        return super().log(base)
+
+    def _index(self, base: int, kind: IndexKind) -> bytes | None:
+        if kind == TXNINDEX and self._planned.producers:
+            # Markers behind the range count as well, and nobody planned for these.
+            raise StaleReadError(f"{self.where}: the log itself tells which transactions ended how")
+        return super()._index(base, kind)
+
+    def producer_snapshot(self, offset: int) -> bytes:
+        """Return the producers' state. Raises StaleReadError where it takes the whole log."""
+        if self._planned.producers:
+            raise StaleReadError(f"{self.where}: the log itself tells which producers there are")
+        return super().producer_snapshot(offset)

@@ -1,0 +1,443 @@
+"""A partition's extents as its segments: `sparklog.storage.segments.PartitionSegments`.
+
+Each extent is one: where its records lie, how many bytes, and up to which time are known without a
+look. Closed segments have their indexes in a manifest, if it is there by now; what was committed
+since has none and is read from its start, which is never far.
+
+An object that isn't there, or ends too early, was replaced: a merge, a retention, a deletion were
+made since the extents were listed, and their entry came before they did it. So the news are folded;
+only what is named still is damaged.
+"""
+
+import contextlib
+import errno
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.common import TopicPartition
+from sparklog.diskless.entries import Epochs as KnownEpochs
+from sparklog.diskless.extent_logs import Concatenated, ExtentLogs
+from sparklog.diskless.extent_objects import ExtentObjects, Keys, ObjectEndsError
+from sparklog.diskless.extents import Extent, Extents, index_of
+from sparklog.diskless.state import DisklessState
+from sparklog.errors import DataCorruptionError
+from sparklog.format.checkpoint_files import Epochs
+from sparklog.format.index import txn_entry
+from sparklog.format.names import LOG, SNAPSHOT, TXNINDEX, snapshot_name
+from sparklog.format.producer_snapshot import format_snapshot, parse_snapshot
+from sparklog.log.batch_windows import marker_reader, walk
+from sparklog.log.producer_state import ProducerState
+from sparklog.storage.segment_store import source_changed
+from sparklog.storage.segments import (
+    IndexBytes,
+    IndexKind,
+    SegmentLog,
+    SegmentMetadata,
+    StaleReadError,
+    UndeterminedLossError,
+)
+from sparklog.tiered.layout.manifest import manifest_object
+from sparklog.tiered.reading.remote_objects import OpenedSegment
+from sparklog.tiered.reading.remote_segment_log import BytesLog
+from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
+
+_NO_LIMIT: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What a state says of a partition, at one moment.
+
+    `end`: of the log. `producers`: batches may carry a producer, and belong to transactions.
+    """
+
+    topic_id: str
+    extents: Extents
+    end: int
+    epochs: KnownEpochs
+    keys: Keys
+    gaps: bool
+    producers: bool
+
+
+def picture_of(state: DisklessState, key: TopicPartition) -> Picture | None:
+    """Return what a state says of a partition; None if there is none."""
+    topic = state.log.topics.get(key.topic)
+    if topic is None or key.partition not in topic.dirs:
+        return None
+    return Picture(
+        topic.id,
+        state.extents.get(key, ()),
+        state.log.ends[key],
+        state.epochs.get(key, ()),
+        state.keys,
+        key in state.gaps,
+        key in state.log.idempotent or key in state.producers,
+    )
+
+
+class DisklessSegments:
+    """A partition's extents. Listing them asks for nothing: they are those of the known state.
+
+    Args:
+        look: returns what is known of the partition by now; None: it is gone.
+        news: folds what is new, for an object that isn't where it was; None where who made this
+            does that.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        key: TopicPartition,
+        log_id: str,
+        objects: ExtentObjects,
+        look: Callable[[], Picture | None],
+        news: Callable[[], object] | None = None,
+        *,
+        eager: bool = False,
+    ) -> None:
+        self._where, self._key, self._log_id, self._objects = where, key, log_id, objects
+        self._look, self._news, self._eager = look, news, eager
+        self._picture = self._looked()
+        self._logs = self._logs_of(self._picture)
+        self._bare: set[str] = set()  # segments whose manifests aren't there
+        self.gaps = self._picture.gaps
+
+    @property
+    def where(self) -> str:
+        """The partition's URL, with its topic id."""
+        return self._where
+
+    @property
+    def topic_id(self) -> str | None:
+        """The topic's id."""
+        return self._picture.topic_id
+
+    def bases(self) -> list[int]:
+        """Return the extents' base offsets; the end alone where no record is left."""
+        return [e.base for e in self._listed().extents] or [self._picture.end]
+
+    def metadata(self) -> list[SegmentMetadata]:
+        """Return what is known of the extents."""
+        picture = self._listed()
+        found = [
+            SegmentMetadata(
+                e.base, e.end, e.size, e.max_timestamp, False, self._objects.url(e.object)
+            )
+            for e in picture.extents
+        ]
+        end = picture.end
+        return found or [SegmentMetadata(end, end, 0, -1, False, self._path(end, LOG))]
+
+    def max_timestamp(self, base: int) -> int | None:
+        """Return an extent's largest timestamp (ms), by the state."""
+        at = self._find(base)
+        if at is None:
+            return -1 if self._is_empty_at(base) else None
+        return self._logs.extents[at].max_timestamp
+
+    def modified_ms(self, base: int) -> int:
+        """Return when an extent's object was put (ms). Cost: a listing of its name."""
+        at = self._find(base)
+        if at is None:
+            raise self._missing(self._path(base, LOG))
+        name = self._logs.extents[at].object
+        retry = self._objects.remote.retry
+        listed = retry.call(lambda: self._objects.store.list(name))
+        found = next((one.time_ms for one in listed if one.name == name), None)
+        if found is None:
+            raise self._missing(self._objects.url(name))
+        return found
+
+    def log(self, base: int) -> SegmentLog:
+        """Open an extent as a segment's log. Raises FileNotFoundError if none begins there."""
+        at = self._find(base)
+        if at is not None:
+            return _Healed(self._logs, at, self)
+        if self._is_empty_at(base):
+            return BytesLog(self._path(base, LOG), b"")
+        raise self._missing(self._path(base, LOG))
+
+    def index(self, base: int, kind: IndexKind) -> SegmentLog | None:
+        """Return an index out of a closed segment's manifest; None if there is none."""
+        data = self._index(base, kind)
+        return None if data is None else BytesLog(self._path(base, kind), data)
+
+    def closed_index(self, base: int, kind: IndexKind) -> IndexBytes | None:
+        """Return an index's bytes; None if there is none."""
+        data = self._index(base, kind)
+        return None if data is None else IndexBytes(memoryview(data))
+
+    def producer_snapshots(self) -> list[int]:
+        """Return the ends of closed segments; of all extents where no batch has a producer."""
+        producers = self._listed().producers
+        return [e.end for e in self._logs.extents if e.segment or not producers]
+
+    def producer_snapshot(self, offset: int) -> bytes:
+        """Return the producers' state up to `offset`, where an extent ends.
+
+        Cost: a manifest; where that misses, a look at the batches since the one before it; nothing
+        where no batch has a producer. Raises: FileNotFoundError: no extent ends there.
+        """
+        extents = self._logs.extents
+        at = index_of(extents, offset - 1)
+        if at == len(extents) or extents[at].end != offset:
+            raise self._missing(f"{self._where}/{snapshot_name(offset)}")
+        if not self._picture.producers:
+            return format_snapshot([])
+        return self._part(extents[at], SNAPSHOT) or format_snapshot(self._replayed(at)[0].entries())
+
+    def _replayed(self, at: int) -> tuple[ProducerState, bytes]:
+        """The producers' state behind extent number `at`, and its own `.txnindex`, by batches.
+
+        From the newest snapshot before it.
+        """
+        extents = self._logs.extents
+        first, state = 0, ProducerState(extents[0].base, expiration_ms=_NO_LIMIT)
+        for number in range(at - 1, -1, -1):
+            raw = self._part(extents[number], SNAPSHOT)
+            if raw is not None:
+                path = f"{self._where}/{snapshot_name(extents[number].end)}"
+                entries = parse_snapshot(raw, path)
+                state = ProducerState(extents[number].end, entries, expiration_ms=_NO_LIMIT)
+                first = number + 1
+                break
+        aborted = b""
+        for number in range(first, at + 1):
+            log = self.log(extents[number].base)
+            for window in walk(log, check_crc=False):
+                ended = state.apply(window.batches.table, marker_reader(window, log.path))
+                if number == at:
+                    aborted += b"".join(
+                        txn_entry(txn.producer_id, txn.first_offset, txn.last_offset, stable)
+                        for txn, stable in ended if txn.aborted
+                    )  # fmt: skip
+        return state, aborted
+
+    def leader_epochs(self) -> Epochs:
+        """Return the leader epochs, by the state."""
+        return list(self._listed().epochs)
+
+    def first_local_base(self) -> int | None:
+        """Return None: nothing is on this host's disks."""
+        return None
+
+    def remote_end(self) -> int | None:
+        """Return the end: all is in the store. None if there is no record."""
+        picture = self._listed()
+        return picture.end if picture.extents else None
+
+    def data(self, first: int, end: int) -> "ExtentsData":
+        """Return the contents of the extents that lie in [first, end), for a merge of them.
+
+        Raises: SourceChangedError: none begins, or ends, there.
+        """
+        self._listed()
+        extents = self._logs.extents
+        low, high = self._find(first), index_of(extents, end - 1)
+        if low is None or high == len(extents) or extents[high].end != end:
+            raise source_changed(f"{self._where}, offsets [{first}, {end})")
+        return ExtentsData(self, extents[low : high + 1])
+
+    # --- what is known ---------------------------------------------------------------------------
+
+    def _looked(self) -> Picture:
+        found = self._look()
+        if found is None:
+            raise self._missing(self._where)
+        return found
+
+    def _listed(self) -> Picture:
+        found = self._looked()
+        if found is not self._picture:
+            if found.extents is not self._logs.extents:
+                self._logs = self._logs_of(found)
+            self._picture = found
+        self._bare.clear()
+        return found
+
+    def _logs_of(self, picture: Picture) -> ExtentLogs:
+        return ExtentLogs(
+            self._objects, self._log_id, self._key.topic, picture.extents, picture.keys,
+            eager=self._eager,
+        )  # fmt: skip
+
+    def _find(self, base: int) -> int | None:
+        extents = self._logs.extents
+        at = index_of(extents, base)
+        return at if at < len(extents) and extents[at].base == base else None
+
+    def _is_empty_at(self, base: int) -> bool:
+        return not self._logs.extents and base == self._picture.end
+
+    def is_there(self, extent: Extent) -> bool:
+        """Fold the news; tell whether an extent is still where its offsets lie."""
+        if self._news is None:
+            return False
+        self._news()
+        picture = self._look()
+        if picture is None or picture.topic_id != self._picture.topic_id:
+            return False
+        at = index_of(picture.extents, extent.base)
+        return at < len(picture.extents) and picture.extents[at].place == extent.place
+
+    def holds(self, extents: Extents) -> bool:
+        """Tell whether extents are where they were, by what is known."""
+        picture = self._look()
+        if picture is None or picture.topic_id != self._picture.topic_id:
+            return False
+        at = index_of(picture.extents, extents[0].base)
+        return picture.extents[at : at + len(extents)] == extents
+
+    # --- manifests -------------------------------------------------------------------------------
+
+    def _remote(self, extent: Extent) -> RemoteSegment:
+        return RemoteSegment(
+            topic=self._key.topic,
+            topic_id=self._picture.topic_id,
+            partition=self._key.partition,
+            id=extent.segment,
+            base=extent.base,
+            end=extent.end,
+            max_timestamp=extent.max_timestamp,
+            size=extent.size,
+            epochs=self._picture.epochs,
+            state=SegmentState.COPY_FINISHED,
+            time_ms=0,
+        )
+
+    def _opened(self, extent: Extent) -> OpenedSegment | None:
+        """A closed segment's manifest; None if there is none, or not yet."""
+        if not extent.segment or extent.segment in self._bare:
+            return None
+        try:
+            return self._objects.remote.open(self._remote(extent))
+        except FileNotFoundError:
+            self._bare.add(extent.segment)
+            return None
+
+    def _part(self, extent: Extent, name: str) -> bytes | None:
+        opened = self._opened(extent)
+        return None if opened is None else opened.part(name)
+
+    def _index(self, base: int, kind: IndexKind) -> bytes | None:
+        at = self._find(base)
+        if at is None:
+            return None
+        if kind == TXNINDEX:
+            return self.transactions(base) or None
+        return self._part(self._logs.extents[at], kind)
+
+    def transactions(self, base: int) -> bytes:
+        """Return the `.txnindex` of the extent at `base`; made of its batches, if need be.
+
+        Nothing is asked where no batch has a producer, and of what no broker wrote.
+        """
+        at = self._find(base)
+        if at is None:
+            raise self._missing(self._path(base, LOG))
+        extent = self._logs.extents[at]
+        if not extent.segment or not self._picture.producers:
+            return b""
+        opened = self._opened(extent)
+        return self._replayed(at)[1] if opened is None else opened.part(TXNINDEX) or b""
+
+    def manifest_name(self, extent: Extent) -> str:
+        """The object of a closed segment's manifest."""
+        return manifest_object(self._remote(extent))
+
+    def url_of(self, extent: Extent) -> str:
+        """The URL of an extent's object."""
+        return self._objects.url(extent.object)
+
+    def _path(self, base: int, suffix: str) -> str:
+        return f"{self._where}/{base:020d}{suffix}"
+
+    @staticmethod
+    def _missing(path: str) -> FileNotFoundError:
+        return FileNotFoundError(errno.ENOENT, "not in the log any more", path)
+
+
+class _Healed:
+    """An extent's log; an object that isn't where it was is looked for by the news."""
+
+    def __init__(self, logs: ExtentLogs, at: int, segments: DisklessSegments) -> None:
+        self._log = logs.open(at) if not logs.extents[at].pieces else None
+        self._logs, self._at, self._segments = logs, at, segments
+        self._extent = logs.extents[at]
+        self.path = logs.path_of(self._extent)
+
+    def size(self) -> int:
+        """Return the size in bytes."""
+        return self._extent.size
+
+    def pread(self, size: int, at: int) -> bytes:
+        """Return the bytes [at, at + size), fewer where it ends.
+
+        Raises: StaleReadError: they lie elsewhere by now, or nobody can tell. DataCorruptionError.
+        """
+        extent = self._extent
+        try:
+            if self._log is None:  # its table is read first
+                self._log = self._logs.open(self._at)
+            return self._log.pread(size, at)
+        except UndeterminedLossError as error:
+            raise StaleReadError(str(error)) from error
+        except (FileNotFoundError, ObjectEndsError) as error:
+            if self._segments.is_there(extent):
+                raise DataCorruptionError(
+                    f"the records are lost, though the ledger names them: {error}; restore the "
+                    "object from a copy of the bucket",
+                    path=self._segments.url_of(extent),
+                    first=extent.base,
+                    end=extent.end,
+                ) from error
+            raise StaleReadError(
+                f"offsets [{extent.base}, {extent.end}) aren't where they were: {error}"
+            ) from error
+
+
+class ExtentsData:
+    """The contents of extents in a row: `sparklog.storage.segment_store.LogSegmentData`."""
+
+    def __init__(self, segments: DisklessSegments, extents: Extents) -> None:
+        self.extents, self._segments = extents, segments
+
+    @property
+    def where(self) -> str:
+        """The partition and the offsets."""
+        return f"{self._segments.where}, offsets [{self.extents[0].base}, {self.extents[-1].end})"
+
+    def version(self) -> object:
+        """Return where the extents lie. Raises SourceChangedError: others are there by now."""
+        if not self._segments.holds(self.extents):
+            raise source_changed(self.where)
+        return tuple(extent.place for extent in self.extents)
+
+    @contextlib.contextmanager
+    def log(self) -> Iterator[SegmentLog]:
+        """Open the log of all of them. Raises SourceChangedError, as its reads do."""
+        try:
+            yield Concatenated(self.where, [self._segments.log(e.base) for e in self.extents])
+        except (StaleReadError, FileNotFoundError) as error:
+            raise source_changed(self.where) from error
+
+    def transaction_index(self) -> bytes:
+        """Return the aborted transactions of all of them."""
+        try:
+            return b"".join(self._segments.transactions(each.base) for each in self.extents)
+        except (StaleReadError, FileNotFoundError) as error:
+            raise source_changed(self.where) from error
+
+    def producer_snapshot(self) -> bytes:
+        """Return the producers' state at the end."""
+        try:
+            return self._segments.producer_snapshot(self.extents[-1].end)
+        except (StaleReadError, FileNotFoundError) as error:
+            raise source_changed(self.where) from error
+
+    def leader_epochs(self) -> Epochs:
+        """Return the leader epochs up to the end."""
+        end = self.extents[-1].end
+        return [(epoch, start) for epoch, start in self._segments.leader_epochs() if start < end]
