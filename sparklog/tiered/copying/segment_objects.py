@@ -89,6 +89,23 @@ def put_log(
     return LogObject(put, source.crc32c, stored_size, stored.crc32c, parts, key, wrapped)
 
 
+def look_at_log(
+    put: SegmentPut[RemoteSegment],
+    *,
+    throttle: Throttle = unthrottled,
+    check: Callable[[], None] = lambda: None,
+) -> LogObject:
+    """Return what `put_log` would of a log that is there as it is: in plain, its source itself.
+
+    Raises, cost: as `put_log`, without a write.
+    """
+    source = Source(put, throttle, check)
+    for _ in source:
+        pass
+    parts = _parts(put, source)
+    return LogObject(put, source.crc32c, put.segment.size, source.crc32c, parts)
+
+
 def _parts(put: SegmentPut[RemoteSegment], source: "Source") -> dict[str, bytes]:
     segment, data = put.segment, put.data
     epochs = data.leader_epochs()

@@ -1,0 +1,462 @@
+"""Garbage of a log in a store: what nobody names, and never will again, goes.
+
+Which objects those are is a matter of the ledger alone, and never of a clock; first the entry that
+lets go of them is there, then they go. `delete_delay_ms` is courtesy: readers that hold a plan
+find the objects of it for a while, and where they don't they fold the news.
+
+    replaced   sources of a merge, once the manifests are there of what covers their offsets *now*:
+               who reads manifests alone never loses what it saw
+    expired    what lies below a log start, or of a deleted topic
+    past       segments of past terms that the state doesn't name: a service died before its entry,
+               or before it deleted. The state is at or after the own term's entry, so nothing of
+               theirs can come any more
+    staged     named once and by no extent now; or never, and below the stage floor: it can't be
+               committed any more
+    inline     data in entries that no extent lies in: the entry is put again as its own first
+               bytes. It stays itself, for ever: a number that was free again could be created late
+    state, position, upload: older ones, and what was never finished
+
+All of it is looked for in every sweep, for a request that comes late brings garbage back. Threads
+take turns; every method may be cut anywhere and done again.
+"""
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from sparklog.common import TopicPartition
+from sparklog.diskless.entries import FloorRecord, decode
+from sparklog.diskless.extent_tables import read_head
+from sparklog.diskless.extents import Extent, Extents
+from sparklog.diskless.lease import TermLease
+from sparklog.diskless.merging import Merger
+from sparklog.diskless.names import (
+    READERS,
+    entry_name,
+    parse_position,
+    parse_staged,
+    parse_state,
+    service_name,
+    staged_prefix,
+    state_prefix,
+    term_of,
+)
+from sparklog.diskless.options import UpkeepOptions
+from sparklog.diskless.service_log import NewEntry, ServiceLog, VoidError
+from sparklog.diskless.state import DisklessState, partitions_of
+from sparklog.storage.lease import LeaseLostError
+from sparklog.storage.round_report import Report, Swept
+from sparklog.tiered.layout.object_names import Directory, manifest_name, parse_log, parse_manifest
+from sparklog.tiered.object_store.store import StoredObject
+
+STATES_KEPT: Final = 2
+_DELETED_MAX: Final = 1000
+_TERMS_MAX: Final = 2**32  # a term so far ahead is no service's: terms grow by one
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """Extents that went, of a partition with this topic id; to be deleted from `due_ms` on."""
+
+    due_ms: float
+    key: TopicPartition
+    topic_id: str
+    gone: Extents
+    kind: str
+
+
+class Garbage:
+    """The garbage of one log, for the service that holds its term."""
+
+    def __init__(
+        self,
+        log: ServiceLog,
+        lease: TermLease,
+        merger: Merger,
+        options: UpkeepOptions,
+    ) -> None:
+        self._log, self._lease, self._merger, self._options = log, lease, merger, options
+        self._turn = threading.Lock()  # the work
+        self._lock = threading.Lock()  # what follows
+        self._todo: list[_Waiting] = []
+        self._named: set[str] = set()  # objects that an extent lay in at some time
+        self._unnamed_ms: dict[str, int] = {}  # since when sweeps find that nobody names them
+        self._cut: set[int] = set()  # entries above `cut_below` that have no data (any more)
+        self._tables: dict[str, frozenset[str]] = {}
+
+    # --- what this process let go of ----------------------------------------------------------
+
+    def let_go(
+        self,
+        key: TopicPartition,
+        topic_id: str,
+        gone: Extents,
+        *,
+        kind: str,
+        now_ms: int,
+        made: Iterable[str] = (),
+    ) -> None:
+        """Take down what an entry of this process has taken out of the log.
+
+        Args: kind: see `Swept`. made: the objects that it put in its place.
+        """
+        names = {name for extent in gone for name in self._objects_of(extent)}
+        with self._lock:
+            self._named |= names | set(made)
+            due = now_ms + self._options.delete_delay_ms
+            self._todo.append(_Waiting(due, key, topic_id, gone, kind))
+
+    @property
+    def next_ms(self) -> float:
+        """When the next of it is due."""
+        with self._lock:
+            return min((one.due_ms for one in self._todo), default=float("inf"))
+
+    def tidy(self, report: Report) -> None:
+        """Delete the segments that merges replaced and retention gave up, whose delay is over.
+
+        Before one goes, the manifests are there of what covers its offsets now. Staged objects are
+        the sweep's, inline data `cut`'s. Raises: StorageUnavailableError, LeaseLostError.
+        """
+        with self._turn:
+            with self._lock:
+                due = [one for one in self._todo if one.due_ms <= report.time_ms]
+            if not due:
+                return
+            state = self._log.follow()
+            live = self._live(state)
+            for one in due:
+                segments = [e for e in one.gone if e.segment and e.object not in live]
+                if segments and not report.dry_run:
+                    self._cover(state, one)
+                self._delete_segments(segments, one, report)
+                if not report.dry_run:
+                    with self._lock:
+                        self._todo.remove(one)
+
+    def _cover(self, state: DisklessState, one: _Waiting) -> None:
+        """Make the manifests that miss of what has the offsets of what goes."""
+        topic = state.log.topics.get(one.key.topic)
+        if topic is None or topic.id != one.topic_id:
+            return
+        first, end = one.gone[0].base, one.gone[-1].end
+        covering = [
+            extent
+            for extent in state.extents.get(one.key, ())
+            if extent.segment and extent.base < end and first < extent.end
+        ]
+        if all(extent.segment in self._merger.manifested for extent in covering):
+            return
+        made = _manifest_ids(self._log.store.list(Directory(*one.key, one.topic_id).prefix))
+        for extent in covering:
+            if extent.segment not in made | self._merger.manifested:
+                self._merger.make_manifest(one.key, extent, state)
+
+    def _delete_segments(self, segments: list[Extent], one: _Waiting, report: Report) -> None:
+        prefix = Directory(*one.key, one.topic_id).prefix
+        gone: list[StoredObject] = []
+        for e in segments:
+            manifest = manifest_name(e.base, e.segment, e.end, e.max_timestamp)
+            gone += [StoredObject(prefix + manifest, 0, 0), StoredObject(e.object, e.size, 0)]
+        self._delete(gone, report, one.kind)
+
+    # --- sweeps --------------------------------------------------------------------------------
+
+    def sweep(self, report: Report) -> None:
+        """Look at all that lies below the home: make the manifests that miss, delete garbage.
+
+        Raises: StorageUnavailableError, LeaseLostError.
+        Cost: a list request a partition that the log has or had, and for each 1,000 objects.
+        """
+        with self._turn:
+            state = self._log.follow()
+            directories = list(_directories(state))
+            listed = {d: self._log.store.list(d.prefix) for d in directories}
+            staged = self._log.store.list(staged_prefix(self._log.log_id))
+            state = self._log.follow()  # after the lists: what they show may be named by now
+            live = self._live(state)
+            with self._lock:
+                self._named |= live
+            self._make_manifests(state, listed, report)
+            let_go = self._let_go(live, [*staged, *itertools.chain(*listed.values())], report)
+            self._sweep_segments(state, let_go, listed, report)
+            self._sweep_staged(state, live, let_go, staged, report)
+            self._sweep_positions(report)
+            self._sweep_uploads(report)
+
+    def _make_manifests(
+        self,
+        state: DisklessState,
+        listed: dict[Directory, list[StoredObject]],
+        report: Report,
+    ) -> None:
+        for key in partitions_of(state):
+            directory = Directory(*key, state.log.topics[key.topic].id)
+            made = _manifest_ids(listed.get(directory, ()))
+            for extent in state.extents.get(key, ()):
+                if extent.segment and extent.segment not in made and directory in listed:
+                    if not report.dry_run:
+                        self._merger.make_manifest(key, extent, state)
+                    report.made_manifests += 1
+
+    def _let_go(self, live: set[str], listed: list[StoredObject], report: Report) -> set[str]:
+        """What was named once and by no extent now, for as long as readers may plan with it."""
+        with self._lock:
+            since = {
+                each.name: self._unnamed_ms.get(each.name, report.time_ms)
+                for each in listed
+                if each.name in self._named and each.name not in live
+            }
+            if not report.dry_run:
+                self._unnamed_ms = since
+                self._named &= live | {each.name for each in listed}
+        delay_ms = self._options.delete_delay_ms
+        return {name for name, at in since.items() if report.time_ms - at >= delay_ms}
+
+    def _sweep_segments(
+        self,
+        state: DisklessState,
+        let_go: set[str],
+        listed: dict[Directory, list[StoredObject]],
+        report: Report,
+    ) -> None:
+        """Of past terms, whatever the state doesn't name; of the own one, what it did name."""
+        own = self._lease.term or state.term + 1  # a dry run: what the next service would do
+        named = {e.segment for extents in state.extents.values() for e in extents if e.segment}
+        past: list[StoredObject] = []
+        expired: list[StoredObject] = []
+        for objects in listed.values():
+            gone = {_segment_of(each) for each in objects if each.name in let_go}
+            for each in objects:
+                found = _segment_of(each)
+                if not found or found in named:
+                    continue
+                if _is_past(found, own):
+                    past.append(each)
+                elif found in gone:
+                    expired.append(each)
+        self._delete(past, report, "past")
+        self._delete(expired, report, "expired")
+
+    def _sweep_staged(
+        self,
+        state: DisklessState,
+        live: set[str],
+        let_go: set[str],
+        staged: list[StoredObject],
+        report: Report,
+    ) -> None:
+        gone: list[StoredObject] = []
+        for each in staged:
+            number = parse_staged(self._log.log_id, each.name)
+            if number is None or each.name in live:
+                continue
+            if number < state.floor or each.name in let_go:
+                gone.append(each)
+        self._delete(gone, report, "staged")
+
+    def _sweep_positions(self, report: Report) -> None:
+        """A group's lower positions; the highest counts."""
+        by_group: dict[str, list[tuple[int, StoredObject]]] = {}
+        for each in self._log.store.list(READERS):
+            found = parse_position(each.name)
+            if found is not None:
+                by_group.setdefault(found[0], []).append((found[1], each))
+        gone = [
+            each
+            for positions in by_group.values()
+            for number, each in positions
+            if number < max(n for n, _ in positions)
+        ]
+        self._delete(gone, report, "position")
+
+    def _sweep_uploads(self, report: Report) -> None:
+        if report.dry_run:
+            return
+        before_ms = report.time_ms - self._options.stage_retention_ms
+        left = self._log.store.sweep_uploads(before_ms)
+        if left:
+            report.swept.append(Swept(kind="upload", objects=left, bytes=0))
+
+    # --- entries, states, the stage floor ------------------------------------------------------
+
+    def cut(self, report: Report, *, delay_ms: int = 0) -> None:
+        """Cut the inline data that no extent lies in.
+
+        Args: delay_ms: entries younger than that stay as they are.
+        Cost: a get for each entry, once in its life; a put for each that has data.
+        """
+        with self._turn:
+            state = self._log.follow()
+            notes, inline = self._lease.notes, state.names_by_entry()
+            objects = size = 0
+            numbers = [
+                n
+                for n in range(notes.cut_below, state.next_number)
+                if n not in inline and n not in self._cut
+            ]
+            for number in numbers:
+                found = self._cut_one(number, report, delay_ms)
+                if found is None:
+                    break  # so are those behind it
+                objects, size = objects + (found > 0), size + found
+                if not report.dry_run:
+                    self._cut.add(number)
+            if objects:
+                report.swept.append(Swept(kind="inline", objects=objects, bytes=size))
+            below = notes.cut_below
+            while below in self._cut:
+                self._cut.remove(below)
+                below += 1
+            notes.cut_below = below
+
+    def _cut_one(self, number: int, report: Report, delay_ms: int) -> int | None:
+        """Cut an entry; returns the bytes that went, None if it is too young."""
+        name = entry_name(self._log.log_id, number)
+        raw = self._log.store.get(name)
+        entry = decode(raw, number=number, path=f"{self._log.store.url}/{name}")
+        size = len(raw) - entry.data_at
+        if size and delay_ms and report.time_ms - entry.record.time_ms < delay_ms:
+            return None
+        if size and not report.dry_run:
+            self._lease.check()
+            self._log.store.put(name, raw[: entry.data_at])
+        return size
+
+    def raise_floor(self, report: Report) -> None:
+        """Raise the stage floor to the newest entry that is `stage_retention_ms` old.
+
+        By the store's own times: that of the entry's object, and that of the sign of life, which
+        is put for it. Cost: a put, and a list request for each halving of what may be old enough.
+        Raises: LeaseLostError, StorageUnavailableError.
+        """
+        with self._turn:
+            state, term = self._log.follow(), self._lease.term
+            if not report.dry_run:
+                self._lease.renew()
+            found = self._log.store.list(service_name(term or state.term))
+            if not found or not state.number > state.floor:
+                return
+            before_ms = found[0].time_ms - self._options.stage_retention_ms
+            floor = self._newest_before(state, before_ms)
+            if floor <= state.floor:
+                return
+            if not report.dry_run:
+                self._create_floor(floor, term)
+            report.notes.append(
+                f"what was staged before entry {floor} and not committed "
+                f"{'would be' if report.dry_run else 'is'} given up"
+            )
+
+    def _newest_before(self, state: DisklessState, before_ms: int) -> int:
+        """The newest entry that was there before; entries that were cut since look younger."""
+        low, high = state.floor, state.number
+        while low < high:
+            middle = (low + high + 1) // 2
+            found = self._log.store.list(entry_name(self._log.log_id, middle))
+            if found and found[0].time_ms <= before_ms:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _create_floor(self, floor: int, term: int) -> None:
+        def decide(now: DisklessState) -> NewEntry:
+            if now.term != term:
+                raise LeaseLostError(f"the log's term is {now.term}, this service's was {term}")
+            if now.floor >= floor:
+                raise VoidError(f"the stage floor is {now.floor} already")
+            return NewEntry(record=FloorRecord(term=term, floor=floor))
+
+        try:
+            self._log.create(decide)
+        except VoidError:
+            return
+
+    def states(self, report: Report) -> None:
+        """Delete the states but the newest two."""
+        with self._turn:
+            listed = self._log.store.list(state_prefix(self._log.log_id))
+            found = [(parse_state(self._log.log_id, each.name), each) for each in listed]
+            heads = sorted({place[0] for place, _ in found if place and place[1] is None})
+            if len(heads) <= STATES_KEPT:
+                return
+            oldest = heads[-STATES_KEPT]
+            gone = [each for place, each in found if place and place[0] < oldest]
+            self._delete(sorted(gone, key=_heads_first(self._log.log_id)), report, "state")
+
+    # --- within --------------------------------------------------------------------------------
+
+    def _live(self, state: DisklessState) -> set[str]:
+        """All objects that extents lie in."""
+        named = {e for extents in state.extents.values() for e in extents if e.pieces}
+        return state.live_objects() | {name for e in named for name in self._objects_of(e)}
+
+    def _objects_of(self, extent: Extent) -> frozenset[str]:
+        """Its object; of one in an extent table, all that the table names."""
+        if not extent.pieces:
+            return frozenset({extent.object})
+        known = self._tables.get(extent.object)
+        if known is None:
+            get = partial(self._log.store.get, extent.object)
+            head = read_head(get, path=f"{self._log.store.url}/{extent.object}")
+            known = self._tables[extent.object] = frozenset({extent.object, *head.names})
+        return known
+
+    def _delete(self, gone: Iterable[StoredObject], report: Report, kind: str) -> None:
+        """Delete objects, manifests first; or say what would go."""
+        found = list(gone)
+        if not found:
+            return
+        manifests = [each.name for each in found if parse_manifest(_last(each.name)) is not None]
+        others = [each.name for each in found if parse_manifest(_last(each.name)) is None]
+        for names in (manifests, others):
+            for at in range(0, len(names) if not report.dry_run else 0, _DELETED_MAX):
+                self._lease.check()
+                self._log.store.delete(names[at : at + _DELETED_MAX])
+        size = sum(each.size for each in found)
+        report.swept.append(Swept(kind=kind, objects=len(found), bytes=size))
+
+
+def _directories(state: DisklessState) -> Iterator[Directory]:
+    """Where segments of this log may lie: of topics that it has or had."""
+    for key in partitions_of(state):
+        yield Directory(*key, state.log.topics[key.topic].id)
+    for topic_id, (name, partitions) in sorted(state.former.items()):
+        for partition in range(partitions):
+            yield Directory(name, partition, topic_id)
+
+
+def _is_past(segment_id: str, own: int) -> bool:
+    """Whether a service of an earlier term made it, or none of this log (a fork, a tier)."""
+    term = term_of(segment_id)
+    return term < own or term > own + _TERMS_MAX
+
+
+def _last(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _segment_of(each: StoredObject) -> str:
+    """The id of the segment that an object belongs to; "" if it is none's."""
+    log, manifest = parse_log(_last(each.name)), parse_manifest(_last(each.name))
+    if manifest is not None:
+        return manifest.id
+    return "" if log is None else log[1]
+
+
+def _manifest_ids(listed: Iterable[StoredObject]) -> set[str]:
+    return {found.id for each in listed if (found := parse_manifest(_last(each.name))) is not None}
+
+
+def _heads_first(log_id: str) -> Callable[[StoredObject], tuple[bool, str]]:
+    """A state's head goes before its parts: without it nobody takes them for a state."""
+
+    def order(each: StoredObject) -> tuple[bool, str]:
+        place = parse_state(log_id, each.name)
+        return place is None or place[1] is not None, each.name
+
+    return order

@@ -1,0 +1,148 @@
+"""Which extents of a partition become a segment now, and why. Decides; `merging` acts.
+
+Pieces (what commits brought) become a segment by size (segment.bytes), by age
+(`diskless.merge.interval.ms`) or by number (`diskless.merge.max.extents`). Segments that came out
+small are merged once more: when there are enough for segment.bytes, when the oldest is older than
+segment.ms, or when they are as many. So a record is rewritten twice at most, whatever the traffic.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.common import TopicPartition
+from sparklog.config import TopicConfig
+from sparklog.diskless.extents import Extent, Extents
+from sparklog.diskless.options import UpkeepOptions
+from sparklog.diskless.segment_ids import Level, level_of
+from sparklog.diskless.state import DisklessState, partitions_of
+from sparklog.format.index import RELATIVE_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Consecutive extents that are to become segments of `level`; `why`, in words."""
+
+    key: TopicPartition
+    topic_id: str
+    config: TopicConfig
+    sources: Extents
+    level: Level
+    why: str
+
+    @property
+    def size(self) -> int:
+        """Bytes of log."""
+        return sum(extent.size for extent in self.sources)
+
+
+def due_merges(
+    state: DisklessState,
+    options: UpkeepOptions,
+    *,
+    now_ms: int,
+    time_of: Callable[[int], int],
+) -> Iterator[Merge]:
+    """Yield what is due, partition by partition; of one partition nothing twice.
+
+    Args: time_of: an entry's time (ms) by its number; asked for the oldest of each run alone.
+    """
+    for key in partitions_of(state):
+        topic = state.log.topics[key.topic]
+        config = topic.parsed()
+        for level, run in _runs(state.extents.get(key, ()), config, state.term):
+            found = _due(level, run, config, options, now_ms=now_ms, time_of=time_of)
+            for sources, why in found:
+                yield Merge(key, topic.id, config, sources, level, why)
+
+
+def _runs(extents: Extents, config: TopicConfig, term: int) -> Iterator[tuple[Level, list[Extent]]]:
+    """What may be merged with its neighbours: (the level that comes out, extents)."""
+    run: list[Extent] = []
+    before: Level | None = None
+    for extent in extents:
+        level = _becomes(extent, config, term)
+        if level is not before and run:
+            if before is not None:
+                yield before, run
+            run = []
+        before = level
+        run.append(extent)
+    if run and before is not None:
+        yield before, run
+
+
+def _becomes(extent: Extent, config: TopicConfig, term: int) -> Level | None:
+    """What a merge makes of it; None: it stays as it is."""
+    if not extent.segment:
+        return Level.PIECES
+    small = 2 * extent.size < config.roll_bytes
+    is_first = level_of(extent.segment, term=term) is Level.PIECES
+    return Level.SEGMENTS if small and is_first else None
+
+
+def _due(
+    level: Level,
+    run: Sequence[Extent],
+    config: TopicConfig,
+    options: UpkeepOptions,
+    *,
+    now_ms: int,
+    time_of: Callable[[int], int],
+) -> Iterator[tuple[Extents, str]]:
+    """Full groups at once; what is left of the run if it is old, or in many pieces."""
+    groups = list(grouped(run, config))
+    for group in groups[:-1]:
+        if level is Level.PIECES or len(group) > 1:
+            yield group, f"{_size(group)} bytes, segment.bytes={config.roll_bytes}"
+    last = groups[-1]
+    if level is Level.SEGMENTS and len(last) < 2:
+        return  # it would become itself
+    if _size(last) >= config.roll_bytes:
+        yield last, f"{_size(last)} bytes, segment.bytes={config.roll_bytes}"
+        return
+    if len(last) >= options.merge_max_extents:
+        most = options.merge_max_extents
+        yield last, f"{len(last)} pieces, diskless.merge.max.extents={most}"
+        return
+    name, allowed_ms = "diskless.merge.interval.ms", options.merge_interval_ms
+    if level is Level.SEGMENTS:
+        name, allowed_ms = "segment.ms", config.segment_ms
+    age_ms = now_ms - time_of(last[0].born)
+    if age_ms >= allowed_ms:
+        yield last, f"{age_ms} ms old, {name}={allowed_ms}"
+
+
+def grouped(run: Sequence[Extent], config: TopicConfig) -> Iterator[Extents]:
+    """Cut a run into groups of up to segment.bytes, each within what an index can count."""
+    group: list[Extent] = []
+    size = 0
+    for extent in run:
+        too_far = group and extent.end - group[0].base > RELATIVE_MAX
+        if group and (size + extent.size > config.roll_bytes or too_far):
+            yield tuple(group)
+            group, size = [], 0
+        group.append(extent)
+        size += extent.size
+    if group:
+        yield tuple(group)
+
+
+def _size(group: Sequence[Extent]) -> int:
+    return sum(extent.size for extent in group)
+
+
+NEVER_MS: Final = float("inf")
+
+
+def next_merge_ms(
+    state: DisklessState, options: UpkeepOptions, *, time_of: Callable[[int], int]
+) -> float:
+    """Return when age next makes a merge due (ms), if nothing is committed until then."""
+    found = NEVER_MS
+    for key in partitions_of(state):
+        config = state.log.topics[key.topic].parsed()
+        for level, run in _runs(state.extents.get(key, ()), config, state.term):
+            if level is Level.PIECES:
+                found = min(found, time_of(run[0].born) + options.merge_interval_ms)
+    return found

@@ -1,0 +1,346 @@
+"""Extents as one segment's log: their batches as readers see them, in bounded memory.
+
+Batches of an extent that isn't a segment count their offsets from 0. Base offset and leader epoch
+are patched in here, window by window, and with LogAppendTime a new CRC, once the old one has been
+checked. That their offsets fill the extent, without a gap, is checked as well: neither is under
+the CRC.
+"""
+
+import bisect
+import itertools
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Self
+
+from sparklog.diskless.entries import ObjectKey
+from sparklog.diskless.extent_tables import TableHead, block_size, pieces_of, read_head
+from sparklog.diskless.extents import Extent, Extents
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.format.scan import Table, rebase, scan, stamp
+from sparklog.log.batch_windows import walk
+from sparklog.storage.segment_store import SourceChangedError
+from sparklog.tiered.encryption.envelope import DataKey, open_data_key
+from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.object_store.store import Store
+
+SPAN_BYTES: Final = 8 << 20  # of one object that several partitions lie in, read by one request
+KEPT_BYTES: Final = 64 << 20
+Range = tuple[str, int, int]
+"""(object, first byte, end byte), as stored."""
+
+
+class ObjectBytes:
+    """Ranges of objects for one round of merges: of one object by one request, where that fits.
+
+    A task's object holds all its partitions back to back, so the merge of each wants another part
+    of it. `plan` says what the round will ask for; what lies within SPAN_BYTES comes at once, and
+    is kept as long as KEPT_BYTES of such spans are. Thread-safe.
+    """
+
+    def __init__(self, store: Store, *, kept_bytes: int = KEPT_BYTES) -> None:
+        self._store, self._kept_bytes = store, kept_bytes
+        self._spans: dict[str, tuple[int, int]] = {}
+        self._kept: OrderedDict[str, tuple[int, bytes]] = OrderedDict()
+        self._size = 0
+        self._lock = threading.Lock()
+
+    def plan(self, wanted: Iterable[Range]) -> None:
+        """Take down what will be asked for: each range once."""
+        shared: dict[str, tuple[int, int, int]] = {}
+        for name, start, end in wanted:
+            low, high, count = shared.get(name, (start, end, 0))
+            shared[name] = min(low, start), max(high, end), count + 1
+        self._spans |= {
+            name: (low, high)
+            for name, (low, high, count) in shared.items()
+            if count > 1 and high - low <= SPAN_BYTES
+        }
+
+    def get(self, name: str, start: int, end: int) -> bytes:
+        """Return the bytes [start, end) of an object.
+
+        Raises: SourceChangedError: it is gone, or ends before: cut, as nobody names it any more.
+        """
+        low, high = self._spans.get(name, (start, end))
+        if not low <= start <= end <= high:
+            low, high = start, end
+        with self._lock:
+            kept = self._kept.get(name)
+        if kept is not None and kept[0] <= start and end <= kept[0] + len(kept[1]):
+            return kept[1][start - kept[0] : end - kept[0]]
+        data = self._fetched(name, low, high)
+        if (low, high) != (start, end):
+            self._keep(name, low, data)
+        return data[start - low : end - low]
+
+    def _fetched(self, name: str, start: int, end: int) -> bytes:
+        path = f"{self._store.url}/{name}"
+        try:
+            data = self._store.get(name, start, end)
+        except FileNotFoundError as error:
+            raise SourceChangedError(f"{path} is gone", path=path) from error
+        if len(data) < end - start:
+            raise SourceChangedError(
+                f"{path} ends at byte {start + len(data)}, {end} were expected", path=path
+            )
+        return data
+
+    def _keep(self, name: str, start: int, data: bytes) -> None:
+        with self._lock:
+            if name in self._kept:
+                return
+            self._kept[name] = start, data
+            self._size += len(data)
+            while self._size > self._kept_bytes:
+                self._size -= len(self._kept.popitem(last=False)[1][1])
+
+
+class SourceReader:
+    """Bytes of extents, in plain. Threads may share it.
+
+    `keys`: of the objects that are encrypted; those that an extent table has come in with it.
+    """
+
+    def __init__(
+        self, store: Store, keys: Mapping[str, ObjectKey], keyring: Keyring | None
+    ) -> None:
+        self.objects = ObjectBytes(store)
+        self._store, self._keyring, self._keys = store, keyring, dict(keys)
+        self._heads: dict[str, TableHead] = {}
+
+    def pieces(self, extent: Extent) -> Extents:
+        """Return the extents that one stands for: itself, or what its extent table says.
+
+        Raises: SourceChangedError: the table is gone; DataCorruptionError.
+        Cost: of a table two requests, for each other partition in it one.
+        """
+        if not extent.pieces:
+            return (extent,)
+        path, name = f"{self._store.url}/{extent.object}", extent.object
+        try:
+            if name not in self._heads:
+                self._heads[name] = read_head(partial(self._store.get, name), path=path)
+            block = self._store.get(name, extent.start, extent.start + block_size(extent.pieces))
+        except FileNotFoundError as error:
+            raise SourceChangedError(f"{path} is gone", path=path) from error
+        head = self._heads[name]
+        self._keys.update(head.keys)
+        return pieces_of(extent, head, block, path=path)
+
+    def stored(self, extent: Extent, start: int = 0, end: int | None = None) -> Range:
+        """Return where the extent's bytes [start, end) lie in the store; whole chunks if sealed."""
+        first = extent.start + start
+        last = extent.start + (extent.size if end is None else end)
+        sealed = self._keys.get(extent.object)
+        if sealed is None:
+            return extent.object, first, last
+        low, high = self._key(sealed).stored_range(first, last, sealed.size)
+        return extent.object, sealed.at + low, sealed.at + high
+
+    def read(self, extent: Extent, start: int, end: int) -> bytes:
+        """Return the bytes [start, end) of an extent, start < end, as they were staged.
+
+        Raises: SourceChangedError; DataCorruptionError, InvalidRequestError: it can't be decrypted.
+        """
+        name, low, high = self.stored(extent, start, end)
+        data = self.objects.get(name, low, high)
+        sealed = self._keys.get(name)
+        if sealed is None:
+            return data
+        first, last = extent.start + start, extent.start + end
+        return self._key(sealed).open_range(data, first, last, sealed.size, path=name)
+
+    def _key(self, sealed: ObjectKey) -> DataKey:
+        if self._keyring is None:
+            raise InvalidRequestError(
+                f"records are encrypted under master key {sealed.wrapped.key_id!r}: give the "
+                "service the key ring (keyring=)"
+            )
+        return open_data_key(self._keyring, sealed.id, sealed.wrapped)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The bytes [start, stop) of an extent, whole batches: the records with offsets [base, end)."""
+
+    extent: Extent
+    start: int
+    stop: int
+    base: int
+    end: int
+
+    @classmethod
+    def of(cls, extent: Extent) -> Self:
+        """Return all of an extent."""
+        return cls(extent, 0, extent.size, extent.base, extent.end)
+
+    @property
+    def size(self) -> int:
+        """Bytes of log."""
+        return self.stop - self.start
+
+
+class SourceLog:
+    """Slices of extents as the log of one segment: `sparklog.storage.segments.SegmentLog`.
+
+    For who walks it from a batch to the next: where `at` is the beginning of a batch, the whole
+    batches that come are patched. `threads`: slices that are asked for at the same time.
+    """
+
+    def __init__(
+        self, path: str, slices: Sequence[Slice], reader: SourceReader, *, threads: int = 1
+    ) -> None:
+        self.path, self._slices, self._reader = path, slices, reader
+        self._threads = threads
+        self._starts = [0, *itertools.accumulate(each.size for each in slices)]
+        self._next: dict[int, tuple[int, int]] = {}  # slice: (byte, offset) where a batch begins
+
+    def size(self) -> int:
+        """Return the bytes of all of them."""
+        return self._starts[-1]
+
+    def pread(self, size: int, at: int) -> bytes:
+        """Return the bytes [at, at + size), fewer only where the log ends.
+
+        Raises: SourceChangedError; DataCorruptionError: offsets, or a CRC that a new one is to
+        replace, are wrong.
+        """
+        pieces = list(self._pieces(at, min(at + size, self.size())))
+        return b"".join(self._read(pieces))
+
+    def _pieces(self, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """(slice, first byte in its extent, end byte) of the bytes [at, end)."""
+        index = bisect.bisect_right(self._starts, at) - 1
+        while at < end:
+            first, skip = self._starts[index], self._slices[index].start
+            last = min(end, self._starts[index + 1])
+            if at < last:
+                yield index, skip + at - first, skip + last - first
+            at, index = last, index + 1
+
+    def _read(self, pieces: Sequence[tuple[int, int, int]]) -> Iterable[bytes | bytearray]:
+        def one(piece: tuple[int, int, int]) -> bytes:
+            return self._reader.read(self._slices[piece[0]].extent, *piece[1:])
+
+        if self._threads > 1 and len(pieces) > 1:
+            with ThreadPoolExecutor(min(self._threads, len(pieces)), "sparklog-merge") as pool:
+                raw = list(pool.map(one, pieces))
+        else:
+            raw = [one(piece) for piece in pieces]
+        return [self._patched(data, *piece) for data, piece in zip(raw, pieces, strict=True)]
+
+    def _patched(self, data: bytes, index: int, start: int, stop: int) -> bytes | bytearray:
+        """Whole batches from byte `start` of an extent on, as readers see them."""
+        part = self._slices[index]
+        extent = part.extent
+        if extent.segment:
+            return data
+        out = bytearray(data)
+        found = scan(out, path=self._where(extent), position=start, check_crc=extent.stamp_ms >= 0)
+        if found.error is not None:
+            raise found.error
+        if len(found):
+            self._check_offsets(found.table, index, start)
+            self._next[index] = found.end, int(found.table["last_offset"][-1]) + 1
+            self._patch(memoryview(out)[: found.end - start], found.table, extent, start)
+        if stop == part.stop and found.end == stop:
+            _, after = self._next.get(index, (0, 0))
+            if extent.base + after != part.end:
+                raise self._torn(extent, start, f"it ends with offset {extent.base + after - 1}")
+        return out
+
+    def _check_offsets(self, table: Table, index: int, start: int) -> None:
+        """Each batch begins behind the one before it, in this window and between two."""
+        part, offsets = self._slices[index], table["base_offset"]
+        byte, offset = self._next.get(index, (-1, 0))
+        if start == part.start:
+            byte, offset = start, part.base - part.extent.base
+        gap = (offsets[1:] != table["last_offset"][:-1] + 1).any()
+        if gap or (byte == start and int(offsets[0]) != offset):
+            raise self._torn(part.extent, start, "its offsets don't follow one another")
+
+    @staticmethod
+    def _patch(view: memoryview, table: Table, extent: Extent, start: int) -> None:
+        rebase(view, extent.base, extent.epoch)
+        if extent.stamp_ms >= 0:
+            starts = table["position"] - start
+            stops = starts + table["size"]
+            stamp(view, starts.tolist(), stops.tolist(), extent.stamp_ms)
+
+    def _where(self, extent: Extent) -> str:
+        return f"{self.path}: {extent.object}"
+
+    def _torn(self, extent: Extent, position: int, what: str) -> DataCorruptionError:
+        return DataCorruptionError(
+            f"{what}; it is not merged. Restore the object from a copy of the bucket",
+            path=self._where(extent),
+            position=extent.start + position,
+            first=extent.base,
+            end=extent.end,
+        )
+
+
+def cut(extent: Extent, size_max: int, reader: SourceReader, path: str) -> Iterator[Slice]:
+    """Cut an extent into slices of up to `size_max` bytes, one batch at least, by a pass over it.
+
+    Raises: as `SourceLog.pread`; DataCorruptionError: it isn't whole.
+    """
+    log = SourceLog(path, [Slice.of(extent)], reader)
+    start, base, at = 0, extent.base, 0
+    for window in walk(log, check_crc=False):
+        if window.batches.error is not None:
+            raise window.batches.error
+        table = window.batches.table
+        ends = (table["position"] + table["size"]).tolist()
+        for stop, first in zip(ends, table["base_offset"].tolist(), strict=True):
+            if stop - start > size_max and at > start:
+                yield Slice(extent, start, at, base, first)
+                start, base = at, first
+            at = stop
+    if at != extent.size:
+        raise DataCorruptionError(
+            "it ends within a batch; restore the object from a copy of the bucket",
+            path=f"{path}: {extent.object}",
+            position=extent.start + at,
+            first=extent.base,
+            end=extent.end,
+        )
+    yield Slice(extent, start, at, base, extent.end)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceData:
+    """What becomes a segment: a `sparklog.storage.segment_store.LogSegmentData`."""
+
+    where: str
+    slices: tuple[Slice, ...]
+    reader: SourceReader
+    epochs: tuple[tuple[int, int], ...]
+    snapshot: bytes
+    threads: int = 1
+
+    def version(self) -> object:
+        """Return what never changes: no name gets a second meaning."""
+        return self.slices
+
+    @contextmanager
+    def log(self) -> Iterator[SourceLog]:
+        """Open the log."""
+        yield SourceLog(self.where, self.slices, self.reader, threads=self.threads)
+
+    def transaction_index(self) -> bytes:
+        """Return nothing: no transaction is written here."""
+        return b""
+
+    def producer_snapshot(self) -> bytes:
+        """Return what is known of producers at its end."""
+        return self.snapshot
+
+    def leader_epochs(self) -> list[tuple[int, int]]:
+        """Return the leader epochs up to its end."""
+        return list(self.epochs)

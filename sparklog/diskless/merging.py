@@ -1,0 +1,296 @@
+"""Merges: extents become segments, an entry puts them in their place, then come the manifests.
+
+    the logs        put under names that nobody else ever writes; nobody reads them yet
+    the entry       a MergeRecord, if the extents lie there still and the term is ours: now they are
+                    what everybody reads
+    the manifests   with the entry's time, so that who has manifests alone (a broker, a restore
+                    without the ledger) sees what was committed, and of two that overlap the later
+
+Cut before the entry it leaves logs that a later service's sweep finds by their term; cut after it,
+segments without a manifest, which are read from their start until a service makes it.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import crc32c
+
+from sparklog.common import TopicPartition
+from sparklog.diskless.entries import MergeRecord, ObjectKey
+from sparklog.diskless.extents import Extent, Extents, find
+from sparklog.diskless.merge_plan import Merge
+from sparklog.diskless.merge_source import Slice, SourceData, SourceReader, cut
+from sparklog.diskless.segment_ids import segment_id
+from sparklog.diskless.service_log import NewEntry, ServiceLog, VoidError
+from sparklog.diskless.state import DisklessState
+from sparklog.errors import CommitUnknownError, SparklogError
+from sparklog.format.index import RELATIVE_MAX, TIME_ENTRY, parse_entries
+from sparklog.format.producer_snapshot import format_snapshot
+from sparklog.log.batch_windows import WINDOW_BYTES
+from sparklog.log.cleaner_options import Throttle, unthrottled
+from sparklog.storage.leader_epochs import clipped
+from sparklog.storage.lease import LeaseLostError
+from sparklog.storage.segment_store import SegmentPut
+from sparklog.tiered.copying.segment_objects import LogObject, look_at_log, put_log
+from sparklog.tiered.encryption.envelope import open_data_key
+from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.layout.manifest import log_object
+from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
+
+_LOGGER: Final = logging.getLogger("sparklog.service")
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a merge made: `segments` in the place of `sources`, since entry `number`."""
+
+    key: TopicPartition
+    topic_id: str
+    number: int
+    sources: Extents
+    segments: tuple[RemoteSegment, ...]
+    stored_bytes: int
+
+
+class Merger:
+    """Makes segments of one log. One thread uses it at a time; each call may be cut anywhere.
+
+    `term`: of the service, 0 while it has none. `check`: called before each step; what it raises
+    (a lease that is lost) ends the work there.
+    """
+
+    def __init__(
+        self,
+        log: ServiceLog,
+        *,
+        term: Callable[[], int],
+        keyring: Keyring | None = None,
+        throttle: Throttle = unthrottled,
+        check: Callable[[], None] = lambda: None,
+        threads: int = 1,
+    ) -> None:
+        self._log, self._term, self._keyring = log, term, keyring
+        self._throttle, self._check, self._threads = throttle, check, threads
+        self.manifested: set[str] = set()
+        """Segments whose manifests this has put."""
+
+    def reader(self, state: DisklessState, wanted: Sequence[Extent] = ()) -> SourceReader:
+        """Return what reads extents of `state`; `wanted`: those that a round will ask for."""
+        reader = SourceReader(self._log.store, state.keys, self._keyring)
+        pieces = [each for each in wanted if not each.segment and not each.pieces]
+        reader.objects.plan(map(reader.stored, pieces))
+        return reader
+
+    def merge(
+        self, merge: Merge, state: DisklessState, reader: SourceReader | None = None
+    ) -> Merged:
+        """Make a merge that was planned on `state`.
+
+        Raises: VoidError: the extents aren't there any more; SourceChangedError: so are their
+        bytes; DataCorruptionError: they are damaged; StorageUnavailableError; LeaseLostError.
+        Cost: each byte is read and written once; a few MiB of memory.
+        """
+        reader = reader or self.reader(state)
+        term = self._term()
+        made: list[LogObject] = []
+        try:
+            parts = self._segments(merge, reader)
+            made.extend(self._put(merge, slices, state, reader, term) for slices in parts)
+        except (SparklogError, OSError):
+            self._discard(made)
+            raise
+        return self.swap(merge, made, term=term)
+
+    def swap(
+        self, merge: Merge, made: Sequence[LogObject], *, term: int, gaps: bool = False
+    ) -> Merged:
+        """Create the entry for segments whose logs are there, then put their manifests."""
+        record = MergeRecord(
+            term=term, topic=merge.key.topic, topic_id=merge.topic_id,
+            partition=merge.key.partition, gaps=gaps,
+            sources=tuple(extent.place for extent in merge.sources),
+        )  # fmt: skip
+        extents = tuple((merge.key, _extent(one)) for one in made)
+        keys = {
+            log_object(one.put.segment): ObjectKey(
+                one.put.segment.id, one.wrapped, one.put.segment.size
+            )
+            for one in made
+            if one.wrapped is not None
+        }
+
+        def decide(now: DisklessState) -> NewEntry:
+            if now.term != term:
+                raise LeaseLostError(f"the log's term is {now.term}, this service's was {term}")
+            topic = now.log.topics.get(merge.key.topic)
+            known = now.extents.get(merge.key, ())
+            if topic is None or topic.id != merge.topic_id or find(known, record.sources) < 0:
+                raise VoidError(f"{merge.key}: its extents changed while they were merged")
+            return NewEntry(record=record, extents=extents, keys=keys)
+
+        try:
+            self._check()
+            number, entry = self._log.create(decide)
+        except CommitUnknownError:
+            raise  # nothing goes: the entry may be there, or come
+        except SparklogError:
+            self._discard(made)
+            raise
+        for one in made:
+            self.put_manifest(one, entry.record.time_ms)
+        stored = sum(one.stored_size for one in made)
+        segments = tuple(one.put.segment for one in made)
+        return Merged(merge.key, merge.topic_id, number, merge.sources, segments, stored)
+
+    def put_manifest(self, made: LogObject, time_ms: int) -> None:
+        """Put the manifest of a segment that an entry of `time_ms` named."""
+        self._check()
+        manifest, raw = made.manifest(time_ms)
+        self._log.store.put(manifest.name, raw)
+        self.manifested.add(manifest.segment.id)
+
+    def make_manifest(
+        self, key: TopicPartition, extent: Extent, state: DisklessState
+    ) -> RemoteSegment:
+        """Make the manifest of a segment that has none, out of its log.
+
+        Raises: as `merge`. Cost: a pass over the log.
+        """
+        assert extent.segment
+        time_ms = self._log.time_of(extent.born)
+        put = self._planned(key, (Slice.of(extent),), extent.segment, state, self.reader(state))
+        made = self._look_at(put, state)
+        self.put_manifest(made, time_ms)
+        return put.segment
+
+    def _look_at(self, put: SegmentPut[RemoteSegment], state: DisklessState) -> LogObject:
+        """Read a log that is there, for its manifest: what `put_log` has seen while it put it."""
+        made = look_at_log(put, throttle=self._throttle, check=self._check)
+        sealed = state.keys.get(log_object(put.segment))
+        if sealed is None:
+            return made
+        assert self._keyring is not None  # it was just decrypted
+        key = open_data_key(self._keyring, sealed.id, sealed.wrapped)
+        stored_size = key.stored_size(put.segment.size)
+        crc = at = 0
+        while at < stored_size:
+            self._check()
+            end = min(at + WINDOW_BYTES, stored_size)
+            data = self._log.store.get(log_object(put.segment), at, end)
+            crc, at = crc32c.crc32c(data, crc), end
+        return replace(
+            made, key=key, wrapped=sealed.wrapped, stored_size=stored_size, stored_crc32c=crc
+        )
+
+    def _put(
+        self,
+        merge: Merge,
+        slices: tuple[Slice, ...],
+        state: DisklessState,
+        reader: SourceReader,
+        term: int,
+    ) -> LogObject:
+        new_id = segment_id(term, merge.level)
+        put = self._planned(merge.key, slices, new_id, state, reader)
+        made = put_log(
+            self._log.store, put, keyring=self._keyring, throttle=self._throttle, check=self._check
+        )
+        return made if slices[0].size == slices[0].extent.size else _measured(made)
+
+    def _planned(
+        self,
+        key: TopicPartition,
+        slices: tuple[Slice, ...],
+        new_id: str,
+        state: DisklessState,
+        reader: SourceReader,
+    ) -> SegmentPut[RemoteSegment]:
+        """What a segment of these slices will be."""
+        topic, base, end = state.log.topics[key.topic], slices[0].base, slices[-1].end
+        lineage = clipped(list(state.epochs.get(key, ())), end=end)
+        epochs = tuple(clipped(lineage, start=base)) or ((slices[0].extent.epoch, base),)
+        segment = RemoteSegment(
+            topic=key.topic,
+            topic_id=topic.id,
+            partition=key.partition,
+            id=new_id,
+            base=base,
+            end=end,
+            max_timestamp=max(each.extent.max_timestamp for each in slices),
+            size=sum(each.size for each in slices),
+            epochs=epochs,
+            state=SegmentState.COPY_STARTED,
+            time_ms=0,
+        )
+        where = f"{self._log.store.url}/{key}"
+        data = SourceData(
+            where, slices, reader, tuple(lineage), _snapshot(state, key, end), self._threads
+        )
+        config = topic.parsed()
+        return SegmentPut(
+            segment=segment,
+            data=data,
+            config=config.to_dict(),
+            interval_bytes=config.index_interval_bytes,
+            gaps=key in state.gaps or config.compact,
+        )
+
+    def _segments(self, merge: Merge, reader: SourceReader) -> Iterator[tuple[Slice, ...]]:
+        """What each segment is made of: one of all sources, or a large source in several."""
+        path, size_max = f"{self._log.store.url}/{merge.key}", merge.config.roll_bytes
+        pieces = [piece for extent in merge.sources for piece in reader.pieces(extent)]
+        group: list[Slice] = []
+        for piece in pieces:
+            is_large = piece.size > size_max
+            for part in cut(piece, size_max, reader, path) if is_large else [Slice.of(piece)]:
+                self._check()
+                if group and not _fits(group, part, size_max):
+                    yield tuple(group)
+                    group = []
+                group.append(part)
+        yield tuple(group)
+
+    def _discard(self, made: Sequence[LogObject]) -> None:
+        """Remove logs that no entry names, and none ever will."""
+        try:
+            self._log.store.delete([log_object(one.put.segment) for one in made])
+        except SparklogError as error:
+            _LOGGER.info("logs of a merge that wasn't made stay until the sweep: %s", error)
+
+
+def _fits(group: Sequence[Slice], part: Slice, size_max: int) -> bool:
+    """Whether a segment may hold one slice more."""
+    size = sum(each.size for each in group) + part.size
+    return size <= size_max and part.end - group[0].base <= RELATIVE_MAX
+
+
+def _snapshot(state: DisklessState, key: TopicPartition, end: int) -> bytes:
+    """The producers whose newest batch lies below `end`; who wrote since is known at the end."""
+    producers = state.producers.get(key)
+    entries = () if producers is None else producers.entries()
+    return format_snapshot(entry for entry in entries if entry.last_offset < end)
+
+
+def _measured(made: LogObject) -> LogObject:
+    """Take the largest timestamp from the index: that of the extent is of other parts as well."""
+    times = parse_entries(made.parts[".timeindex"], TIME_ENTRY, path=made.put.data.where)
+    latest = int(times["timestamp"][-1]) if len(times) else -1
+    segment = replace(made.put.segment, max_timestamp=latest)
+    return replace(made, put=replace(made.put, segment=segment))
+
+
+def _extent(made: LogObject) -> Extent:
+    segment = made.put.segment
+    return Extent(
+        base=segment.base,
+        end=segment.end,
+        object=log_object(segment),
+        start=0,
+        size=segment.size,
+        max_timestamp=segment.max_timestamp,
+        epoch=segment.epochs[-1][0],
+        born=-1,
+        segment=segment.id,
+    )

@@ -1,0 +1,111 @@
+"""Retention and delete-records of a log in a store: the log start rises by an entry, what lies
+below it is garbage from then on.
+
+Which records go is decided by the rules that every home has (`sparklog.log.due_segments`): an
+extent stands for a segment there. So records go as their pieces do, whether merged or not.
+"""
+
+from collections.abc import Callable, Mapping
+
+from sparklog.common import TopicPartition
+from sparklog.diskless.extents import Extent
+from sparklog.diskless.service_log import NewEntry, ServiceLog, VoidError
+from sparklog.diskless.state import DisklessState, partitions_of
+from sparklog.log.due_segments import (
+    NO_CONSTRAINTS,
+    DueSegments,
+    LocalSegment,
+    RetentionConstraints,
+    due,
+)
+from sparklog.storage.lease import LeaseLostError
+from sparklog.storage.ledger_records import StartRecord
+
+
+def due_extents(
+    state: DisklessState,
+    terms: Mapping[TopicPartition, RetentionConstraints],
+    *,
+    now_ms: int,
+    time_of: Callable[[int], int],
+) -> dict[TopicPartition, DueSegments]:
+    """Return what is due, of partitions where something is, or is held back.
+
+    Args: time_of: an entry's time (ms) by its number: as old is what has no timestamps.
+    """
+    found: dict[TopicPartition, DueSegments] = {}
+    for key in partitions_of(state):
+        extents = state.extents.get(key, ())
+        if extents:
+            one = _due(state, key, terms.get(key, NO_CONSTRAINTS), now_ms=now_ms, time_of=time_of)
+            if one.expired or one.held_back:
+                found[key] = one
+    return found
+
+
+def _due(
+    state: DisklessState,
+    key: TopicPartition,
+    terms: RetentionConstraints,
+    *,
+    now_ms: int,
+    time_of: Callable[[int], int],
+) -> DueSegments:
+    extents = state.extents[key]
+    by_base = {extent.base: extent for extent in extents}
+
+    def largest(base: int) -> int:
+        extent = by_base[base]
+        return extent.max_timestamp if extent.max_timestamp >= 0 else time_of(extent.born)
+
+    return due(
+        [LocalSegment(extent.base, extent.size) for extent in extents],
+        state.log.topics[key.topic].parsed(),
+        log_start=state.log.starts.get(key, 0),
+        end=state.log.ends[key],
+        now_ms=now_ms,
+        largest=largest,
+        terms=terms,
+    )
+
+
+def raise_log_starts(
+    log: ServiceLog,
+    planned_on: DisklessState,
+    starts: Mapping[TopicPartition, int],
+    *,
+    term: int,
+) -> dict[TopicPartition, tuple[Extent, ...]]:
+    """Raise log starts by one entry; returns {partition: the extents that this took away}.
+
+    Partitions whose topic was made again since `planned_on`, and starts that are there already,
+    are left out. Raises: LeaseLostError: the term isn't the log's any more.
+    """
+    ids = {name: topic.id for name, topic in planned_on.log.topics.items()}
+    taken: dict[TopicPartition, tuple[Extent, ...]] = {}
+
+    def decide(now: DisklessState) -> NewEntry:
+        if now.term != term:
+            raise LeaseLostError(f"the log's term is {now.term}, this service's was {term}")
+        wanted = {
+            key: start
+            for key, start in starts.items()
+            if (topic := now.log.topics.get(key.topic)) is not None
+            and topic.id == ids.get(key.topic)
+            and now.log.starts.get(key, 0) < start <= now.log.ends[key]
+        }
+        if not wanted:
+            raise VoidError("the log starts are there already, or their topics are gone")
+        taken.clear()
+        taken.update(
+            (key, tuple(each for each in now.extents.get(key, ()) if each.end <= start))
+            for key, start in wanted.items()
+        )
+        return NewEntry(record=StartRecord(starts=wanted, time_ms=0, epoch=0))
+
+    if starts:
+        try:
+            log.create(decide)
+        except VoidError:
+            return {}
+    return taken

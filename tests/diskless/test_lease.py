@@ -1,0 +1,145 @@
+"""The lease by term: the contract, and what it says of a minute, of clocks and of late writes."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from sparklog.clock import ManualClock
+from sparklog.diskless.lease import ServiceNotes, TermLease
+from sparklog.diskless.names import service_name
+from sparklog.errors import StorageUnavailableError
+from sparklog.storage.lease import Lease, LeaseLostError
+from sparklog.testing.faultstore import Bucket
+from sparklog.testing.lease_contract import LeaseContract
+from tests.diskless.logs import Home
+
+
+@pytest.fixture
+def bucket() -> Bucket:
+    return Bucket()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def new_lease(bucket: Bucket, clock: ManualClock) -> Callable[[], TermLease]:
+    return lambda: Home(bucket, clock).lease
+
+
+class TestContract(LeaseContract):
+    @pytest.fixture
+    def lose(self, bucket: Bucket, clock: ManualClock) -> Callable[[Lease], None]:
+        def lost(lease: Lease) -> None:
+            assert isinstance(lease, TermLease)
+            home = Home(bucket, clock)
+            sign = json.loads(home.store.get(service_name(lease.term)))
+            home.store.put(service_name(lease.term), json.dumps(sign | {"released": True}).encode())
+            clock.advance(21_000)
+
+        return lost
+
+
+def test_another_takes_over_when_the_sign_of_life_stood_still(
+    new_lease: Callable[[], TermLease], clock: ManualClock
+) -> None:
+    one, two = new_lease(), new_lease()
+    assert one.acquire()
+    for _ in range(10):
+        assert not two.acquire()
+        clock.advance(30_000)
+        one.check()  # renews it
+    assert not two.acquire()
+    clock.advance(59_999)
+    assert not two.acquire()
+    clock.advance(1)
+    assert two.acquire()
+    assert (one.held, two.term) == (True, 2)  # it can't know yet
+    with pytest.raises(LeaseLostError, match="taken over"):
+        one.check()
+    assert not one.acquire()
+
+
+def test_who_looks_for_the_first_time_waits_a_minute(
+    new_lease: Callable[[], TermLease], clock: ManualClock
+) -> None:
+    """However old the sign says it is: only the own clock counts, and only what it saw."""
+    one = new_lease()
+    assert one.acquire()
+    clock.advance(10**9)
+    two = new_lease()
+    assert not two.acquire()
+    clock.advance(60_000)
+    assert two.acquire()
+
+
+def test_a_holder_that_died_before_its_first_sign(
+    bucket: Bucket, clock: ManualClock, new_lease: Callable[[], TermLease]
+) -> None:
+    one = new_lease()
+    assert one.acquire()
+    del bucket.objects[service_name(1)]
+    two = new_lease()
+    assert not two.acquire()
+    clock.advance(60_000)
+    assert two.acquire()
+
+
+def test_of_two_that_want_it_at_once_one_gets_it(
+    new_lease: Callable[[], TermLease], clock: ManualClock
+) -> None:
+    one, two = new_lease(), new_lease()
+    assert not two._take(5, {})  # it believed in another term
+    assert [one.acquire(), two.acquire()] == [True, False]
+
+
+def test_a_late_sign_of_an_older_beat_gives_nothing_away(
+    bucket: Bucket, clock: ManualClock, new_lease: Callable[[], TermLease]
+) -> None:
+    one, two = new_lease(), new_lease()
+    assert one.acquire()
+    late = bucket.objects[service_name(1)]
+    clock.advance(30_000)
+    one.check()
+    assert not two.acquire()
+    bucket.objects[service_name(1)] = late
+    assert not two.acquire()
+    clock.advance(59_000)
+    assert not two.acquire()
+
+
+def test_the_next_holder_knows_how_far_the_work_is(
+    new_lease: Callable[[], TermLease], clock: ManualClock
+) -> None:
+    one, two = new_lease(), new_lease()
+    assert one.acquire()
+    one.notes.cleaned["x/0"], one.notes.cut_below = 17, 4
+    one.release()
+    assert two.acquire()
+    assert two.notes == ServiceNotes({"x/0": 17}, 4, {})
+
+
+@pytest.mark.parametrize("sign", [b"", b"\xff", b"[]", b'{"cleaned": 3, "cut_below": -1}'])
+def test_a_damaged_sign_of_life_is_no_sign(
+    bucket: Bucket, clock: ManualClock, new_lease: Callable[[], TermLease], sign: bytes
+) -> None:
+    one, two = new_lease(), new_lease()
+    assert one.acquire()
+    bucket.objects[service_name(1)] = sign, clock()
+    assert not two.acquire()
+    clock.advance(60_000)
+    assert two.acquire()
+    assert two.notes == ServiceNotes()
+
+
+def test_a_store_that_is_away_when_it_is_given_back(bucket: Bucket, clock: ManualClock) -> None:
+    home = Home(bucket, clock)
+    assert home.lease.acquire()
+    home.store.down(10**9)
+    home.lease.release()
+    assert not home.lease.held
+    with pytest.raises(StorageUnavailableError):
+        home.lease.acquire()
