@@ -12,7 +12,6 @@ becomes a bucket home, any other path (/srv/logs, file:/srv/logs) a log dir.
 What a tool, a source or a sink needs to know of a path it asks here, and of nothing else.
 """
 
-import importlib
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -24,8 +23,8 @@ from sparklog.log.log import Log
 from sparklog.logdir import home as logdir
 from sparklog.logdir.detection import holds_log
 from sparklog.logdir.ledger import has_ledger
-from sparklog.logdir.paths import check_writable, split_path, store_url
 from sparklog.logdir.paths import same_place as is_same_directory
+from sparklog.logdir.paths import split_path, store_url
 from sparklog.logdir.view import LogDirView, check_until
 from sparklog.storage.view import View
 from sparklog.tiered.archive.no_files import NO_FILES
@@ -78,7 +77,9 @@ def open_log(
         return logdir.open_log(path, fs=fs, view=view, mode=mode, options=rest, **components)
     check_until(until)
     if mode == "rw" or is_home or holds_home(url, storage_options, remote, stopped=stopped):
-        return _open_in_store(
+        from sparklog.diskless.home import open_log as open_in_store
+
+        return open_in_store(
             url, mode=mode, storage_options=storage_options, options=rest, remote=remote,
             stopped=stopped, **components,
         )  # fmt: skip
@@ -242,14 +243,3 @@ def _tiered_view(
 
     tier = RemoteTier(open_objects(connect, remote, stopped), LogCopies(fs, directories))
     return LogDirView(fs, directories, until=until, remote=tier)
-
-
-def _open_in_store(url: str, *, mode: str, **given: Any) -> Log:
-    """Open a log whose home is a store."""
-    try:
-        home = importlib.import_module("sparklog.diskless.home")
-    except ModuleNotFoundError:
-        check_writable([url])  # raises
-        raise
-    log: Log = home.open_log(url, mode=mode, **given)
-    return log

@@ -26,7 +26,7 @@ from sparklog.sink.query import Query, batch_start, plan_digest, running
 from sparklog.sink.size_estimate import SizeEstimate, is_surely_large
 from sparklog.sink.task import TaskPlan
 from sparklog.sink.topic_options import warn_of_ineffective
-from sparklog.storage.commits import Chunk
+from sparklog.storage.commits import Chunk, StagedTooLongError
 from sparklog.storage.home import Home
 from sparklog.storage.staging import chunk_label
 from sparklog.storage.view import TopicInfo
@@ -135,10 +135,29 @@ class SegmentSink:
         if earlier is not None:
             _report_replay(earlier, planned, log)
             return
-        plan = plan_tasks(self._options, log, chunk_label(identity.writer, identity.batch), columns)
-        estimate = _estimates.get_or_make((log.path, identity.writer), SizeEstimate)
         # What isn't written isn't asked for: Arrow may lack its type, the driver its memory.
         rows = df.select(*columns)
+        try:
+            result = self._stage_and_commit(log, rows, columns, planned, query)
+        except StagedTooLongError as error:
+            _LOGGER.warning("%s", error)
+            result = self._stage_and_commit(log, rows, columns, planned, query)
+        if result.replayed:
+            _report_replay(result, planned, log)
+        if identity.batch % _SWEEP_EVERY == 0:
+            log.home.sweep_staged(identity.writer, identity.batch)
+
+    def _stage_and_commit(
+        self,
+        log: Log,
+        rows: DataFrame,
+        columns: list[str],
+        planned: MicroBatch,
+        query: Query | None,
+    ) -> CommitResult:
+        identity = planned.identity
+        plan = plan_tasks(self._options, log, chunk_label(identity.writer, identity.batch), columns)
+        estimate = _estimates.get_or_make((log.path, identity.writer), SizeEstimate)
         small = estimate.is_small(planned.offsets) and not is_surely_large(rows)
         chunks = self._collect(rows, plan) if small else None
         if chunks is None:
@@ -146,10 +165,7 @@ class SegmentSink:
                 chunks = list(task_messages.to_chunks(_one_job(rows, plan)))
         result = commit_chunks(log, self._options, plan, chunks, planned, _source(query))
         estimate.learn(planned.offsets, sum(chunk.size_bytes for chunk in chunks))
-        if result.replayed:
-            _report_replay(result, planned, log)
-        if identity.batch % _SWEEP_EVERY == 0:
-            log.home.sweep_staged(identity.writer, identity.batch)
+        return result
 
     def _collect(self, df: DataFrame, plan: TaskPlan) -> list[Chunk] | None:
         """The small path: rows to the driver. None if they turn out to be too many."""

@@ -1,0 +1,114 @@
+"""Rows become chunks, wherever these go: a place may have them all closed at any time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pytest
+
+from sparklog.clock import ManualClock
+from sparklog.config import TopicConfig
+from sparklog.errors import StorageUnavailableError
+from sparklog.format.batch import unpack_header
+from sparklog.log.chunk_stager import ChunksInMemory, ChunkStager
+from sparklog.storage.commits import Chunk
+from sparklog.storage.staging import Framing, GrowingChunk
+from sparklog.storage.view import TopicInfo
+
+SMALL = Framing(batch_size=1 << 10)
+TOPIC = TopicInfo("t", "A" * 22, 3, TopicConfig(), {0: "/log/t-0", 1: "/log/t-1", 2: "/log/t-2"})
+
+
+@dataclass
+class Bounded:
+    """A place that holds so many bytes of all chunks, in buffers that it is only lent."""
+
+    most: int
+    home: str = "memory"
+    is_memory: bool = False
+    held: int = 0
+    peak: int = 0
+    closed: list[Chunk] = field(default_factory=list)
+    let_go: list[int] = field(default_factory=list)
+
+    def grow(self, chunk: GrowingChunk, data: memoryview) -> bool:
+        chunk.parts.append(memoryview(bytes(data)))
+        self.held += len(data)
+        self.peak = max(self.peak, self.held)
+        return self.held >= self.most
+
+    def close(self, chunk: GrowingChunk) -> Chunk:
+        self.held -= chunk.size_bytes
+        self.closed.append(chunk.closed(data=chunk.data()))
+        return self.closed[-1]
+
+    def finish(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+        if self.most == 0:
+            raise StorageUnavailableError("no room")
+        return [replace(chunk, path="there") for chunk in chunks]
+
+    def discard(self, growing: Sequence[GrowingChunk], chunks: Sequence[Chunk]) -> None:
+        self.let_go += [chunk.size_bytes for chunk in (*growing, *chunks)]
+
+
+def rows(first: int, count: int) -> pa.RecordBatch:
+    values = [f"{number:09d}".encode() * 30 for number in range(first, first + count)]
+    numbers = pa.array([number % 3 for number in range(first, first + count)], pa.int32())
+    return pa.RecordBatch.from_pydict({"value": values, "partition": numbers})
+
+
+def counted(chunks: Sequence[Chunk]) -> dict[int, list[int]]:
+    """The records of each partition's chunks, in which batches count from 0."""
+    found: dict[int, list[int]] = {}
+    for chunk in chunks:
+        at, data, records = 0, bytes(chunk.data or b""), 0
+        assert len(data) == chunk.size_bytes
+        while at < len(data):
+            header = unpack_header(data, at)
+            assert header.base_offset == records  # each chunk counts from 0
+            records += header.last_offset_delta + 1
+            at += header.size
+        assert records == chunk.records
+        found.setdefault(chunk.partition, []).append(records)
+    return found
+
+
+@pytest.mark.parametrize("most", [1, 20_000, 300_000])
+def test_a_place_that_is_full_has_all_chunks_closed(most: int) -> None:
+    clock = ManualClock(1000)
+    place = Bounded(most)
+    stager = ChunkStager(place, clock, SMALL)
+    whole = ChunkStager(ChunksInMemory("memory"), clock, SMALL)
+    for first in range(0, 30_000, 5000):
+        for each in (stager, whole):
+            each.add(TOPIC, rows(first, 5000))
+    chunks = stager.finish()
+    assert {chunk.path for chunk in chunks} == {"there"}
+    counts = {p: sum(found) for p, found in counted(chunks).items()}
+    assert counts == {p: sum(found) for p, found in counted(whole.finish()).items()}
+    assert counts == {0: 10_000, 1: 10_000, 2: 10_000}
+    assert place.held == 0
+    assert len(chunks) > 3
+    assert place.peak < most + (2 << 20)  # what is framed at once comes on top
+
+
+def test_what_was_closed_is_let_go_of_after_a_failure() -> None:
+    place = Bounded(0)
+    stager = ChunkStager(place, ManualClock(1000), SMALL)
+    stager.add(TOPIC, rows(0, 9000))
+    with pytest.raises(StorageUnavailableError, match="no room"):
+        stager.finish()
+    stager.discard()
+    assert sum(place.let_go) == sum(chunk.size_bytes for chunk in place.closed) > 0
+
+
+def test_chunks_that_stay_in_memory_are_not_overwritten_by_the_next_batches() -> None:
+    clock = ManualClock(1000)
+    memory, bounded = ChunksInMemory("memory"), Bounded(1 << 40)
+    made = []
+    for place in (memory, bounded):
+        stager = ChunkStager(place, clock, SMALL, spread="s")
+        for first in range(0, 12_000, 3000):
+            stager.add(TOPIC, rows(first, 3000))
+        made.append([bytes(chunk.data or b"") for chunk in stager.finish()])
+    assert made[0] == made[1]
