@@ -9,7 +9,12 @@ from typing import Any
 
 from sparklog.clock import iso, monotonic_ms
 from sparklog.common import TopicPartition
-from sparklog.errors import BatchConflictError, InvalidRequestError, UnknownTopicError
+from sparklog.errors import (
+    BatchConflictError,
+    CommitUnknownError,
+    InvalidRequestError,
+    UnknownTopicError,
+)
 from sparklog.log.batch_gaps import warn_of_gap
 from sparklog.log.committed_batches import find_commit
 from sparklog.log.topic_names import refuse_brokers_own
@@ -218,6 +223,19 @@ def _check_origin(commits: CommitLog, identity: Identity, topics: Set[str]) -> N
         "(startingOffsets). If it is another query, or the rows are to be appended anew, say so by "
         f"option `name` or `writerId`, or forget the old one: Log.reset({found.writer!r}, -1)"
     )
+
+
+def outcome(
+    commits: CommitLog, unknown: CommitUnknownError | tuple[int, str]
+) -> CommitResult | None:
+    """Return what became of a commit that ended with CommitUnknownError; see `Log.outcome`."""
+    if isinstance(unknown, CommitUnknownError):
+        unknown = unknown.position, unknown.attempt
+    record = commits.outcome(*unknown)
+    if record is None:
+        return None
+    ends = record.ends if isinstance(record, AppendRecord) else {}
+    return CommitResult(False, record.time_ms, _by_topic(ends))
 
 
 def check_known(commits: CommitLog, key: TopicPartition) -> None:

@@ -9,10 +9,10 @@ import pyarrow as pa
 from sparklog.clock import Clock
 from sparklog.common import TopicPartition
 from sparklog.config import LogOptions
-from sparklog.errors import DataCorruptionError
+from sparklog.errors import CommitUnknownError, DataCorruptionError
 from sparklog.log import admin
 from sparklog.log.appending import Data, append, known_topic
-from sparklog.log.commit import CommitResult, Ends, Identity, commit, committed
+from sparklog.log.commit import CommitResult, Ends, Identity, commit, committed, outcome
 from sparklog.log.commits_table import commits_table
 from sparklog.log.fetch import check_isolation, read
 from sparklog.log.group_lag import commit_checked, readers_table
@@ -158,6 +158,17 @@ class Log:
             if commits.sync:
                 commits.make_durable()
             return committed(commits, identity)
+
+    def outcome(self, unknown: CommitUnknownError | tuple[int, str]) -> CommitResult | None:
+        """Return what a commit wrote of which nobody could tell; None: nothing, now and for ever.
+
+        A change of a topic or a writer has no `ends`. The micro-batch of a query needs none of
+        this: it comes again, and is dropped if it is in already.
+        Args: unknown: the error, or its (position, attempt), which may be kept anywhere.
+        Raises: InvalidRequestError: no commit was ever tried there. CommitUnknownError,
+            StorageUnavailableError: ask again later.
+        """
+        return outcome(self.home.commits, unknown)
 
     def stager(self, framing: Framing, *, label: str | None = None) -> Stager:
         """Return what makes chunks of rows, for `commit`; `label` None keeps them in memory."""

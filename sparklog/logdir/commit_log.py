@@ -24,6 +24,7 @@ from sparklog.common import TopicPartition
 from sparklog.config import LogOptions, TopicConfig
 from sparklog.errors import (
     DataCorruptionError,
+    InvalidRequestError,
     LogReplacedError,
     SparklogError,
     StorageUnavailableError,
@@ -312,6 +313,16 @@ class LogDirCommits(LogManager):
     ) -> Iterator[tuple[int, LedgerRecord]]:
         """Yield (offset, record) of the ledger below `end`, the newest first: all of them."""
         return self.records_backwards(end)
+
+    def outcome(self, position: int, attempt: str) -> LedgerRecord | None:
+        """Return the record at `position`: a log dir always knows, for it recovers at once."""
+        end = self.catch_up()
+        if not self.oldest <= position < end:
+            raise InvalidRequestError(
+                f"{self.home}: the ledger holds records {self.oldest} to {end - 1}, none at "
+                f"{position}; no commit to a log dir ends with CommitUnknownError"
+            )
+        return next((record for _, record in self.records(position, position + 1)), None)
 
     # --- snapshots ---------------------------------------------------------------------------
 

@@ -248,6 +248,13 @@ class CommitLog(Ledger, Protocol):
     def make_durable(self) -> None:
         """Make all that `state` says durable, within `exclusive`; nothing where it always is."""
 
+    def outcome(self, position: int, attempt: str) -> LedgerRecord | None:
+        """Return what was written by an append that ended with CommitUnknownError.
+
+        None: nothing was, and nothing will be: this decides it. Without `exclusive`.
+        Raises: InvalidRequestError: nothing can have been tried there. StorageUnavailableError.
+        """
+
     def placement(self, partitions: range) -> dict[int, int]:
         """Choose where new partitions of a topic go; only the home knows what the numbers mean."""
 
