@@ -12,6 +12,7 @@ Everything hangs on create-if-absent, and on one rule: no name ever gets a secon
 - `merging`: extents become segments; `merge_plan`: which; `merge_source`: out of what;
   `segment_ids`: what a segment's id tells; `retention`: log starts rise; `garbage`: what goes
 - `lease`: one service at a time; `service_log`: how it changes the log; `options`: how often
+- `state_objects`: states as objects, which spare reading the whole ledger
 - `names`: names of the objects below the home
 - `founding`: a home made of another log's objects; `tier_import`: of a tier's
 """

@@ -13,7 +13,7 @@ if the store doesn't answer that either, nobody knows: CommitUnknownError.
 
 import contextlib
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from sparklog.clock import Clock
@@ -48,7 +48,7 @@ from sparklog.storage.offset_ranges import OffsetRange
 from sparklog.storage.staging import INLINE_BYTES
 
 RACING_BYTES_MAX: Final = 4 << 10
-"""Inline data of one who has lost a race are staged above it: a small entry is quicker."""
+"""Inline data of one who has lost twice are staged above it: a small entry is quicker."""
 
 
 class _Turn(threading.local):
@@ -69,9 +69,17 @@ class DisklessCommits:
     oldest = 0
 
     def __init__(
-        self, home: str, head: Head, options: LogOptions, clock: Clock, patience: Patience
+        self,
+        home: str,
+        head: Head,
+        options: LogOptions,
+        clock: Clock,
+        patience: Patience,
+        *,
+        created: Callable[[Head], None] = lambda head: None,
     ) -> None:
-        """`home`: the log's URL, for messages."""
+        """`home`: the log's URL, for messages. `created`: told after each entry; raises nothing."""
+        self._created = created
         self.home, self.clock, self.head = home, clock, head
         self.meters = WriteMeters([home], lambda number, failed: None)
         self.reported_gaps: set[str] = set()
@@ -121,8 +129,8 @@ class DisklessCommits:
 
         Who lost a race waits here for a random while. Asks the store for nothing.
         """
-        if self._turn.losses:
-            self._patience.back_off(self._turn.losses)
+        if self._turn.losses > 1:  # the first may just have been behind
+            self._patience.back_off(self._turn.losses - 1)
         with self._mutex:
             self.check_open()
             self._pinned, self._turn_of = self.head.state, threading.get_ident()
@@ -177,6 +185,7 @@ class DisklessCommits:
         self._turn.losses = 0
         written = decode(raw, number=expected, path=self.head.entries.path(expected))
         self._pinned = self.head.advance(expected, written)
+        self._created(self.head)
         return written
 
     def _decided(self, change: Change, expected: int) -> tuple[Entry, bytes]:
@@ -203,7 +212,7 @@ class DisklessCommits:
         again = self._turn.given
         if len(again) == len(chunks) and all(map(_same, again, chunks)):
             chunks = self._turn.staged  # staged before a race that was lost
-        limit = RACING_BYTES_MAX if self._turn.losses else INLINE_BYTES
+        limit = RACING_BYTES_MAX if self._turn.losses > 1 else INLINE_BYTES
         if inline_size(chunks) > limit:
             self._turn.given = chunks
             chunks = staged_inline(self.head.entries.store, self._pinned, chunks)

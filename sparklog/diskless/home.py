@@ -9,6 +9,7 @@ from sparklog.diskless.commit_log import DisklessCommits
 from sparklog.diskless.entry_creation import Patience
 from sparklog.diskless.home_object import known_home, make_home, read_home
 from sparklog.diskless.ledger import EntryReader, Head, StoreLedger
+from sparklog.diskless.state_objects import StateObjects, StateWriter
 from sparklog.errors import InvalidRequestError
 from sparklog.log.chunk_stager import ChunksInMemory, ChunkStager
 from sparklog.log.log import Log
@@ -34,11 +35,11 @@ class DisklessHome:
 
     def __init__(
         self, path: str, head: Head, objects: RemoteObjects, clock: Clock,
-        commits: DisklessCommits | None,
+        commits: DisklessCommits | None, states: StateWriter,
     ) -> None:  # fmt: skip
         self.path, self.head, self.objects = path, head, objects
         self._clock = clock
-        self._commits = commits
+        self._commits, self._states = commits, states
         self._ledger = StoreLedger(path, head, retry=objects.retry)
 
     @property
@@ -131,6 +132,7 @@ class DisklessHome:
         """Write nothing more. Idempotent."""
         if self._commits is not None:
             self._commits.close()
+            self._states.close()
 
 
 def described(url: str, name: str, topic: TopicState) -> TopicInfo:
@@ -151,12 +153,14 @@ def open_log(
     clock: Clock = system_clock,
     store: Store | None = None,
     patience: Patience | None = None,
+    background: bool = True,
 ) -> Log:
     """Open a log that is kept in a store; users call `sparklog.open`.
 
     In mode "rw" it is made where there is none, in an empty place. In mode "r" nothing is asked of
     the store yet.
-    Args: store, patience: others than the URL's own, for tests.
+    Args: store, patience: others than the URL's own, for tests. background: states are written in
+        a thread of their own.
     """
     if mode not in ("r", "rw"):
         raise InvalidRequestError(f"mode={mode!r}: want 'r' or 'rw'")
@@ -167,12 +171,17 @@ def open_log(
     def log_id() -> str:
         return objects.retry.call(lambda: known_home(there)).log_id
 
-    head = Head(EntryReader(there, log_id))
+    entries = EntryReader(there, log_id)
+    states = StateObjects(there, lambda: entries.log_id)
+    head = Head(entries, newer=lambda least: objects.retry.call(lambda: states.newest(least)))
+    writer = StateWriter(states, in_thread=background)
     commits: DisklessCommits | None = None
     if mode == "rw":
         if read_home(there) is None:
             make_home(there, clock)
-        commits = DisklessCommits(url, head, parsed, clock, patience or Patience())
+        commits = DisklessCommits(
+            url, head, parsed, clock, patience or Patience(), created=writer.created
+        )
         commits.catch_up()
-    home = DisklessHome(url, head, objects, clock, commits)
+    home = DisklessHome(url, head, objects, clock, commits, writer)
     return Log(home, options=parsed, clock=clock)

@@ -88,11 +88,9 @@ def make_home(store: Store, clock: Clock) -> HomeObject:
     Raises: InvalidRequestError: it isn't empty, or the store can't create. StorageUnavailableError.
     """
     check_empty(store)
-    mine = HomeObject(new_topic_id(), clock())
-    raw = seal("home", {"log_id": mine.log_id, "made": mine.made_ms, "made_at": iso(mine.made_ms)})
     refused: StorageUnavailableError | None = None
     try:
-        store.create(HOME, raw)
+        create_home(store, new_topic_id(), clock)
     except StorageUnavailableError as error:
         refused = error
     found = read_home(store)  # whatever the answer was: what lies there counts, for everybody
@@ -102,3 +100,13 @@ def make_home(store: Store, clock: Clock) -> HomeObject:
             path=store.url,
         )
     return found
+
+
+def create_home(store: Store, log_id: str, clock: Clock) -> bool:
+    """Make a place the home of log `log_id`; False: the store says that it is one already.
+
+    Raises: as `Store.create`: read it back.
+    """
+    made_ms = clock()
+    content = {"log_id": log_id, "made": made_ms, "made_at": iso(made_ms)}
+    return store.create(HOME, seal("home", content))

@@ -22,6 +22,8 @@ from sparklog.tiered.reading.store_retry import StoreRetry
 
 WINDOW: Final = 256
 """Entries that are asked for at the same time at most, by who is behind or reads them all."""
+FIRST: Final = 16
+"""Entries that are asked for by who begins: some have come since the state was written."""
 BEHIND: Final = 1000
 """Who has folded so many entries in a row looks for a state that lies ahead."""
 _PATIENCE: Final = StoreRetry()  # none: the store's own retries
@@ -112,6 +114,9 @@ class Head:
         self._state: DisklessState | None = None
         self._newer = newer
         self._following, self._changing = ProcessLock(), ProcessLock()
+        self._followed = False
+        self.folded_bytes = 0
+        """Bytes of all entries that were folded here, without inline data."""
 
     @property
     def state(self) -> DisklessState:
@@ -131,7 +136,8 @@ class Head:
         Cost: one GET if there is nothing new. Of many entries up to 256 are asked for at a time.
         """
         with self._following:
-            window, folded, looked = 1, 0, False
+            window, folded, looked = (1 if self._followed else FIRST), 0, False
+            self._followed = True
             while True:
                 if folded >= BEHIND and not looked:
                     looked = True
@@ -177,6 +183,7 @@ class Head:
                 self._fold_good(known, entries[done:])
                 raise
             self._state = state
+            self.folded_bytes += sum(entry.data_at for entry in entries[done:])
 
     def _fold_good(self, known: DisklessState, entries: Sequence[Entry]) -> None:
         """Fold what comes before the one that doesn't follow."""
@@ -198,6 +205,7 @@ class Head:
                 known = known.copy()
                 known.apply(entry, path=self.entries.path(number))
                 self._state = known
+                self.folded_bytes += entry.data_at
             return known
 
 

@@ -8,7 +8,7 @@ Source: ProducerStateManager, ProducerAppendInfo, ProducerStateEntry (Kafka 4.1)
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from numpy.typing import NDArray
 
@@ -112,6 +112,28 @@ class ProducerState:
 
     def __len__(self) -> int:
         return len(self._producers)
+
+    def to_json(self) -> list[Any]:
+        """Return all that is known, each producer with all its batches; a snapshot keeps one."""
+        producers = [
+            [p.id, p.epoch, p.coordinator_epoch, p.timestamp, p.txn_first_offset,
+             [list(batch) for batch in p.batches]]
+            for p in self._producers.values()
+        ]  # fmt: skip
+        return [self.end, producers]
+
+    @classmethod
+    def from_json(cls, values: list[Any]) -> Self:
+        """Rebuild it from what `to_json` gave. Raises: TypeError, ValueError: it isn't that."""
+        end, producers = values
+        state = cls(int(end))
+        for producer_id, epoch, coordinator_epoch, timestamp, txn, batches in producers:
+            producer = Producer(producer_id, epoch, coordinator_epoch, timestamp, txn)
+            producer.batches.extend(Written(*(int(n) for n in batch)) for batch in batches)
+            state._producers[producer.id] = producer
+            if producer.txn_first_offset >= 0:
+                state.open_txns[producer.txn_first_offset] = producer.id
+        return state
 
     def get(self, producer_id: int) -> Producer | None:
         """Return what is known of a producer."""

@@ -1,0 +1,277 @@
+"""States as objects: `state-<log id>/<n>` is what the entries 0..n fold to. A cache, nothing more.
+
+    sparklog-state {"v", "fold", "number", "id", "json": [size, crc32c], "extents": [size, crc32c]}
+    the JSON of all but the extents, by zstd: {"snapshot": ..., "epochs": ..., ...}
+    the extents as an Arrow stream, columns by zstd: a row each, those of a partition together, in
+        the order and with the counts that the JSON tells
+
+`id` is entry n's: a state whose entry has another id is of another history. A state that is
+damaged, of a newer sparklog or of another fold is passed over for an older one, and at last for
+entry 0. It is one object: of 10,000 partitions with ten extents each it has 2 MB.
+"""
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import crc32c
+import pyarrow as pa
+import zstandard
+
+from sparklog.common import TopicPartition
+from sparklog.diskless.entries import decode as decode_entry
+from sparklog.diskless.entries import key_from_json, key_to_json
+from sparklog.diskless.extents import Extent, Extents
+from sparklog.diskless.ledger import Head
+from sparklog.diskless.names import entry_name, parse_state, state_name, state_prefix
+from sparklog.diskless.state import FOLD_VERSION, DisklessState
+from sparklog.errors import DataCorruptionError, SparklogError, UnsupportedVersionError
+from sparklog.log.producer_state import ProducerState
+from sparklog.storage import ledger_records
+from sparklog.storage.format_version import FORMAT_VERSION, check_version
+from sparklog.tiered.object_store.store import Store
+
+EVERY: Final = 100
+"""A state is written when so many entries came since the last one, and a tenth of its bytes."""
+SHARE: Final = 10
+_MAGIC: Final = b"sparklog-state "
+_LINE_MAX: Final = 4096
+_CLOSING_S: Final = 10.0
+_SCHEMA: Final = pa.schema(
+    [
+        ("base", pa.int64()), ("end", pa.int64()),
+        ("object", pa.string()), ("start", pa.int64()), ("size", pa.int64()),
+        ("max_timestamp", pa.int64()), ("epoch", pa.int32()), ("born", pa.int64()),
+        ("segment", pa.string()), ("stamp_ms", pa.int64()), ("pieces", pa.int64()),
+    ]
+)  # fmt: skip
+_MALFORMED: Final = (
+    KeyError, TypeError, ValueError, AttributeError, IndexError, pa.ArrowException,
+    zstandard.ZstdError,
+)  # fmt: skip
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+# -- bytes
+
+
+def encode_state(state: DisklessState) -> bytes:
+    """Return a state's object. Cost: a microsecond an extent."""
+    keys = sorted(state.extents)
+    content = {
+        "log_id": state.log_id,
+        "snapshot": json.loads(ledger_records.encode(state.log.snapshot())),
+        "partitions": [[*key, len(state.extents[key])] for key in keys],
+        "epochs": [[*key, [list(each) for each in found]] for key, found in state.epochs.items()],
+        "gaps": sorted(state.gaps),
+        "former": [[topic_id, *known] for topic_id, known in state.former.items()],
+        "commits": state.commits,
+        "resets": state.resets,
+        "producers": [[*key, one.to_json()] for key, one in state.producers.items()],
+        "keys": {name: key_to_json(key) for name, key in state.keys.items()},
+        "term": state.term,
+        "holder": dict(state.holder),
+        "floor": state.floor,
+    }
+    plain = zstandard.compress(json.dumps(content, separators=(",", ":")).encode())
+    extents = _extents_to_bytes([state.extents[key] for key in keys])
+    head = {
+        "v": FORMAT_VERSION, "fold": FOLD_VERSION, "number": state.number, "id": state.entry_id,
+        "json": [len(plain), crc32c.crc32c(plain)],
+        "extents": [len(extents), crc32c.crc32c(extents)],
+    }  # fmt: skip
+    return _MAGIC + json.dumps(head).encode() + b"\n" + plain + extents
+
+
+def decode_state(raw: bytes, *, path: str) -> DisklessState:
+    """Return the state of its object.
+
+    Raises: DataCorruptionError; UnsupportedVersionError: of a newer sparklog, or another fold.
+    """
+    try:
+        line = raw[: raw.index(b"\n", 0, _LINE_MAX)]
+        head = json.loads(line.removeprefix(_MAGIC))
+        check_version(head["v"], path)
+        if head["fold"] != FOLD_VERSION:
+            raise UnsupportedVersionError(f"{path} is of fold {head['fold']}, not {FOLD_VERSION}")
+        plain, extents = _checked(raw[len(line) + 1 :], head["json"], head["extents"])
+        content = json.loads(zstandard.decompress(plain))
+        return _state_of(head, content, _extents_from_bytes(extents), path)
+    except _MALFORMED as error:
+        if isinstance(error, UnsupportedVersionError):
+            raise
+        reason = f"not a state of the log ({error!r}); delete it"
+        raise DataCorruptionError(reason, path=path) from error
+
+
+def _checked(body: bytes, *parts: Sequence[int]) -> list[bytes]:
+    found, at = [], 0
+    for size, crc in parts:
+        part, at = body[at : at + size], at + size
+        if len(part) != size or crc32c.crc32c(part) != crc:
+            raise ValueError("its checksum doesn't fit")
+        found.append(part)
+    return found
+
+
+def _state_of(
+    head: dict[str, Any], content: dict[str, Any], rows: list[Extent], path: str
+) -> DisklessState:
+    state = DisklessState(content["log_id"], head["number"], head["id"])
+    record = ledger_records.decode(content["snapshot"], path=path, offset=head["number"])
+    state.log.apply(record)
+    at = 0
+    for topic, partition, count in content["partitions"]:
+        state.extents[TopicPartition(topic, partition)] = tuple(rows[at : at + count])
+        at += count
+    if at != len(rows):
+        raise ValueError(f"{len(rows)} extents, not {at}")
+    for topic, partition, found in content["epochs"]:
+        state.epochs[TopicPartition(topic, partition)] = tuple((e, start) for e, start in found)
+    state.gaps = {TopicPartition(topic, partition) for topic, partition in content["gaps"]}
+    state.former = {topic_id: (name, count) for topic_id, name, count in content["former"]}
+    state.commits, state.resets = content["commits"], content["resets"]
+    for topic, partition, known in content["producers"]:
+        state.producers[TopicPartition(topic, partition)] = ProducerState.from_json(known)
+    state.keys = {name: key_from_json(key) for name, key in content["keys"].items()}
+    state.term, state.holder, state.floor = content["term"], content["holder"], content["floor"]
+    return state
+
+
+def _extents_to_bytes(extents: Iterable[Extents]) -> bytes:
+    flat = [extent for some in extents for extent in some]
+    columns = zip(*flat, strict=True) if flat else ((),) * len(_SCHEMA)
+    arrays = [
+        pa.array(values, kind.type) for values, kind in zip(columns, _SCHEMA, strict=True)
+    ]
+    batch = pa.record_batch(arrays, schema=_SCHEMA)
+    out = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(out, _SCHEMA, options=options) as writer:
+        writer.write_batch(batch)
+    return bytes(out.getvalue())
+
+
+def _extents_from_bytes(raw: bytes) -> list[Extent]:
+    table = pa.ipc.open_stream(pa.BufferReader(raw)).read_all()
+    return list(map(Extent, *(table.column(name).to_pylist() for name in _SCHEMA.names)))
+
+
+# -- objects
+
+
+class StateObjects:
+    """The states of one log. Threads may share it."""
+
+    def __init__(self, store: Store, log_id: Callable[[], str]) -> None:
+        self._store, self._log_id = store, log_id
+        self.known = Known()
+
+    def newest(self, least: int = 0) -> DisklessState | None:
+        """Return the state after the newest entry, `least` or above, that is good; or None.
+
+        One that can't be taken is passed over, with a warning.
+        Raises: StorageUnavailableError. Cost: a listing, and two GETs at the same time.
+        """
+        log_id = self._log_id()
+        found = [parse_state(log_id, one.name) for one in self._store.list(state_prefix(log_id))]
+        numbers = sorted({place[0] for place in found if place is not None and place[0] >= least})
+        for number in reversed(numbers):
+            state = self._read(log_id, number)
+            if state is not None:
+                return state
+        return None
+
+    def _read(self, log_id: str, number: int) -> DisklessState | None:
+        names = [state_name(log_id, number), entry_name(log_id, number)]
+        raw, entry = self._store.get_many(names)
+        path = f"{self._store.url}/{names[0]}"
+        for got in (raw, entry):
+            if isinstance(got, Exception) and not isinstance(got, FileNotFoundError):
+                raise got
+        if isinstance(raw, Exception):
+            return None  # deleted since the listing
+        try:
+            state = decode_state(raw, path=path)
+            if isinstance(entry, Exception):
+                raise DataCorruptionError("there is no such entry", path=path)
+            entry_path = f"{self._store.url}/{names[1]}"
+            found = decode_entry(entry, number=number, path=entry_path)
+            if (state.log_id, state.number, state.entry_id) != (log_id, number, found.id):
+                raise DataCorruptionError("it is of another history of the log", path=path)
+        except SparklogError as error:
+            _LOGGER.warning("%s; an older state, or the ledger, is read instead", error)
+            return None
+        self.known.note(number, len(raw))
+        return state
+
+    def write(self, state: DisklessState) -> None:
+        """Create a state's object, unless there is one. Raises: StorageUnavailableError."""
+        self.known.note(state.number, write_state(self._store, state))
+
+
+def write_state(store: Store, state: DisklessState) -> int:
+    """Create a state's object, unless there is one; returns its size in bytes.
+
+    Raises: StorageUnavailableError: it may be there or not.
+    """
+    raw = encode_state(state)
+    store.create(state_name(state.log_id, state.number), raw)
+    return len(raw)
+
+
+@dataclass(slots=True)
+class Known:
+    """The newest state that this process has read or written: after which entry, its size."""
+
+    number: int = -1
+    size: int = 0
+
+    def note(self, number: int, size: int) -> None:
+        """There is one after entry `number`."""
+        if number >= self.number:
+            self.number, self.size = number, size
+
+
+class StateWriter:
+    """Writes states as entries are created, out of their way: in a thread, one at a time.
+
+    Who creates an entry whose number is a multiple of EVERY does it, so of many writers one. It is
+    a cache: what fails is tried again EVERY entries later, by whoever is at it then.
+    """
+
+    def __init__(self, objects: StateObjects, *, in_thread: bool = True) -> None:
+        self._objects, self._in_thread = objects, in_thread
+        self._thread: threading.Thread | None = None
+        self._since = -1, 0  # the newest state that is known, bytes that had been folded then
+
+    def created(self, head: Head) -> None:
+        """This process has created the newest entry."""
+        state, known = head.state, self._objects.known
+        if known.number != self._since[0]:
+            self._since = known.number, head.folded_bytes if self._since[0] >= 0 else 0
+        if state.next_number % EVERY or state.number - known.number < EVERY:
+            return
+        if SHARE * (head.folded_bytes - self._since[1]) < known.size:
+            return
+        if not self._in_thread:
+            self._write(state)
+        elif self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(
+                target=self._write, args=(state,), name="sparklog-state", daemon=True
+            )
+            self._thread.start()
+
+    def _write(self, state: DisklessState) -> None:
+        try:
+            self._objects.write(state)
+        except SparklogError as error:
+            _LOGGER.warning("the state after entry %d is not written: %s", state.number, error)
+
+    def close(self) -> None:
+        """Wait for a state that is on its way, for ten seconds at most."""
+        if self._thread is not None:
+            self._thread.join(_CLOSING_S)
