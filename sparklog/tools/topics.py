@@ -28,7 +28,8 @@ T = TypeVar("T")
 class PartitionDescription:
     """A partition: offsets [start, end), where it lies, and its segments; sizes in bytes.
 
-    `size` and `segments` count what is local, `remote_segments` what is in remote storage alone.
+    `size` and `segments` count what is local (of a log whose home is a store: all of it),
+    `remote_segments` what is in remote storage alone.
     `leader_epoch` is None before the first record, `offline` why nothing of it can be seen.
     """
 
@@ -119,7 +120,8 @@ def _described(
     log: Log, info: TopicInfo, partition: int, path: str, span: tuple[int, int]
 ) -> PartitionDescription:
     try:
-        return _partition(reader_of(log.view, info.name, partition), partition, path, span)
+        reader = reader_of(log.view, info.name, partition)
+        return _partition(reader, partition, path, span, has_ledger=log.home.ledger.is_kept)
     except PartitionOfflineError as error:
         return PartitionDescription(
             partition=partition, dir=path, start=span[0], end=span[1], size=0, segments=0,
@@ -128,10 +130,12 @@ def _described(
 
 
 def _partition(
-    reader: PartitionReader, partition: int, path: str, span: tuple[int, int]
+    reader: PartitionReader, partition: int, path: str, span: tuple[int, int], *, has_ledger: bool
 ) -> PartitionDescription:
     segments = settled(reader.metadata)
     here = [segment for segment in segments if segment.local]
+    if not here and has_ledger:  # no log dir: one of those has an active segment
+        here = segments
     return PartitionDescription(
         partition=partition,
         dir=path,

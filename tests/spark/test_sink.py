@@ -452,7 +452,7 @@ def test_executor_that_sees_another_directory(
 ) -> None:
     here = LogDirIdentity.of
 
-    def elsewhere(home: str) -> LogDirIdentity:
+    def elsewhere(home: str, *_: object) -> LogDirIdentity:
         real = here(home)
         return LogDirIdentity(home, "driver-host", "another boot", real.device, real.inode + 1)
 

@@ -1,4 +1,4 @@
-"""A range of a topic as a log dir of its own, which a broker loads: offsets are kept."""
+"""A range of a topic as a log of its own: offsets are kept, and a broker loads a log dir."""
 
 import os
 from typing import Final
@@ -7,8 +7,8 @@ from sparklog.clock import monotonic_ms
 from sparklog.errors import InvalidRequestError
 from sparklog.log.log import Log
 from sparklog.log.positions import Position
-from sparklog.logdir.home import open_log
-from sparklog.logdir.paths import same_place, split_path
+from sparklog.logdir.paths import split_path
+from sparklog.opening import open_log, same_place
 from sparklog.storage.staging import Framing
 from sparklog.tools.moving.exporting import (
     Exported,
@@ -36,11 +36,12 @@ def export_log(
     framing: Framing | None = None,
     progress: Progress | None = None,
 ) -> Exported:
-    """Copy the records of [start, end) to the log dir `to`; a second time, what has come since.
+    """Copy the records of [start, end) to the log at `to`; a second time, what has come since.
 
-    The directory is made where it isn't there; the topic in it begins at `start` of the first
-    export. Closed, each of its partition directories is one that a broker loads. Timestamps stay,
-    as CreateTime; transactions and producers' sequences don't, aborted records are left out.
+    `to`: a log dir, or a store's URL. It is made where it isn't there; the topic in it begins at
+    `start` of the first export. Closed, each partition directory of a log dir is one that a broker
+    loads. Timestamps stay, as CreateTime; transactions and producers' sequences don't, aborted
+    records are left out.
     Raises: InvalidRequestError: `to` holds a topic of this name that came from elsewhere;
         OffsetOutOfRangeError; as `Log.read` and `Log.append`.
     """
@@ -48,7 +49,7 @@ def export_log(
     done = Exported(topic=topic, to=os.fspath(to))
     ours = split_path(log.path)
     if any(same_place(one, other) for one in split_path(to) for other in ours):
-        raise InvalidRequestError(f"{to} is the log itself: choose another directory")
+        raise InvalidRequestError(f"{to} is the log itself: choose another place")
     info = log.topic(topic)
     first, last = planned(log, topic, start, end, isolation)
     config = {k: v for k, v in info.config.to_dict().items() if not k.startswith(_NOT_KEPT)}

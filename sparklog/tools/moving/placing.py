@@ -18,7 +18,6 @@ from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.sparse_records import encode_spaced
 from sparklog.log.commit import CommitResult, Identity
 from sparklog.log.log import Log
-from sparklog.logdir.home import commits_of
 from sparklog.storage.commits import Chunk
 from sparklog.storage.log_state import LogState
 from sparklog.storage.staging import Framing
@@ -46,9 +45,16 @@ class Run:
 
 def is_placed(log: Log, topic: str) -> bool:
     """Tell whether offsets may be missing in a topic, as in one that was made with `starts`."""
-    with commits_of(log).exclusive():
-        known = commits_of(log).state.topics.get(topic)
-        return known is not None and known.adopted
+    known = _state(log).topics.get(topic)
+    return known is not None and known.adopted
+
+
+def _state(log: Log) -> LogState:
+    """The log as of now, whoever has written to it."""
+    commits = log.home.commits
+    commits.catch_up()
+    with commits.exclusive():
+        return commits.state
 
 
 def copied_ends(log: Log, topic: str, writer: str, what: str) -> dict[int, int]:
@@ -58,9 +64,8 @@ def copied_ends(log: Log, topic: str, writer: str, what: str) -> dict[int, int]:
     what comes next may be taken.
     """
     spans = log.offsets(topic)
-    with commits_of(log).exclusive():
-        state = commits_of(log).state
-        left, known = _left(state, topic, writer), state.topics[topic].adopted
+    state = _state(log)
+    left, known = _left(state, topic, writer), state.topics[topic].adopted
     for p, (_, end) in spans.items():
         if not known or left[p] != end:
             raise InvalidRequestError(
@@ -105,9 +110,8 @@ def commit_runs(
             "choose the name of a new topic"
         )
     chunks = [_chunk(info, p, run, framing or Framing()) for p, run in sorted(runs.items())]
-    with commits_of(log).exclusive():  # what the copy is after this: `copied_ends` compares
-        state = commits_of(log).state
-        left, last = _left(state, topic, writer), state.writers.get(writer)
+    state = _state(log)  # what the copy is after this: `copied_ends` compares
+    left, last = _left(state, topic, writer), state.writers.get(writer)
     ends = left | {p: run.end for p, run in runs.items()}
     identity = Identity(
         writer=writer,
