@@ -9,6 +9,8 @@ Everything hangs on create-if-absent, and on one rule: no name ever gets a secon
 - `view`: what readers see; `plan`: what a task reads with; `segments`: extents as segments
 - `extent_objects`, `extent_logs`: extents' bytes; `numbered_batches`: with offsets and epochs;
   `extent_tables`: where the pieces of a large commit lie
+- `staging`: rows become objects, in tasks; `staged_chunks`: what several tasks reported;
+  `placement`: where a commit's chunks lie; `sealing`: encryption of all that
 - `merging`: extents become segments; `merge_plan`: which; `merge_source`: out of what;
   `segment_ids`: what a segment's id tells; `retention`: log starts rise; `garbage`: what goes
 - `lease`: one service at a time; `service_log`: how it changes the log; `options`: how often

@@ -13,8 +13,8 @@ what the ledger says, and does nothing that can't be forgotten.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from sparklog.clock import Clock
 from sparklog.common import TopicPartition
@@ -51,7 +51,7 @@ class Chunk:
     vouches for; for the home alone to read. Of a log dir: a file in it, and the boot in which its
     task synced it. Of a store: an object, the byte at which the chunk begins in it, and its data
     key as JSON where it is encrypted. `topic_id`: of the topic that it is meant for, "" if that
-    wasn't there yet.
+    wasn't there yet. `pieces`: where it lies, if it was put together of what several tasks staged.
     """
 
     topic: str
@@ -67,6 +67,7 @@ class Chunk:
     position: int = 0  # bytes
     wrapped_key: str | None = None
     topic_id: str = ""
+    pieces: Any = field(default=None, repr=False, compare=False)
 
     @property
     def key(self) -> TopicPartition:

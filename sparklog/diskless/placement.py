@@ -1,0 +1,284 @@
+"""Where a commit's chunks lie in the store: inline in the entry, in staged objects, or by a table.
+
+What a writer of the ledger asks before it creates an entry:
+
+    placement = Placement(store, log_id, chunks, keyring=None)
+    placed = placement.place(head)                     # maybe a put
+    extents = settled(placed.extents, ends, epoch=3)   # for each attempt, whatever the ends are
+    store.create(name, encode(number, Entry(..., extents=extents, keys=placed.keys), placed.data))
+
+Nothing of it depends on the entry's number, nor on the ends: what was put for one attempt serves
+all that come after it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparklog.common import TopicPartition
+from sparklog.diskless import extent_tables
+from sparklog.diskless.entries import ObjectKey
+from sparklog.diskless.extent_tables import Pieces, TableHead
+from sparklog.diskless.extents import PIECE_DTYPE, Extent
+from sparklog.diskless.names import new_staged_name, parse_staged
+from sparklog.diskless.sealing import TaskKey, new_object_key, wrapped_anew
+from sparklog.diskless.staged_chunks import IN_DATA, StagedPieces, pieces_in
+from sparklog.format.scan import rebase
+from sparklog.fs import Buffer
+from sparklog.storage.commits import Chunk
+from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.object_store.store import Store
+
+PlacedExtents = tuple[tuple[TopicPartition, Extent], ...]
+
+INLINE_BYTES_MAX: Final = 256 << 10
+"""Of all partitions together: more than this is staged, for whoever follows reads the entries."""
+TABLE_EXTENTS_MIN: Final = 256
+"""So many extents in a commit are worth a table, where it makes them fewer by half."""
+_LABEL: Final = "chunks"
+_TABLE_LABEL: Final = "table"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """A commit's extents, each from offset 0; `settled` gives them their offsets.
+
+    `data`, `keys`: the entry's inline bytes, sealed if they are, and its data keys.
+    """
+
+    extents: PlacedExtents = ()
+    data: bytes = b""
+    keys: Mapping[str, ObjectKey] = field(default_factory=dict)
+
+
+def settled(
+    extents: PlacedExtents,
+    ends: Mapping[TopicPartition, int],
+    *,
+    epoch: int,
+    stamps: Mapping[str, int] | None = None,
+) -> PlacedExtents:
+    """Return extents behind the partitions' ends.
+
+    Args: stamps: {topic: ms} of topics whose records get the time of the append.
+    """
+    at = dict(ends)
+    found = []
+    for key, extent in extents:
+        base = at[key]
+        at[key] = base + extent.end
+        stamp_ms = (stamps or {}).get(key.topic, -1)
+        latest = extent.max_timestamp if stamp_ms < 0 else stamp_ms
+        found.append(
+            (
+                key,
+                extent._replace(
+                    base=base, end=at[key], epoch=epoch, stamp_ms=stamp_ms, max_timestamp=latest
+                ),
+            )
+        )
+    return tuple(found)
+
+
+class Placement:
+    """The chunks of one call, in their order, whatever number their entry will have.
+
+    Not thread-safe. `keyring`: what is put by it, or rides inline, is sealed by a fresh data key.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        log_id: str,
+        chunks: Sequence[Chunk],
+        *,
+        keyring: Keyring | None = None,
+        label: str = _LABEL,
+    ) -> None:
+        self._store, self._log_id, self._ring, self._label = store, log_id, keyring, label
+        self._sources = _Sources()
+        self._rows = self._sources.rows(chunks)
+        self._placed: dict[bool, Placed] = {}
+
+    @property
+    def staged_since(self) -> int | None:
+        """The lowest head at which staging of any of it began; None: all of it is in memory.
+
+        Below the stage floor the commit must be refused.
+        """
+        heads = [parse_staged(self._log_id, name) for name in self._sources.names if name]
+        return min((-1 if head is None else head for head in heads), default=None)
+
+    def place(self, head: int, *, inline_bytes_max: int = INLINE_BYTES_MAX) -> Placed:
+        """Return where all lies; put what has to be put, once, however often this is asked.
+
+        Args:
+            head: the newest entry that is known: names what is staged here.
+            inline_bytes_max: so much may ride in the entry. Less where others were quicker: staged,
+                a small entry races, and the bytes go over the network once.
+
+        Raises: StorageUnavailableError: a put failed; nothing is known of it.
+            InvalidRequestError: what tasks have sealed, and there is no key ring.
+        """
+        inline = self._sources.data_bytes <= inline_bytes_max
+        if inline not in self._placed:
+            placed = self._placed[inline] = self._place(head, inline)
+            if not placed.data:  # so nothing rides in an entry, allowed or not
+                self._placed = {True: placed, False: placed}
+        return self._placed[inline]
+
+    def _place(self, head: int, inline: bool) -> Placed:
+        partitions, data = self._together()
+        size = sum(map(len, data))
+        count = sum(len(rows) for rows in partitions.values())
+        in_table = count > TABLE_EXTENTS_MIN and count > 2 * len(partitions)
+        names, keys, stored = list(self._sources.names), self._object_keys(), b""
+        if size and inline and not in_table:
+            names[IN_DATA] = ""
+            stored, keys[""] = self._sealed(data, size)
+        elif size:
+            names[IN_DATA] = name = new_staged_name(self._log_id, max(head, 0), self._label)
+            keys[name] = self._put(name, data, size)
+        if in_table:
+            extents = self._by_table(max(head, 0), partitions, names, keys)
+        else:
+            extents = tuple(_extents(partitions, names))
+        used = {extent.object for _, extent in extents}
+        found = {name: key for name, key in keys.items() if key is not None and name in used}
+        return Placed(extents=extents, data=stored, keys=found)
+
+    def _together(self) -> tuple[dict[TopicPartition, Pieces], list[Buffer]]:
+        """Lay what is in memory back to back, by partition; neighbours become one piece."""
+        data: list[Buffer] = []
+        at = 0
+        found: dict[TopicPartition, Pieces] = {}
+        for key, rows in self._rows.items():
+            merged = []
+            runs = groupby(rows, key=lambda row: int(row["object"]) == IN_DATA)
+            for in_memory, run in runs if (rows["object"] == IN_DATA).any() else ():
+                some = list(run)
+                if not in_memory:
+                    merged += some
+                    continue
+                whole, count = self._sources.joined(some)
+                latest = max(int(row["max_timestamp"]) for row in some)
+                merged.append(np.array((IN_DATA, at, len(whole), count, latest), PIECE_DTYPE)[()])
+                data.append(whole)
+                at += len(whole)
+            found[key] = np.array(merged, PIECE_DTYPE) if merged else rows
+        return found, data
+
+    def _sealed(self, data: Sequence[Buffer], size: int) -> tuple[bytes, ObjectKey | None]:
+        if self._ring is None:
+            return b"".join(data), None
+        data_key, key = new_object_key(self._ring, size)
+        return b"".join(data_key.seal(data, size)), key
+
+    def _put(self, name: str, data: Sequence[Buffer], size: int) -> ObjectKey | None:
+        if self._ring is None:
+            self._store.put_stream(name, data, size)
+            return None
+        data_key, key = new_object_key(self._ring, size)
+        self._store.put_stream(name, data_key.seal(data, size), data_key.stored_size(size))
+        return key
+
+    def _object_keys(self) -> dict[str, ObjectKey | None]:
+        """Of what tasks sealed: their data keys, wrapped by the master key."""
+        return {name: wrapped_anew(self._ring, key) for name, key in self._sources.keys.items()}
+
+    def _by_table(
+        self,
+        head: int,
+        partitions: Mapping[TopicPartition, Pieces],
+        names: Sequence[str],
+        keys: Mapping[str, ObjectKey | None],
+    ) -> PlacedExtents:
+        many = {key: rows for key, rows in partitions.items() if len(rows) > 1}
+        sealed = {name: key for name, key in keys.items() if key is not None and name}
+        raw, starts = extent_tables.encode(TableHead(names, sealed), many.values())
+        name = new_staged_name(self._log_id, head, _TABLE_LABEL)
+        self._store.put_stream(name, [raw], len(raw))
+        at = dict(zip(many, starts, strict=True))
+        found: list[tuple[TopicPartition, Extent]] = []
+        for key, rows in partitions.items():
+            if key not in at:
+                found += _extents({key: rows}, names)
+                continue
+            whole = Extent(
+                0, int(rows["count"].sum()), name, at[key], int(rows["size"].sum()),
+                int(rows["max_timestamp"].max()), 0, -1, pieces=len(rows),
+            )  # fmt: skip
+            found.append((key, whole))
+        return tuple(found)
+
+
+def _extents(
+    partitions: Mapping[TopicPartition, Pieces], names: Sequence[str]
+) -> Iterator[tuple[TopicPartition, Extent]]:
+    for key, rows in partitions.items():
+        for number, start, size, count, latest in rows.tolist():
+            yield key, Extent(0, count, names[number], start, size, latest, 0, -1)
+
+
+class _Sources:
+    """Objects and buffers that rows lie in: names by number, 0 for what is in memory."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = [""]
+        self.keys: dict[str, ObjectKey | TaskKey] = {}
+        self.data_bytes = 0
+        self._buffers: list[Buffer] = []  # of what is in memory; a row's `start` is its number
+        self._known: dict[int, tuple[StagedPieces, NDArray[np.uint32]]] = {}
+        self._numbers: dict[str, int] = {"": IN_DATA}
+
+    def rows(self, chunks: Iterable[Chunk]) -> dict[TopicPartition, Pieces]:
+        """Return the pieces of each partition, in order, by the numbers here."""
+        found: dict[TopicPartition, list[Pieces]] = {}
+        for chunk in chunks:
+            found.setdefault(chunk.key, []).append(self._of(chunk))
+        return {k: some[0] if len(some) == 1 else np.concatenate(some) for k, some in found.items()}
+
+    def _of(self, chunk: Chunk) -> Pieces:
+        if chunk.data is not None:
+            row = self._held(chunk.data), len(chunk.data), chunk.records, chunk.max_timestamp
+            return np.array([(IN_DATA, *row)], PIECE_DTYPE)
+        staged = pieces_in(chunk)
+        known = self._known.get(id(staged.names))
+        if known is None:
+            numbers = np.array([self._number(name) for name in staged.names], np.uint32)
+            known = self._known[id(staged.names)] = staged, numbers
+            self.keys |= staged.keys
+        rows = staged.rows.copy()
+        rows["object"] = known[1][staged.rows["object"]]
+        for at in np.flatnonzero(rows["object"] == IN_DATA).tolist():
+            start, size = int(rows["start"][at]), int(rows["size"][at])
+            rows["start"][at] = self._held(staged.data[start : start + size])
+        return rows
+
+    def _held(self, data: Buffer) -> int:
+        self._buffers.append(data)
+        self.data_bytes += len(memoryview(data))
+        return len(self._buffers) - 1
+
+    def _number(self, name: str) -> int:
+        if name not in self._numbers:
+            self._numbers[name] = len(self.names)
+            self.names.append(name)
+        return self._numbers[name]
+
+    def joined(self, rows: Sequence[np.void]) -> tuple[Buffer, int]:
+        """Return the batches of some rows in memory as one piece, and how many records it has."""
+        buffers = [self._buffers[int(row["start"])] for row in rows]
+        counts = [int(row["count"]) for row in rows]
+        if len(buffers) == 1:
+            return buffers[0], counts[0]
+        whole, at, base = bytearray().join(buffers), 0, 0
+        for buffer, count in zip(buffers, counts, strict=True):
+            end = at + len(memoryview(buffer))
+            rebase(memoryview(whole)[at:end], base, 0)
+            at, base = end, base + count
+        return whole, base

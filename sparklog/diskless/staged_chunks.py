@@ -1,0 +1,112 @@
+"""What several tasks staged, put together: one `Chunk` for each partition, in pieces.
+
+Two million chunks of 2,000 tasks by 1,000 partitions become 1,000, each with a row a piece.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparklog.diskless.entries import ObjectKey
+from sparklog.diskless.extent_tables import Pieces
+from sparklog.diskless.extents import PIECE_DTYPE
+from sparklog.diskless.sealing import TaskKey, from_text
+from sparklog.storage.chunk_table import IN_MEMORY, ChunkTable
+from sparklog.storage.commits import Chunk
+
+IN_DATA: Final = 0
+"""The number of no object: a piece that is in memory, at `start` in `data`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StagedPieces:
+    """The pieces of a chunk. `rows`: PIECE_DTYPE; their `object` counts in `names`.
+
+    Chunks that were put together at once share `names`, `keys` and `data`.
+    """
+
+    names: Sequence[str]
+    rows: Pieces
+    data: memoryview = field(default=memoryview(b""), repr=False)
+    keys: Mapping[str, ObjectKey | TaskKey] = field(default_factory=dict, repr=False)
+
+
+def pieces_in(chunk: Chunk) -> StagedPieces:
+    """Return the pieces of a chunk that isn't in memory."""
+    if isinstance(chunk.pieces, StagedPieces):
+        return chunk.pieces
+    assert chunk.path is not None
+    row = 1, chunk.position, chunk.size_bytes, chunk.records, chunk.max_timestamp
+    keys = {}
+    if chunk.wrapped_key is not None:
+        keys[chunk.path] = from_text(chunk.wrapped_key, None)
+    return StagedPieces(["", chunk.path], np.array([row], PIECE_DTYPE), keys=keys)
+
+
+def gathered(tables: Sequence[ChunkTable], transport: bytes | None) -> list[Chunk]:
+    """Return the chunks of a commit of what tasks report, in the order of the tasks.
+
+    Args: transport: see `sealing`. Memory: 100 bytes a reported chunk, for a while.
+    """
+    tables = [table for table in tables if len(table)]
+    if not tables:
+        return []
+    names, keys, data = [""], {}, bytearray()
+    topics: dict[tuple[str, str], int] = {}
+    parts, partitions = [], []
+    for table in tables:
+        first = len(names)
+        for place in table.places:
+            names.append(place.path)
+            if place.wrapped_key is not None:
+                keys[place.path] = from_text(place.wrapped_key, transport)
+        numbers = np.array([topics.setdefault(t, len(topics)) for t in table.topics], np.uint64)
+        rows, some = table.rows, np.empty(len(table), PIECE_DTYPE)
+        held = rows["place"] == IN_MEMORY
+        some["object"] = np.where(held, IN_DATA, rows["place"] + np.uint32(first))
+        some["start"] = rows["position"] + np.where(held, np.uint64(len(data)), np.uint64(0))
+        some["size"], some["count"] = rows["size"], rows["records"]
+        some["max_timestamp"] = rows["max_timestamp"]
+        data += table.data
+        parts.append(some)
+        partitions.append(numbers[rows["topic"]] << np.uint64(32) | rows["partition"])
+    earliest = np.concatenate([table.rows["min_timestamp"] for table in tables])
+    return _by_partition(
+        list(topics), np.concatenate(partitions), np.concatenate(parts), earliest,
+        names, memoryview(data).toreadonly(), keys,
+    )  # fmt: skip
+
+
+def _by_partition(
+    topics: Sequence[tuple[str, str]],
+    partitions: NDArray[np.uint64],
+    pieces: Pieces,
+    earliest: NDArray[np.int64],
+    names: Sequence[str],
+    data: memoryview,
+    keys: Mapping[str, ObjectKey | TaskKey],
+) -> list[Chunk]:
+    order = np.argsort(partitions, kind="stable")
+    partitions, pieces, earliest = partitions[order], pieces[order], earliest[order]
+    starts = np.flatnonzero(np.diff(partitions, prepend=partitions[0] + np.uint64(1)))
+    ends = [*starts[1:].tolist(), len(pieces)]
+    found = []
+    for first, end in zip(starts.tolist(), ends, strict=True):
+        number, rows = int(partitions[first]), pieces[first:end]
+        name, topic_id = topics[number >> 32]
+        found.append(
+            Chunk(
+                topic=name,
+                topic_id=topic_id,
+                partition=number & 0xFFFFFFFF,
+                size_bytes=int(rows["size"].sum()),
+                records=int(rows["count"].sum()),
+                min_timestamp=int(earliest[first:end].min()),
+                max_timestamp=int(rows["max_timestamp"].max()),
+                pieces=StagedPieces(names, rows, data, keys),
+            )
+        )
+    return found

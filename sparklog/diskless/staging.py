@@ -1,0 +1,301 @@
+"""Staging in a store: what the tasks of a micro-batch write before anybody commits it.
+
+A task's chunks, of all partitions, lie back to back in an object of its own, put once under a name
+that nobody else has. A task that has much of them begins a new object whenever one is full: as many
+requests as the parts of one large object would be, but each whole by itself, so that nothing
+unfinished is ever left. They are on their way while the next rows are framed. What is small goes to
+the driver instead, into the entry. A failed or speculative attempt leaves garbage, which is swept
+when it can no more be committed.
+"""
+
+import json
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from sparklog.clock import Clock, system_clock
+from sparklog.config import TopicConfig
+from sparklog.diskless.names import HOME, new_staged_name
+from sparklog.diskless.sealing import new_object_key, to_text, transport_ring
+from sparklog.diskless.staged_chunks import StagedPieces, gathered
+from sparklog.errors import BatchConflictError, InvalidRequestError, SparklogError
+from sparklog.format.names import partition_dir
+from sparklog.log.chunk_stager import ChunksInMemory, ChunkStager
+from sparklog.storage.chunk_table import ChunkTable
+from sparklog.storage.commits import Chunk
+from sparklog.storage.staging import INLINE_BYTES, Framing, GrowingChunk, Stager
+from sparklog.storage.view import TopicInfo
+from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.target import open_store
+
+_LOGGER: Final = logging.getLogger(__name__)
+OBJECT_BYTES: Final = 16 << 20
+"""Of batches in a staged object: more are in fewer pieces, and take more of a task's memory."""
+UNDER_WAY: Final = 2
+"""Objects of one task that are put at the same time: memory of as many times OBJECT_BYTES."""
+_SMALL_TASKS: Final = 32
+_REFUSALS: Final = (BatchConflictError, InvalidRequestError)
+
+
+def inline_bytes_max(task: int) -> int:
+    """Return how much task number `task` may send to the driver, of all its chunks together.
+
+    INLINE_BYTES for the first ones; of 2,000 tasks not more than some 40 MiB come in all.
+    """
+    return INLINE_BYTES // (1 + task // _SMALL_TASKS)
+
+
+class StagedObjects:
+    """The `sparklog.storage.staging.ChunkPlace` of a store: chunks of all partitions in objects.
+
+    `ring`: seals each object by a data key of its own, which chunks carry wrapped by it.
+    `parallel`: objects on their way at the same time; 1 puts each in the caller's thread.
+    Memory: 2 + `parallel` times `object_bytes`.
+    """
+
+    is_memory = False
+
+    def __init__(
+        self,
+        store: Store,
+        new_name: Callable[[], str],
+        *,
+        inline_max: int,
+        object_bytes: int = OBJECT_BYTES,
+        parallel: int = UNDER_WAY,
+        ring: Keyring | None = None,
+    ) -> None:
+        self.home = store.url
+        self._store, self._new_name, self._ring = store, new_name, ring
+        self._inline_max, self._object_bytes, self._parallel = inline_max, object_bytes, parallel
+        self._held = 0  # bytes that grow, or wait in `_parts`
+        self._growing = 0
+        self._name = ""  # of the object that chunks are closed for
+        self._parts: list[memoryview] = []
+        self._size = 0
+        self._full = False
+        self._pool: ThreadPoolExecutor | None = None
+        self._under_way: list[Future[None]] = []
+        self._keys: dict[str, str] = {}
+        self._put_names: list[str] = []
+
+    def grow(self, chunk: GrowingChunk, data: memoryview) -> bool:
+        """Keep a copy of the batches; the object is full when all partitions have enough."""
+        chunk.parts.append(memoryview(bytes(data)))
+        self._held += len(data)
+        self._growing += len(data)
+        self._full = self._held >= self._object_bytes
+        return self._full
+
+    def close(self, chunk: GrowingChunk) -> Chunk:
+        """Lay a chunk behind those closed before; the last one of a full object sends it."""
+        if not self._name:
+            self._name = self._new_name()
+        closed = chunk.closed(path=self._name, position=self._size)
+        self._parts += chunk.parts
+        self._size += chunk.size_bytes
+        self._growing -= chunk.size_bytes
+        if self._full and not self._growing:
+            self._send()
+        return closed
+
+    def finish(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+        """Return the chunks, with their bytes if these are few; else once all was acknowledged."""
+        if not self._put_names and self._size <= self._inline_max:
+            data = memoryview(b"".join(self._parts))
+            return [
+                replace(
+                    chunk,
+                    path=None,
+                    position=0,
+                    data=data[chunk.position : chunk.position + chunk.size_bytes],
+                )
+                for chunk in chunks
+            ]
+        if self._size:
+            self._send()
+        self._wait(0)
+        self._close_pool()
+        if self._ring is None:
+            return chunks
+        return [replace(chunk, wrapped_key=self._keys[chunk.path or ""]) for chunk in chunks]
+
+    def _send(self) -> None:
+        """Put the object that is full, in a thread; wait for an earlier one if need be."""
+        name, parts, size = self._name, self._parts, self._size
+        self._name, self._parts, self._size, self._held, self._full = (
+            "",
+            [],
+            0,
+            self._growing,
+            False,
+        )
+        self._put_names.append(name)
+        if self._parallel <= 1:
+            self._put(name, parts, size)
+            return
+        self._wait(self._parallel - 1)
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._parallel, thread_name_prefix="sparklog-stage")
+        self._under_way.append(self._pool.submit(self._put, name, parts, size))
+
+    def _put(self, name: str, parts: Sequence[memoryview], size: int) -> None:
+        if self._ring is None:
+            self._store.put(name, b"".join(parts))
+            return
+        data_key, key = new_object_key(self._ring, size)
+        self._store.put(name, b"".join(data_key.seal(parts, size)))
+        self._keys[name] = to_text(key)
+
+    def _wait(self, left: int) -> None:
+        """Wait until so many are under way. Raises what a put raised."""
+        while len(self._under_way) > left:
+            self._under_way.pop(0).result()
+
+    def _close_pool(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+
+    def discard(self, growing: Sequence[GrowingChunk], chunks: Sequence[Chunk]) -> None:
+        """Delete what was put: nobody was told of it. What can't be deleted is swept."""
+        self._close_pool()
+        _delete(self._store, self._put_names)
+
+
+def _delete(store: Store, names: Sequence[str]) -> None:
+    if not names:
+        return
+    try:
+        store.delete(names)
+    except (SparklogError, OSError) as error:
+        _LOGGER.debug("%s: staged objects stay until they are swept: %s", store.url, error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisklessStaging:
+    """The `sparklog.storage.staging.TaskStaging` of a log in a store. No host needs a disk.
+
+    `head`: the newest entry that was known when it was made. `transport_key`: tasks seal what they
+    stage, and wrap their data keys by it. Nothing secret shows in its repr.
+    """
+
+    url: str
+    log_id: str
+    head: int
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    transport_key: bytes | None = field(default=None, repr=False)
+    object_bytes: int = OBJECT_BYTES
+    parallel: int = UNDER_WAY
+    store: Store | None = field(default=None, repr=False, compare=False)
+    clock: Clock = field(default=system_clock, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle it for a task, which opens the store in its own process."""
+        return _staging, (
+            self.url, self.log_id, self.head, dict(self.storage_options), self.transport_key,
+            self.object_bytes, self.parallel,
+        )  # fmt: skip
+
+    @property
+    def home(self) -> str:
+        """The URL."""
+        return self.url
+
+    def check(self) -> None:
+        """Find out whether this process sees the log's store: by its home object, once.
+
+        Raises: InvalidRequestError: another store answers here, or this URL means another place.
+        """
+        store = self._opened()
+        if (store, self.log_id) in _seen():
+            return
+        try:
+            raw = store.get(HOME)
+        except FileNotFoundError:
+            raw = b""
+        if self.log_id.encode() not in raw:
+            raise InvalidRequestError(
+                f"{self.url} on {socket.gethostname()} isn't the log that its driver writes: "
+                f"{'another log is' if raw else 'no log is'} there. Give every host the same "
+                "store: storage_options instead of an environment or profile of one host; "
+                "file:// only for a disk that all share",
+                path=self.url,
+            )
+        _seen().add((store, self.log_id))
+
+    def stager(self, framing: Framing, *, label: str, task: int = 0) -> Stager:
+        """Return a task's stager."""
+        place = StagedObjects(
+            self._opened(),
+            lambda: new_staged_name(self.log_id, max(self.head, 0), label),
+            inline_max=inline_bytes_max(task),
+            object_bytes=self.object_bytes,
+            parallel=self.parallel,
+            ring=None if self.transport_key is None else transport_ring(self.transport_key),
+        )
+        return ChunkStager(place, self.clock, framing, spread=label)
+
+    def memory_stager(self, framing: Framing, *, spread: str) -> Stager:
+        """Return the driver's stager."""
+        return ChunkStager(ChunksInMemory(self.url), self.clock, framing, spread=spread)
+
+    def planned_topic(self, name: str, partitions: int, config: TopicConfig) -> TopicInfo:
+        """Return a topic that is to be made, without an id."""
+        dirs = {p: f"{self.url.rstrip('/')}/{partition_dir(name, p)}" for p in range(partitions)}
+        return TopicInfo(name, "", partitions, config, dirs)
+
+    def gathered(self, tables: Sequence[ChunkTable]) -> Sequence[Chunk]:
+        """Return the chunks of a commit: one for each partition, in pieces."""
+        return gathered(tables, self.transport_key)
+
+    def discard(self, chunks: Sequence[Chunk], *, cause: BaseException | None = None) -> None:
+        """Delete what was staged if its commit was refused; all else may be in the log."""
+        if not isinstance(cause, _REFUSALS):
+            return
+        names = {chunk.path for chunk in chunks if chunk.path is not None}
+        for chunk in chunks:
+            if isinstance(chunk.pieces, StagedPieces):
+                names.update(name for name in chunk.pieces.names if name)
+        _delete(self._opened(), sorted(names))
+
+    def _opened(self) -> Store:
+        return self.store or _store_of_process(self.url, self.storage_options)
+
+
+def _staging(
+    url: str,
+    log_id: str,
+    head: int,
+    storage_options: Mapping[str, Any],
+    transport_key: bytes | None,
+    object_bytes: int,
+    parallel: int,
+) -> DisklessStaging:
+    return DisklessStaging(
+        url=url, log_id=log_id, head=head, storage_options=storage_options,
+        transport_key=transport_key, object_bytes=object_bytes, parallel=parallel,
+    )  # fmt: skip
+
+
+_mutex = threading.Lock()
+_stores: dict[tuple[int, str, str], Store] = {}  # by process, URL and options
+_checked: dict[int, set[tuple[Store, str]]] = {}  # process -> stores that hold a log
+
+
+def _store_of_process(url: str, options: Mapping[str, Any]) -> Store:
+    key = os.getpid(), url, json.dumps(dict(options), sort_keys=True, default=repr)
+    with _mutex:
+        if key not in _stores:
+            _stores[key] = open_store(url, options)
+        return _stores[key]
+
+
+def _seen() -> set[tuple[Store, str]]:
+    return _checked.setdefault(os.getpid(), set())

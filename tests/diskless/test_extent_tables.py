@@ -1,0 +1,109 @@
+"""Extent tables: what is written is read; what is cut, changed or another's is refused."""
+
+import numpy as np
+import pytest
+
+from sparklog.diskless import extent_tables
+from sparklog.diskless.extent_tables import HEAD_BYTES, TableHead, block_size, pieces_of
+from sparklog.diskless.extents import PIECE_DTYPE, Extent
+from sparklog.diskless.sealing import new_object_key
+from sparklog.errors import DataCorruptionError, UnsupportedVersionError
+from sparklog.tiered.keyring import Keyring
+
+NAMES = ["", "staged-L/1/a", "staged-L/1/b"]
+FIRST = np.array([(1, 0, 70, 2, 11), (2, 5, 80, 3, 12)], PIECE_DTYPE)
+SECOND = np.array([(2, 85, 75, 1, -1)], PIECE_DTYPE)
+
+
+def table(names=NAMES, keys=None):
+    return extent_tables.encode(TableHead(names, keys or {}), [FIRST, SECOND])
+
+
+def extent(start, *, base=100, end=105, pieces=2, **given):
+    return Extent(base, end, "table", start, 150, 12, 4, 9, pieces=pieces, **given)
+
+
+def test_pieces_come_back():
+    raw, (first, second) = table()
+    head = extent_tables.read_head(lambda start, end: raw[start:end], path="p")
+    block = raw[first : first + block_size(2)]
+    one, other = pieces_of(extent(first), head, block, path="p")
+    assert one == Extent(100, 102, "staged-L/1/a", 0, 70, 11, 4, 9)
+    assert other == Extent(102, 105, "staged-L/1/b", 5, 80, 12, 4, 9)
+    (last,) = pieces_of(
+        extent(second, base=7, end=8, pieces=1),
+        head,
+        raw[second : second + block_size(1)],
+        path="p",
+    )
+    assert last == Extent(7, 8, "staged-L/1/b", 85, 75, -1, 4, 9)
+    assert second + block_size(1) == len(raw)
+
+
+def test_stamp_is_each_pieces():
+    raw, (first, _) = table()
+    head = extent_tables.decode_head(raw, path="p")
+    block = raw[first : first + block_size(2)]
+    for piece in pieces_of(extent(first, stamp_ms=77), head, block, path="p"):
+        assert (piece.stamp_ms, piece.max_timestamp) == (77, 77)
+
+
+def test_objects_that_live_with_it():
+    raw, _ = table()
+    assert extent_tables.objects_of(raw, path="p") == {"staged-L/1/a", "staged-L/1/b"}
+    size = extent_tables.head_size(raw, path="p")
+    assert extent_tables.objects_of(raw[:size], path="p") == {"staged-L/1/a", "staged-L/1/b"}
+
+
+def test_keys_of_sealed_objects():
+    _, key = new_object_key(Keyring({"k": b"k" * 32}, "k"), 150)
+    raw, _ = table(keys={"staged-L/1/b": key})
+    assert extent_tables.decode_head(raw, path="p").keys == {"staged-L/1/b": key}
+
+
+def test_many_names_take_a_second_request():
+    rng = np.random.default_rng(1)
+    names = ["", *(f"staged-L/{n:020}/x-{rng.bytes(16).hex()}" for n in range(5000))]
+    raw, _ = table(names)
+    asked = []
+
+    def get(start, end):
+        asked.append((start, end))
+        return raw[start:end]
+
+    assert extent_tables.read_head(get, path="p").names == names
+    assert len(asked) == 2
+    assert asked[0] == (0, HEAD_BYTES)
+    assert asked[1][0] == HEAD_BYTES
+
+
+def test_every_changed_byte_is_found():
+    raw, (first, second) = table()
+    for at in range(len(raw)):
+        bad = bytearray(raw)
+        bad[at] ^= 0x10
+        with pytest.raises((DataCorruptionError, UnsupportedVersionError)):
+            head = extent_tables.decode_head(bytes(bad), path="p")
+            for where, end, count, base in ((first, 105, 2, 100), (second, 8, 1, 7)):
+                block = bytes(bad[where : where + block_size(count)])
+                pieces_of(extent(where, base=base, end=end, pieces=count), head, block, path="p")
+
+
+def test_every_cut_is_found():
+    raw, (_, second) = table()
+    for size in range(len(raw)):
+        cut = raw[:size]
+        with pytest.raises(DataCorruptionError):
+            head = extent_tables.read_head(lambda start, end, cut=cut: cut[start:end], path="p")
+            block = cut[second : second + block_size(1)]
+            pieces_of(extent(second, base=7, end=8, pieces=1), head, block, path="p")
+
+
+def test_rows_of_another_extent():
+    raw, (first, _) = table()
+    head = extent_tables.decode_head(raw, path="p")
+    block = raw[first : first + block_size(2)]
+    with pytest.raises(DataCorruptionError, match=r"\[100, 106\)"):
+        pieces_of(extent(first, end=106), head, block, path="p")
+    with pytest.raises(DataCorruptionError, match="aren't those"):
+        pieces_of(extent(first), TableHead(NAMES[:2], {}), block, path="p")
