@@ -195,10 +195,15 @@ class DisklessView:
         return {} if found is None else found.bases
 
     def spans(self, keys: Sequence[TopicPartition]) -> dict[TopicPartition, Offsets]:
-        """Return {(topic, partition): (log start offset, end)} as of now. Cost: one GET."""
+        """Return {(topic, partition): (log start offset, end)} as of now. Cost: one GET.
+
+        Raises: UnknownTopicError: the topic was deleted since the partition was looked up.
+        """
         log = self.news().log
         found = {}
         for key in keys:
+            if key not in log.ends:
+                raise unknown_partition(self, *key)
             start = log.starts.get(key, 0)
             found[key] = start, max(start, log.ends.get(key, 0))
         return found
