@@ -3,7 +3,8 @@
 Everything hangs on create-if-absent, and on one rule: no name ever gets a second meaning.
 
 - `entries`, `state`, `extents`: what the ledger says, and what it folds to
-- `home`: opening a log; `home_object`: what makes a place one
+- `home`: opening a log; `home_object`: what makes a place one;
+  `store_trial`: whether a store is fit for that
 - `commit_log`: changes; `entry_building`, `entry_creation`: what becomes of one; `outcome`: later
 - `ledger`: entries by number, and the head, by which all of it is known; `process_lock`
 - `view`: what readers see; `plan`: what a task reads with; `segments`: extents as segments

@@ -15,7 +15,7 @@ class TestMine(StoreContract):
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import pytest
 
@@ -24,8 +24,6 @@ from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.fs import FileSystem, read_bytes, write_durably
 from sparklog.testing.faultstore import FaultStore
 from sparklog.tiered.object_store.object_store import ObjectStore
-
-CREATE_ROUNDS: Final = 50
 
 
 class FileSystemContract:
@@ -261,6 +259,7 @@ class StoreContract:
     """What tiering relies on, wherever its objects are."""
 
     part_bytes: ClassVar[int] = 1000
+    create_rounds: ClassVar[int] = 50  # races of eight creators
 
     def content(self, size: int) -> bytes:
         """Bytes of which no two places look alike."""
@@ -317,7 +316,7 @@ class StoreContract:
 
         def create(who: int) -> list[int]:
             won = []
-            for turn in range(CREATE_ROUNDS):
+            for turn in range(self.create_rounds):
                 start.wait(60)
                 if store.create(f"c/{turn}", self.content(3000 + who)):
                     won.append(turn)
@@ -328,11 +327,11 @@ class StoreContract:
 
         with ThreadPoolExecutor(8) as pool:
             won = list(pool.map(create, range(8)))
-        assert sorted(turn for turns in won for turn in turns) == list(range(CREATE_ROUNDS))
+        assert sorted(turn for turns in won for turn in turns) == list(range(self.create_rounds))
         for who, turns in enumerate(won):
             for turn in turns:
                 assert store.get(f"c/{turn}") == self.content(3000 + who)
-        assert len(store.list()) == CREATE_ROUNDS
+        assert len(store.list()) == self.create_rounds
 
     def test_copy(self, store: ObjectStore) -> None:
         for parts, rest in ((0, 0), (0, 5), (2, 7)):

@@ -191,6 +191,8 @@ class ScheduledStore:
     Threads of the process may share it.
     """
 
+    replaces = True
+
     def __init__(self, bucket: ScheduledBucket, process: Process) -> None:
         self.url = bucket.url
         self._bucket, self._main = bucket, process

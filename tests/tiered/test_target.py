@@ -1,9 +1,12 @@
 """URLs, packages and options; what fsspec's own file systems do in our hands."""
 
 import datetime
+import errno
 import importlib
 import pickle
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -217,3 +220,138 @@ def test_where_files_show_at_once_they_are_written_beside_and_renamed(monkeypatc
     assert [one.name for one in store.list()] == ["a"]
     assert store.sweep_uploads(system_clock() + 60_000) == 1
     assert len(Renamed.store) == 1
+
+
+def test_google_creates_by_its_generation(flaky):
+    assert flaky.create("a", b"first")
+    assert not flaky.create("a", b"second")
+    assert flaky.get("a") == b"first"
+    Flaky.failing["pipe_file"] = [TimeoutError("no answer")]
+    with pytest.raises(StorageUnavailableError, match=r"can't create gs://.*/b: no answer") as e:
+        flaky.create("b", b"x")
+    assert e.value.passing
+    assert flaky.counts.retries == 0
+
+
+def test_google_copies_by_itself(flaky):
+    other = open_store("gs://elsewhere", part_bytes=10)
+    other.put("a", b"content")
+    read = other.counts.bytes_in
+    flaky.copy(other, "a", "b")
+    assert flaky.get("b") == b"content"
+    assert other.counts.bytes_in == read
+
+
+class HttpAnswer(Exception):
+    """As azure-core has it."""
+
+    def __init__(self, status: int, code: str) -> None:
+        super().__init__(code)
+        self.status_code, self.error_code = status, code
+
+
+class Blobs(MemoryFileSystem):
+    """As adlfs: it makes FileExistsError of every 409, and knows no mode."""
+
+    protocol = "abfs"
+    store = {}  # noqa: RUF012
+    pseudo_dirs = [""]  # noqa: RUF012
+    cachable = False
+    code = "BlobAlreadyExists"
+
+    def pipe_file(self, path, value, overwrite=True, **kwargs):
+        assert not kwargs
+        if not overwrite and self.store.get(self._strip_protocol(path)) is not None:
+            try:
+                raise HttpAnswer(409, self.code)
+            except HttpAnswer:
+                raise FileExistsError(path)  # noqa: B904 - as it is
+        super().pipe_file(path, value)
+
+
+@pytest.mark.parametrize("protocol", ["abfs", "abfss", "az"])
+def test_azure_creates_by_a_condition(monkeypatch, protocol):
+    monkeypatch.setitem(REGISTRY, protocol, type("Blobs", (Blobs,), {"protocol": protocol}))
+    Blobs.store.clear()
+    store = open_store(f"{protocol}://container/x")
+    assert store.create("a", b"first")
+    assert not store.create("a", b"second")
+    assert store.get("a") == b"first"
+    monkeypatch.setattr(Blobs, "code", "ContainerBeingDeleted")
+    with pytest.raises(StorageUnavailableError, match=f"can't create {protocol}://container/x/a"):
+        store.create("a", b"second")
+
+
+def test_a_library_that_would_forget_the_condition_is_refused(monkeypatch):
+    class Old(MemoryFileSystem):
+        protocol = "gs"
+        cachable = False
+
+        def pipe_file(self, path, value, **kwargs):
+            super().pipe_file(path, value)
+
+    monkeypatch.setitem(REGISTRY, "gs", Old)
+    with pytest.raises(InvalidRequestError, match="is too old to create an object only if there"):
+        open_store("gs://bucket/x").create("a", b"x")
+
+
+class Hdfs(MemoryFileSystem):
+    """As libhdfs by way of pyarrow: a rename onto a file that is there fails, with EIO."""
+
+    protocol = "hdfs"
+    store = {}  # noqa: RUF012
+    pseudo_dirs = [""]  # noqa: RUF012
+    cachable = False
+    lost = 0
+    lock = threading.Lock()
+
+    def mv(self, path1, path2, **kwargs):
+        old, new = self._strip_protocol(path1), self._strip_protocol(path2)
+        with self.lock:
+            if new in self.store or old not in self.store:
+                raise OSError(errno.EIO, "HDFS rename failed")
+            self.store[new] = self.store.pop(old)
+        if Hdfs.lost:
+            Hdfs.lost -= 1
+            raise OSError(errno.ETIMEDOUT, "the answer was lost")
+
+
+@pytest.fixture
+def hdfs(monkeypatch):
+    monkeypatch.setitem(REGISTRY, "hdfs", Hdfs)
+    Hdfs.store.clear()
+    return open_store("hdfs://name/logs", retry=QUICK, part_bytes=10)
+
+
+def test_hdfs_creates_by_a_rename(hdfs):
+    assert not hdfs.replaces
+    assert hdfs.create("d/a", b"first")
+    assert not hdfs.create("d/a", b"second")
+    assert hdfs.get("d/a") == b"first"
+    hdfs.put("d/a", b"put over it")
+    assert hdfs.get("d/a") == b"put over it"
+    hdfs.put_stream("d/a", [b"0123456789", b"more"], 14)
+    assert hdfs.get("d/a") == b"0123456789more"
+    assert len(Hdfs.store) == 1
+
+
+def test_a_lost_answer_of_hdfs(hdfs):
+    Hdfs.lost = 1
+    assert not hdfs.create("a", b"mine")  # a get tells whose it is
+    assert hdfs.get("a") == b"mine"
+    Hdfs.lost = 1
+    hdfs.put("b", b"mine")
+    assert hdfs.get("b") == b"mine"
+    Hdfs.lost = 0
+    assert len(Hdfs.store) == 2
+
+
+def test_one_of_many_creators_wins_on_hdfs(hdfs):
+    with ThreadPoolExecutor(8) as pool:
+        for turn in range(50):
+            name = f"n/{turn}"
+            told = [pool.submit(hdfs.create, name, bytes([who]) * 99) for who in range(8)]
+            won = [future.result() for future in told]
+            assert hdfs.get(name) == bytes([won.index(True)]) * 99
+            assert sum(won) == 1
+    assert len(Hdfs.store) == 50

@@ -38,12 +38,14 @@ class Driver(Protocol):
         many: parts can be sent at the same time, and again; else in order, once.
         looks: a put is to be looked at by `check`, for its answer says nothing of what came.
         delete_max: names in one `delete`.
+        replaces: a put over an object is atomic.
     """
 
     url: str
     many: bool
     looks: bool
     delete_max: int
+    replaces: bool
 
     def put(self, name: str, data: bytes, crc: int) -> None:
         """Write an object whole; atomically, where the store can."""
@@ -98,6 +100,15 @@ def no_create(url: str) -> InvalidRequestError:
     return InvalidRequestError(
         f"{url}: {protocol} has no way to create an object only if there is none, which a log's "
         "home needs; use s3://, gs://, abfs://, hdfs:// or file://",
+        path=url,
+    )
+
+
+def too_old(url: str, library: str, wanted: str) -> InvalidRequestError:
+    """Return the error of a library that would forget the condition and replace the object."""
+    return InvalidRequestError(
+        f"{url}: {library} is too old to create an object only if there is none, which a log's "
+        f"home needs; install {wanted}",
         path=url,
     )
 

@@ -92,13 +92,13 @@ def says_exists(error: BaseException, outside: BaseException | None = None) -> b
     HTTP 412 of S3 and Google, which s3fs makes a FileExistsError only if the answer names the
     condition (SeaweedFS's doesn't); 409 of Azure by its code, for S3's 409 decides nothing.
     """
-    if isinstance(error, FileExistsError) or type(error).__name__ == "AlreadyExistsError":
-        return True
-    answers = [_code_and_status(link) for link in _chain(error, outside)]
-    return any(
-        status == 412 or code in ("PreconditionFailed", "BlobAlreadyExists")
-        for code, status in answers
-    )
+    for link in _chain(error, outside):
+        code, status = _code_and_status(link)
+        if status == 412 or code in ("PreconditionFailed", "BlobAlreadyExists"):
+            return True
+        if status is not None:  # adlfs makes a FileExistsError of every 409
+            return False
+    return isinstance(error, FileExistsError) or type(error).__name__ == "AlreadyExistsError"
 
 
 def _chain(error: BaseException, outside: BaseException | None = None) -> Iterator[BaseException]:

@@ -1,10 +1,12 @@
 """`file://`: objects as files, by sparklog.fs. Each is written beside its place, then renamed."""
 
 import contextlib
+import errno
 import os
 from collections.abc import Sequence
 from typing import Any, Final
 
+from sparklog.errors import StorageUnavailableError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.tiered.object_store.driver import (
     PARTIAL,
@@ -15,13 +17,14 @@ from sparklog.tiered.object_store.driver import (
 )
 from sparklog.tiered.object_store.store import StoredObject
 
+_NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
 _COPY_BYTES: Final = 8 << 20
 
 
 class LocalDriver:
     """See `Driver`. A directory stays when its last object goes."""
 
-    many, looks, delete_max = True, False, 1
+    many, looks, delete_max, replaces = True, False, 1, True
 
     def __init__(self, root: str, fs: FileSystem = LOCAL) -> None:
         self.root, self._fs = root.rstrip("/"), fs
@@ -49,6 +52,14 @@ class LocalDriver:
                 self._fs.link(partial, path)  # fails if the name is there, unlike a rename
             except FileExistsError:
                 return False
+            except StorageUnavailableError as error:
+                if getattr(error.__cause__, "errno", None) in _NO_LINKS:
+                    raise StorageUnavailableError(
+                        f"can't create {path}: there are no hard links here; a log's home wants "
+                        "another file system",
+                        path=path,
+                    ) from error
+                raise
             finally:
                 # Also of a name that was there: who made it may have been killed before this, and
                 # what the caller now reads and builds on must not go with a power cut.

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from sparklog.errors import InvalidRequestError
 from sparklog.tiered.object_store.driver import (
     PARTIAL,
     Driver,
@@ -16,14 +15,20 @@ from sparklog.tiered.object_store.driver import (
     no_create,
     partial_name,
     time_ms,
+    too_old,
 )
 from sparklog.tiered.object_store.store import StoredObject
 
-_SHOW_AT_CLOSE: Final = frozenset({"gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "s3", "s3a"})
+_SHOW_AT_CLOSE: Final = frozenset(
+    {"gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "s3", "s3a", "memory"}
+)
 """Protocols whose objects show when they are closed, whole; others are written and renamed."""
-_CREATES: Final = frozenset({"gs", "gcs", "abfs", "abfss", "az"})
-"""Protocols whose `pipe_file(mode="create")` leaves it to the store: ifGenerationMatch=0 of Google,
-If-None-Match of Azure. fsspec's own looks, then writes.
+_GOOGLE, _AZURE = ("mode", "create"), ("overwrite", False)
+_CREATES: Final[dict[str, tuple[str, Any]]] = {
+    "gs": _GOOGLE, "gcs": _GOOGLE, "abfs": _AZURE, "abfss": _AZURE, "az": _AZURE,
+}  # fmt: skip
+"""The option of `pipe_file` that leaves it to the store: it sends ifGenerationMatch=0 to Google,
+If-None-Match to Azure. What fsspec itself knows as mode="create" looks, then writes.
 """
 _TIMES: Final = ("LastModified", "last_modified", "mtime", "updated", "created")
 
@@ -64,6 +69,7 @@ class FsspecDriver:
         self._root = connection.root.rstrip("/")
         self._protocol = url.partition(":")[0]
         self._renames = self._protocol not in _SHOW_AT_CLOSE
+        self.replaces = not self._renames  # what a file system's rename does isn't known
 
     @property
     def _fs(self) -> Any:
@@ -83,17 +89,14 @@ class FsspecDriver:
             raise
 
     def create(self, name: str, data: bytes, crc: int) -> bool:
-        if self._protocol not in _CREATES:
+        fs, (option, value) = self._fs, _CREATES.get(self._protocol, ("", None))
+        if not option:
             raise no_create(self.url)
-        fs = self._fs
-        if "mode" not in inspect.signature(getattr(fs, "_pipe_file", fs.pipe_file)).parameters:
-            # It would be taken for an option that doesn't matter, and the object replaced.
-            raise InvalidRequestError(
-                f"{self.url}: {type(fs).__module__.partition('.')[0]} is too old to create an "
-                "object only if there is none; install a newer one",
-                path=self.url,
-            )
-        fs.pipe_file(self._path(name), data, mode="create")
+        if option not in inspect.signature(getattr(fs, "_pipe_file", fs.pipe_file)).parameters:
+            # It might be taken for one of those that go with the request, and the object replaced.
+            library = type(fs).__module__.partition(".")[0]
+            raise too_old(self.url, library, "a newer one")
+        fs.pipe_file(self._path(name), data, **{option: value})
         return True
 
     def copies(self, source: Driver) -> bool:

@@ -97,6 +97,11 @@ class ObjectStore:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}>"
 
+    @property
+    def replaces(self) -> bool:
+        """Whether a put over an object replaces it atomically; asks nothing of the store."""
+        return self._driver.replaces
+
     def put(self, name: str, data: bytes) -> None:
         """Write a small object."""
         crc = crc32c.crc32c(data)

@@ -10,12 +10,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sparklog.tiered.object_store.driver import Driver, Upload, expect_size, time_ms
+from sparklog.tiered.object_store.driver import Driver, Upload, expect_size, time_ms, too_old
 from sparklog.tiered.object_store.fsspec_driver import Connection, encoded
 from sparklog.tiered.object_store.store import StoredObject
 
 PART_BYTES_MIN: Final = 5 << 20  # S3's bound for all parts but the last
 COPY_BYTES_MAX: Final = 1 << 30  # S3's bound is 5 GiB, but one request may last for two minutes
+_CREATES_FROM: Final = (1, 35, 21)  # of botocore
 _MD5: Final = re.compile("[0-9a-f]{32}")
 
 
@@ -37,7 +38,7 @@ def options(given: Mapping[str, Any], connections: int) -> dict[str, Any]:
 class S3Driver:
     """See `Driver`. What is larger than `copy_bytes_max` is copied in parts."""
 
-    many, looks, delete_max = True, False, 1000
+    many, looks, delete_max, replaces = True, False, 1000, True
     copy_bytes_max = COPY_BYTES_MAX
 
     def __init__(self, url: str, connection: Connection, timeout_ms: int = 120_000) -> None:
@@ -69,6 +70,8 @@ class S3Driver:
         _expect_same(name, answer, data, crc)
 
     def create(self, name: str, data: bytes, crc: int) -> bool:
+        if _botocore() < _CREATES_FROM:  # s3fs would leave the condition out, for it isn't known
+            raise too_old(self.url, "botocore", "aiobotocore>=2.16")
         answer = self._call(
             "put_object",
             Key=self._prefix + name,
@@ -234,6 +237,12 @@ def _only_answers() -> Iterator[None]:
         if getattr(error.__cause__, "response", None) is None:
             raise PermissionError(f"a file that the S3 client needs is missing: {error}") from error
         raise
+
+
+def _botocore() -> tuple[int, ...]:
+    import botocore
+
+    return tuple(int(number) for number in botocore.__version__.split(".")[:3] if number.isdigit())
 
 
 def _etag(answer: Mapping[str, Any]) -> str:

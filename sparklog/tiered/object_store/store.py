@@ -26,10 +26,14 @@ class Store(Protocol):
 
     url: str
 
+    @property
+    def replaces(self) -> bool:
+        """Whether a put over an object replaces it atomically: a get finds the old or the new."""
+
     def put(self, name: str, data: bytes) -> None:
         """Write a small object, replacing what was there.
 
-        A get meanwhile returns the old bytes or the new ones, whole; on hdfs:// it may find none.
+        See `replaces` for what a get may find meanwhile.
         """
 
     def create(self, name: str, data: bytes) -> bool:

@@ -1,9 +1,14 @@
 """A real S3 server, by s3fs: what a network and a bucket do to requests, and what is said of it."""
 
+import contextlib
 import hashlib
 import os
+import re
+import threading
 import time
 import traceback
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -303,3 +308,151 @@ def test_a_forked_child_has_connections_of_its_own(s3, url, content):
     assert os.waitstatus_to_exitcode(status) == 0
     assert store.get("child") == content
     assert [one.name for one in store.list()] == ["a", "b", "child"]
+
+
+@pytest.mark.parametrize("way", ["drop", "hang", "refuse", "busy"])
+def test_a_create_without_an_answer_is_told_apart_by_a_get(s3, url, way):
+    """Its client may send it twice by itself, so that it meets its own object."""
+    with Proxy(s3.port) as proxy:
+        store = open_store(url, s3.options(port=proxy.port), retry=QUICK, timeout_ms=2000)
+        with pytest.raises(FileNotFoundError):
+            store.get("a")  # and a connection is kept
+        proxy.spoil(b"PUT", way, times=1 if way == "drop" else 9, after_ms=3000)
+        if way == "drop":
+            assert store.create("a", b"mine") is False  # sent twice: it met itself
+        else:
+            with pytest.raises(StorageUnavailableError, match=f"can't create {url}/a: ") as unclear:
+                store.create("a", b"mine")
+            assert unclear.value.passing
+            assert unclear.value.path == f"{url}/a"
+        assert (store.counts.puts, store.counts.retries) == (1, 0)
+        proxy.heal()
+        found = [one for one in store.get_many(["a"]) if isinstance(one, bytes)]
+        assert found == ([b"mine"] if way == "drop" else [])
+        assert store.create("a", b"other") is (not found)
+
+
+CONFLICT = b"""<?xml version="1.0" encoding="UTF-8"?><Error><Code>ConditionalRequestConflict</Code>
+<Message>Please retry</Message><Key>a</Key></Error>"""
+PLAIN = b"""<?xml version="1.0" encoding="UTF-8"?><Error><Code>PreconditionFailed</Code>
+<Message>At least one of the pre-conditions you specified did not hold</Message></Error>"""
+NAMED = PLAIN.replace(b"</Message>", b"</Message><Condition>If-None-Match</Condition>")
+
+
+@contextlib.contextmanager
+def answering(status: int, body: bytes) -> Iterator[tuple[int, list[bytes]]]:
+    """A server that gives every request one answer; its port and the heads that came."""
+    heads: list[bytes] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"  # answers Expect: 100-continue
+
+        def do_PUT(self) -> None:
+            heads.append(bytes(self.headers))
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(status)
+            self.send_header("Content-Type", "application/xml")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    server.block_on_close = False
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server.server_port, heads
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize("body", [PLAIN, NAMED, b""], ids=["plain", "condition named", "no body"])
+def test_a_refused_condition_means_that_there_is_one(body):
+    """moto and S3 name the condition, SeaweedFS doesn't: s3fs makes different errors of them."""
+    with answering(412, body) as (port, heads):
+        options = {"endpoint_url": f"http://127.0.0.1:{port}", "key": "key", "secret": "secret"}
+        store = open_store("s3://bucket/x", options)
+        assert store.create("a", b"x") is False
+        (head,) = heads
+        assert re.search(rb"(?i)^if-none-match: \*", head, re.M)
+        assert re.search(rb"(?i)^x-amz-checksum-crc32c: ", head, re.M)
+
+
+@pytest.mark.parametrize("meanwhile", [False, True])
+def test_a_conflict_decides_nothing(meanwhile):
+    """409 ConditionalRequestConflict: S3 has another such request under way, which may fail."""
+    with answering(409, CONFLICT) as (port, heads):
+        options = {"endpoint_url": f"http://127.0.0.1:{port}", "key": "key", "secret": "secret"}
+        store = open_store("s3://bucket/x", options)
+        with pytest.raises(StorageUnavailableError, match="can't create s3://bucket/x/a") as said:
+            if meanwhile:  # what is being handled is no part of its story
+                try:
+                    raise FileExistsError("another")
+                except FileExistsError:
+                    store.create("a", b"x")
+            store.create("a", b"x")
+        assert said.value.passing
+        assert len(heads) == 1
+
+
+def test_a_client_that_does_not_know_the_condition_is_refused(monkeypatch):
+    """It would leave it out, and every creator would win."""
+    monkeypatch.setattr("botocore.__version__", "1.35.20")
+    store = open_store("s3://bucket/x", {"key": "key", "secret": "secret"})
+    with pytest.raises(InvalidRequestError, match=r"botocore is too old to create.*aiobotocore"):
+        store.create("a", b"x")
+
+
+def test_a_copy_is_made_by_the_store(s3, url, content):
+    store = open_store(f"{url}/home", s3.options(), part_bytes=5 * MIB)
+    tier = open_store(f"{url}/tier", s3.options(), parallel=1)
+    tier.put_stream("d/source ü+%2F", [content], len(content))
+    store.copy(tier, "d/source ü+%2F", "copy")
+    counts = store.counts.as_dict()
+    assert (counts["puts"], counts["gets"], counts["bytes_out"]) == (1, 1, 0)
+    assert tier.counts.bytes_in == 0
+    assert store.get("copy") == content
+    store._driver.copy_bytes_max = 5 * MIB
+    store.copy(tier, "d/source ü+%2F", "in parts")
+    assert store.counts.puts == 1 + 5
+    assert store.get("in parts") == content
+    with pytest.raises(FileNotFoundError, match=f"{url}/tier/nothing"):
+        store.copy(tier, "nothing", "copy")
+    assert [one.name for one in store.list()] == ["copy", "in parts"]
+    assert store.sweep_uploads(system_clock() + 60_000) == 0
+
+
+def test_a_copy_from_another_account_streams_through(s3, url):
+    store = open_store(f"{url}/home", s3.options())
+    tls = open_store(f"{url}/tier", s3.options(tls=True))
+    tls.put("source", b"content")
+    store.copy(tls, "source", "copy")
+    assert store.counts.bytes_out == tls.counts.bytes_in == 7
+    assert store.get("copy") == b"content"
+
+
+def test_a_lost_answer_of_a_copy_does_no_harm(s3, url, content):
+    with Proxy(s3.port) as proxy:
+        store = through(proxy, s3, url)
+        store.put_stream("a", [content], len(content))
+        store._driver.copy_bytes_max = 5 * MIB
+        for head in (b"/b?uploads", b"partNumber=2", b"POST /"):
+            proxy.spoil(head, "drop")
+        store.copy(store, "a", "b")
+        assert store.get("b") == content
+        store._driver.copy_bytes_max = 1 << 30
+        proxy.spoil(b"PUT", "busy", times=2)
+        store.copy(store, "a", "c")
+        assert store.get("c") == content
+
+
+def test_lists_begin_after_a_name_without_a_look_at_those_before(s3, url):
+    store = open_store(url, s3.options())
+    for number in range(20):
+        store.put(f"d/{number:02}", b"")
+    driver = store._driver
+    assert [one.name for one in driver.page("d/", None, "d/16")[0]] == ["d/17", "d/18", "d/19"]

@@ -1,0 +1,238 @@
+"""The trial passes stores that keep their word and tells of each other one what it did."""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparklog.diskless.names import TRIAL
+from sparklog.diskless.store_trial import StoreTraits, try_store
+from sparklog.errors import InvalidRequestError, StorageUnavailableError
+from sparklog.testing.faultstore import Faults, FaultStore
+from sparklog.tiered.object_store.backoff import Retry
+from sparklog.tiered.object_store.driver import Driver
+from sparklog.tiered.object_store.file_driver import LocalDriver
+from sparklog.tiered.object_store.object_store import ObjectStore
+from sparklog.tiered.target import open_store
+from tests.tiered.s3 import S3Server
+
+QUICK = Retry(attempts=3, first_ms=1)
+
+
+def opened(kind: str, tmp_path: Path) -> ObjectStore:
+    if kind == "files":
+        return open_store(f"file://{tmp_path}/home")
+    return open_store("memory://trial") if kind == "memory" else FaultStore()
+
+
+@pytest.mark.parametrize("kind", ["files", "memory", "simulated"])
+@pytest.mark.parametrize("creators", [1, 16])
+def test_good_stores_pass_and_are_left_as_they_were(
+    kind: str, creators: int, tmp_path: Path
+) -> None:
+    store = opened(kind, tmp_path)
+    store.put("mine", b"x")
+    assert try_store(store, creators=creators) == StoreTraits(replaces=True)
+    assert [one.name for one in store.list()] == ["mine"]
+    counts = store.counts.as_dict()
+    assert counts["puts"] == 1 + 10 * (creators + 1) + 11
+    assert counts["gets"] <= 10 * 6 + 41
+    store.delete(["mine"])
+
+
+@pytest.mark.s3
+def test_an_s3_server_passes(s3: S3Server) -> None:
+    store = open_store(f"{s3.bucket()}/below", s3.options())
+    store.put("mine", b"x")
+    began = time.monotonic()
+    assert try_store(store) == StoreTraits(replaces=True)
+    assert time.monotonic() - began < 30  # SeaweedFS has creators who meet wait for seconds
+    assert [one.name for one in store.list()] == ["mine"]
+
+
+class Broken(LocalDriver):
+    """A store of files that does one thing wrong."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.lock = threading.Lock()
+
+
+class LooksThenPuts(Broken):
+    """As SeaweedFS until 4.17: all who look before the first has written win."""
+
+    def create(self, name: str, data: bytes, crc: int) -> bool:
+        try:
+            self.size(name)
+            return False
+        except FileNotFoundError:
+            self.put(name, data, crc)
+            return True
+
+
+class Ignores(Broken):
+    def create(self, name: str, data: bytes, crc: int) -> bool:
+        self.put(name, data, crc)
+        return True
+
+
+class IgnoresAndSaysNo(Broken):
+    """It answers as it should, and writes all the same."""
+
+    def create(self, name: str, data: bytes, crc: int) -> bool:
+        with self.lock:
+            made = super().create(name, data, crc)
+            self.put(name, data, crc)
+            return made
+
+
+class LastOneWins(Broken):
+    """One is told that it has won, and another's bytes lie there."""
+
+    def create(self, name: str, data: bytes, crc: int) -> bool:
+        with self.lock:
+            made = super().create(name, data, crc)
+            if not made and not name.endswith("done"):
+                self.put(name, data, crc)
+            return made
+
+
+class RefusesAll(Broken):
+    """As an inverted check: it says that there is one, and there is none."""
+
+    def create(self, name: str, data: bytes, crc: int) -> bool:
+        raise FileExistsError(name)
+
+
+class ShowsHalf(Broken):
+    """As an exclusive create of a file: it shows while it is written."""
+
+    def create(self, name: str, data: bytes, crc: int) -> bool:
+        self._make_directory(self._path(name).rpartition("/")[0])
+        try:
+            with open(self._path(name), "xb", buffering=0) as file:
+                file.write(data[:100])
+                time.sleep(0.02)
+                file.write(data[100:])
+        except FileExistsError:
+            return False
+        return True
+
+
+class RemembersMisses(Broken):
+    """As a cache before the store: what wasn't there isn't there a while later."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.missed: set[str] = set()
+
+    def read(self, name: str, start: int, end: int | None) -> bytes:
+        if name in self.missed:
+            raise FileNotFoundError(name)
+        try:
+            return super().read(name, start, end)
+        except FileNotFoundError:
+            self.missed.add(name)
+            raise
+
+
+@pytest.mark.parametrize(
+    ("driver", "why"),
+    [
+        (LooksThenPuts, "16 requests that created .* at once .* were told .*SeaweedFS before 4.18"),
+        (Ignores, "were told that they had, where one may be"),
+        (IgnoresAndSaysNo, "that of creator"),
+        (LastOneWins, "that of creator"),
+        (RefusesAll, "a get found none; is there a cache"),
+        (ShowsHalf, "that no creator wrote: it shows before it is whole"),
+        (RemembersMisses, "a get found none; is there a cache"),
+    ],
+)
+def test_stores_that_are_not_fit_are_refused(
+    driver: Callable[[str], Driver], why: str, tmp_path: Path
+) -> None:
+    store = ObjectStore(driver(str(tmp_path / "home")))
+    with pytest.raises(InvalidRequestError, match=f"home can't be a log's home: .*{why}") as error:
+        try_store(store)
+    assert error.value.path == store.url
+    assert store.list() == []
+
+
+@pytest.mark.parametrize("driver", [Ignores, IgnoresAndSaysNo, RefusesAll, RemembersMisses])
+def test_what_one_creator_alone_finds(driver: Callable[[str], Driver], tmp_path: Path) -> None:
+    store = ObjectStore(driver(str(tmp_path)))
+    with pytest.raises(InvalidRequestError, match="can't be a log's home"):
+        try_store(store, creators=1)
+
+
+class RewritesInPlace(Broken):
+    replaces = True  # so it says
+
+    def put(self, name: str, data: bytes, crc: int) -> None:
+        super().delete([name])
+        time.sleep(0.001)
+        super().put(name, data, crc)
+
+
+def test_where_a_put_is_not_atomic_the_store_passes_and_that_is_told(tmp_path: Path) -> None:
+    assert not try_store(ObjectStore(RewritesInPlace(str(tmp_path)))).replaces
+
+
+def test_a_store_that_says_so_itself_is_believed(tmp_path: Path) -> None:
+    driver = LocalDriver(str(tmp_path))
+    driver.replaces = False  # type: ignore[misc]
+    assert not try_store(ObjectStore(driver)).replaces
+
+
+def test_unclear_answers_are_no_reason_to_refuse() -> None:
+    """A busy store says 409, 503, nothing; who won is what lies there."""
+    faults = Faults(reset=0.1, busy=0.1, lost=0.2, again=0.2, conflict=0.3)
+    for seed in range(10):
+        store = FaultStore(seed=seed, faults=faults, attempts=30)
+        try_store(store)
+
+
+def test_a_slow_store_is_tried_with_fewer_names() -> None:
+    store, times = FaultStore(), iter(range(0, 100_000, 900))
+    try_store(store, budget_ms=3000, clock=lambda: next(times))
+    assert sum(effect.startswith("create") for effect in store.effects) == 4
+    store = FaultStore()
+    try_store(store, budget_ms=0)
+    assert sum(effect.startswith("create") for effect in store.effects) == 1
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda store: store.down(10**9), lambda store: store.refuse()], ids=["down", "rights"]
+)
+def test_a_store_that_does_not_answer_is_not_refused(spoil: Callable[[Any], None]) -> None:
+    store = FaultStore(attempts=2)
+    spoil(store)
+    with pytest.raises(StorageUnavailableError):
+        try_store(store)
+
+
+def test_no_right_to_write_is_said_as_it_is(tmp_path: Path) -> None:
+    class ReadOnly(LocalDriver):
+        def create(self, name: str, data: bytes, crc: int) -> bool:
+            raise PermissionError("read only")
+
+    with pytest.raises(StorageUnavailableError, match="check key, secret and rights") as error:
+        try_store(ObjectStore(ReadOnly(str(tmp_path)), retry=QUICK))
+    assert TRIAL in str(error.value)
+
+
+def test_protocols_that_can_not_create(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fsspec.implementations.memory import MemoryFileSystem
+    from fsspec.registry import _registry
+
+    class Share(MemoryFileSystem):
+        protocol = "smb"
+        store: dict[str, Any] = {}  # noqa: RUF012
+        cachable = False
+
+    monkeypatch.setitem(_registry, "smb", Share)
+    with pytest.raises(InvalidRequestError, match="smb has no way to create an object only if"):
+        try_store(open_store("smb://host/share"))
