@@ -19,7 +19,6 @@ from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.metrics import meters
 from sparklog.storage.segments import StaleReadError, UndeterminedLossError
 from sparklog.tiered.encryption.envelope import DataKey, open_data_key
-from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.meters import fetching
 from sparklog.tiered.reading.range_fetcher import BLOCK_BYTES, RUN_BYTES
@@ -40,11 +39,10 @@ class ExtentObjects:
     """What a process reads of one log's objects. Threads may share it.
 
     Args: remote: the store, its caches and its patience; manifests of closed segments as well.
-        keys: master keys; None: nothing encrypted can be read.
     """
 
-    def __init__(self, remote: RemoteObjects, keys: Keyring | None = None) -> None:
-        self.remote, self._keys = remote, keys
+    def __init__(self, remote: RemoteObjects) -> None:
+        self.remote = remote
         self._lock = threading.Lock()
         self._entries: OrderedDict[str, bytes] = OrderedDict()
         self._entries_bytes = 0
@@ -73,7 +71,8 @@ class ExtentObjects:
 
     def data_key(self, key: ObjectKey) -> DataKey:
         """Return what opens an object. Raises InvalidRequestError: its master key isn't there."""
-        if self._keys is None:
+        ring = self.remote.keys
+        if ring is None:
             raise InvalidRequestError(
                 f"{self.store.url} has encrypted objects: give the key ring that has their key "
                 f"{key.wrapped.key_id!r} (option remote.keyring)"
@@ -82,7 +81,7 @@ class ExtentObjects:
         if found is None:
             if len(self._data_keys) > 1024:
                 self._data_keys.clear()
-            found = self._data_keys[key] = open_data_key(self._keys, key.id, key.wrapped)
+            found = self._data_keys[key] = open_data_key(ring, key.id, key.wrapped)
         return found
 
     def judge(self, name: str, log_id: str, error: FileNotFoundError) -> FileNotFoundError:

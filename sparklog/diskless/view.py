@@ -96,8 +96,9 @@ class DisklessView:
     def _opened(self) -> KnownState:
         with self._opening:
             if self._known is None:
-                self._known = self._open_state()
-                self._checked_ms = self._timer()
+                known = self._open_state()
+                known.follow(self.objects.remote.retry)
+                self._known, self._checked_ms = known, self._timer()
                 self._note_asked()
             return self._known
 
@@ -161,7 +162,7 @@ class DisklessView:
         return TopicInfo(name, topic.id, max(dirs) + 1, topic.parsed(), dirs)
 
     def _where(self, topic: str, partition: int, topic_id: str) -> str:
-        return f"{self._url}/{Directory(topic, partition, topic_id).prefix.rstrip('/')}"
+        return f"{self._url}/{Directory(topic, partition, topic_id).prefix[:-1]}"
 
     def topics(self) -> dict[str, TopicInfo]:
         """Return the topics, as of now."""

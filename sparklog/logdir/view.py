@@ -10,6 +10,7 @@ Source: PROTOCOL, "Read".
 import logging
 import os
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Protocol, TypeVar
 
 from sparklog.clock import attempts
@@ -204,6 +205,10 @@ class LogDirView:
     def forget(self) -> None:
         """Make the next question list the log dirs anew: partitions came or went."""
         self._paths = {}
+
+    def one_look(self) -> AbstractContextManager[None]:
+        """Change nothing: each question is a look of its own."""
+        return nullcontext()
 
     def topics(self) -> dict[str, TopicInfo]:
         """Return the topics, without internal ones. Lists the log dirs anew."""

@@ -59,11 +59,12 @@ class LogMetadata:
         UnknownTopicError where something named is missing, unless `lenient`.
         """
         while True:
-            chosen = self._chosen(lenient=lenient)
-            ids = self._ids(chosen)
-            ranges = self._ranges(chosen)
-            if ids == self._ids(chosen):  # else offsets and ids may be of two topics of one name
-                break
+            with self.view.one_look():
+                chosen = self._chosen(lenient=lenient)
+                ids = self._ids(chosen)
+                ranges = self._ranges(chosen)
+                if ids == self._ids(chosen):  # else they may be of two topics of one name
+                    break
         bases = {
             TopicPartition(topic, p): base
             for topic in ids

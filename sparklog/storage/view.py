@@ -9,6 +9,7 @@ DataCorruptionError.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -85,6 +86,13 @@ class View(Protocol):
 
     def forget(self) -> None:
         """Make the next question list anew: partitions came or went."""
+
+    def one_look(self) -> AbstractContextManager[None]:
+        """Within it, in this thread, answers may be as of its first question.
+
+        So topics, ids and spans of one round take one request where each is one. Where nothing is
+        asked of a store it changes nothing.
+        """
 
     def topics(self) -> dict[str, TopicInfo]:
         """Return the topics, without internal ones. Lists anew."""

@@ -47,6 +47,15 @@ class ViewContract:
         view.forget()
         assert view.spans(keys[1:]) == {keys[1]: spans[keys[1]]}
 
+    def test_one_look_answers_as_many_do(self, view: View) -> None:
+        spans, topics = view.spans([FIRST, SECOND]), view.topics()
+        with view.one_look():
+            assert view.topics() == topics
+            with view.one_look():
+                assert view.spans([FIRST, SECOND]) == spans
+            assert view.topic_id(TOPIC, 0) == topics[TOPIC].id
+        assert view.spans([FIRST, SECOND]) == spans
+
     def test_nothing_is_offline(self, view: View) -> None:
         assert not view.offline()
 

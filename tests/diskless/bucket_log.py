@@ -276,7 +276,7 @@ def view_of(
     **given: Any,
 ) -> DisklessView:
     remote = RemoteObjects(lambda: store, BlockCache(memory_bytes), keyring, threads=threads)
-    objects = ExtentObjects(remote, keyring)
+    objects = ExtentObjects(remote)
 
     def open_state() -> Head:
         head = Head(EntryReader(store, LOG_ID))

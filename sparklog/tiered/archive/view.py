@@ -7,6 +7,7 @@ topic that was deleted and made again has another id in its prefix.
 import errno
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -171,6 +172,10 @@ class ArchiveView:
 
     def forget(self) -> None:
         """Do nothing: no process changes a bucket by reading it."""
+
+    def one_look(self) -> AbstractContextManager[None]:
+        """Change nothing: each question is a look of its own."""
+        return nullcontext()
 
     def topics(self) -> dict[str, TopicInfo]:
         """Return the topics; asks the bucket for news."""

@@ -163,7 +163,7 @@ class RemoteObjects:
         self._connect = connect
         self._store: Store | None = None
         self.fetcher = Fetcher(cache, threads=threads)
-        self._cache, self._keys = cache, keys
+        self._cache, self.keys = cache, keys
         self._opened: OrderedDict[str, OpenedSegment] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
@@ -230,12 +230,12 @@ class RemoteObjects:
         manifest, body = manifests.parse(raw, path=f"{self.store.url}/{name}")
         if manifest.encryption is None:
             return OpenedSegment(manifest, body, None)
-        if self._keys is None:
+        if self.keys is None:
             raise InvalidRequestError(
                 f"{self.store.url}/{name} is encrypted: give the key ring that has its key "
                 f"{manifest.encryption.key_id!r} (option remote.keyring)"
             )
-        key = open_data_key(self._keys, manifest.segment.id, manifest.encryption)
+        key = open_data_key(self.keys, manifest.segment.id, manifest.encryption)
         return OpenedSegment(manifest, key.open_body(body, path=name), key)
 
     def _keep(self, opened: OpenedSegment) -> None:
