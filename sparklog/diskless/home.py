@@ -7,9 +7,11 @@ from sparklog.clock import Clock, system_clock
 from sparklog.config import LogOptions
 from sparklog.diskless.commit_log import DisklessCommits
 from sparklog.diskless.entry_creation import Patience
+from sparklog.diskless.extent_objects import ExtentObjects
 from sparklog.diskless.home_object import known_home, make_home, read_home
 from sparklog.diskless.ledger import EntryReader, Head, StoreLedger
 from sparklog.diskless.state_objects import StateObjects, StateWriter
+from sparklog.diskless.view import DisklessView
 from sparklog.errors import InvalidRequestError
 from sparklog.log.chunk_stager import ChunksInMemory, ChunkStager
 from sparklog.log.log import Log
@@ -18,12 +20,10 @@ from sparklog.storage.home import GivenUp
 from sparklog.storage.lease import Lease
 from sparklog.storage.staging import Framing, Stager, TaskStaging
 from sparklog.storage.topic_state import TopicState
-from sparklog.storage.view import TopicInfo, View
-from sparklog.tiered.layout.object_names import Directory
+from sparklog.storage.view import TopicInfo
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.opening import open_objects
 from sparklog.tiered.reading.options import RemoteOptions
-from sparklog.tiered.reading.remote_objects import RemoteObjects
 from sparklog.tiered.target import open_store
 
 
@@ -34,13 +34,23 @@ class DisklessHome:
     """
 
     def __init__(
-        self, path: str, head: Head, objects: RemoteObjects, clock: Clock,
-        commits: DisklessCommits | None, states: StateWriter,
+        self, path: str, head: Head, objects: ExtentObjects, clock: Clock,
+        commits: DisklessCommits | None, states: StateWriter, *, reopen: Callable[[], Head],
     ) -> None:  # fmt: skip
-        self.path, self.head, self.objects = path, head, objects
+        """`reopen`: finds the log that is in its place, where it was replaced."""
+        self.path, self.head, self.objects = path, head, objects.remote
         self._clock = clock
         self._commits, self._states = commits, states
-        self._ledger = StoreLedger(path, head, retry=objects.retry)
+        self._ledger = StoreLedger(path, head, retry=self.objects.retry)
+        heads = iter([head])
+        self.view = DisklessView(path, objects, lambda: next(heads, None) or self._found(reopen))
+
+    def _found(self, reopen: Callable[[], Head]) -> Head:
+        """Another log lies here by now: whoever reads begins anew, and whoever writes is told."""
+        self.abandon(f"{self.path} holds another log by now; open it again")
+        self.head = reopen()
+        self._ledger = StoreLedger(self.path, self.head, retry=self.objects.retry)
+        return self.head
 
     @property
     def identity(self) -> Hashable:
@@ -60,11 +70,6 @@ class DisklessHome:
         """Raise LogReplacedError(why) from now on."""
         if self._commits is not None:
             self._commits.give_up(why)
-
-    @property
-    def view(self) -> View:
-        """What readers see."""
-        raise NotImplementedError  # the views of a store come with the next change
 
     @property
     def ledger(self) -> StoreLedger:
@@ -87,12 +92,12 @@ class DisklessHome:
 
     def describe(self, name: str, topic: TopicState) -> TopicInfo:
         """Return a topic as the state has it."""
-        return described(self.path, name, topic)
+        return self.view.describe(name, topic)
 
     def known_topics(self) -> dict[str, TopicInfo]:
         """Return the topics as of the newest entry that is known. Asks for nothing."""
         topics = self.head.state.log.topics
-        return {name: described(self.path, name, topic) for name, topic in sorted(topics.items())}
+        return {name: self.view.describe(name, topic) for name, topic in sorted(topics.items())}
 
     def staging(self) -> TaskStaging:
         """Return how tasks stage: into objects of their own."""
@@ -135,13 +140,6 @@ class DisklessHome:
             self._states.close()
 
 
-def described(url: str, name: str, topic: TopicState) -> TopicInfo:
-    """Return a topic as users see it; `dirs` are the prefixes of its partitions' segments."""
-    below = url.rstrip("/")
-    dirs = {p: f"{below}/{Directory(name, p, topic.id).prefix[:-1]}" for p in sorted(topic.dirs)}
-    return TopicInfo(name, topic.id, max(dirs) + 1, topic.parsed(), dirs)
-
-
 def open_log(
     url: str,
     *,
@@ -166,14 +164,17 @@ def open_log(
         raise InvalidRequestError(f"mode={mode!r}: want 'r' or 'rw'")
     parsed = LogOptions.parse(options or {})
     there = open_store(url, storage_options) if store is None else store
-    objects = open_objects(lambda: there, remote or RemoteOptions(), stopped)
+    objects = ExtentObjects(open_objects(lambda: there, remote or RemoteOptions(), stopped))
 
     def log_id() -> str:
-        return objects.retry.call(lambda: known_home(there)).log_id
+        return objects.remote.retry.call(lambda: known_home(there)).log_id
 
-    entries = EntryReader(there, log_id)
-    states = StateObjects(there, lambda: entries.log_id)
-    head = Head(entries, newer=lambda least: objects.retry.call(lambda: states.newest(least)))
+    def open_head() -> tuple[Head, StateObjects]:
+        entries = EntryReader(there, log_id, seen=objects.keep_entry)
+        states, retry = StateObjects(there, lambda: entries.log_id), objects.remote.retry
+        return Head(entries, newer=lambda least: retry.call(lambda: states.newest(least))), states
+
+    head, states = open_head()
     writer = StateWriter(states, in_thread=background)
     commits: DisklessCommits | None = None
     if mode == "rw":
@@ -183,5 +184,5 @@ def open_log(
             url, head, parsed, clock, patience or Patience(), created=writer.created
         )
         commits.catch_up()
-    home = DisklessHome(url, head, objects, clock, commits, writer)
+    home = DisklessHome(url, head, objects, clock, commits, writer, reopen=lambda: open_head()[0])
     return Log(home, options=parsed, clock=clock)

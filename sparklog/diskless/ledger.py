@@ -32,12 +32,18 @@ NewerState = Callable[[int], DisklessState | None]
 """Returns a state after an entry of at least this number; None: there is none."""
 
 
+Seen = Callable[[str, bytes], None]
+"""Is told the name and the bytes of each entry that comes."""
+
+
 class EntryReader:
     """Entries by their numbers. Threads may share it."""
 
-    def __init__(self, store: Store, log_id: str | Callable[[], str]) -> None:
-        """`log_id`: or what finds it out, once it is wanted."""
-        self.store, self._log_id = store, log_id
+    def __init__(
+        self, store: Store, log_id: str | Callable[[], str], *, seen: Seen = lambda name, raw: None
+    ) -> None:
+        """`log_id`: or what finds it out, once it is wanted. `seen`: keeps inline data, say."""
+        self.store, self._log_id, self._seen = store, log_id, seen
 
     @property
     def log_id(self) -> str:
@@ -53,9 +59,11 @@ class EntryReader:
     def raw(self, number: int) -> bytes | None:
         """Return the bytes of an entry, None if there is none. Raises: StorageUnavailableError."""
         try:
-            return self.store.get(entry_name(self.log_id, number))
+            raw = self.store.get(entry_name(self.log_id, number))
         except FileNotFoundError:
             return None
+        self._seen(entry_name(self.log_id, number), raw)
+        return raw
 
     def find(self, number: int) -> Entry | None:
         """Return entry `number`, None if there is none: the ledger ends at or below it.
@@ -77,6 +85,7 @@ class EntryReader:
             elif isinstance(raw, Exception):
                 raise raw
             else:
+                self._seen(entry_name(self.log_id, number), raw)
                 found.append(decode(raw, number=number, path=self.path(number)))
         return found
 

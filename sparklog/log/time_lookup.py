@@ -124,7 +124,8 @@ class TimeLookup:
             return known
         if known is not None and known.end > limit:
             known = None  # a lower end than before: what lies between doesn't count
-        if settled and (told := self._lookup.segments.max_timestamp(base)) is not None:
+        told = self._lookup.segments.max_timestamp(base)
+        if told is not None and (settled or (following is None and self._all_below(end))):
             found = self._largest[base] = Largest(told, base, limit, 0)
             return found
         log = self._lookup.log(base)
@@ -137,6 +138,11 @@ class TimeLookup:
             found = replace(found, end=limit)
         self._largest[base] = found
         return found
+
+    def _all_below(self, end: int) -> bool:
+        """Whether the last segment, a remote one, holds nothing from `end` on."""
+        remote_end = self._lookup.segments.remote_end()
+        return remote_end is not None and remote_end <= end
 
     def _final(self, base: int, log: SegmentLog, end: int) -> Largest | None:
         """What a closed segment's last time entry says, if it is true."""
