@@ -22,7 +22,6 @@ from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.due_segments import Tier
 from sparklog.log.group_lag import retention_floors
 from sparklog.log.log import Log
-from sparklog.logdir.group_offsets import read_readers
 from sparklog.logdir.home import open_log as open_local
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.paths import split_path
@@ -69,7 +68,7 @@ _FAULTS_TOLD = 5  # of a partition; `verify` finds them all
 
 @dataclass(slots=True, kw_only=True)
 class _Look:
-    """What all partitions are looked at by."""
+    """What all partitions are looked at by. `archive`: all lies in a store, no file is there."""
 
     fs: FileSystem
     log: Log
@@ -97,7 +96,7 @@ def make_report(
     progress: Progress | None = None,
     memory: Memory | None = None,
 ) -> LogReport:
-    """Look at everything at `path`: log dirs joined by ",", or an archive's URL.
+    """Look at everything at `path`: log dirs joined by ",", or the URL of a log or an archive.
 
     Args: options: those of reading remote segments (`sparklog.open`). progress: called with
         (partitions done, of how many). memory: what spares the next report of this log most reads.
@@ -125,7 +124,7 @@ def make_report(
     settings = None if url is not None else read_settings(fs, found.online[0])
     return LogReport(
         path=os.fspath(path),
-        kind="archive" if url is not None else "broker" if look.known is None else "log",
+        kind=_kind(look),
         url=url if url is not None else None if settings is None else settings.url,
         time_ms=look.now_ms,
         took_ms=took(),
@@ -138,6 +137,12 @@ def make_report(
         notices=tuple(sorted(look.notices, key=lambda n: list(Severity).index(n.severity))),
         health=judge(fs, found, split_path(path), look.known, partitions, archive=url is not None),
     )
+
+
+def _kind(look: _Look) -> str:
+    if look.archive:
+        return "log" if look.log.home.ledger.is_kept else "archive"
+    return "broker" if look.known is None else "log"
 
 
 def _version() -> str:
@@ -167,12 +172,12 @@ def _opened(
             notices.append(Notice(severity=Severity.DAMAGE, where=error.path, what=what))
     log = open_it(path, fs=fs, options=rest, clock=clock)
     home = log.view.home
-    readers = Readers([], {}) if url is not None else read_readers(fs, home)
+    has_readers = url is None or log.home.ledger.is_kept
     return _Look(
         fs=fs if url is None else NO_FILES,
         log=log,
         cache=cache,
-        readers=readers,
+        readers=log.home.groups.readers() if has_readers else Readers([], {}),
         now_ms=clock(),
         known=None if url is not None else read_topics(fs, home),
         archive=url is not None,
@@ -290,11 +295,12 @@ def _floor(
 
 def _ledger(look: _Look) -> tuple[CommitsReport, tuple[ReaderReport, ...]]:
     """Writers and readers; none where there is no ledger."""
-    if look.archive:
+    in_store = look.archive and look.log.home.ledger.is_kept
+    if look.archive and not in_store:
         return CommitsReport(), ()
     commits = CommitsReport()
     readers: tuple[ReaderReport, ...] = ()
-    if look.known is not None:
+    if look.known is not None or in_store:
         try:
             commits = commits_report(look.log.commits())
         except (SparklogError, FileNotFoundError, pa.ArrowException) as error:
