@@ -32,7 +32,7 @@ from sparklog.log.batch_windows import WINDOW_BYTES
 from sparklog.log.cleaner_options import Throttle, unthrottled
 from sparklog.storage.leader_epochs import clipped
 from sparklog.storage.lease import LeaseLostError
-from sparklog.storage.segment_store import SegmentPut
+from sparklog.storage.segment_store import LogSegmentData, SegmentPut
 from sparklog.tiered.copying.segment_objects import LogObject, look_at_log, put_log
 from sparklog.tiered.encryption.envelope import open_data_key
 from sparklog.tiered.keyring import Keyring
@@ -208,33 +208,38 @@ class Merger:
         reader: SourceReader,
     ) -> SegmentPut[RemoteSegment]:
         """What a segment of these slices will be."""
-        topic, base, end = state.log.topics[key.topic], slices[0].base, slices[-1].end
-        lineage = clipped(list(state.epochs.get(key, ())), end=end)
-        epochs = tuple(clipped(lineage, start=base)) or ((slices[0].extent.epoch, base),)
-        segment = RemoteSegment(
-            topic=key.topic,
-            topic_id=topic.id,
-            partition=key.partition,
-            id=new_id,
-            base=base,
-            end=end,
-            max_timestamp=max(each.extent.max_timestamp for each in slices),
-            size=sum(each.size for each in slices),
-            epochs=epochs,
-            state=SegmentState.COPY_STARTED,
-            time_ms=0,
-        )
+        end = slices[-1].end
+        lineage = tuple(clipped(list(state.epochs.get(key, ())), end=end))
         where = f"{self._log.store.url}/{key}"
-        data = SourceData(
-            where, slices, reader, tuple(lineage), _snapshot(state, key, end), self._threads
-        )
-        config = topic.parsed()
-        return SegmentPut(
-            segment=segment,
-            data=data,
-            config=config.to_dict(),
-            interval_bytes=config.index_interval_bytes,
-            gaps=key in state.gaps or config.compact,
+        snapshot = snapshot_at(state, key, end)
+        data = SourceData(where, slices, reader, lineage, snapshot, self._threads)
+        return planned(
+            key, data, state, new_id=new_id, base=slices[0].base, end=end,
+            size=sum(each.size for each in slices),
+            max_timestamp=max(each.extent.max_timestamp for each in slices),
+            epoch=slices[0].extent.epoch,
+        )  # fmt: skip
+
+    def put_rewritten(
+        self, merge: Merge, data: LogSegmentData, size: int, state: DisklessState
+    ) -> LogObject:
+        """Put the log of a segment that takes the place of a merge's sources, rewritten.
+
+        Args: size: of `data`'s log. Raises: as `merge`.
+        """
+        put = planned(
+            merge.key, data, state, new_id=segment_id(self._term(), merge.level),
+            base=merge.sources[0].base, end=merge.sources[-1].end, size=size, max_timestamp=-1,
+            epoch=merge.sources[0].epoch,
+        )  # fmt: skip
+        return _measured(
+            put_log(
+                self._log.store,
+                put,
+                keyring=self._keyring,
+                throttle=self._throttle,
+                check=self._check,
+            )
         )
 
     def _segments(self, merge: Merge, reader: SourceReader) -> Iterator[tuple[Slice, ...]]:
@@ -260,13 +265,51 @@ class Merger:
             _LOGGER.info("logs of a merge that wasn't made stay until the sweep: %s", error)
 
 
+def planned(
+    key: TopicPartition,
+    data: LogSegmentData,
+    state: DisklessState,
+    *,
+    new_id: str,
+    base: int,
+    end: int,
+    size: int,
+    max_timestamp: int,
+    epoch: int,
+) -> SegmentPut[RemoteSegment]:
+    """Return the put of a segment; `epoch`: its leader epoch if the state knows none."""
+    topic = state.log.topics[key.topic]
+    lineage = clipped(list(state.epochs.get(key, ())), end=end)
+    config = topic.parsed()
+    segment = RemoteSegment(
+        topic=key.topic,
+        topic_id=topic.id,
+        partition=key.partition,
+        id=new_id,
+        base=base,
+        end=end,
+        max_timestamp=max_timestamp,
+        size=size,
+        epochs=tuple(clipped(lineage, start=base)) or ((epoch, base),),
+        state=SegmentState.COPY_STARTED,
+        time_ms=0,
+    )
+    return SegmentPut(
+        segment=segment,
+        data=data,
+        config=config.to_dict(),
+        interval_bytes=config.index_interval_bytes,
+        gaps=key in state.gaps or config.compact,
+    )
+
+
 def _fits(group: Sequence[Slice], part: Slice, size_max: int) -> bool:
     """Whether a segment may hold one slice more."""
     size = sum(each.size for each in group) + part.size
     return size <= size_max and part.end - group[0].base <= RELATIVE_MAX
 
 
-def _snapshot(state: DisklessState, key: TopicPartition, end: int) -> bytes:
+def snapshot_at(state: DisklessState, key: TopicPartition, end: int) -> bytes:
     """The producers whose newest batch lies below `end`; who wrote since is known at the end."""
     producers = state.producers.get(key)
     entries = () if producers is None else producers.entries()

@@ -8,7 +8,7 @@
 - `batch_windows`, `index_entries`: what a segment's bytes and indexes say
 - `positions`, `truncation_detection`: where a reader stands, and whether that is still true
 - `commits_table`, `committed_batches`, `batch_gaps`, `timeline`: what the ledger tells
-- `due_segments`: what retention takes, and why; decides only
+- `due_segments`: what retention takes, and why; decides only; `deletion_announcements`
 - `dirt`, `record_cleaning`, `cleaned_transactions`, `cleaner_options`: compaction, in any home
 - `group_lag`, `group_progress`: readers that are registered
 - `producer_state`, `producer_state_loading`: idempotent and transactional producers

@@ -3,8 +3,9 @@
 - `service`: `Service`, rounds in daemon threads, or one by `run_once`
 - `options`: Kafka's broker keys that it takes
 - `leadership`: the log that it has open, its turn by the log's lease
+- `homes`: what it works with, by the log's home; `store_upkeep`: a log in a store
 - `log_dir_upkeep`: the work on log dirs, as `sparklog.storage.upkeep` says; `rounds`: its steps
-- `deletion_announcements`: the warning before retention's first deletion in a topic
+- `announcement_file`: what was announced before retention's first deletion in a topic
 - `quarantined_partitions`: damaged ones, left alone by the rounds
 - `housekeeping`: ledger segments, idle producers, silent readers, staged files; `disk_probe`
 - `tiering`: the remote side of a round

@@ -80,6 +80,30 @@ class ServiceOptions:
         doc="Own option: time (ms) under the write lock after which a step takes no more work.",
     )
 
+    merge_interval_ms: int = option(
+        "diskless.merge.interval.ms",
+        600 * _SECOND_MS,
+        low=1,
+        long=True,
+        doc="Own option, of a log in a store: age (ms) at which the records of a commit become "
+        "part of a segment. Sooner where they are segment.bytes.",
+    )
+    merge_max_extents: int = option(
+        "diskless.merge.max.extents",
+        1000,
+        low=2,
+        doc="Own option, of a log in a store: pieces of a partition, side by side, that become a "
+        "segment whatever their age.",
+    )
+    stage_retention_ms: int = option(
+        "diskless.stage.retention.ms",
+        24 * 3600 * _SECOND_MS,
+        low=1,
+        long=True,
+        doc="Own option, of a log in a store: time (ms) that a task's rows may wait for their "
+        "commit; then they are given up. Longer than the longest micro-batch.",
+    )
+
     remote_interval_ms: int = option(
         "remote.log.manager.task.interval.ms",
         30 * _SECOND_MS,

@@ -17,6 +17,7 @@ from sparklog.errors import DataCorruptionError, InvalidRequestError, PartitionO
 from sparklog.fs import LOCAL
 from sparklog.log.admin import unknown
 from sparklog.log.cleaner_options import Throttle
+from sparklog.log.deletion_announcements import DeletionAnnouncements
 from sparklog.log.due_segments import LOG_START, NO_CONSTRAINTS, DueSegments, RetentionConstraints
 from sparklog.logdir.cleaning.cleaner import clean_partition, cleanable, finish, plan_job
 from sparklog.logdir.cleaning.plan import CleanJob
@@ -30,7 +31,7 @@ from sparklog.logdir.retention.idle_rolling import idle, roll_if_active
 from sparklog.logdir.retention.partition_retention import PartitionRetention, retention_by_partition
 from sparklog.logdir.retention.segment_deletion import delete_due
 from sparklog.pluralize import pluralize
-from sparklog.service.deletion_announcements import DeletionAnnouncements
+from sparklog.service.announcement_file import AnnouncementFile
 from sparklog.service.disk_probe import DiskProbe
 from sparklog.service.housekeeping import group_retention_floors, run_housekeeping
 from sparklog.service.metrics.service_meters import WorkMeters
@@ -69,7 +70,7 @@ class Rounds:
         self._stopping, self.remote_log_manager = stopping, remote_log_manager
         self._pending: dict[str, int] = {}  # retired file -> when it may be unlinked (ms)
         self._quarantined = QuarantinedPartitions(session)
-        self._announcements = DeletionAnnouncements(session.fs, session.home)
+        self._announcements = DeletionAnnouncements(AnnouncementFile(session.fs, session.home))
         self._hurried_ms = 0
         self._meters = WorkMeters(session.directories)
         self.probe = DiskProbe(

@@ -11,14 +11,14 @@ from typing import Any, Final, Self
 from sparklog.clock import Clock, monotonic_ms, system_clock
 from sparklog.errors import LogReplacedError, SparklogError
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.logdir.paths import resolved
 from sparklog.metrics import Sample
+from sparklog.opening import resolved, url_of
+from sparklog.service.homes import open_side
 from sparklog.service.leadership import Leadership
 from sparklog.service.lifetime import close_at_exit, forget, session_alive
-from sparklog.service.log_dir_upkeep import LogDirOpener, TierOptions
+from sparklog.service.log_dir_upkeep import TierOptions
 from sparklog.service.metrics.endpoint import Endpoint
 from sparklog.service.metrics.health import wrong
-from sparklog.service.metrics.observer import Observer
 from sparklog.service.metrics.samples import process_samples, samples
 from sparklog.service.metrics.service_meters import WorkMeters
 from sparklog.service.options import ServiceOptions
@@ -69,10 +69,11 @@ class Service:
         """Check the options; nothing is opened yet.
 
         Args:
+            path: log dirs, or the URL of a store that is the log's home.
             remote: where closed segments of topics with remote.storage.enable go: an fsspec URL,
                 s3://bucket/prefix. Kept with the log, so it is given once.
             storage_options: credentials and endpoint for it, as fsspec takes them; never kept.
-            keyring: encrypts what is copied. That it does is kept with the log: a service without
+            keyring: encrypts what is copied, or the segments of a log in a store. That it does is kept with the log: a service without
                 it copies nothing then, unless `plain` says that encryption ends.
             take_over: the copies at the URL become this log's, whoever's they were: for a log
                 dir that was restored or copied, once the other one has stopped for good.
@@ -86,6 +87,7 @@ class Service:
         Raises: InvalidRequestError for an unknown key, a bad value, a URL with credentials.
         """
         self.path = resolved(path)
+        url = url_of(path, mode="rw", fs=fs)
         check_keyring(keyring, plain=plain)
         self._options, log_options = ServiceOptions.parse(options or {})
         self._clock = clock
@@ -93,28 +95,30 @@ class Service:
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         self._due = dict.fromkeys(WORKS, 0.0)
-        open_upkeep = LogDirOpener(
-            path=self.path,
+        tier = TierOptions(
+            url=None if remote is None else RemoteSettings(remote).url,
+            storage_options=storage_options,
+            keyring=keyring,
+            plain=plain,
+            take_over=take_over,
+            opening=opening,
+        )
+        home = open_side(
+            self.path,
+            url,
             options=self._options,
             log_options=log_options,
-            tier=TierOptions(
-                url=None if remote is None else RemoteSettings(remote).url,
-                storage_options=storage_options,
-                keyring=keyring,
-                plain=plain,
-                take_over=take_over,
-                opening=opening,
-            ),
+            tier=tier,
             map=map,
             stopping=self._stop.is_set,
             fs=fs,
             clock=clock,
         )
-        self._leadership = Leadership(self.path, open_upkeep, clock)
+        self._leadership = Leadership(self.path, home.open_upkeep, clock)
         self.last_report: Report | None = None
         self._serving = None if metrics_port is None else (metrics_address, metrics_port)
         self._endpoint: Endpoint | None = None
-        self._observer = Observer(self.path, options=log_options, fs=fs, clock=clock)
+        self._observer = home.observer
         self._meters = WorkMeters(self._observer.directories)
 
     # --- in the background ---------------------------------------------------------------------

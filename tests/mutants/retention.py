@@ -150,7 +150,7 @@ MUTANTS = (
     ),
     mutant(
         "first-deletion-not-announced",
-        "service/deletion_announcements.py",
+        "log/deletion_announcements.py",
         "fresh = {name for name in wanted if ids[name] not in known}",
         "fresh = set[str]()",
         "service/test_service.py::test_a_first_deletion_is_announced_a_round_ahead",

@@ -10,7 +10,7 @@ import sparklog
 from sparklog.clock import ManualClock
 from sparklog.fs import LOCAL, read_bytes, write_durably
 from sparklog.logdir.home import commits_of
-from sparklog.service.deletion_announcements import NAME
+from sparklog.service.announcement_file import NAME
 
 SMALL = {
     "internal.segment.bytes": 600,

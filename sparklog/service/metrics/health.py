@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from sparklog.logdir.meters import UNWRITABLE
 from sparklog.metrics import meters
 from sparklog.service.metrics.names import PROBE_FAILED
-from sparklog.service.metrics.observed import DirectoryMetrics
-from sparklog.service.metrics.observer import Observer
+from sparklog.service.metrics.observed import DirectoryMetrics, LogObserver
 
 
 def offline(home: str, directory: DirectoryMetrics) -> str:
@@ -23,7 +22,7 @@ def offline(home: str, directory: DirectoryMetrics) -> str:
     return ""
 
 
-def wrong(observer: Observer, dead: Mapping[str, bool]) -> list[str]:
+def wrong(observer: LogObserver, dead: Mapping[str, bool]) -> list[str]:
     """Return what is wrong, nothing if all is well. `dead`: {work: its thread ended by itself}."""
     found = [f"thread {work} has died" for work, is_dead in dead.items() if is_dead]
     home = observer.directories[0]

@@ -22,9 +22,7 @@ class LedgerTail:
         self._state: LogState | None = None
         self.at = 0  # the ledger offset up to which it was folded
         self._identity = (0, 0)
-        self._commits: dict[str, int] = {}
-        self._records: dict[str, int] = {}
-        self._sizes, self._times = Histogram(COMMIT_BYTES), Histogram(COMMIT_SECONDS)
+        self._counts = CommitCounts()
 
     def catch_up(self, end: int) -> LogState:
         """Return the state as of ledger offset `end`.
@@ -59,9 +57,24 @@ class LedgerTail:
             state.apply(record)
             self.at = offset + 1
             if counted and isinstance(record, AppendRecord):
-                self._count(record)
+                self._counts.count(record)
 
-    def _count(self, record: AppendRecord) -> None:
+    @property
+    def commits(self) -> CommitMetrics:
+        """What was counted so far."""
+        return self._counts.commits
+
+
+class CommitCounts:
+    """Counts the commits of a ledger. Not shared between threads."""
+
+    def __init__(self) -> None:
+        self._commits: dict[str, int] = {}
+        self._records: dict[str, int] = {}
+        self._sizes, self._times = Histogram(COMMIT_BYTES), Histogram(COMMIT_SECONDS)
+
+    def count(self, record: AppendRecord) -> None:
+        """Count one more."""
         self._commits[record.kind] = self._commits.get(record.kind, 0) + 1
         for key, (first, last) in record.ends.items():
             self._records[key.topic] = self._records.get(key.topic, 0) + last - first

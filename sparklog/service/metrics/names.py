@@ -152,6 +152,19 @@ COPY_LAG_SECONDS: Final = _own(
     "Age of the newest record in a topic's oldest closed segment without a remote copy.",
     ("topic",),
 )
+MERGE_LAG_PIECES: Final = _own(
+    "merge_lag_pieces", Kind.GAUGE, "Pieces of a topic in a store that are no segment yet.",
+    ("topic",),
+)  # fmt: skip
+MERGE_LAG_BYTES: Final = _own(
+    "merge_lag_bytes", Kind.GAUGE, "Bytes of log in those pieces.", ("topic",)
+)
+MERGE_LAG_SECONDS: Final = _own(
+    "merge_lag_seconds", Kind.GAUGE, "Age of the oldest of those pieces.", ("topic",)
+)
+TERM: Final = _own(
+    "service_term", Kind.GAUGE, "Services that have taken a log in a store so far, one after another."
+)
 SCRAPE_SECONDS: Final = _own(
     "scrape_duration_seconds", Kind.GAUGE, "Time that reading the log's files for this took."
 )
@@ -227,6 +240,16 @@ HELD_BACK: Final = _work(
     "retention_held_back_bytes",
     Kind.GAUGE,
     "Bytes that only a registered reader kept from being deleted in the last round.",
+)
+MERGED_BYTES: Final = _work(
+    "merged_bytes_total", Kind.COUNTER, "Bytes of pieces that became segments.", ("topic",)
+)
+SWEPT_OBJECTS: Final = _work(
+    "swept_objects_total", Kind.COUNTER, "Objects that were removed from the store.", ("kind",)
+)
+SWEPT_BYTES: Final = _work("swept_bytes_total", Kind.COUNTER, "Their bytes.", ("kind",))
+MANIFESTS_MADE: Final = _work(
+    "manifests_made_total", Kind.COUNTER, "Manifests that a service before had not come to put."
 )
 CLEANED_READ: Final = _work(
     "cleaned_bytes_total", Kind.COUNTER, "Bytes of segments that the cleaner rewrote."

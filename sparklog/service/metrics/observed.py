@@ -1,8 +1,8 @@
 """What a log's files say at one moment, as objects. Sizes in bytes, times in ms since the epoch."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from sparklog.common import TopicPartition
 from sparklog.metrics import Distribution
@@ -91,9 +91,22 @@ class CommitMetrics:
     duration_seconds: Distribution
 
 
+@dataclass(frozen=True, slots=True)
+class MergeMetrics:
+    """What of a topic in a store is no segment yet: pieces, their bytes, the oldest one's age."""
+
+    topic: str
+    pieces: int
+    size_bytes: int
+    age_ms: int
+
+
 @dataclass(slots=True, kw_only=True)
 class LogMetrics:
     """A log as `Observer.observe` found it.
+
+    `home`: what this process's own counts of it are under; "" stands for its first log dir.
+    `merges`, `term`: of a log in a store.
 
     `commits`: since the observer's first look, or of all that the ledger holds; None for a log
     without a ledger. `offline`: {(topic, partition): why}. `errors`: what could not be read.
@@ -101,6 +114,7 @@ class LogMetrics:
 
     path: str
     time_ms: int
+    home: str = ""
     directories: list[DirectoryMetrics] = field(default_factory=list)
     partitions: list[PartitionMetrics] = field(default_factory=list)
     tiers: list[TierMetrics] = field(default_factory=list)
@@ -111,6 +125,8 @@ class LogMetrics:
     commits: CommitMetrics | None = None
     offline: dict[TopicPartition, str] = field(default_factory=dict)
     remote_url: str | None = None
+    merges: list[MergeMetrics] = field(default_factory=list)
+    term: int | None = None
     errors: list[str] = field(default_factory=list)
     took_ms: float = 0.0
 
@@ -138,3 +154,18 @@ class LogMetrics:
                     "count": given.count, "sum": given.sum, "buckets": buckets,
                 }  # fmt: skip
         return found
+
+
+class LogObserver(Protocol):
+    """Looks at a log again and again, wherever it is kept. Threads may share it."""
+
+    @property
+    def directories(self) -> Sequence[str]:
+        """Its log dirs, or the URL of its store: what can be offline. Its counts are the first's.
+        """
+
+    def observe(self) -> LogMetrics:
+        """Return what is there now; what can't be read is left out and told in `errors`."""
+
+    def observe_directories(self) -> list[DirectoryMetrics]:
+        """Return the log dirs, or the store, read or not."""

@@ -23,16 +23,26 @@ def samples(found: LogMetrics, *, process: bool = True) -> Iterator[Sample]:
         yield Sample(names.COPY_LAG_SECONDS, (tier.topic,), tier.copy_lag_ms / 1000)
         yield Sample(names.DELETE_LAG_BYTES, (tier.topic,), tier.delete_lag_bytes)
         yield Sample(names.DELETE_LAG_SEGMENTS, (tier.topic,), tier.delete_lag_segments)
+    for merge in found.merges:
+        yield Sample(names.MERGE_LAG_PIECES, (merge.topic,), merge.pieces)
+        yield Sample(names.MERGE_LAG_BYTES, (merge.topic,), merge.size_bytes)
+        yield Sample(names.MERGE_LAG_SECONDS, (merge.topic,), merge.age_ms / 1000)
+    if found.term is not None:
+        yield Sample(names.TERM, (), found.term)
     yield Sample(names.SCRAPE_SECONDS, (), found.took_ms / 1000)
     yield Sample(names.SCRAPE_ERRORS, (), len(found.errors))
     if process:
-        yield from meters(split_path(found.path)[0]).samples()
+        yield from meters(_home(found)).samples()
         if found.remote_url is not None:
             yield from meters(found.remote_url).samples()
 
 
+def _home(found: LogMetrics) -> str:
+    return found.home or split_path(found.path)[0]
+
+
 def _directories(found: LogMetrics) -> Iterator[Sample]:
-    home = split_path(found.path)[0]
+    home = _home(found)
     count = 0
     for directory in found.directories:
         name = (directory.directory,)

@@ -12,7 +12,7 @@ from sparklog.service.metrics import names
 from sparklog.service.metrics.observed import LogMetrics
 from sparklog.storage.round_report import Cleanable, CleanReport, Deleted, Report
 
-_COUNTED: Final = ("errors", "locked_ms", "deleted", "cleaned", "uploaded", "removed")
+_COUNTED: Final = ("errors", "locked_ms", "deleted", "cleaned", "uploaded", "removed", "merged", "swept")
 
 
 class WorkMeters:
@@ -75,7 +75,7 @@ class WorkMeters:
             yield
             return
         before = {name: len(getattr(report, name)) for name in _COUNTED}
-        began, ended = monotonic_ms(), False
+        began, ended, made = monotonic_ms(), False, report.made_manifests
         try:
             yield
             ended = True
@@ -88,6 +88,10 @@ class WorkMeters:
             self._all.gauge(names.LAST_ROUND).set(report.time_ms / 1000, work)
             if not errors:
                 self._all.gauge(names.LAST_SUCCESS).set(report.time_ms / 1000, work)
+            for gone in news["swept"]:
+                self._all.counter(names.SWEPT_OBJECTS).add(gone.objects, gone.kind)
+                self._all.counter(names.SWEPT_BYTES).add(gone.bytes, gone.kind)
+            self._all.counter(names.MANIFESTS_MADE).add(report.made_manifests - made)
             for locked_ms in news["locked_ms"]:
                 self._all.histogram(names.LOCKED).observe(locked_ms / 1000)
             if work == "retain":
@@ -95,6 +99,9 @@ class WorkMeters:
             elif work == "clean":
                 self._cleaned_ms = report.time_ms
                 self._cleaned(news["cleaned"])
+            elif work == "merge":
+                for one in news["merged"]:
+                    self._all.counter(names.MERGED_BYTES).add(one.bytes, one.topic)
             elif work == "tier":
                 self._tiered(news, failed=bool(errors))
 

@@ -10,11 +10,12 @@ from typing import Final
 
 from sparklog.common import TopicIdPartition, TopicPartition
 from sparklog.errors import DataCorruptionError, UnsupportedVersionError
+from sparklog.log.deletion_announcements import DeletionAnnouncements
 from sparklog.log.due_segments import Tier
 from sparklog.logdir.partition.leader_epochs import read_epochs
 from sparklog.logdir.retention.segment_deletion import raise_starts
 from sparklog.pluralize import pluralize
-from sparklog.service.deletion_announcements import DeletionAnnouncements
+from sparklog.service.announcement_file import AnnouncementFile
 from sparklog.service.tiering.remote_log import RemoteLog, TieredPartition
 from sparklog.storage.round_report import Removed, Report
 from sparklog.storage.segment_store import SegmentStore
@@ -51,7 +52,9 @@ class ExpirationTask:
         self._remote_log, self._store, self._segment_store = remote_log, store, segment_store
         self._marked: dict[TopicIdPartition, int] = {}
         session = remote_log.session
-        self._announcements = DeletionAnnouncements(session.fs, session.home, "copy", "copies")
+        self._announcements = DeletionAnnouncements(
+            AnnouncementFile(session.fs, session.home), "copy", "copies"
+        )
 
     # --- retention --------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from sparklog.log.topic_names import REMOTE_METADATA
 from sparklog.logdir.home import commits_of
 from sparklog.logdir.partition.segment_swap import retire
 from sparklog.service import Service, verify
-from sparklog.service.deletion_announcements import NAME
+from sparklog.service.announcement_file import NAME
 from sparklog.storage.round_report import Report
 from sparklog.testing.faults import SimulatedKill
 from sparklog.testing.faultstore import FaultStore

@@ -1,25 +1,19 @@
 """The warning before retention's first deletion in a topic: what goes, why, and how to keep it.
 
 Retention counts record time, so that a backfill of old events may be due at once. So nothing goes
-in the round that finds it due: that one warns, and notes it with the log (`sparklog.announced`);
-the next one deletes, whichever process runs it. From then on the topic's retention goes by itself.
+in the round that finds it due: that one warns, and notes it with the log (`Notes`); the next one
+deletes, whichever process runs it. From then on the topic's retention goes by itself.
 """
 
-import contextlib
-import json
 import logging
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from sparklog.common import TopicPartition
-from sparklog.errors import StorageUnavailableError
-from sparklog.fs import FileSystem, read_bytes, write_durably
 from sparklog.log.due_segments import LOG_START
-from sparklog.logdir.segment_files import joined
 from sparklog.pluralize import pluralize
 
-NAME: Final = "sparklog.announced"
 _MUTEX: Final = threading.Lock()  # segments and copies are in one file
 _LOGGER: Final = logging.getLogger("sparklog.service")
 
@@ -39,13 +33,25 @@ class Gone(Protocol):
     def why(self) -> str: ...
 
 
+Announced = dict[str, dict[str, bool]]
+"""{what: {topic id: whether something went since}}"""
+
+
+class Notes(Protocol):
+    """Where a home notes what was announced."""
+
+    def read(self) -> Announced:
+        """Return what is noted; nothing if it can't be read, so that all is announced once more."""
+
+    def write(self, found: Announced) -> None:
+        """Note it. Where that fails only this process knows. Raises nothing."""
+
+
 class DeletionAnnouncements:
     """Knows the topics whose first deletion was announced, of `what` (segments, copies)."""
 
-    def __init__(
-        self, fs: FileSystem, home: str, what: str = "segment", plural: str = "segments"
-    ) -> None:
-        self._fs, self._path = fs, joined(home, NAME)
+    def __init__(self, notes: Notes, what: str = "segment", plural: str = "segments") -> None:
+        self._notes = notes
         self._what, self._plural = what, plural
         self._known: dict[str, bool] = {}  # topic id: whether something went since
 
@@ -72,7 +78,7 @@ class DeletionAnnouncements:
             if kept and key.topic in ids:
                 wanted.setdefault(key.topic, {})[key] = kept
         with _MUTEX:
-            file = self._read()
+            file = self._notes.read()
             before = file.get(self._what, {}) | self._known
             # What was announced and is no longer due was kept: another time it is told again.
             looked = {ids[name] for name in [*wanted, *unsure] if name in ids}
@@ -86,7 +92,7 @@ class DeletionAnnouncements:
                     known[ids[name]] = now or name not in fresh
                 self._known = known
                 if known != file.get(self._what, {}):
-                    self._write(file | {self._what: known})
+                    self._notes.write(file | {self._what: known})
             if now:
                 return set()
             return fresh | {name for name in unsure if name in ids and ids[name] not in known}
@@ -105,17 +111,3 @@ class DeletionAnnouncements:
                 pluralize(len(gone), self._what, self._plural),
                 sum(one.bytes for one in gone), first.rule, first.why, next_round, first.rule,
             )  # fmt: skip
-
-    def _read(self) -> dict[str, dict[str, bool]]:
-        """What is noted; nothing if it can't be read, so that all is announced once more."""
-        with contextlib.suppress(FileNotFoundError, ValueError, StorageUnavailableError):
-            found: Any = json.loads(read_bytes(self._fs, self._path))
-            if isinstance(found, dict) and all(isinstance(v, dict) for v in found.values()):
-                return found
-        return {}
-
-    def _write(self, found: Mapping[str, Mapping[str, bool]]) -> None:
-        try:
-            write_durably(self._fs, self._path, json.dumps(found).encode() + b"\n")
-        except StorageUnavailableError as error:
-            _LOGGER.warning("not noted what was announced, so only this service knows: %s", error)

@@ -1,0 +1,309 @@
+"""`DisklessUpkeep`: the background work on a log in a store, step by step.
+
+    retain   log starts rise by retention; states but the newest two, inline data that nobody
+             names, and every few hours all other garbage go
+    merge    pieces become segments
+    clean    compacted topics are cleaned
+
+Each step is decided on the log's state, made by an entry, and safe by itself.
+"""
+
+import contextlib
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+from sparklog.clock import monotonic_ms
+from sparklog.common import TopicPartition
+from sparklog.diskless.cleaning import Cleaner
+from sparklog.diskless.commit_log import DisklessCommits
+from sparklog.diskless.damaged_partitions import DamagedPartitions
+from sparklog.diskless.garbage import Garbage
+from sparklog.diskless.home_object import read_home
+from sparklog.diskless.lease import ServiceNotes, TermLease
+from sparklog.diskless.merge_plan import Merge, due_merges
+from sparklog.diskless.merging import Merged, Merger
+from sparklog.diskless.options import UpkeepOptions
+from sparklog.diskless.retention import due_extents, raise_log_starts
+from sparklog.diskless.service_log import ServiceLog, VoidError
+from sparklog.diskless.state import DisklessState
+from sparklog.errors import (
+    DataCorruptionError,
+    InvalidRequestError,
+    LogReplacedError,
+    SparklogError,
+    StorageUnavailableError,
+    UnknownTopicError,
+)
+from sparklog.log.deletion_announcements import Announced, DeletionAnnouncements
+from sparklog.log.due_segments import DueSegments, RetentionConstraints
+from sparklog.log.group_lag import retention_floors
+from sparklog.pluralize import pluralize
+from sparklog.storage import round_report
+from sparklog.storage.groups import Groups
+from sparklog.storage.lease import LeaseLostError
+from sparklog.storage.round_report import Deleted, Report
+from sparklog.storage.segment_store import SourceChangedError
+from sparklog.storage.upkeep import AS_DUE, Due, Request, Work
+from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.layout.manifest import log_object
+
+_LOGGER: Final = logging.getLogger("sparklog.service")
+_HOME_MS: Final = 60_000
+"""So often it is looked whether the log is still the one in its place."""
+
+
+class DisklessUpkeep:
+    """A `sparklog.storage.upkeep.Upkeep` of a log in a store.
+
+    Args: groups: the registered readers, asked for where a topic waits for them. close: closes the
+        log. stopping: whether the service stops. timer: monotonic, in ms.
+    """
+
+    works: tuple[Work, ...] = ("retain", "merge", "clean")
+
+    def __init__(
+        self,
+        commits: DisklessCommits,
+        groups: Callable[[], Groups],
+        options: UpkeepOptions,
+        *,
+        keyring: Keyring | None = None,
+        stopping: Callable[[], bool] = lambda: False,
+        close: Callable[[], None] = lambda: None,
+        timer: Callable[[], float] = monotonic_ms,
+    ) -> None:
+        self.log = ServiceLog(commits)
+        self.lease = TermLease(self.log, timeout_ms=options.lease_timeout_ms, timer=timer)
+        self._groups, self._options, self._close = groups, options, close
+        self._stopping, self._timer = stopping, timer
+        self.merger = Merger(
+            self.log, term=lambda: self.lease.term, keyring=keyring, check=self._check,
+            threads=options.threads,
+        )  # fmt: skip
+        self.garbage = Garbage(self.log, self.lease, self.merger, options)
+        self.damaged = DamagedPartitions()
+        self.cleaner = Cleaner(
+            self.log, self.lease, self.merger, self.garbage, self.damaged, options,
+            throttle=options.cleaner.throttle(), check=self._check,
+        )  # fmt: skip
+        self._announcements = DeletionAnnouncements(_LeaseNotes(self.lease))
+        self._next_sweep_ms = float("-inf")
+        self._looked_at = timer()
+
+    # --- leading -------------------------------------------------------------------------------
+
+    @property
+    def uncleanable(self) -> Mapping[TopicPartition, str]:
+        """{partition: why} of what is left alone until the service starts again."""
+        return self.damaged.reasons
+
+    def is_replaced(self) -> bool:
+        """Tell whether another log is in this one's place. Cost: a get once a minute.
+
+        Raises: LogReplacedError: none is.
+        """
+        now = self._timer()
+        if now - self._looked_at < _HOME_MS:
+            return False
+        self._looked_at = now
+        with contextlib.suppress(StorageUnavailableError):  # then nobody can tell
+            found = read_home(self.log.store)
+            if found is None:
+                raise LogReplacedError(f"{self.log.store.url} holds no log any more")
+            return found.log_id != self.log.log_id
+        return False
+
+    def take_up(self, now_ms: int) -> None:
+        """Fold the news: what others left half done is found by the sweep."""
+        self.log.follow()
+
+    def pressing(self, now_ms: int) -> Collection[Work]:
+        """Return nothing: a store has room. Renews the sign of life."""
+        with contextlib.suppress(LeaseLostError, StorageUnavailableError):
+            self.lease.check()
+        return ()
+
+    def _check(self) -> None:
+        if self._stopping():
+            raise LeaseLostError("the service stops; it goes on when it is started again")
+        self.lease.check()
+
+    # --- a round -------------------------------------------------------------------------------
+
+    def work(self, work: Work, report: Report, request: Request = AS_DUE) -> Due:
+        """Do one kind of work, or say what it would do; returns when it is due again."""
+        now, options = report.time_ms, self._options
+        if work == "retain":
+            self.retain(report, at_once=request.at_once)
+            return {"retain": now + options.retention_check_interval_ms}
+        if work == "merge":
+            self.merge(report)
+            return {"merge": now + options.merge_backoff_ms}
+        if work == "clean" and options.cleaner_enable:
+            found = self.cleaner.clean(report, request.topics, every=request.every)
+            return {"clean": now + (0 if found else options.cleaner_backoff_ms)}
+        return {work: now + options.cleaner_backoff_ms}
+
+    @property
+    def next_purge_ms(self) -> float:
+        """When the next of what merges replaced and retention gave up may go."""
+        return self.garbage.next_ms
+
+    def purge(self, report: Report) -> None:
+        """Delete what merges replaced and retention gave up, and whose delay is over."""
+        self.garbage.tidy(report)
+
+    def merge(self, report: Report) -> None:
+        """Merge what is due, or say what would be."""
+        state = self.log.follow()
+        merges = [
+            merge
+            for merge in due_merges(
+                state, self._options, now_ms=report.time_ms, time_of=self.log.time_of
+            )
+            if (merge.key, merge.topic_id) not in self.damaged
+        ]
+        if report.dry_run:
+            report.merged += [_reported(merge) for merge in merges]
+            return
+        reader = self.merger.reader(state, [e for merge in merges for e in merge.sources])
+        for merge in merges:
+            self._check()
+            try:
+                done = self.merger.merge(merge, state, reader)
+            except (VoidError, SourceChangedError) as error:
+                self._missed(merge, error, report)
+            except (DataCorruptionError, InvalidRequestError) as error:
+                self.damaged.note(merge.key, merge.topic_id, error, report)
+            else:
+                self._done(merge, done, report)
+
+    def _done(self, merge: Merge, done: Merged, report: Report) -> None:
+        self.garbage.let_go(
+            merge.key, merge.topic_id, merge.sources, kind="replaced", now_ms=report.time_ms,
+            made=map(log_object, done.segments),
+        )  # fmt: skip
+        report.merged.append(_reported(merge, done))
+
+    def _missed(self, merge: Merge, error: SparklogError, report: Report) -> None:
+        """Its extents changed, which is nobody's fault; or bytes are gone that the log names."""
+        state = self.log.follow()
+        topic = state.log.topics.get(merge.key.topic)
+        known = {extent.place for extent in state.extents.get(merge.key, ())}
+        there = all(extent.place in known for extent in merge.sources)
+        if isinstance(error, VoidError) or topic is None or topic.id != merge.topic_id or not there:
+            _LOGGER.info("%s: %s", merge.key, error)
+        else:
+            self.damaged.note(merge.key, merge.topic_id, error, report)
+
+    # --- retention and garbage -----------------------------------------------------------------
+
+    def retain(self, report: Report, *, at_once: bool = False) -> None:
+        """Raise log starts by retention; a topic's first a round later, or `at_once`.
+
+        Not `at_once`: looks for garbage too.
+        """
+        self._retain(report, at_once=at_once)
+        if at_once:
+            return
+        self.garbage.states(report)
+        self.garbage.cut(report, delay_ms=self._options.delete_delay_ms)
+        interval_ms = self._options.sweep_interval_ms
+        if interval_ms >= 0 and (report.dry_run or report.time_ms >= self._next_sweep_ms):
+            self.garbage.raise_floor(report)
+            self.garbage.sweep(report)
+            if not report.dry_run:
+                self._next_sweep_ms = report.time_ms + interval_ms
+
+    def _retain(self, report: Report, *, at_once: bool) -> None:
+        state, now = self.log.follow(), report.time_ms
+        due = due_extents(state, self._terms(state, now), now_ms=now, time_of=self.log.time_of)
+        ids = {name: topic.id for name, topic in state.log.topics.items()}
+        expired = {key: found.expired for key, found in due.items() if found.expired}
+        held = self._announcements.unannounced(expired, ids, now=at_once, dry_run=report.dry_run)
+        if not report.dry_run:
+            report.notes += [
+                f"{key}: {pluralize(len(found), 'extent')} due, announced; go in the next round"
+                for key, found in expired.items()
+                if key.topic in held
+            ]
+            due = {key: found for key, found in due.items() if key.topic not in held}
+        starts = {key: found.log_start for key, found in due.items() if found.expired}
+        if starts and not report.dry_run:
+            self._check()
+            taken = raise_log_starts(self.log, state, starts, term=self.lease.term)
+            for key, gone in taken.items():
+                topic_id = ids[key.topic]
+                self.garbage.let_go(key, topic_id, gone, kind="expired", now_ms=now)
+            due = {key: found for key, found in due.items() if key in taken or not found.expired}
+        report.deleted += [_deleted(key, found) for key, found in due.items()]
+
+    def _terms(
+        self, state: DisklessState, now_ms: int
+    ) -> dict[TopicPartition, RetentionConstraints]:
+        """Where registered readers hold retention back."""
+        asked = [t.parsed().retention_respect_readers for t in state.log.topics.values()]
+        if not any(asked):
+            return {}
+        floors = retention_floors(
+            state.log, self._groups().readers(), now_ms=now_ms,
+            retention_ms=self._options.offsets_retention_ms,
+        )  # fmt: skip
+        return {key: RetentionConstraints(floor) for key, floor in floors.items()}
+
+    def check_compacted(self, topics: Collection[str], report: Report) -> None:
+        """Raise UnknownTopicError or InvalidRequestError unless all of them are compacted."""
+        known = self.log.follow().log.topics
+        for name in topics:
+            if name not in known:
+                raise UnknownTopicError(
+                    f"topic {name} is not in {self.log.store.url}; topics: {sorted(known)}"
+                )
+            policy = known[name].parsed().cleanup_policy
+            if not known[name].parsed().compact:
+                raise InvalidRequestError(
+                    f"topic {name} is not compacted: its cleanup.policy is {','.join(policy)}"
+                )
+
+    def close(self) -> None:
+        """Close the log."""
+        self._close()
+
+
+class _LeaseNotes:
+    """What was announced goes with the sign of life: `deletion_announcements.Notes`."""
+
+    def __init__(self, lease: TermLease) -> None:
+        self._lease = lease
+
+    def read(self) -> Announced:
+        """Return what is noted."""
+        notes: ServiceNotes = self._lease.notes
+        return notes.announced
+
+    def write(self, found: Announced) -> None:
+        """Note it, with the next sign of life."""
+        self._lease.notes.announced = {what: dict(known) for what, known in found.items()}
+
+
+def _reported(merge: Merge, done: Merged | None = None) -> round_report.Merged:
+    return round_report.Merged(
+        topic=merge.key.topic,
+        partition=merge.key.partition,
+        base=merge.sources[0].base,
+        end=merge.sources[-1].end,
+        extents=len(merge.sources),
+        bytes=merge.size,
+        stored_bytes=0 if done is None else done.stored_bytes,
+    )
+
+
+def _deleted(key: TopicPartition, found: DueSegments) -> Deleted:
+    return Deleted(
+        topic=key.topic,
+        partition=key.partition,
+        segments=found.expired,
+        log_start=found.log_start,
+        held_back_bytes=found.held_back,
+    )

@@ -1,0 +1,66 @@
+"""What a service works with, by the home of its log. The only module here that asks which it is."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sparklog.clock import Clock
+from sparklog.errors import InvalidRequestError
+from sparklog.fs import FileSystem
+from sparklog.service.log_dir_upkeep import LogDirOpener, TierOptions
+from sparklog.service.metrics.observed import LogObserver
+from sparklog.service.metrics.observer import Observer
+from sparklog.service.metrics.store_observer import StoreObserver
+from sparklog.service.options import ServiceOptions
+from sparklog.service.rounds import Map
+from sparklog.service.store_upkeep import StoreOpener
+from sparklog.storage.upkeep import OpenUpkeep
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSide:
+    """How a log is opened for its background work, and looked at for its metrics."""
+
+    open_upkeep: OpenUpkeep
+    observer: LogObserver
+
+
+def open_side(
+    path: str,
+    url: str | None,
+    *,
+    options: ServiceOptions,
+    log_options: Mapping[str, Any],
+    tier: TierOptions,
+    map: Map | None,
+    stopping: Callable[[], bool],
+    fs: FileSystem,
+    clock: Clock,
+) -> ServiceSide:
+    """Return the service side of a log; nothing is opened yet.
+
+    Args: url: of the store that is its home, None for log dirs (`sparklog.opening.url_of`).
+    Raises: InvalidRequestError: what is asked for is not for such a log.
+    """
+    if url is None:
+        opener = LogDirOpener(
+            path=path, options=options, log_options=log_options, tier=tier, map=map,
+            stopping=stopping, fs=fs, clock=clock,
+        )  # fmt: skip
+        return ServiceSide(opener, Observer(path, options=log_options, fs=fs, clock=clock))
+    for name, given in (("remote", tier.url), ("take_over", tier.take_over), ("map", map)):
+        if given:
+            raise InvalidRequestError(
+                f"{url} is a log whose home is the store itself: leave out {name}, which is for a "
+                "log dir",
+                path=url,
+            )
+    in_store = StoreOpener(
+        url=url, options=options, log_options=log_options, storage_options=tier.storage_options,
+        keyring=tier.keyring, stopping=stopping, clock=clock, opening=tier.opening,
+    )  # fmt: skip
+    observer = StoreObserver(
+        path, url, options=log_options, storage_options=tier.storage_options, clock=clock,
+        opening=tier.opening,
+    )  # fmt: skip
+    return ServiceSide(in_store, observer)
