@@ -9,7 +9,9 @@ from sparklog.diskless.commit_log import DisklessCommits
 from sparklog.diskless.entry_creation import Patience
 from sparklog.diskless.extent_objects import ExtentObjects
 from sparklog.diskless.home_object import known_home, make_home, read_home
+from sparklog.diskless.lease import TermLease
 from sparklog.diskless.ledger import EntryReader, Head, StoreLedger
+from sparklog.diskless.service_log import ServiceLog
 from sparklog.diskless.state_objects import StateObjects, StateWriter
 from sparklog.diskless.view import DisklessView
 from sparklog.errors import InvalidRequestError
@@ -115,8 +117,8 @@ class DisklessHome:
         return ChunkStager(place, self._clock, framing, spread=self.commits.position)
 
     def service_lease(self) -> Lease:
-        """Return the lease of the log's service; not taken yet."""
-        raise NotImplementedError
+        """Return the lease of the log's service: the log's term; not taken yet."""
+        return TermLease(ServiceLog(self.commits))
 
     def give_up(
         self, topic: str | None, partitions: Iterable[int] | None, *, dry_run: bool

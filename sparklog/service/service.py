@@ -73,8 +73,9 @@ class Service:
             remote: where closed segments of topics with remote.storage.enable go: an fsspec URL,
                 s3://bucket/prefix. Kept with the log, so it is given once.
             storage_options: credentials and endpoint for it, as fsspec takes them; never kept.
-            keyring: encrypts what is copied, or the segments of a log in a store. That it does is kept with the log: a service without
-                it copies nothing then, unless `plain` says that encryption ends.
+            keyring: encrypts what is copied. That it does is kept with the log: a service without
+                it copies nothing then, unless `plain` says that encryption ends. Of a log in a
+                store: reads what was staged encrypted, and encrypts its segments.
             take_over: the copies at the URL become this log's, whoever's they were: for a log
                 dir that was restored or copied, once the other one has stopped for good.
             options: Kafka's broker keys (options.py), and those of `sparklog.open`.

@@ -2,7 +2,8 @@
 
 - `names`: what every number is called and means
 - `observed`: LogMetrics and its parts: what the log's files say
-- `observer`: Observer, collect: reading them, cheaply again and again (`ledger`, `tiers`)
+- `observer`: Observer, collect: reading them, cheaply again and again (`ledger`, `tiers`);
+  `store_observer`: of a log in a store
 - `service_meters`: what the service counts of its own rounds; `health`: whether it is well
 - `samples`: all of it as samples with labels
 - `endpoint`: /metrics and /healthz by HTTP; needs prometheus_client

@@ -163,7 +163,7 @@ MERGE_LAG_SECONDS: Final = _own(
     "merge_lag_seconds", Kind.GAUGE, "Age of the oldest of those pieces.", ("topic",)
 )
 TERM: Final = _own(
-    "service_term", Kind.GAUGE, "Services that have taken a log in a store so far, one after another."
+    "service_term", Kind.GAUGE, "Services that have taken a log in a store, one after another."
 )
 SCRAPE_SECONDS: Final = _own(
     "scrape_duration_seconds", Kind.GAUGE, "Time that reading the log's files for this took."

@@ -12,7 +12,9 @@ from sparklog.service.metrics import names
 from sparklog.service.metrics.observed import LogMetrics
 from sparklog.storage.round_report import Cleanable, CleanReport, Deleted, Report
 
-_COUNTED: Final = ("errors", "locked_ms", "deleted", "cleaned", "uploaded", "removed", "merged", "swept")
+_COUNTED: Final = (
+    "errors", "locked_ms", "deleted", "cleaned", "uploaded", "removed", "merged", "swept",
+)  # fmt: skip
 
 
 class WorkMeters:

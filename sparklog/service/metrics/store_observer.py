@@ -1,4 +1,4 @@
-"""Observes a log in a store by its state, whoever writes it: the news of the ledger, and no more."""
+"""Observes a log in a store by its state, whoever writes it: asks for the ledger's news alone."""
 
 import logging
 import threading

@@ -1,0 +1,181 @@
+"""The service of a log whose home is a store, by its URL."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparklog.clock import ManualClock
+from sparklog.diskless.home import DisklessHome, open_log
+from sparklog.diskless.names import service_name
+from sparklog.errors import InvalidRequestError, UnknownTopicError
+from sparklog.log.admin import create_topic
+from sparklog.service import Service
+from sparklog.service.metrics.health import wrong
+from sparklog.storage.commits import Change, change
+from sparklog.storage.ledger_records import AppendRecord
+from sparklog.tiered.object_store.object_store import ObjectStore
+from sparklog.tiered.target import open_store
+from tests.diskless.logs import T0, _chunk
+from tests.logdir.partitions import batch
+
+MINUTE = 60_000
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A place for a log."""
+    return f"file://{tmp_path}/logs"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store(url: str) -> ObjectStore:
+    return open_store(url)
+
+
+@pytest.fixture
+def home(url: str, clock: ManualClock) -> Iterator[DisklessHome]:
+    """A writer's handle."""
+    log = open_log(url, mode="rw", clock=clock)
+    assert isinstance(log.home, DisklessHome)
+    yield log.home
+    log.close()
+
+
+def topic(home: DisklessHome, **config: str) -> None:
+    named = {key.replace("_", "."): value for key, value in config.items()}
+    create_topic(home.commits, "t", 1, named, False)
+
+
+def write(home: DisklessHome, *values: str | None, key: str = "", **given: Any) -> None:
+    data = batch(*values, key=key.encode() or None, one_each=True, **given)
+    chunk = _chunk("t", 0, data)
+    change(home.commits, lambda _: Change(record=AppendRecord(ends={}), chunks=[chunk]))
+
+
+def segments(home: DisklessHome) -> list[tuple[int, int, bool]]:
+    state = home.head.follow()
+    return [(e.base, e.end, bool(e.segment)) for e in state.extents.get(T0, ())]
+
+
+def test_a_round_merges_what_is_old(
+    url: str, home: DisklessHome, store: ObjectStore, clock: ManualClock
+) -> None:
+    topic(home, file_delete_delay_ms="0")
+    write(home, "a")
+    write(home, "b")
+    clock.advance(11 * MINUTE)
+    service = Service(url, clock=clock)
+    dry = service.run_once(dry_run=True)
+    assert segments(home) == [(0, 1, False), (1, 2, False)]
+    assert [(one.base, one.end, one.extents) for one in dry.merged] == [(0, 2, 2)]
+    assert store.list("service/") == []
+    report = service.run_once()
+    assert not report.errors
+    assert [(one.base, one.end, one.extents) for one in report.merged] == [(0, 2, 2)]
+    assert segments(home) == [(0, 2, True)]
+    assert "merged into a segment" in str(report)
+    assert store.list(service_name(1))
+    assert not service.run_once().merged
+    assert home.head.state.term == 1 or home.head.follow().term == 2  # each process its own
+
+
+def test_retention_announces_and_then_deletes(
+    url: str, home: DisklessHome, clock: ManualClock
+) -> None:
+    topic(home, retention_ms=str(MINUTE))
+    write(home, "a", at=clock())
+    clock.advance(2 * MINUTE)
+    write(home, "b", at=clock())
+    service = Service(url, clock=clock)
+    dry = service.run_once(dry_run=True)
+    assert [one.log_start for one in dry.deleted] == [1]
+    first = service.run_once()
+    assert not first.deleted
+    assert "announced" in first.notes[0]
+    second = service.run_once()  # another lease, another term: what was announced goes with it
+    assert [one.log_start for one in second.deleted] == [1]
+    assert second.deleted[0].segments[0].rule == "retention.ms"
+    assert home.head.follow().log.starts[T0] == 1
+
+
+def test_retain_is_at_once_and_nothing_else(
+    url: str, home: DisklessHome, clock: ManualClock
+) -> None:
+    topic(home, retention_bytes="10")
+    write(home, "a" * 50)
+    write(home, "b" * 50)
+    clock.advance(11 * MINUTE)
+    report = Service(url, clock=clock).retain()
+    assert [one.log_start for one in report.deleted] == [1]
+    assert not report.merged
+    assert segments(home) == [(1, 2, False)]
+
+
+def test_compaction(url: str, home: DisklessHome, clock: ManualClock) -> None:
+    topic(home, cleanup_policy="compact")
+    for n in range(5):
+        write(home, f"v{n}", key="k")
+        write(home, f"w{n}", key=f"l{n}")
+    clock.advance(11 * MINUTE)
+    service = Service(url, clock=clock)
+    service.run_once()
+    assert segments(home) == [(0, 10, True)]
+    write(home, "v9", key="k")
+    clock.advance(11 * MINUTE)
+    service.run_once()
+    report = service.compact(["t"])
+    assert not report.errors
+    state = home.head.follow()
+    assert T0 in state.gaps
+    assert [(e.base, e.end) for e in state.extents[T0]][-1][1] == 11
+    size = sum(e.size for e in state.extents[T0])
+    assert all(one.records_kept <= one.records_read for one in report.cleaned)
+    assert size < 11 * 75
+    with pytest.raises(UnknownTopicError):
+        service.compact(["u"])
+
+
+def test_another_service_stands_by(url: str, home: DisklessHome, clock: ManualClock) -> None:
+    topic(home)
+    one, two = Service(url, clock=clock), Service(url, clock=clock)
+    one._open()
+    assert one._leadership.leading() is not None
+    assert two.run_once().standing_by.startswith("the service of process")
+    one.close()
+    assert not two.run_once().standing_by
+
+
+def test_metrics_of_a_log_in_a_store(
+    url: str, home: DisklessHome, clock: ManualClock, tmp_path: Path
+) -> None:
+    topic(home)
+    write(home, "a")
+    service = Service(url, clock=clock)
+    service._open()
+    service.samples()
+    write(home, "b")
+    clock.advance(5000)
+    found = {
+        (sample.metric.name, sample.labels): sample.value for sample in service.samples()
+    }
+    assert found["sparklog_merge_lag_pieces", ("t",)] == 2
+    assert found["sparklog_merge_lag_seconds", ("t",)] == 5
+    assert found["kafka_log_log_logendoffset", ("t", "0")] == 2
+    assert found["sparklog_service_term", ()] == 0
+    assert found["kafka_log_logmanager_logdirectoryoffline", (url,)] == 0
+    assert found["sparklog_commits_total", ("append",)] == 1
+    assert wrong(service._observer, {}) == []
+    service.close()
+
+
+def test_what_is_for_log_dirs_alone(url: str, home: DisklessHome) -> None:
+    for given in ({"remote": "s3://b/x"}, {"take_over": True}, {"map": map}):
+        with pytest.raises(InvalidRequestError, match="home is the store itself"):
+            Service(url, **given)  # type: ignore[arg-type]
