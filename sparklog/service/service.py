@@ -105,16 +105,9 @@ class Service:
             opening=opening,
         )
         home = open_side(
-            self.path,
-            url,
-            options=self._options,
-            log_options=log_options,
-            tier=tier,
-            map=map,
-            stopping=self._stop.is_set,
-            fs=fs,
-            clock=clock,
-        )
+            self.path, url, options=self._options, log_options=log_options, tier=tier, map=map,
+            stopping=self._stop.is_set, fs=fs, clock=clock,
+        )  # fmt: skip
         self._leadership = Leadership(self.path, home.open_upkeep, clock)
         self.last_report: Report | None = None
         self._serving = None if metrics_port is None else (metrics_address, metrics_port)

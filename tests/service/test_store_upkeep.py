@@ -14,6 +14,7 @@ from sparklog.log.admin import create_topic
 from sparklog.service import Service
 from sparklog.service.metrics.health import wrong
 from sparklog.storage.commits import Change, change
+from sparklog.storage.groups import Readers
 from sparklog.storage.ledger_records import AppendRecord
 from sparklog.tiered.object_store.object_store import ObjectStore
 from sparklog.tiered.target import open_store
@@ -152,9 +153,17 @@ def test_another_service_stands_by(url: str, home: DisklessHome, clock: ManualCl
     assert not two.run_once().standing_by
 
 
+class NoGroups:
+    """The readers of a log that has none."""
+
+    def readers(self) -> Readers:
+        return Readers([], {})
+
+
 def test_metrics_of_a_log_in_a_store(
-    url: str, home: DisklessHome, clock: ManualClock, tmp_path: Path
+    url: str, home: DisklessHome, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(DisklessHome, "groups", NoGroups())
     topic(home)
     write(home, "a")
     service = Service(url, clock=clock)
