@@ -1,17 +1,25 @@
 """`sparklog fork`: a new log as an old one stood at one of its commits."""
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import click
 
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_OK
-from sparklog.cli.open_log import check_log_dirs
-from sparklog.cli.output import print_json, size_text
+from sparklog.cli.open_log import check_log
+from sparklog.cli.output import bytes_bar, print_json, size_text
 from sparklog.cli.parsing import parse_time
+from sparklog.cli.storage import Reach, reach_options
+from sparklog.diskless.new_homes import MadeLog
+from sparklog.diskless.new_homes import fork as fork_in_store
+from sparklog.errors import InvalidRequestError
 from sparklog.logdir.forking.fork import Forked
 from sparklog.logdir.forking.fork import fork as fork_log
+from sparklog.opening import url_of
+from sparklog.pluralize import pluralize
+from sparklog.tiered.reading.options import RemoteOptions
 
 
 @click.command(cls=Command)
@@ -28,6 +36,8 @@ from sparklog.logdir.forking.fork import fork as fork_log
     "--leave-remote", is_flag=True,
     help="Begin at the local log start where offsets are only in remote storage.",
 )  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Of a log in a store: only tell what it would be.")
+@reach_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def fork(
     path: str,
@@ -37,26 +47,35 @@ def fork(
     when: str | None,
     offsets: str | None,
     leave_remote: bool,
+    dry_run: bool,
+    reach: Reach,
     as_json: bool,
 ) -> int:
     """Make the log NEW_PATH as the log at PATH stood right after a commit.
 
-    Closed segments are shared by hard links, so that takes little time and room. The log at PATH
-    stays as it is, and may be in use.
+    Closed segments are shared by hard links, so that takes little time and room. In a store (both
+    are URLs) the store copies them. The log at PATH stays as it is, and may be in use.
     """
     if (writer is None) != (batch is None):
         raise click.UsageError("--writer and --batch belong together")
     if [writer, when, offsets].count(None) != 2:
         raise click.UsageError("say where to fork: --writer with --batch, --time or --offsets")
-    check_log_dirs(path, "`sparklog export --to` copies a range of a topic into a log dir")
+    point: dict[str, Any] = {
+        "writer": writer,
+        "batch": batch,
+        "time_ms": parse_time(when, "--time"),
+        "offsets": _offsets(offsets),
+    }
+    if url_of(path) is not None or url_of(new_path, mode="rw") is not None:
+        return _fork_in_store(path, new_path, point, reach, dry_run=dry_run, as_json=as_json)
+    if dry_run:
+        raise click.UsageError("--dry-run is for a log in a store")
+    check_log(path, archives=False)
     made = fork_log(
         path,
         new_path,
-        writer=writer,
-        batch=batch,
-        time_ms=parse_time(when, "--time"),
-        offsets=_offsets(offsets),
         leave_remote=leave_remote,
+        **point,
     )
     if as_json:
         print_json(to_dict(made))
@@ -71,6 +90,49 @@ def fork(
         f"{size_text(made.copied_bytes)} copied in {made.took_ms / 1000:.1f} s"
     )
     return EXIT_OK
+
+
+def _fork_in_store(
+    path: str,
+    new_path: str,
+    point: dict[str, Any],
+    reach: Reach,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    for one, mode in ((path, "r"), (new_path, "rw")):
+        if url_of(one, mode=mode) is None:
+            raise InvalidRequestError(
+                f"{one} is a log dir and the other place a store: a fork stays in its kind of "
+                "home; `sparklog tier restore` and `sparklog export --to` cross over",
+                path=one,
+            )
+    with bytes_bar("copying", shown=not as_json) as progress:
+        made = fork_in_store(
+            path, new_path, storage_options=reach.storage, dry_run=dry_run, progress=progress,
+            options=RemoteOptions.parse(reach.options)[0], **point,
+        )  # fmt: skip
+    print_made(made, as_json=as_json)
+    return EXIT_OK
+
+
+def print_made(made: MadeLog, *, as_json: bool) -> None:
+    """Print what a log in a store was made of."""
+    if as_json:
+        print_json(asdict(made))
+        return
+    for topic, spans in made.offsets.items():
+        for partition, (start, end) in spans.items():
+            click.echo(f"{topic}-{partition}: offsets [{start}, {end})")
+    for name, last in made.writers.items():
+        click.echo(f"writer {name}: batch {last}")
+    verb = "would be copied" if made.dry_run else "copied"
+    objects = pluralize(made.copied_objects, "object")
+    click.echo(
+        f"{made.path}: leader epoch {made.epoch}, {objects}, {size_text(made.copied_bytes)} "
+        f"{verb} in {made.took_ms / 1000:.1f} s"
+    )
 
 
 def to_dict(made: Forked) -> dict[str, Any]:

@@ -12,10 +12,13 @@ from rich.table import Table
 from sparklog.cli.command import Group
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.findings import print_report
+from sparklog.cli.fork import print_made
 from sparklog.cli.open_log import check_log, check_log_dirs
 from sparklog.cli.output import bytes_bar, console, count_bar, print_json, size_text
 from sparklog.cli.parsing import parse_when
 from sparklog.cli.storage import Reach, parse_storage_options, reach_options, storage_option
+from sparklog.diskless.new_homes import restore_tier
+from sparklog.opening import url_of
 from sparklog.pluralize import pluralize
 from sparklog.service.verification.tier_verifier import verify_tier
 from sparklog.tiered.archive.opening import no_archive
@@ -107,6 +110,7 @@ def _encryption(key_id: str | None) -> str:
     "--threads", default=4, show_default=True, type=click.IntRange(1, 64),
     help="Segments that come at once.",
 )  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="For a log in a store: only tell what it would be.")
 @reach_options
 @_json
 def restore(
@@ -116,13 +120,27 @@ def restore(
     start: str | None,
     end: str | None,
     threads: int,
+    dry_run: bool,
     reach: Reach,
     as_json: bool,
 ) -> int:
     """Make the log dir PATH out of the archive at URL; a broker loads it as well.
 
-    Run again, it goes on where it was broken off.
+    Where PATH is a URL, the copies become a log in that store, which goes on at their end; the
+    store copies them itself. Run again, it goes on where it was broken off.
     """
+    if url_of(path, mode="rw") is not None:
+        if start is not None or end is not None:
+            raise click.UsageError("--start and --end are for a log dir; a log in a store has all")
+        with bytes_bar("copying", shown=not as_json) as progress:
+            made = restore_tier(
+                url, path, topics=topics or None, storage_options=reach.storage, threads=threads,
+                options=RemoteOptions.parse(reach.options)[0], dry_run=dry_run, progress=progress,
+            )  # fmt: skip
+        print_made(made, as_json=as_json)
+        return EXIT_OK
+    if dry_run:
+        raise click.UsageError("--dry-run is for a log in a store")
     with bytes_bar("restoring", shown=not as_json) as progress:
         done = restore_log(
             url,

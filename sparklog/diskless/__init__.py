@@ -18,5 +18,6 @@ Everything hangs on create-if-absent, and on one rule: no name ever gets a secon
 - `lease`: one service at a time; `service_log`: how it changes the log; `options`: how often
 - `state_objects`: states as objects, which spare reading the whole ledger
 - `names`: names of the objects below the home
-- `founding`: a home made of another log's objects; `tier_import`: of a tier's
+- `new_homes`: a log made of another one; `founding`: how it comes to be, all or nothing;
+  `tier_import`: of a tier; `forking`, `fork_point`, `fork_copies`: as a fork
 """

@@ -31,7 +31,7 @@ from sparklog.diskless.entries import (
     new_attempt_id,
 )
 from sparklog.diskless.extents import Extent, Extents
-from sparklog.diskless.names import HOME, entry_name, staged_prefix, state_prefix
+from sparklog.diskless.names import HOME, IMPORT, entry_name, staged_prefix, state_prefix
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.storage.checksummed_json import seal, unseal
@@ -41,7 +41,6 @@ from sparklog.tiered.layout.topic_owners import PREFIX as OWNERS
 from sparklog.tiered.layout.topic_owners import owner_bytes
 from sparklog.tiered.object_store.store import Store
 
-MARKER: Final = "sparklog.import"
 _STEP_BYTES: Final = ENTRY_BYTES_MAX // 4
 """So large the parts of one entry may be by their estimate, which may be wrong by half."""
 _WRITERS_BYTES: Final = ENTRY_BYTES_MAX // 2
@@ -87,13 +86,14 @@ class NewLog:
     @property
     def size(self) -> int:
         """Bytes of the objects that extents name."""
-        return sum(one.size for one in self.objects)
+        return sum(max(one.size, 0) for one in self.objects)
 
 
 class NewHome:
     """The place where a home is made. Not thread-safe; the place may have other callers.
 
-    Args: origin: of what it is made, in words; a second call must say the same.
+    Args: origin: of what it is made, in words; a second call must say the same. create_home: makes
+        the place the log with this id; returns the id of the log that it is then.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class NewHome:
         origin: str,
         *,
         write_state: Callable[[Store, DisklessState], None],
-        create_home: Callable[[Store, str], bool],
+        create_home: Callable[[Store, str], str],
         threads: int = 8,
     ) -> None:
         self._store, self._origin, self._threads = store, origin, max(1, threads)
@@ -117,21 +117,21 @@ class NewHome:
         """
         store = self._store
         self._held = {one.name: one.size for one in store.list()}
-        if MARKER in self._held:
+        if IMPORT in self._held:
             self._check_origin()
         elif self._held:
             what = "a log already" if HOME in self._held else "other objects"
             raise InvalidRequestError(
                 f"{store.url} holds {what}: choose a place that is empty", path=store.url
             )
-        elif not dry_run and not store.create(MARKER, seal("import", {"of": self._origin})):
+        elif not dry_run and not store.create(IMPORT, seal("import", {"of": self._origin})):
             self._check_origin()
         return HOME in self._held
 
     def _check_origin(self) -> None:
-        path = f"{self._store.url}/{MARKER}"
+        path = f"{self._store.url}/{IMPORT}"
         cure = "remove all that lies there, and call again"
-        said = unseal("import", self._store.get(MARKER), path=path, cure=cure).get("of")
+        said = unseal("import", self._store.get(IMPORT), path=path, cure=cure).get("of")
         if said != self._origin:
             raise InvalidRequestError(
                 f"{self._store.url} was to become {said}, and isn't yet; this would make it "
@@ -153,7 +153,7 @@ class NewHome:
         for topic_id in sorted({topic.id for topic in new.snapshot.topics.values()}):
             owner = owner_bytes(new.log_id, self._store.url, new.snapshot.time_ms)
             self._store.put(OWNERS + topic_id, owner)
-        if not self._create_home(self._store, new.log_id):
+        if self._create_home(self._store, new.log_id) != new.log_id:
             raise InvalidRequestError(
                 f"{self._store.url} was made a log by another call meanwhile", path=self._store.url
             )
@@ -170,7 +170,7 @@ class NewHome:
         ]  # fmt: skip
         if left:
             self._store.delete(left)
-        self._store.delete([MARKER])
+        self._store.delete([IMPORT])
 
     def _bring(self, objects: Sequence[NewObject], total: int, progress: Progress | None) -> None:
         """Write what isn't there in its size, several at a time."""
@@ -184,7 +184,7 @@ class NewHome:
                 for one, future in wanted:
                     if future is not None:
                         future.result()
-                    done += one.size
+                    done += max(one.size, 0)
                     if progress is not None:
                         progress(done, total)
             except BaseException:

@@ -88,9 +88,17 @@ def make_home(store: Store, clock: Clock) -> HomeObject:
     Raises: InvalidRequestError: it isn't empty, or the store can't create. StorageUnavailableError.
     """
     check_empty(store)
+    return place_home(store, new_topic_id(), clock)
+
+
+def place_home(store: Store, log_id: str, clock: Clock) -> HomeObject:
+    """Make a place the home of log `log_id`; returns what lies there then, maybe somebody else's.
+
+    Raises: InvalidRequestError: the store can't create. StorageUnavailableError.
+    """
     refused: StorageUnavailableError | None = None
     try:
-        create_home(store, new_topic_id(), clock)
+        create_home(store, log_id, clock)
     except StorageUnavailableError as error:
         refused = error
     found = read_home(store)  # whatever the answer was: what lies there counts, for everybody

@@ -8,6 +8,7 @@
 - `batch_windows`, `index_entries`: what a segment's bytes and indexes say
 - `positions`, `truncation_detection`: where a reader stands, and whether that is still true
 - `commits_table`, `committed_batches`, `batch_gaps`, `timeline`: what the ledger tells
+- `fork_points`: where a log is forked, and why it can't be
 - `due_segments`: what retention takes, and why; decides only; `deletion_announcements`
 - `dirt`, `record_cleaning`, `cleaned_transactions`, `cleaner_options`: compaction, in any home
 - `group_lag`, `group_progress`: readers that are registered

@@ -12,6 +12,8 @@ from sparklog.cli.app import run
 from sparklog.clock import ManualClock
 from sparklog.log.commit import Identity
 from sparklog.storage.staging import Framing
+from tests.service.logs import SMALL, fill
+from tests.tiered.buckets import DictStore, copy_partition
 
 Capture = pytest.CaptureFixture[str]
 
@@ -64,3 +66,34 @@ def test_wrong_use_is_2(log: Path, capsys: Capture, way: list[str], words: str) 
     assert run(["fork", str(log), f"{log.parent}/new", *way]) == 2
     assert words in capsys.readouterr().err
     assert not (log.parent / "new").exists()
+
+
+def test_in_a_store(tmp_path: Path, capsys: Capture) -> None:
+    """A tier becomes a log, and that log is forked, by the store's own copies."""
+    with sparklog.open(tmp_path / "log", "rw") as log:
+        log.create_topic("t", config=SMALL)
+        fill(log, "t", 0, 30)
+    held = DictStore()
+    copy_partition(tmp_path / "log" / "t-0", held, config=SMALL)
+    for name, data in held.objects.items():
+        (tmp_path / "tier" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "tier" / name).write_bytes(data)
+    tier, new, forked = (f"file://{tmp_path}/{name}" for name in ("tier", "new", "forked"))
+    restore = ["tier", "restore", tier, new]
+    assert run([*restore, "--dry-run"]) == 0
+    assert "would be copied" in capsys.readouterr().out
+    assert not (tmp_path / "new" / "sparklog.home").exists()
+    assert run([*restore, "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    (start, end) = made["offsets"]["t"]["0"]
+    assert start == 0 < end
+    assert made["epoch"] > 1 << 16
+    assert run(restore) == 2
+    assert "a log already" in capsys.readouterr().err
+    assert run([*restore[:3], f"{new}-2", "--start", "2013-01-01"]) == 2
+    capsys.readouterr()
+    point = json.dumps({"t": {"0": end}})
+    assert run(["fork", new, forked, "--offsets", point]) == 0
+    assert f"t-0: offsets [0, {end})\n" in capsys.readouterr().out
+    assert run(["fork", new, str(tmp_path / "dir"), "--offsets", point]) == 2
+    assert "stays in its kind of home" in capsys.readouterr().err

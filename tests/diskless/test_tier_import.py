@@ -9,8 +9,8 @@ import pytest
 import sparklog
 from sparklog.common import TopicPartition
 from sparklog.diskless.entries import decode
-from sparklog.diskless.founding import MARKER, NewHome, NewLog
-from sparklog.diskless.names import HOME, entry_name, state_name
+from sparklog.diskless.founding import NewHome, NewLog
+from sparklog.diskless.names import HOME, IMPORT, entry_name, state_name
 from sparklog.diskless.state import DisklessState
 from sparklog.diskless.tier_import import plan_tier_import
 from sparklog.errors import DataCorruptionError, InvalidRequestError, UnknownTopicError
@@ -55,12 +55,17 @@ def objects_of(source: Store) -> RemoteObjects:
     return RemoteObjects(lambda: source, BlockCache(64 << 20))
 
 
+def created(store: Store, log_id: str) -> str:
+    store.create(HOME, log_id.encode())
+    return store.get(HOME).decode()
+
+
 def new_home(target: Store, origin: str = ORIGIN) -> NewHome:
     return NewHome(
         target,
         origin,
         write_state=lambda store, state: store.put(state_name(state.log_id, state.number), b"s"),
-        create_home=lambda store, log_id: store.create(HOME, log_id.encode()),
+        create_home=created,
         threads=1,
     )
 
@@ -116,7 +121,7 @@ def test_all_of_it(made: tuple[Path, Store], target: Store) -> None:
     assert state.log.idempotent == {T0, T1, U0}
     names = {one.name for one in target.list()}
     assert {one.name for one in source.list()} <= names
-    assert MARKER not in names
+    assert IMPORT not in names
     assert {f"owners/{topic.id}" for topic in state.log.topics.values()} <= names
     assert state_name(log_id, state.number) in names
 
@@ -218,7 +223,7 @@ def test_cut_anywhere_it_is_nothing_or_whole(made: tuple[Path, Store]) -> None:
 def _again(source: Store, target: Store, *, is_log: bool) -> None:
     home = new_home(target)
     names = {one.name for one in target.list()}
-    if is_log and MARKER not in names:
+    if is_log and IMPORT not in names:
         with pytest.raises(InvalidRequestError, match="a log already"):
             home.claim()
         return
@@ -232,7 +237,7 @@ def _again(source: Store, target: Store, *, is_log: bool) -> None:
     state = folded(target, target.get(HOME).decode())
     names = {one.name for one in target.list()}
     assert {one.name for one in source.list()} <= names
-    assert MARKER not in names
+    assert IMPORT not in names
     assert all(log_id in name for name in names if name.startswith(("ledger-", "state-")))
     assert state.log.ends[U0] > 0
 
@@ -284,7 +289,7 @@ def test_a_damaged_tier_is_refused(
     damage(source)
     with pytest.raises(DataCorruptionError):
         import_it(source, target)
-    assert [one.name for one in target.list()] == [MARKER]
+    assert [one.name for one in target.list()] == [IMPORT]
 
 
 def test_refusals(made: tuple[Path, Store], target: Store) -> None:

@@ -21,12 +21,13 @@ from sparklog.config import LogOptions
 from sparklog.errors import InvalidRequestError
 from sparklog.format.checkpoint_files import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_CONTENT
 from sparklog.fs import LOCAL, FileSystem, write_durably
+from sparklog.log.fork_points import Wanted
 from sparklog.log.timeline import within
 from sparklog.log.topic_names import new_topic_id
 from sparklog.logdir.broker_lockout import check_file_system
 from sparklog.logdir.closing import close_session, write_checkpoints
 from sparklog.logdir.commit_log import LogDirCommits
-from sparklog.logdir.forking.fork_point import ForkPoint, Wanted, find_point
+from sparklog.logdir.forking.fork_point import ForkPoint, find_point
 from sparklog.logdir.forking.partition_fork import (
     PartitionFork,
     Tally,

@@ -3,23 +3,25 @@
 A point is the ledger offset behind a record; the state is the fold of all before it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
-from sparklog.common import TopicPartition
-from sparklog.errors import InvalidRequestError
 from sparklog.fs import FileSystem
 from sparklog.log.committed_batches import find_commit
+from sparklog.log.fork_points import (
+    Wanted,
+    WantedPoint,
+    check_writers,
+    no_commit,
+    no_writer,
+    nothing_to_fork,
+)
 from sparklog.log.timeline import find_abandoned
 from sparklog.log.topic_names import INTERNAL
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.ledger import fold, ledger_bases, replay
 from sparklog.storage.ledger_records import CommitRecord, SnapshotRecord
 from sparklog.storage.log_state import LogState, is_writer_of
-
-Wanted = Mapping[str, Mapping[int, int]]
-_ONE: Final = "say where to fork: by writer and batch, by time_ms, or by offsets"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +45,7 @@ def find_point(
 
     Raises: InvalidRequestError: the ledger doesn't hold it, or not any more.
     """
-    if [writer is None, time_ms is None, offsets is None].count(False) != 1:
-        raise InvalidRequestError(_ONE)
-    if (writer is None) != (batch is None):
-        raise InvalidRequestError("writer and batch belong together: give both")
+    wanted = WantedPoint(writer=writer, batch=batch, time_ms=time_ms, offsets=offsets)
     if writer is not None and batch is not None:
         at = _of_batch(session, writer, batch)
     elif time_ms is not None:
@@ -54,7 +53,7 @@ def find_point(
             session, lambda state: state.time_ms <= time_ms, f"was written after {time_ms} ms"
         )
     else:
-        at = _of_offsets(session, offsets or {})
+        at = _of_offsets(session, wanted)
     state = LogState()
     fold(session.fs, session.home, at, state=state, first=None)
     if state.abandoned is None:
@@ -62,7 +61,7 @@ def find_point(
     state.topics = {n: topic for n, topic in state.topics.items() if n not in INTERNAL}
     state.ends = {key: end for key, end in state.ends.items() if key.topic in state.topics}
     if writer is not None and batch is not None:
-        _check_writers(state, writer, batch)
+        check_writers(state, writer, batch)
     return ForkPoint(at, state.time_ms, state)
 
 
@@ -70,10 +69,7 @@ def _of_batch(session: LogDirCommits, writer: str, batch: int) -> int:
     known = session.state.writers
     names = sorted(name for name in known if is_writer_of(name, writer))
     if not names:
-        held = ", ".join(sorted(known)) or "none"
-        raise InvalidRequestError(
-            f"{writer} has committed nothing to {session.home}; its writers: {held}"
-        )
+        raise no_writer(session.home, writer, known)
     end = session.ledger.end
     found = find_commit(session, end, names, batch)
     if found is None and _begins_there(session, names, batch):
@@ -81,11 +77,7 @@ def _of_batch(session: LogDirCommits, writer: str, batch: int) -> int:
     if found is None:
         last = max(known[name].batch for name in names)
         first = _first_batch(session.fs, session.home, end, names)
-        raise InvalidRequestError(
-            f"{writer} has no commit of batch {batch} in the ledger of {session.home} (it never "
-            f"was, was taken back by a reset, or has expired); it is at batch {last}, the oldest "
-            f"that the ledger holds is {'none' if first is None else first}"
-        )
+        raise no_commit(session.home, writer, batch, last=last, first=first)
     return found[0] + 1
 
 
@@ -109,29 +101,15 @@ def _first_batch(fs: FileSystem, home: str, end: int, names: list[str]) -> int |
     return None
 
 
-def _check_writers(state: LogState, writer: str, batch: int) -> None:
-    """All sinks of one query must stand at the batch: another one may be ahead of the last."""
-    ahead = {w: last.batch for w, last in state.writers.items() if is_writer_of(w, writer)}
-    beyond = [name for name, reached in sorted(ahead.items()) if reached > batch]
-    if beyond:
-        raise InvalidRequestError(
-            f"{beyond[0]} had committed batch {ahead[beyond[0]]} before another sink of {writer} "
-            f"committed batch {batch}: there is no point at which both stood there; fork by the "
-            "name of one writer, or by time_ms"
-        )
-
-
-def _of_offsets(session: LogDirCommits, offsets: Wanted) -> int:
-    wanted = {
-        TopicPartition(topic, p): end for topic, ends in offsets.items() for p, end in ends.items()
-    }
-    for topic, partition in wanted:
+def _of_offsets(session: LogDirCommits, wanted: WantedPoint) -> int:
+    ends = wanted.ends
+    for topic, partition in ends:
         session.partition_path(topic, partition)  # raises for one that isn't there
 
     def is_within(state: LogState) -> bool:
-        return all(state.ends.get(key, 0) <= end for key, end in wanted.items())
+        return all(state.ends.get(key, 0) <= end for key, end in ends.items())
 
-    return _newest(session, is_within, f"goes beyond {dict(offsets)}")
+    return _newest(session, is_within, f"goes beyond {dict(wanted.offsets or {})}")
 
 
 def _newest(session: LogDirCommits, holds: Callable[[LogState], bool], why_not: str) -> int:
@@ -148,6 +126,4 @@ def _newest(session: LogDirCommits, holds: Callable[[LogState], bool], why_not: 
         if at is not None:
             return at
         limit = base
-    raise InvalidRequestError(
-        f"all that the ledger of {home} still holds {why_not}: there is nothing to fork"
-    )
+    raise nothing_to_fork(session.home, why_not)

@@ -15,7 +15,6 @@ from sparklog.common import TopicPartition
 from sparklog.errors import (
     DataCorruptionError,
     InvalidRequestError,
-    OffsetOutOfRangeError,
     StorageUnavailableError,
 )
 from sparklog.format.checkpoint_files import Epochs, format_partition_metadata
@@ -29,6 +28,7 @@ from sparklog.format.names import (
 )
 from sparklog.fs import File, FileSystem
 from sparklog.log.batch_windows import walk
+from sparklog.log.fork_points import batch_is_cut, compacted, records_gone, topic_deleted
 from sparklog.logdir.commit_log import LogDirCommits
 from sparklog.logdir.partition.indexes import hint, offset_entries, regular_times, txn_entries
 from sparklog.logdir.partition.leader_epochs import read_epochs, write_epochs
@@ -115,20 +115,13 @@ def plan_partition_fork(
     name = str(key)
     now = session.state.topics.get(key.topic)
     if now is None or now.id != topic.id:
-        raise InvalidRequestError(
-            f"topic {key.topic} was deleted since; its records are gone. Fork to a point before it "
-            "was made, or after it was deleted"
-        )
+        raise topic_deleted(key.topic)
     if key in session.offline:
         raise session.offline[key]
     path = session.partition_path(*key)
     start, limit = session.state.starts.get(key, 0), session.state.ends[key]
     if start > end:
-        raise OffsetOutOfRangeError(
-            f"{name}: the records below offset {start} are gone, by retention or delete_records, "
-            f"and the fork was to end at {end}; fork to a later point",
-            offset=end, start=start, end=limit,
-        )  # fmt: skip
+        raise records_gone(name, start, end, limit)
     local = min(session.state.local_start(*key), end)
     if local > start and not leave_remote:
         raise InvalidRequestError(
@@ -299,10 +292,8 @@ def _place_of(fs: FileSystem, directory: str, base: int, file: File, end: int) -
         if len(below) < len(table):
             first = int(table["base_offset"][len(below)])
             if first < end:
-                raise InvalidRequestError(
-                    f"{file.path}: a record batch holds offsets {first}..."
-                    f"{int(table['last_offset'][len(below)])}, the end {end} would cut it"
-                )
+                last = int(table["last_offset"][len(below)])
+                raise batch_is_cut(file.path, first, last, end)
             break
         if window.batches.error is not None:
             raise window.batches.error
@@ -322,14 +313,7 @@ def _check_dense(fs: FileSystem, part: PartitionFork, target: str) -> None:
                 first, last = table["base_offset"], table["last_offset"]
                 whole = (last - first + 1 == table["count"]).all()
                 if not whole or first[0] > at or (first[1:] != last[:-1] + 1).any():
-                    raise _compacted(part)
+                    raise compacted(part.name, part.end)
                 at = int(last[-1]) + 1
     if at < part.end:
-        raise _compacted(part)
-
-
-def _compacted(part: PartitionFork) -> InvalidRequestError:
-    return InvalidRequestError(
-        f"{part.name} was to end at {part.end}, but has been compacted up to a later offset since: "
-        "records that were the newest of their key there are gone; fork to a later point"
-    )
+        raise compacted(part.name, part.end)

@@ -1,0 +1,197 @@
+"""What a fork copies of the old log's objects, and under which names.
+
+a closed segment      under its own id, below the prefix of the new topic id
+what a task staged    below the new log's `staged-`, as if it had been staged at its begin
+in an entry           packed with others into staged objects; what is sealed into one of its own
+an extent table       made anew, for it names others
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from sparklog.common import TopicPartition
+from sparklog.diskless import extent_tables
+from sparklog.diskless.entries import ObjectKey
+from sparklog.diskless.extent_tables import TableHead
+from sparklog.diskless.extents import PIECE_DTYPE, Extent, Extents
+from sparklog.diskless.founding import NewObject
+from sparklog.diskless.ledger import EntryReader
+from sparklog.diskless.names import entry_name, new_staged_name, staged_prefix
+from sparklog.diskless.state import DisklessState
+from sparklog.errors import DataCorruptionError
+from sparklog.tiered.encryption.envelope import stored_size
+from sparklog.tiered.layout import manifest as manifests
+from sparklog.tiered.layout.manifest import manifest_object
+from sparklog.tiered.layout.object_names import Directory
+from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
+
+_PACK_BYTES: Final = 32 << 20
+_Range = tuple[str, int, int]
+"""(object, first byte, end byte)"""
+
+
+class ForkedObjects:
+    """The new names of a log's objects, and how they come there. Call `copied`, then the rest."""
+
+    def __init__(
+        self,
+        entries: EntryReader,
+        now: DisklessState,
+        target: Store,
+        log_id: str,
+        ids: Mapping[str, str],
+    ) -> None:
+        """`ids`: the new ids of topics."""
+        self._store, self._now, self._target = entries.store, now, target
+        self._log_id, self._ids = log_id, ids
+        self._inline = entry_name(entries.log_id, 0)[:-20]
+        self._staged = staged_prefix(entries.log_id)
+        self._new: dict[str, NewObject] = {}  # by old name
+        self._moved: dict[str, tuple[str, int]] = {}  # entry: new object, what to add to a start
+        self._pack: list[_Range] = []
+        self._pack_name, self._pack_size = "", 0
+        self._packs: list[NewObject] = []
+        self.manifests: list[NewObject] = []
+        self.keys: dict[str, ObjectKey] = {}
+
+    def objects(self) -> list[NewObject]:
+        """Return what is to be written for all that `copied` was told of."""
+        self._close_pack()
+        return [*self._new.values(), *self._packs]
+
+    def copied(self, key: TopicPartition, extents: Iterable[Extent]) -> Extents:
+        """Return where these extents lie in the fork."""
+        return tuple(self._copied(key, extent)._replace(born=-1) for extent in extents)
+
+    def _copied(self, key: TopicPartition, extent: Extent) -> Extent:
+        if extent.segment:
+            return self._segment(key, extent)
+        if extent.pieces:
+            return self._table(extent)
+        name, more = self._object(extent.object)
+        return extent._replace(object=name, start=extent.start + more)
+
+    def _object(self, name: str) -> tuple[str, int]:
+        """Return (new name of what tasks or an entry filled, what to add to a start in it)."""
+        if name.startswith(self._inline):
+            if name not in self._moved:
+                self._moved[name] = self._entry(name)
+            return self._moved[name]
+        if name not in self._new:
+            rest = name.removeprefix(self._staged).partition("/")[2]
+            new = f"{staged_prefix(self._log_id)}{0:020d}/{rest}"
+            self._take(name, new, -1)
+        return self._new[name].name, 0
+
+    def _take(self, name: str, new: str, size: int) -> None:
+        self._new[name] = NewObject(new, size, partial(self._target.copy, self._store, name, new))
+        if name in self._now.keys:
+            self.keys[new] = self._now.keys[name]
+
+    # -- closed segments
+
+    def _segment(self, key: TopicPartition, extent: Extent) -> Extent:
+        name, topic_id = extent.object, self._ids[key.topic]
+        prefix = Directory(key.topic, key.partition, topic_id).prefix
+        new = prefix + name.rpartition("/")[2]
+        if name not in self._new:
+            sealed = self._now.keys.get(name)
+            size = extent.size
+            if sealed is not None:
+                size = stored_size(sealed.size, sealed.wrapped.chunk_bytes)
+            self._take(name, new, size)
+            old = RemoteSegment(
+                topic=key.topic, topic_id=name.partition("/")[0][-22:], partition=key.partition,
+                id=extent.segment, base=extent.base, end=extent.end, size=extent.size,
+                max_timestamp=extent.max_timestamp, epochs=(), state=SegmentState.COPY_FINISHED,
+                time_ms=0,
+            )  # fmt: skip
+            there = manifest_object(replace(old, topic_id=topic_id))
+            write = partial(self._put_manifest, manifest_object(old), there, topic_id)
+            self.manifests.append(NewObject(there, -1, write))
+        return extent._replace(object=new)
+
+    def _put_manifest(self, name: str, new: str, topic_id: str) -> None:
+        """Copy a manifest under the new topic id; one that isn't made yet the service makes."""
+        try:
+            raw = self._store.get(name)
+        except FileNotFoundError:
+            return
+        manifest, body = manifests.parse(raw, path=f"{self._store.url}/{name}")
+        segment = replace(manifest.segment, topic_id=topic_id)
+        self._target.put(new, manifests.to_bytes(replace(manifest, segment=segment), body))
+
+    # -- what rides in entries
+
+    def _entry(self, name: str) -> tuple[str, int]:
+        sealed = self._now.keys.get(name)
+        if sealed is not None:
+            size = stored_size(sealed.size, sealed.wrapped.chunk_bytes)
+            new = new_staged_name(self._log_id, 0, "inline")
+            self._add(new, [(name, sealed.at, sealed.at + size)])
+            self.keys[new] = sealed._replace(at=0)
+            return new, 0
+        lying = [
+            one for extents in self._now.extents.values() for one in extents if one.object == name
+        ]
+        first, end = min(one.start for one in lying), max(one.start + one.size for one in lying)
+        if self._pack_size + end - first > _PACK_BYTES:
+            self._close_pack()
+        if not self._pack:
+            self._pack_name = new_staged_name(self._log_id, 0, "inline")
+        at = self._pack_size
+        self._pack.append((name, first, end))
+        self._pack_size += end - first
+        return self._pack_name, at - first
+
+    def _close_pack(self) -> None:
+        if self._pack:
+            self._add(self._pack_name, self._pack)
+            self._pack, self._pack_size = [], 0
+
+    def _add(self, new: str, ranges: list[_Range]) -> None:
+        size = sum(end - first for _, first, end in ranges)
+        self._packs.append(NewObject(new, size, partial(self._put_ranges, new, ranges)))
+
+    def _put_ranges(self, new: str, ranges: list[_Range]) -> None:
+        parts = []
+        for name, first, end in ranges:
+            data = self._store.get(name, first, end)
+            if len(data) != end - first:
+                raise DataCorruptionError(
+                    "its data were cut off, or are lost: a merge took them meanwhile, so fork "
+                    "again; if that doesn't help restore the object from a copy of the bucket",
+                    path=f"{self._store.url}/{name}", position=first + len(data),
+                )  # fmt: skip
+            parts.append(data)
+        self._target.put(new, b"".join(parts))
+
+    # -- tables
+
+    def _table(self, extent: Extent) -> Extent:
+        """Make a table anew, of the one partition's rows."""
+        path = f"{self._store.url}/{extent.object}"
+
+        def get(start: int, end: int) -> bytes:
+            return self._store.get(extent.object, start, end)
+
+        head = extent_tables.read_head(get, path=path)
+        size = extent_tables.block_size(extent.pieces)
+        block = get(extent.start, extent.start + size)
+        extent_tables.pieces_of(extent, head, block, path=path)  # checks it
+        rows = np.frombuffer(block, PIECE_DTYPE, extent.pieces).copy()
+        used, numbers = np.unique(rows["object"], return_inverse=True)
+        rows["object"] = numbers
+        old = [head.names[number] for number in used.tolist()]
+        names = [self._object(name)[0] for name in old]
+        keys = {new: head.keys[name] for new, name in zip(names, old, strict=True)
+                if name in head.keys}  # fmt: skip
+        raw, (start,) = extent_tables.encode(TableHead(names, keys), [rows])
+        new = new_staged_name(self._log_id, 0, "table")
+        self._packs.append(NewObject(new, len(raw), partial(self._target.put, new, raw)))
+        return extent._replace(object=new, start=start)

@@ -1,0 +1,215 @@
+"""A log in a store that is made of another one: of a tier, or as a fork. For tools and the API."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sparklog.clock import Clock, stopwatch, system_clock
+from sparklog.diskless.extent_objects import ExtentObjects
+from sparklog.diskless.fork_point import ForkPoint
+from sparklog.diskless.forking import ForkSource, plan_fork
+from sparklog.diskless.founding import NewHome, NewLog, Progress
+from sparklog.diskless.home_object import known_home, place_home, read_home
+from sparklog.diskless.ledger import EntryReader, Head, StoreLedger
+from sparklog.diskless.state import DisklessState
+from sparklog.diskless.state_objects import StateObjects
+from sparklog.diskless.tier_import import plan_tier_import
+from sparklog.errors import InvalidRequestError
+from sparklog.log.fork_points import WantedPoint
+from sparklog.log.topic_names import new_topic_id
+from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.reading.opening import open_objects
+from sparklog.tiered.reading.options import RemoteOptions
+from sparklog.tiered.target import open_store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeLog:
+    """A log that was made of another one, or (`dry_run`) would be.
+
+    `offsets`: {topic: {partition: (log start, end)}}; `writers`: {writer: its last batch}.
+    `ledger_offset`, `time_ms`: of a fork, behind the last record of the old ledger that counts.
+    `copied_objects`, `copied_bytes`: by the store itself where both places are of one service.
+    """
+
+    path: str
+    epoch: int
+    offsets: dict[str, dict[int, tuple[int, int]]]
+    writers: dict[str, int]
+    copied_objects: int
+    copied_bytes: int
+    took_ms: int
+    dry_run: bool
+    ledger_offset: int = 0
+    time_ms: int = 0
+
+
+def restore_tier(
+    url: str,
+    new_url: str,
+    *,
+    topics: Collection[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    new_storage_options: Mapping[str, Any] | None = None,
+    options: RemoteOptions | None = None,
+    threads: int = 8,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    clock: Clock = system_clock,
+) -> MadeLog:
+    """Make a log at `new_url` out of the tier at `url`, and let it go on at the tier's end.
+
+    Args:
+        topics: all by default. storage_options: of both places, unless there are
+            `new_storage_options`. options: the key ring, where manifests must be looked into.
+    Topics keep their ids, configs and leader epochs, and their records until retention.* is set.
+    Raises: InvalidRequestError: `new_url` isn't empty, or holds what another call began;
+        UnknownTopicError; DataCorruptionError: copies are missing or damaged;
+        StorageUnavailableError. Nothing is a log there then; call again to go on.
+    Cost: a request for each copy that is looked at, one or two more for each that is copied.
+    """
+    watch = stopwatch()
+    source = open_store(url, storage_options)
+    target = open_store(new_url, new_storage_options or storage_options)
+    _check_apart(source, target)
+    if read_home(source) is not None:
+        raise InvalidRequestError(f"{url} is a log, no tier: fork it (`sparklog fork`)", path=url)
+    objects = open_objects(lambda: source, options or RemoteOptions())
+    said = "" if topics is None else f", topics {', '.join(sorted(set(topics)))}"
+
+    def plan(log_id: str) -> NewLog:
+        return plan_tier_import(
+            objects, target, log_id, topics=topics, threads=threads, clock=clock
+        )
+
+    new = _made(
+        target, f"the tier at {source.url}{said}", plan, threads, progress, clock, dry_run=dry_run
+    )
+    return _described(new, target, watch(), dry_run=dry_run)
+
+
+def fork(
+    url: str,
+    new_url: str,
+    *,
+    writer: str | None = None,
+    batch: int | None = None,
+    time_ms: int | None = None,
+    offsets: Mapping[str, Mapping[int, int]] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    new_storage_options: Mapping[str, Any] | None = None,
+    options: RemoteOptions | None = None,
+    threads: int = 8,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    clock: Clock = system_clock,
+) -> MadeLog:
+    """Make a log at `new_url` as the log at `url` stood at one of its commits.
+
+    Args: writer, batch, time_ms, offsets: as for a log dir's fork (`sparklog.logdir.forking`).
+        options: the key ring, where segments are encrypted that hold an end.
+    Raises: InvalidRequestError, OffsetOutOfRangeError: what is wanted is gone (retention,
+        compaction, deleted topics), or `new_url` isn't empty; UnknownTopicError;
+        DataCorruptionError; StorageUnavailableError. Nothing is a log there then.
+    Cost: a GET for each entry up to the point, a copy by the store for each object, and a pass over
+    each segment that holds an end.
+    """
+    watch = stopwatch()
+    wanted = WantedPoint(writer=writer, batch=batch, time_ms=time_ms, offsets=offsets)
+    source = open_store(url, storage_options)
+    target = open_store(new_url, new_storage_options or storage_options)
+    _check_apart(source, target)
+    options = options or RemoteOptions()
+    keyring = Keyring.load(options.remote_keyring) if options.remote_keyring else None
+    entries = EntryReader(source, known_home(source).log_id)
+    states = StateObjects(source, lambda: entries.log_id)
+    head = Head(entries, newer=states.newest)
+    points: list[ForkPoint] = []
+
+    def plan(log_id: str) -> NewLog:
+        log = ForkSource(
+            entries=head.entries,
+            ledger=StoreLedger(url, head),
+            now=head.follow(),
+            objects=ExtentObjects(open_objects(lambda: source, options)),
+            older=lambda: [one for one in (states.newest(),) if one is not None],
+        )
+        point, new = plan_fork(
+            log, target, log_id, wanted, keyring=keyring, dry_run=dry_run, clock=clock
+        )
+        points.append(point)
+        return new
+
+    origin = f"the fork of {source.url} at {_words(wanted)}"
+    new = _made(target, origin, plan, threads, progress, clock, dry_run=dry_run)
+    point = points[-1]
+    return _described(
+        new, target, watch(), dry_run=dry_run, ledger_offset=point.count,
+        time_ms=point.state.log.time_ms,
+    )  # fmt: skip
+
+
+def _words(wanted: WantedPoint) -> str:
+    if wanted.writer is not None:
+        return f"batch {wanted.batch} of {wanted.writer}"
+    return f"{wanted.time_ms} ms" if wanted.offsets is None else f"{dict(wanted.offsets)}"
+
+
+def _check_apart(source: Store, target: Store) -> None:
+    one, other = source.url.rstrip("/") + "/", target.url.rstrip("/") + "/"
+    if one.startswith(other) or other.startswith(one):
+        raise InvalidRequestError(
+            f"{target.url} and {source.url} lie in one another: choose a prefix beside it",
+            path=target.url,
+        )
+
+
+def _made(
+    target: Store,
+    origin: str,
+    plan: Callable[[str], NewLog],
+    threads: int,
+    progress: Progress | None,
+    clock: Clock,
+    *,
+    dry_run: bool,
+) -> NewLog:
+    home = NewHome(
+        target,
+        origin,
+        write_state=_write_state,
+        create_home=lambda store, log_id: place_home(store, log_id, clock).log_id,
+        threads=threads,
+    )
+    is_log = home.claim(dry_run=dry_run)
+    new = plan(known_home(target).log_id if is_log else new_topic_id())
+    if dry_run:
+        return new
+    if is_log:
+        home.complete(new)
+    else:
+        home.found(new, progress=progress)
+    return new
+
+
+def _write_state(store: Store, state: DisklessState) -> None:
+    StateObjects(store, lambda: state.log_id).write(state)
+
+
+def _described(new: NewLog, target: Store, took_ms: int, *, dry_run: bool, **more: int) -> MadeLog:
+    snapshot = new.snapshot
+    offsets: dict[str, dict[int, tuple[int, int]]] = {}
+    for key, end in sorted(snapshot.ends.items()):
+        offsets.setdefault(key.topic, {})[key.partition] = snapshot.starts.get(key, 0), end
+    return MadeLog(
+        path=target.url,
+        epoch=snapshot.epoch,
+        offsets=offsets,
+        writers={name: last.batch for name, last in sorted(snapshot.writers.items())},
+        copied_objects=len(new.objects),
+        copied_bytes=new.size,
+        took_ms=took_ms,
+        dry_run=dry_run,
+        **more,
+    )

@@ -1,0 +1,103 @@
+"""What a fork is asked for, and when it can't be made: the same for a log in every home."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.common import TopicPartition
+from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
+from sparklog.storage.log_state import LogState, is_writer_of
+
+Wanted = Mapping[str, Mapping[int, int]]
+"""{topic: {partition: end}}"""
+_ONE: Final = "say where to fork: by writer and batch, by time_ms, or by offsets"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedPoint:
+    """Where to fork: exactly one of these. Raises InvalidRequestError otherwise."""
+
+    writer: str | None = None
+    batch: int | None = None
+    time_ms: int | None = None
+    offsets: Wanted | None = None
+
+    def __post_init__(self) -> None:
+        if [self.writer is None, self.time_ms is None, self.offsets is None].count(False) != 1:
+            raise InvalidRequestError(_ONE)
+        if (self.writer is None) != (self.batch is None):
+            raise InvalidRequestError("writer and batch belong together: give both")
+
+    @property
+    def ends(self) -> dict[TopicPartition, int]:
+        """`offsets` by partition."""
+        given = self.offsets or {}
+        return {TopicPartition(t, p): end for t, ends in given.items() for p, end in ends.items()}
+
+
+def check_writers(state: LogState, writer: str, batch: int) -> None:
+    """All sinks of one query must stand at the batch: another one may be ahead of the last."""
+    ahead = {w: last.batch for w, last in state.writers.items() if is_writer_of(w, writer)}
+    beyond = [name for name, reached in sorted(ahead.items()) if reached > batch]
+    if beyond:
+        raise InvalidRequestError(
+            f"{beyond[0]} had committed batch {ahead[beyond[0]]} before another sink of {writer} "
+            f"committed batch {batch}: there is no point at which both stood there; fork by the "
+            "name of one writer, or by time_ms"
+        )
+
+
+def no_writer(home: str, writer: str, known: Iterable[str]) -> InvalidRequestError:
+    """The error for a writer that has committed nothing."""
+    held = ", ".join(sorted(known)) or "none"
+    return InvalidRequestError(f"{writer} has committed nothing to {home}; its writers: {held}")
+
+
+def no_commit(
+    home: str, writer: str, batch: int, *, last: int, first: int | None
+) -> InvalidRequestError:
+    """The error for a batch that no record commits."""
+    return InvalidRequestError(
+        f"{writer} has no commit of batch {batch} in the ledger of {home} (it never "
+        f"was, was taken back by a reset, or has expired); it is at batch {last}, the oldest "
+        f"that the ledger holds is {'none' if first is None else first}"
+    )
+
+
+def nothing_to_fork(home: str, why_not: str) -> InvalidRequestError:
+    """The error where no point of the ledger is early enough."""
+    return InvalidRequestError(
+        f"all that the ledger of {home} still holds {why_not}: there is nothing to fork"
+    )
+
+
+def topic_deleted(topic: str) -> InvalidRequestError:
+    """The error for a topic that is another one, or none, by now."""
+    return InvalidRequestError(
+        f"topic {topic} was deleted since; its records are gone. Fork to a point before it "
+        "was made, or after it was deleted"
+    )
+
+
+def records_gone(name: str, start: int, wanted_end: int, end: int) -> OffsetOutOfRangeError:
+    """The error for a partition whose log start has passed the point."""
+    return OffsetOutOfRangeError(
+        f"{name}: the records below offset {start} are gone, by retention or delete_records, "
+        f"and the fork was to end at {wanted_end}; fork to a later point",
+        offset=wanted_end, start=start, end=end,
+    )  # fmt: skip
+
+
+def compacted(name: str, end: int) -> InvalidRequestError:
+    """The error for a partition whose cleaning has looked at records behind the point."""
+    return InvalidRequestError(
+        f"{name} was to end at {end}, but has been compacted up to a later offset since: "
+        "records that were the newest of their key there are gone; fork to a later point"
+    )
+
+
+def batch_is_cut(where: str, first: int, last: int, end: int) -> InvalidRequestError:
+    """The error for a point within a record batch."""
+    return InvalidRequestError(
+        f"{where}: a record batch holds offsets {first}...{last}, the end {end} would cut it"
+    )

@@ -1,0 +1,317 @@
+"""A fork of a log in a store: what was committed up to the point, nothing behind it, on its own."""
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparklog.common import TopicPartition
+from sparklog.diskless.entries import MergeRecord
+from sparklog.diskless.extent_objects import ExtentObjects
+from sparklog.diskless.home_object import known_home, place_home
+from sparklog.diskless.ledger import EntryReader, Head
+from sparklog.diskless.names import HOME
+from sparklog.diskless.new_homes import MadeLog, fork
+from sparklog.diskless.state import DisklessState
+from sparklog.diskless.view import DisklessView
+from sparklog.errors import (
+    DataCorruptionError,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    UnknownTopicError,
+)
+from sparklog.storage.ledger_records import CommitRecord, LastMicroBatch, ResetRecord
+from sparklog.storage.offset_ranges import OffsetRange
+from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.reading.block_cache import BlockCache
+from sparklog.tiered.reading.options import RemoteOptions
+from sparklog.tiered.reading.remote_objects import RemoteObjects
+from sparklog.tiered.target import open_store
+from tests.diskless.bucket_log import (
+    LOG_ID,
+    RING,
+    START_MS,
+    T0,
+    T1,
+    BucketLog,
+    Part,
+    chunk,
+    expected,
+    read_all,
+    value,
+)
+
+
+class Made:
+    """A log, and forks of it."""
+
+    def __init__(self, url: str, tmp_path: Path, keyring: Keyring | None = None) -> None:
+        self.url, self.keyring = url, keyring
+        self.log = BucketLog(url, keyring=keyring)
+        self.log.store.delete([HOME])
+        place_home(self.log.store, LOG_ID, lambda: START_MS)
+        self._ring = ""
+        if keyring is not None:
+            path = tmp_path / "ring"
+            path.write_text(f"one {base64.b64encode(bytes(range(32))).decode()}\n")
+            self._ring = str(path)
+        self.number = 0
+
+    @property
+    def new_url(self) -> str:
+        return f"{self.url}-fork-{self.number}"
+
+    def fork(self, **given: Any) -> MadeLog:
+        self.number += 1
+        options = RemoteOptions(remote_keyring=self._ring)
+        return fork(self.url, self.new_url, options=options, threads=2, **given)
+
+    @property
+    def target(self) -> Store:
+        return open_store(self.new_url)
+
+    def state(self) -> DisklessState:
+        return Head(EntryReader(self.target, known_home(self.target).log_id)).follow()
+
+    def view(self) -> DisklessView:
+        store = self.target
+        objects = ExtentObjects(RemoteObjects(lambda: store, BlockCache(64 << 20), self.keyring))
+
+        def head() -> Head:
+            found = Head(EntryReader(store, known_home(store).log_id))
+            found.follow()
+            return found
+
+        return DisklessView(store.url, objects, head)
+
+
+@pytest.fixture(params=[None, RING], ids=["plain", "encrypted"])
+def made(request: pytest.FixtureRequest, store_url: str, tmp_path: Path) -> Made:
+    if request.param is not None:
+        pytest.importorskip("cryptography")
+    return Made(store_url, tmp_path, request.param)
+
+
+def write_all_ways(log: BucketLog) -> list[int]:
+    """Commit to t-0 inline, staged and by a table; returns the ends after each."""
+    ends = []
+    for how in ("inline", "staged", "table", "inline", "inline", "staged"):
+        parts = [Part(T0, 10), Part(T1, 5)] if how != "table" else [Part(T0, 6), Part(T0, 7)]
+        log.commit(parts, how=how, ms=0)
+        ends.append(log.end())
+    return ends
+
+
+def test_any_commit_is_a_point(made: Made) -> None:
+    """Whatever lies how, before merges and after: the fork has what was there at the point."""
+    ends = write_all_ways(made.log)
+    for merged in (False, True):
+        if merged:
+            made.log.merge(T0, 1, 4)
+        for end in ends:
+            done = made.fork(offsets={"t": {0: end}})
+            assert done.offsets["t"][0] == (0, end)
+            assert read_all(made.view()) == expected(0, end)
+            assert len(read_all(made.view(), T1)) == done.offsets["t"][1][1]
+    state = made.state()
+    assert state.log.epoch == made.log.state.log.epoch + 1
+    assert state.log.topics["t"].id != made.log.state.log.topics["t"].id
+    assert state.epochs[T0] == ((3, 0),)
+    assert all(state.log_id in name or "/" in name for name in state.live_objects())
+
+
+def test_a_point_within_a_segment(made: Made) -> None:
+    """The segment is cut: nothing of the new log says more, not even for who has manifests only."""
+    made.log.commit([Part(T0, 10)])
+    made.log.commit([Part(T0, 10)], how="staged")
+    made.log.commit([Part(T0, 10)])
+    made.log.merge(T0, 0, 2)
+    done = made.fork(offsets={"t": {0: 25}})
+    assert done.offsets["t"][0] == (0, 20)
+    assert read_all(made.view()) == expected(0, 20)
+    (extent,) = made.state().extents[T0]
+    assert extent.max_timestamp == START_MS + 19
+    names = [one.name for one in made.target.list("t-0-")]
+    assert len(names) == 2
+    (manifest,) = [name for name in names if name.endswith(".manifest")]
+    assert f".{20:020d}.{START_MS + 19}.manifest" in manifest
+    assert made.view().of_partition(*T0, lambda found: found.metadata())[0].end in (20, None)
+    if made.keyring is not None:
+        assert value(3) not in b"".join(made.target.get(name) for name in names)
+
+
+def test_the_fork_goes_on_alone(made: Made) -> None:
+    """The old log is retained, merged, deleted below it: the fork has its own objects."""
+    ends = write_all_ways(made.log)
+    made.fork(offsets={"t": {0: ends[-1]}})
+    for one in made.log.store.list():
+        made.log.store.delete([one.name])
+    assert read_all(made.view()) == expected(0, ends[-1])
+
+
+def commit_of(log: BucketLog, writer: str, batch: int, rows: int = 4, ms: int = 0) -> None:
+    """A writer's micro-batch in t-0, chained to the one before it."""
+    first = log.end()
+    record = CommitRecord(
+        time_ms=ms or START_MS, epoch=3, writer=writer, batch=batch, fingerprint=f"f{batch}",
+        ends={T0: OffsetRange(first, first + rows)},
+    )  # fmt: skip
+    data = chunk(first, rows)
+    from sparklog.diskless.extents import Extent
+
+    extent = Extent(first, first + rows, "", 0, len(data), START_MS + first + rows - 1, 3, -1)
+    before = log.state.commits.get(writer, -1)
+    log.add(record, data, extents=((T0, extent),), before=before)
+
+
+def test_by_batch(store_url: str, tmp_path: Path) -> None:
+    made = Made(store_url, tmp_path)
+    for batch in range(5):
+        commit_of(made.log, "q/sink", batch)
+        commit_of(made.log, "other", batch)
+    done = made.fork(writer="q", batch=2)
+    assert done.writers == {"other": 1, "q/sink": 2}
+    assert done.offsets["t"][0] == (0, 20)
+    assert read_all(made.view()) == expected(0, 20)
+    state = made.state()
+    assert state.log.writers["q/sink"].fingerprint == "f2"
+    with pytest.raises(InvalidRequestError, match="no commit of batch 7"):
+        made.fork(writer="q", batch=7)
+    with pytest.raises(InvalidRequestError, match="committed nothing"):
+        made.fork(writer="nobody", batch=7)
+    last = LastMicroBatch(1, "f1", START_MS)
+    reset = ResetRecord(writer="q/sink", batch=2, writers={"q/sink": last}, epoch=3, abandoned={})
+    made.log.add(reset, befores={"q/sink": 3})
+    with pytest.raises(InvalidRequestError, match="taken back by a reset"):
+        made.fork(writer="q", batch=3)
+
+
+def test_another_sink_is_ahead(store_url: str, tmp_path: Path) -> None:
+    made = Made(store_url, tmp_path)
+    commit_of(made.log, "q/one", 0)
+    commit_of(made.log, "q/one", 1)
+    commit_of(made.log, "q/two", 0)
+    with pytest.raises(InvalidRequestError, match="no point at which both stood there"):
+        made.fork(writer="q", batch=0)
+    assert made.fork(writer="q/two", batch=0).writers == {"q/one": 1, "q/two": 0}
+
+
+def test_a_fork_is_forked(store_url: str, tmp_path: Path) -> None:
+    """To the batch that it was made at, though its own ledger has no commit of it; not before."""
+    made = Made(store_url, tmp_path)
+    for batch in range(3):
+        commit_of(made.log, "q", batch)
+    made.fork(writer="q", batch=1)
+    again = f"{store_url}-again"
+    done = fork(made.new_url, again, writer="q", batch=1)
+    assert done.offsets["t"][0] == (0, 8)
+    assert done.writers == {"q": 1}
+    with pytest.raises(InvalidRequestError, match="nothing to fork"):
+        fork(made.new_url, f"{again}-2", offsets={"t": {0: 3}})
+    with pytest.raises(InvalidRequestError, match="nothing to fork"):
+        fork(made.new_url, f"{again}-3", time_ms=5)
+
+
+def test_by_time(store_url: str, tmp_path: Path) -> None:
+    made = Made(store_url, tmp_path)
+    for batch in range(20):
+        commit_of(made.log, "q", batch, ms=START_MS + 1000 * batch)
+    for wanted, last in ((START_MS + 7000, 7), (START_MS + 7999, 7), (START_MS + 10**9, 19)):
+        done = made.fork(time_ms=wanted)
+        assert done.writers == {"q": last}
+        assert done.time_ms == START_MS + 1000 * last
+    with pytest.raises(InvalidRequestError, match="nothing to fork"):
+        made.fork(time_ms=-5)
+
+
+# -- what can't be
+
+
+def test_what_is_gone(store_url: str, tmp_path: Path) -> None:
+    made = Made(store_url, tmp_path)
+    for batch in range(5):
+        commit_of(made.log, "q", batch)
+    made.log.start(T0, 10)
+    with pytest.raises(OffsetOutOfRangeError, match="are gone"):
+        made.fork(writer="q", batch=1)
+    done = made.fork(writer="q", batch=3)
+    assert done.offsets["t"][0] == (10, 16)
+    assert read_all(made.view()) == expected(10, 16)
+    with pytest.raises(UnknownTopicError):
+        made.fork(offsets={"u": {0: 3}})
+    made.log.drop()
+    with pytest.raises(InvalidRequestError, match="was deleted since"):
+        made.fork(writer="q", batch=3)
+    with pytest.raises(InvalidRequestError, match="say where to fork"):
+        made.fork()
+
+
+def test_compacted_behind_the_point(store_url: str, tmp_path: Path) -> None:
+    made = Made(store_url, tmp_path)
+    for batch in range(4):
+        commit_of(made.log, "q", batch)
+    made.log.merge(T0, 0, 3)
+    (extent,) = made.log.state.extents[T0]
+    lost = extent._replace(end=16)
+    made.log.add(
+        MergeRecord(
+            time_ms=START_MS, term=1, topic="t", topic_id=made.log.state.log.topics["t"].id,
+            partition=0, sources=(extent.place,), gaps=True,
+        ),
+        extents=((T0, lost),),
+    )  # fmt: skip
+    made.fork(writer="q", batch=1)  # no record is missing below the point
+    assert read_all(made.view()) == expected(0, 8)
+    assert T0 in made.state().gaps
+    with_hole = chunk(0, 4) + b""
+    made.log.store.put(extent.object, with_hole)
+    made.log.add(
+        MergeRecord(
+            time_ms=START_MS, term=1, topic="t", topic_id=made.log.state.log.topics["t"].id,
+            partition=0, sources=(lost.place,), gaps=True,
+        ),
+        extents=((T0, lost._replace(size=len(with_hole))),),
+    )  # fmt: skip
+    with pytest.raises(InvalidRequestError, match="has been compacted"):
+        made.fork(writer="q", batch=1)
+
+
+def test_an_entry_whose_data_are_gone_is_no_fork(store_url: str, tmp_path: Path) -> None:
+    made = Made(store_url, tmp_path)
+    commit_of(made.log, "q", 0)
+    (extent,) = made.log.state.extents[T0]
+    raw = made.log.store.get(extent.object)
+    made.log.store.put(extent.object, raw[: extent.start])
+    with pytest.raises(DataCorruptionError, match="cut off"):
+        made.fork(writer="q", batch=0)
+    assert HOME not in {one.name for one in made.target.list()}
+    made.log.store.put(extent.object, raw)
+    made.number -= 1
+    made.fork(writer="q", batch=0)  # goes on
+    assert read_all(made.view()) == expected(0, 4)
+
+
+def test_places(store_url: str, tmp_path: Path) -> None:
+    made = Made(store_url, tmp_path)
+    commit_of(made.log, "q", 0)
+    for bad in (store_url, f"{store_url}/below"):
+        with pytest.raises(InvalidRequestError, match="lie in one another"):
+            fork(store_url, bad, writer="q", batch=0)
+    made.fork(writer="q", batch=0)
+    with pytest.raises(InvalidRequestError, match="a log already"):
+        fork(store_url, made.new_url, writer="q", batch=0)
+    dry = fork(store_url, f"{store_url}-dry", writer="q", batch=0, dry_run=True)
+    assert dry.offsets == {"t": {0: (0, 4), 1: (0, 0)}}
+    assert open_store(f"{store_url}-dry").list() == []
+    with pytest.raises(InvalidRequestError, match="holds no log"):
+        fork(f"{store_url}-none", f"{store_url}-dry", writer="q", batch=0)
+
+
+def test_partitions_named_by_no_extent(store_url: str, tmp_path: Path) -> None:
+    made = Made(store_url, tmp_path)
+    made.log.topic("empty", 1, topic_id="E" * 21 + "A")
+    commit_of(made.log, "q", 0)
+    made.fork(writer="q", batch=0)
+    assert made.state().log.ends[TopicPartition("empty", 0)] == 0
