@@ -12,6 +12,7 @@ if the store doesn't answer that either, nobody knows: CommitUnknownError.
 """
 
 import contextlib
+import operator
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
@@ -22,16 +23,18 @@ from sparklog.config import LogOptions, TopicConfig
 from sparklog.diskless.entries import Entry, decode, encode
 from sparklog.diskless.entry_building import (
     Moment,
+    check_batches,
     check_chunks,
+    check_staged,
     entry_of,
     idempotent_table,
-    inline_size,
-    staged_inline,
 )
 from sparklog.diskless.entry_creation import EntryCreator, Patience
 from sparklog.diskless.ledger import Head, StoreLedger
 from sparklog.diskless.outcome import outcome
+from sparklog.diskless.placement import Placed, Placement
 from sparklog.diskless.process_lock import ProcessLock
+from sparklog.diskless.sealing import check_sealed
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import (
     DataCorruptionError,
@@ -46,6 +49,7 @@ from sparklog.storage.ledger_records import LedgerRecord, ResetRecord
 from sparklog.storage.log_state import LogState
 from sparklog.storage.offset_ranges import OffsetRange
 from sparklog.storage.staging import INLINE_BYTES
+from sparklog.tiered.keyring import Keyring
 
 RACING_BYTES_MAX: Final = 4 << 10
 """Inline data of one who has lost twice are staged above it: a small entry is quicker."""
@@ -56,7 +60,7 @@ class _Turn(threading.local):
 
     losses = 0
     given: Sequence[Chunk] = ()
-    staged: Sequence[Chunk] = ()
+    placement: Placement | None = None
 
 
 class DisklessCommits:
@@ -76,14 +80,18 @@ class DisklessCommits:
         clock: Clock,
         patience: Patience,
         *,
+        keyring: Keyring | None = None,
         created: Callable[[Head], None] = lambda head: None,
     ) -> None:
-        """`home`: the log's URL, for messages. `created`: told after each entry; raises nothing."""
+        """`home`: the log's URL, for messages. `keyring`: what is written is sealed.
+
+        `created`: told after each entry; raises nothing.
+        """
         self._created = created
         self.home, self.clock, self.head = home, clock, head
         self.meters = WriteMeters([home], lambda number, failed: None)
         self.reported_gaps: set[str] = set()
-        self._options, self._patience = options, patience
+        self._options, self._patience, self._keyring = options, patience, keyring
         self._ledger = StoreLedger(home, head)
         self._creator = EntryCreator(head.entries, patience)
         self._mutex = ProcessLock()
@@ -165,9 +173,9 @@ class DisklessCommits:
         except PositionMovedError:
             raise  # what was staged for it is committed in the next turn
         except BaseException:
-            self._turn.given = self._turn.staged = ()
+            self._turn.given, self._turn.placement = (), None
             raise
-        self._turn.given = self._turn.staged = ()
+        self._turn.given, self._turn.placement = (), None
         return made.record  # type: ignore[return-value]
 
     def create(self, wanted: tuple[Entry, bytes], *, expected: int) -> Entry:
@@ -200,25 +208,33 @@ class DisklessCommits:
             raise
 
     def _entry_of(self, change: Change) -> tuple[Entry, bytes]:
-        state, chunks = self._pinned, self._placed(change.chunks)
+        state, placed = self._pinned, self._placed(change.chunks)
         asked_at = state.next_number if change.asked_at is None else change.asked_at
         record = change.record
         befores = self._befores(record) if isinstance(record, ResetRecord) else {}
         moment = Moment(self.home, self.clock(), asked_at - 1, befores)
-        return entry_of(state, change, chunks, moment)
+        return entry_of(state, change, placed, moment)
 
-    def _placed(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
-        """Stage what is in memory if it is too much to ride in the entry."""
-        again = self._turn.given
-        if len(again) == len(chunks) and all(map(_same, again, chunks)):
-            chunks = self._turn.staged  # staged before a race that was lost
-        limit = RACING_BYTES_MAX if self._turn.losses > 1 else INLINE_BYTES
-        if inline_size(chunks) > limit:
-            self._turn.given = chunks
-            chunks = staged_inline(self.head.entries.store, self._pinned, chunks)
-            self._turn.staged = chunks
+    def _placed(self, chunks: Sequence[Chunk]) -> Placed:
+        """Return where the chunks lie; stage what is too much to ride in the entry.
+
+        What was staged before a race that was lost is not staged again.
+        """
+        if not chunks:
+            return Placed()
+        turn = self._turn
+        if turn.placement is None or not _are_same(turn.given, chunks):
+            check_batches(chunks)
+            store, log_id = self.head.entries.store, self._pinned.log_id
+            turn.given = chunks
+            turn.placement = Placement(
+                store, log_id, chunks, keyring=self._keyring, label="driver"
+            )
         check_chunks(self._pinned, chunks, home=self.home)
-        return chunks
+        limit = RACING_BYTES_MAX if turn.losses > 1 else INLINE_BYTES
+        placed = turn.placement.place(self._pinned.number, inline_bytes_max=limit)
+        check_staged(self._pinned, placed.staged, home=self.home)
+        return placed
 
     def _befores(self, record: ResetRecord) -> dict[str, int]:
         """{writer: entry of the last of its commits that a reset leaves}."""
@@ -243,7 +259,11 @@ class DisklessCommits:
     # --- chunks ------------------------------------------------------------------------------
 
     def check(self, chunks: Sequence[Chunk]) -> None:
-        """Refuse chunks of a topic that was made again, and what was staged too long ago."""
+        """Refuse chunks of a topic that was made again, and what was staged too long ago.
+
+        And plain ones where the log is encrypted.
+        """
+        check_sealed(self.known.keys, self._keyring, self.home)
         check_chunks(self.known, chunks, home=self.home)
 
     def appended_before(self, chunk: Chunk) -> OffsetRange | None:
@@ -312,5 +332,5 @@ class DisklessCommits:
             self._closed = True
 
 
-def _same(one: Chunk, other: Chunk) -> bool:
-    return one is other
+def _are_same(some: Sequence[Chunk], others: Sequence[Chunk]) -> bool:
+    return len(some) == len(others) and all(map(operator.is_, some, others))

@@ -1,27 +1,20 @@
 """What a change becomes at a state: the entry with its offsets, and the bytes that ride in it."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from sparklog.common import TopicPartition
-from sparklog.diskless.entries import (
-    Entry,
-    ObjectKey,
-    ProducerBatch,
-    key_from_json,
-    new_attempt_id,
-)
-from sparklog.diskless.extents import Extent
-from sparklog.diskless.names import new_staged_name, parse_staged
+from sparklog.diskless.entries import Entry, ProducerBatch, new_attempt_id
+from sparklog.diskless.names import parse_staged
+from sparklog.diskless.placement import Placed, settled
+from sparklog.diskless.staged_chunks import objects_of
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import InvalidRequestError, TopicReplacedError
 from sparklog.format.scan import Table, scan
 from sparklog.storage.commits import Change, Chunk, StagedTooLongError, WriterResetError
 from sparklog.storage.ledger_records import AppendRecord, CommitRecord
 from sparklog.storage.offset_ranges import OffsetRange
-from sparklog.tiered.object_store.store import Store
 
 _MAGIC: Final = 2
 
@@ -52,57 +45,37 @@ def check_chunks(state: DisklessState, chunks: Sequence[Chunk], *, home: str) ->
                 f"topic {chunk.topic} of {home} was deleted and made again since these rows were "
                 "staged for it; nothing was committed: stage them anew"
             )
-        if chunk.path is not None:
-            began = _staged_at(state, chunk, home)
-            if began < state.floor:
-                raise StagedTooLongError(
-                    f"{chunk.path} of {home} was staged so long ago (at entry {began}, the floor "
-                    f"is {state.floor}; diskless.stage.retention.ms) that it may be gone; nothing "
-                    "was committed: stage the rows anew"
-                )
+    check_staged(state, objects_of(chunks), home=home)
 
 
-def _staged_at(state: DisklessState, chunk: Chunk, home: str) -> int:
-    assert chunk.path is not None
-    began = parse_staged(state.log_id, chunk.path)
+def check_staged(state: DisklessState, objects: Collection[str], *, home: str) -> None:
+    """Refuse staged objects that may be gone, or aren't this log's. Raises as `check_chunks`."""
+    for name in objects:
+        began = _staged_at(state, name, home)
+        if began < state.floor:
+            raise StagedTooLongError(
+                f"{name} of {home} was staged so long ago (at entry {began}, the floor is "
+                f"{state.floor}; diskless.stage.retention.ms) that it may be gone; nothing was "
+                "committed: stage the rows anew"
+            )
+
+
+def _staged_at(state: DisklessState, name: str, home: str) -> int:
+    began = parse_staged(state.log_id, name)
     if began is None:
         raise InvalidRequestError(
-            f"{chunk.path} was not staged for the log at {home} (log id {state.log_id}); nothing "
-            "was committed: stage the rows with a stager of this log"
+            f"{name} was not staged for the log at {home} (log id {state.log_id}); nothing was "
+            "committed: stage the rows with a stager of this log"
         )
     return began
 
 
-def inline_size(chunks: Sequence[Chunk]) -> int:
-    """The bytes of chunks that are in memory alone."""
-    return sum(chunk.size_bytes for chunk in chunks if chunk.path is None)
-
-
-def staged_inline(
-    store: Store, state: DisklessState, chunks: Sequence[Chunk]
-) -> list[Chunk]:
-    """Put what is in memory into one staged object; it stays in memory, too.
-
-    Raises: StorageUnavailableError: nothing is named, and the service will remove what is there.
-    Cost: one PUT, or an upload in parts.
-    """
-    name = new_staged_name(state.log_id, max(state.number, 0), "driver")
-    held = [memoryview(c.data).cast("B") for c in chunks if c.path is None and c.data is not None]
-    store.put_stream(name, held, sum(map(len, held)))
-    found, at = [], 0
-    for chunk in chunks:
-        if chunk.path is None:
-            chunk, at = replace(chunk, path=name, position=at), at + chunk.size_bytes
-        found.append(chunk)
-    return found
-
-
 def entry_of(
-    state: DisklessState, change: Change, chunks: Sequence[Chunk], moment: Moment
+    state: DisklessState, change: Change, placed: Placed, moment: Moment
 ) -> tuple[Entry, bytes]:
     """Return the entry that makes a change at a state, and its inline data.
 
-    Args: chunks: the change's, as they are placed by now.
+    Args: placed: where its chunks lie by now.
 
     Raises: WriterResetError; InvalidRequestError: a chunk isn't whole batches from offset 0, or is
     of a partition that the log hasn't.
@@ -116,28 +89,26 @@ def entry_of(
             record=replace(record, time_ms=time_ms, epoch=epoch), befores=moment.befores,
         )  # fmt: skip
         return entry, b""
-    seen = min([moment.known, *_stagings(state, chunks, moment.home)])
+    planned = (_staged_at(state, name, moment.home) for name in objects_of(change.chunks))
+    seen = min([moment.known, *planned])
     before = -1
     if isinstance(record, CommitRecord):
         _check_reset(state, record.writer, seen, moment.home)
         before = state.commits.get(record.writer, -1)
-    placed = _Placing(state, time_ms, epoch)
-    for chunk in chunks:
-        placed.add(chunk)
-    asked_ms = change.asked_ms
+    ends = _ends(state, change.chunks)
+    stamped = {key.topic for key in ends if state.log.topics[key.topic].parsed().log_append_time}
     whole = replace(
-        record, ends=placed.ends, time_ms=time_ms, epoch=epoch,
-        duration_ms=None if asked_ms is None else max(0, moment.now_ms - asked_ms),
+        record, ends=ends, time_ms=time_ms, epoch=epoch,
+        duration_ms=None if change.asked_ms is None else max(0, moment.now_ms - change.asked_ms),
     )  # fmt: skip
     entry = Entry(
-        id=new_attempt_id(), prev=state.entry_id, record=whole, extents=tuple(placed.extents),
-        seen=seen, before=before, keys=placed.keys, producers=tuple(placed.producers),
+        id=new_attempt_id(), prev=state.entry_id, record=whole, seen=seen, before=before,
+        extents=settled(
+            placed.extents, state.log.ends, epoch=epoch, stamps=dict.fromkeys(stamped, time_ms)
+        ),
+        keys=placed.keys, producers=tuple(_producer_batches(state, change.chunks)),
     )  # fmt: skip
-    return entry, b"".join(placed.data)
-
-
-def _stagings(state: DisklessState, chunks: Sequence[Chunk], home: str) -> list[int]:
-    return [_staged_at(state, chunk, home) for chunk in chunks if chunk.path and not chunk.data]
+    return entry, placed.data
 
 
 def _check_reset(state: DisklessState, writer: str, seen: int, home: str) -> None:
@@ -151,45 +122,28 @@ def _check_reset(state: DisklessState, writer: str, seen: int, home: str) -> Non
         )
 
 
-class _Placing:
-    """Gives chunks their offsets, one after the other."""
-
-    def __init__(self, state: DisklessState, time_ms: int, epoch: int) -> None:
-        self._state, self._time_ms, self._epoch = state, time_ms, epoch
-        self.ends: dict[TopicPartition, OffsetRange] = {}
-        self.extents: list[tuple[TopicPartition, Extent]] = []
-        self.data: list[bytes | bytearray | memoryview] = []
-        self.keys: dict[str, ObjectKey] = {}
-        self.producers: list[ProducerBatch] = []
-        self._inline = 0
-
-    def add(self, chunk: Chunk) -> None:
-        """Give a chunk the next offsets of its partition."""
-        key, log = chunk.key, self._state.log
-        if key not in log.ends:
+def _ends(state: DisklessState, chunks: Sequence[Chunk]) -> dict[TopicPartition, OffsetRange]:
+    """Return which offsets the partitions of a commit get."""
+    ends: dict[TopicPartition, OffsetRange] = {}
+    for chunk in chunks:
+        key, known = chunk.key, state.log.ends
+        if key not in known:
             raise InvalidRequestError(f"{key} is not in the log; nothing was committed")
-        first, base = self.ends.get(key, (log.ends[key], log.ends[key]))
-        config = log.topics[chunk.topic].parsed()
-        latest = chunk.max_timestamp
+        first, end = ends.get(key, (known[key], known[key]))
+        ends[key] = OffsetRange(first, end + chunk.records)
+    return ends
+
+
+def check_batches(chunks: Sequence[Chunk]) -> None:
+    """Refuse what is in memory and isn't whole batches from offset 0: once committed it stays.
+
+    Raises: InvalidRequestError.
+    """
+    for chunk in chunks:
         if chunk.data is not None:
-            table = _batches(chunk)
-            if chunk.idempotent:
-                self.producers += _producer_batches(table, base)
-        stamp_ms = self._time_ms if config.log_append_time else -1
-        extent = Extent(
-            base, base + chunk.records, chunk.path or "", chunk.position, chunk.size_bytes,
-            latest if stamp_ms < 0 else stamp_ms, self._epoch, -1, stamp_ms=stamp_ms,
-        )  # fmt: skip
-        if chunk.path is None:
-            if chunk.data is None:
-                raise InvalidRequestError(f"a chunk of {key} is neither in memory nor staged")
-            extent = extent._replace(start=self._inline)
-            self._inline += chunk.size_bytes
-            self.data.append(chunk.data)
-        elif chunk.wrapped_key is not None:
-            self.keys[chunk.path] = key_from_json(json.loads(chunk.wrapped_key))
-        self.ends[key] = OffsetRange(first, base + chunk.records)
-        self.extents.append((key, extent))
+            _batches(chunk)
+        elif chunk.path is None and chunk.pieces is None:
+            raise InvalidRequestError(f"a chunk of {chunk.key} is neither in memory nor staged")
 
 
 def _batches(chunk: Chunk) -> Table:
@@ -217,12 +171,14 @@ def idempotent_table(chunk: Chunk) -> Table:
     return _batches(chunk)
 
 
-def _producer_batches(table: Table, base: int) -> list[ProducerBatch]:
-    return [
-        ProducerBatch(
-            int(row["producer_id"]), int(row["producer_epoch"]), int(row["base_sequence"]),
-            base + int(row["base_offset"]), base + int(row["last_offset"]),
-            int(row["max_timestamp"]),
-        )
-        for row in table[table["producer_id"] >= 0]
-    ]
+def _producer_batches(state: DisklessState, chunks: Sequence[Chunk]) -> Iterator[ProducerBatch]:
+    """What an idempotent producer's append adds to what is known of it: one chunk, in memory."""
+    for chunk in chunks:
+        if chunk.idempotent:
+            base, table = state.log.ends[chunk.key], _batches(chunk)
+            for row in table[table["producer_id"] >= 0]:
+                yield ProducerBatch(
+                    int(row["producer_id"]), int(row["producer_epoch"]), int(row["base_sequence"]),
+                    base + int(row["base_offset"]), base + int(row["last_offset"]),
+                    int(row["max_timestamp"]),
+                )  # fmt: skip

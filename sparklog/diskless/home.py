@@ -11,7 +11,10 @@ from sparklog.diskless.extent_objects import ExtentObjects
 from sparklog.diskless.home_object import known_home, make_home, read_home
 from sparklog.diskless.lease import TermLease
 from sparklog.diskless.ledger import EntryReader, Head, StoreLedger
+from sparklog.diskless.names import new_staged_name
+from sparklog.diskless.sealing import check_sealed, new_transport_key
 from sparklog.diskless.service_log import ServiceLog
+from sparklog.diskless.staging import UNDER_WAY, DisklessStaging, StagedObjects
 from sparklog.diskless.state_objects import StateObjects, StateWriter
 from sparklog.diskless.view import DisklessView
 from sparklog.errors import InvalidRequestError
@@ -20,7 +23,7 @@ from sparklog.log.log import Log
 from sparklog.storage.groups import Groups
 from sparklog.storage.home import GivenUp
 from sparklog.storage.lease import Lease
-from sparklog.storage.staging import Framing, Stager, TaskStaging
+from sparklog.storage.staging import INLINE_BYTES, Framing, Stager, TaskStaging
 from sparklog.storage.topic_state import TopicState
 from sparklog.storage.view import TopicInfo
 from sparklog.tiered.object_store.store import Store
@@ -38,11 +41,16 @@ class DisklessHome:
     def __init__(
         self, path: str, head: Head, objects: ExtentObjects, clock: Clock,
         commits: DisklessCommits | None, states: StateWriter, *, reopen: Callable[[], Head],
+        storage_options: Mapping[str, Any] | None, parallel: int,
     ) -> None:  # fmt: skip
-        """`reopen`: finds the log that is in its place, where it was replaced."""
+        """`reopen`: finds the log that is in its place, where it was replaced.
+
+        `storage_options`: a task's way to the store. `parallel`: a stager's puts at a time.
+        """
         self.path, self.head, self.objects = path, head, objects.remote
         self._clock = clock
         self._commits, self._states = commits, states
+        self._storage_options, self._parallel = dict(storage_options or {}), parallel
         self._ledger = StoreLedger(path, head, retry=self.objects.retry)
         heads = iter([head])
         self.view = DisklessView(path, objects, lambda: next(heads, None) or self._found(reopen))
@@ -102,8 +110,22 @@ class DisklessHome:
         return {name: self.view.describe(name, topic) for name, topic in sorted(topics.items())}
 
     def staging(self) -> TaskStaging:
-        """Return how tasks stage: into objects of their own."""
-        raise NotImplementedError  # and the tasks' staging
+        """Return how tasks stage: into objects of their own, sealed if there is a key ring.
+
+        Raises: InvalidRequestError: the log is encrypted, and there is none.
+        """
+        commits = self.commits
+        check_sealed(commits.known.keys, self.objects.keys, self.path)
+        return DisklessStaging(
+            url=self.path,
+            log_id=self.head.entries.log_id,
+            head=commits.known.number,
+            storage_options=self._storage_options,
+            transport_key=None if self.objects.keys is None else new_transport_key(),
+            parallel=self._parallel,
+            store=self.objects.store,
+            clock=self._clock,
+        )
 
     def sweep_staged(self, writer: str, batch: int) -> int:
         """Return 0: the service deletes what was staged."""
@@ -111,10 +133,18 @@ class DisklessHome:
 
     def stager(self, framing: Framing, *, label: str | None = None) -> Stager:
         """Return a stager; `label` names staged objects."""
-        if label is not None:
-            return self.staging().stager(framing, label=label)
-        place = ChunksInMemory(self.path)
-        return ChunkStager(place, self._clock, framing, spread=self.commits.position)
+        known = self.commits.known
+        if label is None:
+            place = ChunksInMemory(self.path)
+            return ChunkStager(place, self._clock, framing, spread=known.next_number)
+        objects = StagedObjects(
+            self.objects.store,
+            lambda: new_staged_name(known.log_id, max(known.number, 0), label),
+            inline_max=INLINE_BYTES,
+            parallel=self._parallel,
+            ring=self.objects.keys,
+        )
+        return ChunkStager(objects, self._clock, framing, spread=label)
 
     def service_lease(self) -> Lease:
         """Return the lease of the log's service: the log's term; not taken yet."""
@@ -183,8 +213,12 @@ def open_log(
         if read_home(there) is None:
             make_home(there, clock)
         commits = DisklessCommits(
-            url, head, parsed, clock, patience or Patience(), created=writer.created
-        )
+            url, head, parsed, clock, patience or Patience(),
+            keyring=objects.remote.keys, created=writer.created,
+        )  # fmt: skip
         commits.catch_up()
-    home = DisklessHome(url, head, objects, clock, commits, writer, reopen=lambda: open_head()[0])
+    home = DisklessHome(
+        url, head, objects, clock, commits, writer, reopen=lambda: open_head()[0],
+        storage_options=storage_options, parallel=UNDER_WAY if background else 1,
+    )  # fmt: skip
     return Log(home, options=parsed, clock=clock)

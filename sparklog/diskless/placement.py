@@ -24,7 +24,7 @@ from sparklog.diskless import extent_tables
 from sparklog.diskless.entries import ObjectKey
 from sparklog.diskless.extent_tables import Pieces, TableHead
 from sparklog.diskless.extents import PIECE_DTYPE, Extent
-from sparklog.diskless.names import new_staged_name, parse_staged
+from sparklog.diskless.names import new_staged_name
 from sparklog.diskless.sealing import TaskKey, new_object_key, wrapped_anew
 from sparklog.diskless.staged_chunks import IN_DATA, StagedPieces, pieces_in
 from sparklog.format.scan import rebase
@@ -47,12 +47,14 @@ _TABLE_LABEL: Final = "table"
 class Placed:
     """A commit's extents, each from offset 0; `settled` gives them their offsets.
 
-    `data`, `keys`: the entry's inline bytes, sealed if they are, and its data keys.
+    `data`, `keys`: the entry's inline bytes, sealed if they are, and its data keys. `staged`: the
+    objects that `place` put for it, each with a head of its own.
     """
 
     extents: PlacedExtents = ()
     data: bytes = b""
     keys: Mapping[str, ObjectKey] = field(default_factory=dict)
+    staged: tuple[str, ...] = ()
 
 
 def settled(
@@ -104,15 +106,6 @@ class Placement:
         self._rows = self._sources.rows(chunks)
         self._placed: dict[bool, Placed] = {}
 
-    @property
-    def staged_since(self) -> int | None:
-        """The lowest head at which staging of any of it began; None: all of it is in memory.
-
-        Below the stage floor the commit must be refused.
-        """
-        heads = [parse_staged(self._log_id, name) for name in self._sources.names if name]
-        return min((-1 if head is None else head for head in heads), default=None)
-
     def place(self, head: int, *, inline_bytes_max: int = INLINE_BYTES_MAX) -> Placed:
         """Return where all lies; put what has to be put, once, however often this is asked.
 
@@ -137,19 +130,23 @@ class Placement:
         count = sum(len(rows) for rows in partitions.values())
         in_table = count > TABLE_EXTENTS_MIN and count > 2 * len(partitions)
         names, keys, stored = list(self._sources.names), self._object_keys(), b""
+        staged: tuple[str, ...] = ()
         if size and inline and not in_table:
             names[IN_DATA] = ""
             stored, keys[""] = self._sealed(data, size)
         elif size:
             names[IN_DATA] = name = new_staged_name(self._log_id, max(head, 0), self._label)
             keys[name] = self._put(name, data, size)
+            staged = (name,)
         if in_table:
-            extents = self._by_table(max(head, 0), partitions, names, keys)
+            table = new_staged_name(self._log_id, max(head, 0), _TABLE_LABEL)
+            extents = self._by_table(table, partitions, names, keys)
+            staged = (*staged, table)
         else:
             extents = tuple(_extents(partitions, names))
         used = {extent.object for _, extent in extents}
         found = {name: key for name, key in keys.items() if key is not None and name in used}
-        return Placed(extents=extents, data=stored, keys=found)
+        return Placed(extents=extents, data=stored, keys=found, staged=staged)
 
     def _together(self) -> tuple[dict[TopicPartition, Pieces], list[Buffer]]:
         """Lay what is in memory back to back, by partition; neighbours become one piece."""
@@ -192,15 +189,14 @@ class Placement:
 
     def _by_table(
         self,
-        head: int,
+        name: str,
         partitions: Mapping[TopicPartition, Pieces],
         names: Sequence[str],
         keys: Mapping[str, ObjectKey | None],
     ) -> PlacedExtents:
         many = {key: rows for key, rows in partitions.items() if len(rows) > 1}
-        sealed = {name: key for name, key in keys.items() if key is not None and name}
+        sealed = {each: key for each, key in keys.items() if key is not None and each}
         raw, starts = extent_tables.encode(TableHead(names, sealed), many.values())
-        name = new_staged_name(self._log_id, head, _TABLE_LABEL)
         self._store.put_stream(name, [raw], len(raw))
         at = dict(zip(many, starts, strict=True))
         found: list[tuple[TopicPartition, Extent]] = []

@@ -3,7 +3,7 @@
 Two million chunks of 2,000 tasks by 1,000 partitions become 1,000, each with a row a piece.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -44,6 +44,19 @@ def pieces_in(chunk: Chunk) -> StagedPieces:
     if chunk.wrapped_key is not None:
         keys[chunk.path] = from_text(chunk.wrapped_key, None)
     return StagedPieces(["", chunk.path], np.array([row], PIECE_DTYPE), keys=keys)
+
+
+def objects_of(chunks: Iterable[Chunk]) -> set[str]:
+    """Return the staged objects that chunks lie in."""
+    found: set[str] = set()
+    seen: set[int] = set()
+    for chunk in chunks:
+        if chunk.path is not None:
+            found.add(chunk.path)
+        elif isinstance(chunk.pieces, StagedPieces) and id(chunk.pieces.names) not in seen:
+            seen.add(id(chunk.pieces.names))  # which all that were put together at once share
+            found.update(name for name in chunk.pieces.names if name)
+    return found
 
 
 def gathered(tables: Sequence[ChunkTable], transport: bytes | None) -> list[Chunk]:

@@ -22,12 +22,12 @@ from sparklog.clock import Clock, system_clock
 from sparklog.config import TopicConfig
 from sparklog.diskless.names import HOME, new_staged_name
 from sparklog.diskless.sealing import new_object_key, to_text, transport_ring
-from sparklog.diskless.staged_chunks import StagedPieces, gathered
+from sparklog.diskless.staged_chunks import gathered, objects_of
 from sparklog.errors import BatchConflictError, InvalidRequestError, SparklogError
 from sparklog.format.names import partition_dir
 from sparklog.log.chunk_stager import ChunksInMemory, ChunkStager
 from sparklog.storage.chunk_table import ChunkTable
-from sparklog.storage.commits import Chunk
+from sparklog.storage.commits import Chunk, StagedTooLongError
 from sparklog.storage.staging import INLINE_BYTES, Framing, GrowingChunk, Stager
 from sparklog.storage.view import TopicInfo
 from sparklog.tiered.keyring import Keyring
@@ -40,7 +40,7 @@ OBJECT_BYTES: Final = 16 << 20
 UNDER_WAY: Final = 2
 """Objects of one task that are put at the same time: memory of as many times OBJECT_BYTES."""
 _SMALL_TASKS: Final = 32
-_REFUSALS: Final = (BatchConflictError, InvalidRequestError)
+_REFUSALS: Final = (BatchConflictError, InvalidRequestError, StagedTooLongError)
 
 
 def inline_bytes_max(task: int) -> int:
@@ -259,11 +259,7 @@ class DisklessStaging:
         """Delete what was staged if its commit was refused; all else may be in the log."""
         if not isinstance(cause, _REFUSALS):
             return
-        names = {chunk.path for chunk in chunks if chunk.path is not None}
-        for chunk in chunks:
-            if isinstance(chunk.pieces, StagedPieces):
-                names.update(name for name in chunk.pieces.names if name)
-        _delete(self._opened(), sorted(names))
+        _delete(self._opened(), sorted(objects_of(chunks)))
 
     def _opened(self) -> Store:
         return self.store or _store_of_process(self.url, self.storage_options)

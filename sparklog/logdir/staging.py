@@ -18,6 +18,7 @@ from sparklog.log.chunk_stager import ChunksInMemory, ChunkStager
 from sparklog.logdir.chunk_files import is_worth_a_segment, new_chunk_path
 from sparklog.logdir.log_dir_check import LogDirIdentity
 from sparklog.logdir.topics_file import planned_topic
+from sparklog.storage.chunk_table import ChunkTable
 from sparklog.storage.commits import Chunk
 from sparklog.storage.staging import INLINE_BYTES, Framing, GrowingChunk, Stager
 from sparklog.storage.view import TopicInfo
@@ -133,7 +134,7 @@ class LogDirStaging:
         """Find out whether this process sees the driver's log; see `LogDirIdentity.check`."""
         self.log_dir.check(self.fs)
 
-    def stager(self, framing: Framing, *, label: str) -> Stager:
+    def stager(self, framing: Framing, *, label: str, task: int = 0) -> Stager:
         """Return a task's stager."""
         place = ChunkFiles(self.fs, self.home, label, inline_max_bytes=INLINE_BYTES)
         return ChunkStager(place, self.clock, framing, spread=label)
@@ -145,6 +146,10 @@ class LogDirStaging:
     def planned_topic(self, name: str, partitions: int, config: TopicConfig) -> TopicInfo:
         """Return a topic that is to be made; its rows are staged in the first log dir."""
         return planned_topic(self.home, name, partitions, config)
+
+    def gathered(self, tables: Sequence[ChunkTable]) -> Sequence[Chunk]:
+        """Return them one by one: each becomes a segment, or is copied to the end of one."""
+        return [chunk for table in tables for chunk in table.chunks()]
 
     def discard(self, chunks: Sequence[Chunk], *, cause: BaseException | None = None) -> None:
         """Delete the files, whatever became of the commit.

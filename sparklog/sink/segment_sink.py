@@ -162,7 +162,8 @@ class SegmentSink:
         chunks = self._collect(rows, plan) if small else None
         if chunks is None:
             with _noting_tasks(log):
-                chunks = list(task_messages.to_chunks(_one_job(rows, plan)))
+                tables = list(task_messages.to_tables(_one_job(rows, plan)))
+            chunks = list(plan.staging.gathered(tables))
         result = commit_chunks(log, self._options, plan, chunks, planned, _source(query))
         estimate.learn(planned.offsets, sum(chunk.size_bytes for chunk in chunks))
         return result
@@ -271,18 +272,17 @@ class Staging:
         self._plan = plan
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield one row a staged chunk, or one with the error."""
+        """Yield one row: with the staged chunks, or with the error."""
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
         try:
-            chunks = self._plan.run(batches, task=task)
+            table = self._plan.run(batches, task=task)
         except SparklogError as error:
             if error.retriable:
                 raise  # Spark tries the task again
             yield task_messages.error_row(error)
             return
-        for chunk in chunks:
-            yield task_messages.to_rows([chunk])
+        yield task_messages.to_rows(table)
 
 
 def _source(query: Query | None) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.names import check_topic
+from sparklog.storage.chunk_table import ChunkTable
 from sparklog.storage.commits import Chunk
 from sparklog.storage.staging import Framing, Stager, TaskStaging
 from sparklog.storage.view import TopicInfo
@@ -33,16 +34,16 @@ class TaskPlan:
     label: str
     columns: list[str] = field(default_factory=list)
 
-    def run(self, batches: Iterable[pa.RecordBatch], *, task: int) -> list[Chunk]:
+    def run(self, batches: Iterable[pa.RecordBatch], *, task: int) -> ChunkTable:
         """Stage the rows of one task, by the log's home; what is small stays in memory.
 
         Raises: InvalidRequestError and its kin for bad rows: nothing of the batch is committed.
         """
         self.staging.check()
-        stager = self.staging.stager(self.framing, label=f"{self.label}-{task}")
+        stager = self.staging.stager(self.framing, label=f"{self.label}-{task}", task=task)
         try:
             self._feed(stager, batches)
-            return list(stager.finish())
+            return ChunkTable.of(stager.finish())
         except BaseException:
             stager.discard()
             raise

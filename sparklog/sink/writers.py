@@ -5,7 +5,7 @@ on a NEW instance: all that a commit needs comes in the messages and the options
 """
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,6 +25,7 @@ from sparklog.sink.columns import columns_to_write
 from sparklog.sink.options import SinkOptions
 from sparklog.sink.segment_sink import commit_chunks, plan_tasks
 from sparklog.sink.task import TaskPlan
+from sparklog.storage.chunk_table import ChunkTable
 from sparklog.storage.commits import Chunk
 from sparklog.storage.staging import TaskStaging
 
@@ -36,10 +37,11 @@ _CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
 class Staged(WriterCommitMessage):
     """What one task staged, of which query; `below`: the conf's directory for checkpoints.
 
-    `staging`: lets go of it where Spark aborts, in a process that may not be able to open the log.
+    `packed`: its chunks, as a `ChunkTable`. `staging`: lets go of it where Spark aborts, in a
+    process that may not be able to open the log.
     """
 
-    chunks: list[Chunk]
+    packed: bytes
     staging: TaskStaging
     query: str = ""
     below: str = ""
@@ -69,19 +71,24 @@ class _Writer:
         context = TaskContext.get()
         staging = self._plan.staging
         if context is None:
-            return Staged(self._plan.run(batches, task=0), staging)
+            return Staged(self._plan.run(batches, task=0).pack(), staging)
         told = (context.getLocalProperty(name) or "" for name in (_QUERY, _CHECKPOINTS))
-        return Staged(self._plan.run(batches, task=context.partitionId()), staging, *told)
+        return Staged(self._plan.run(batches, task=context.partitionId()).pack(), staging, *told)
 
 
-def _chunks(messages: list[WriterCommitMessage | None]) -> list[Chunk]:
-    return [chunk for m in messages if isinstance(m, Staged) for chunk in m.chunks]
+def _chunks(messages: Iterable[WriterCommitMessage | None]) -> list[Chunk]:
+    """What all tasks staged, put together by the staging that they were given."""
+    staged = [message for message in messages if isinstance(message, Staged)]
+    if not staged:
+        return []
+    tables = [ChunkTable.unpack(message.packed) for message in staged]
+    return list(staged[0].staging.gathered(tables))
 
 
-def _discard(messages: list[WriterCommitMessage | None]) -> None:
+def _discard(messages: Iterable[WriterCommitMessage | None]) -> None:
     for message in messages:
         if isinstance(message, Staged):
-            message.staging.discard(message.chunks)
+            message.staging.discard(_chunks([message]))
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):

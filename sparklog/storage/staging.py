@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from sparklog.config import TopicConfig
 from sparklog.format.compression import Codec
+from sparklog.storage.chunk_table import ChunkTable
 from sparklog.storage.commits import Chunk
 from sparklog.storage.view import TopicInfo
 
@@ -176,8 +177,8 @@ class TaskStaging(Protocol):
         LogReplacedError: another one is there now. StorageUnavailableError.
         """
 
-    def stager(self, framing: Framing, *, label: str) -> Stager:
-        """Return a task's stager. `label`: a `chunk_label` and the task's number.
+    def stager(self, framing: Framing, *, label: str, task: int = 0) -> Stager:
+        """Return a task's stager. `label`: a `chunk_label` and `task`, the task's number.
 
         Memory: bounded, whatever the task's rows are. Rows without partition or key are spread by
         `label`, so that an attempt does what the one before it did.
@@ -188,6 +189,12 @@ class TaskStaging(Protocol):
 
     def planned_topic(self, name: str, partitions: int, config: TopicConfig) -> TopicInfo:
         """Return a topic that the commit of its first rows will make, without an id."""
+
+    def gathered(self, tables: Sequence[ChunkTable]) -> Sequence[Chunk]:
+        """Return what tasks report, in the order of the tasks, as the chunks of a commit.
+
+        They may be fewer: what several tasks staged for a partition can be one chunk.
+        """
 
     def discard(self, chunks: Sequence[Chunk], *, cause: BaseException | None = None) -> None:
         """Let go of staged chunks whose commit failed, wasn't tried, or was a replay.

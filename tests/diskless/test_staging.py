@@ -68,7 +68,6 @@ def test_small_task_sends_its_bytes_and_puts_nothing():
     chunks = plan.gathered([found])
     assert staged_names(store) == []
     placement = Placement(store, LOG_ID, chunks)
-    assert placement.staged_since is None
     placed = placement.place(9)
     assert staged_names(store) == []
     assert [extent.object for _, extent in placed.extents] == ["", "", ""]
@@ -94,7 +93,6 @@ def test_large_task_is_one_object_of_all_partitions_put_once():
     assert found.rows["position"].tolist() == [0, sizes[0], sizes[0] + sizes[1]]
     assert sum(sizes) == len(store.get(name))
     placement = Placement(store, LOG_ID, plan.gathered([found]))
-    assert placement.staged_since == 7
     values = Reading(store, placement.place(9)).values()
     assert [len(some) for some in values.values()] == [100, 100, 100]
     assert staged_names(store) == [name]

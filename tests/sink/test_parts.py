@@ -14,8 +14,9 @@ from sparklog.logdir.log_dir_check import LogDirIdentity
 from sparklog.sink.batch_identity import of_checkpoint, of_query
 from sparklog.sink.options import REFUSED, parse
 from sparklog.sink.size_estimate import SMALL_BYTES, SizeEstimate, total
-from sparklog.sink.task_messages import error_row, to_chunks, to_rows
+from sparklog.sink.task_messages import error_row, to_rows, to_tables
 from sparklog.sink.topic_options import ineffective_options, warn_of_ineffective
+from sparklog.storage.chunk_table import ChunkTable
 from sparklog.storage.commits import Chunk
 
 
@@ -103,10 +104,11 @@ def test_chunks_and_errors_travel_as_rows() -> None:
         max_timestamp=6,
     )  # fmt: skip
     staged = replace(chunk, data=None, path="/log/sparklog-chunk-x", synced_boot_id="boot")
-    rows = pa.Table.from_batches([to_rows([chunk, staged]), to_rows([])]).to_pylist()
-    assert list(to_chunks(rows)) == [chunk, staged]
+    tasks = [ChunkTable.of([chunk, staged]), ChunkTable.of([])]
+    rows = pa.Table.from_batches([to_rows(task) for task in tasks]).to_pylist()
+    assert [each for table in to_tables(rows) for each in table.chunks()] == [chunk, staged]
     with pytest.raises(RecordTooLargeError, match="too large"):
-        list(to_chunks(error_row(RecordTooLargeError("too large")).to_pylist()))
+        list(to_tables(error_row(RecordTooLargeError("too large")).to_pylist()))
 
 
 def offsets(count: int) -> bytes:
