@@ -109,17 +109,14 @@ class ExtentLogs:
     def _pieces(self, extent: Extent) -> SegmentLog:
         """The pieces that a table has for an extent, one after the other."""
         path = self._objects.url(extent.object)
+        end = extent.start + block_size(extent.pieces)  # the names come before all rows
+        table = self._range(extent.object, 0, end, {})
 
-        def get(start: int, end: int) -> bytes:
-            retry = self._objects.remote.retry
-            return retry.call(lambda: self._objects.store.get(extent.object, start, end))
+        def get(start: int, stop: int) -> bytes:
+            return table.get(start, min(stop, end))
 
-        try:
-            head = self._tables.get_or_make(extent.object, lambda: read_head(get, path=path))
-        except FileNotFoundError as error:
-            raise self._objects.judge(extent.object, self._log_id, error) from error
-        block = self._range(extent.object, extent.start, block_size(extent.pieces), {})
-        found = pieces_of(extent, head, block.get(0, block.size), path=path)
+        head = self._tables.get_or_make(extent.object, lambda: read_head(get, path=path))
+        found = pieces_of(extent, head, get(extent.start, end), path=path)
         inner = ExtentLogs(
             self._objects, self._log_id, self._topic, found, head.keys, eager=True
         )
