@@ -6,7 +6,6 @@ that lie close together in one object come by one request.
 """
 
 import errno
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Final
 from sparklog.diskless.entries import ObjectKey
 from sparklog.diskless.extents import Extent
 from sparklog.diskless.names import HOME
+from sparklog.diskless.process_lock import ProcessLock
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.metrics import meters
 from sparklog.storage.segments import StaleReadError, UndeterminedLossError
@@ -43,7 +43,7 @@ class ExtentObjects:
 
     def __init__(self, remote: RemoteObjects) -> None:
         self.remote = remote
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
         self._entries: OrderedDict[str, bytes] = OrderedDict()
         self._entries_bytes = 0
         self._data_keys: dict[ObjectKey, DataKey] = {}

@@ -4,7 +4,6 @@ So it asks for bytes at once and for nothing else: no state, no entry, no listin
 """
 
 import contextlib
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -13,6 +12,7 @@ from sparklog.common import TopicPartition
 from sparklog.diskless.entries import Epochs
 from sparklog.diskless.extent_objects import ExtentObjects, Keys
 from sparklog.diskless.extents import Extents
+from sparklog.diskless.process_lock import ProcessLock
 from sparklog.diskless.segments import DisklessSegments, Picture
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import DataCorruptionError
@@ -69,10 +69,10 @@ class PlannedView:
 
     def __init__(self, plan: DisklessPlan, whole: WholeView) -> None:
         self._plan, self._whole = plan, whole
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
         self._fresh = True
         self._before = 0  # the whole view's incarnation when it was first asked
-        self.incarnation = 0
+        self.incarnation, self.poll_ms = 0, whole.poll_ms
         where = f"{whole.home}/{plan.key.topic}-{plan.key.partition}-{plan.topic_id}"
         self._kept = KeptPartition(_PlannedSegments(plan, where, whole.objects))
 

@@ -17,6 +17,7 @@ from sparklog.diskless.extent_objects import ExtentObjects
 from sparklog.diskless.extents import index_of
 from sparklog.diskless.names import HOME
 from sparklog.diskless.plan import DisklessPlan
+from sparklog.diskless.process_lock import ProcessLock
 from sparklog.diskless.segments import DisklessSegments, Picture, picture_of
 from sparklog.diskless.state import DisklessState
 from sparklog.errors import DataCorruptionError, UnknownTopicError
@@ -28,6 +29,8 @@ from sparklog.tiered.layout.object_names import Directory
 from sparklog.tiered.reading.store_retry import StoreRetry
 
 T = TypeVar("T")
+POLL_MS: Final = 250
+"""Between two questions of who follows: each is a GET. Kafka's consumers wait up to 500."""
 HOME_MS: Final = 30_000
 """So often it is looked whether the log is still the one in its place: a GET more."""
 _LOGGER: Final = logging.getLogger(__name__)
@@ -63,9 +66,9 @@ class DisklessView:
     ) -> None:
         self._url, self.objects, self._open_state = url.rstrip("/"), objects, open_state
         self._timer = timer
-        self.incarnation = 0
+        self.incarnation, self.poll_ms = 0, float(POLL_MS)
         self._known: KnownState | None = None
-        self._opening = threading.Lock()
+        self._opening = ProcessLock()
         self._checked_ms = 0.0
         self._kept: dict[TopicPartition, KeptPartition] = {}
         self._look = threading.local()

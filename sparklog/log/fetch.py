@@ -281,10 +281,10 @@ def follow(
     isolation: str,
     progress: Progress | None = None,
     timeline: Timeline | None = None,
-    poll_ms: float = 20,
+    poll_ms: float | None = None,
     ended: Callable[[], bool] = lambda: False,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield records as they are committed; new ones show within about `poll_ms`.
+    """Yield records as they are committed; new ones show within about `poll_ms` (the view's).
 
     For ever, or until `ended` says so, which is asked whenever there is nothing new. With
     `partitions` None those that are added to the topic are read, too, from their beginning on.
@@ -336,4 +336,4 @@ def follow(
                 check_topic_id(view, topic, p, topic_id)
             if ended():
                 return
-            pause(poll_ms)
+            pause(view.poll_ms if poll_ms is None else poll_ms)

@@ -84,6 +84,7 @@ class LogDirView:
         self._missing: dict[TopicPartition, tuple[str, str]] = {}
         self._kept: dict[TopicPartition, KeptPartition] = {}
         self._standing = LogDirIdentity(fs, self._directories)
+        self.poll_ms: float = 20
         self.incarnation = 0
         """Rises whenever the log dirs were replaced; as of the last use."""
         self.refresh()

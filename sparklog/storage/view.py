@@ -74,6 +74,9 @@ class View(Protocol):
     incarnation: int
     """Rises whenever the log was replaced by another one in its place; as of the last use."""
 
+    poll_ms: float
+    """How long who follows waits between two questions, by what one costs."""
+
     @property
     def home(self) -> str:
         """Where the log is: its first log dir, or a URL."""

@@ -140,7 +140,7 @@ class ArchiveView:
     def __init__(self, url: str, objects: RemoteObjects, *, refresh_ms: float = REFRESH_MS) -> None:
         """Raises: StorageUnavailableError. Cost: a listing, and a manifest a topic."""
         self._url, self.objects = url.rstrip("/"), objects
-        self.incarnation = 0
+        self.incarnation, self.poll_ms = 0, 20.0  # its listing is asked for by its own age
         self._listing = BucketListing(objects, refresh_ms=refresh_ms)
         self._kept: dict[TopicPartition, KeptPartition] = {}
         self._topics: dict[str, _Topic] = {}
