@@ -54,6 +54,8 @@ from sparklog.tiered.object_store.store import StoredObject
 
 STATES_KEPT: Final = 2
 _DELETED_MAX: Final = 1000
+_CUT_AT_ONCE: Final = 64
+_CUT_MAX: Final = 10_000
 _TERMS_MAX: Final = 2**32  # a term so far ahead is no service's: terms grow by one
 
 
@@ -287,7 +289,8 @@ class Garbage:
         """Cut the inline data that no extent lies in.
 
         Args: delay_ms: entries younger than that stay as they are.
-        Cost: a get for each entry, once in its life; a put for each that has data.
+        Cost: a get for each entry, once in its life, 64 at the same time and 10,000 in one call; a
+        put for each that has data.
         """
         with self._turn:
             state = self._log.follow()
@@ -297,11 +300,8 @@ class Garbage:
                 n
                 for n in range(notes.cut_below, state.next_number)
                 if n not in inline and n not in self._cut
-            ]
-            for number in numbers:
-                found = self._cut_one(number, report, delay_ms)
-                if found is None:
-                    break  # so are those behind it
+            ][:_CUT_MAX]
+            for number, found in self._cut_some(numbers, report, delay_ms):
                 objects, size = objects + (found > 0), size + found
                 if not report.dry_run:
                     self._cut.add(number)
@@ -313,18 +313,27 @@ class Garbage:
                 below += 1
             notes.cut_below = below
 
-    def _cut_one(self, number: int, report: Report, delay_ms: int) -> int | None:
-        """Cut an entry; returns the bytes that went, None if it is too young."""
-        name = entry_name(self._log.log_id, number)
-        raw = self._log.store.get(name)
-        entry = decode(raw, number=number, path=f"{self._log.store.url}/{name}")
-        size = len(raw) - entry.data_at
-        if size and delay_ms and report.time_ms - entry.record.time_ms < delay_ms:
-            return None
-        if size and not report.dry_run:
-            self._lease.check()
-            self._log.store.put(name, raw[: entry.data_at])
-        return size
+    def _cut_some(
+        self, numbers: list[int], report: Report, delay_ms: int
+    ) -> Iterator[tuple[int, int]]:
+        """Cut entries; yields (number, the bytes that went), up to the first that is too young."""
+        for at in range(0, len(numbers), _CUT_AT_ONCE):
+            some = numbers[at : at + _CUT_AT_ONCE]
+            names = [entry_name(self._log.log_id, number) for number in some]
+            for number, name, raw in zip(
+                some, names, self._log.store.get_many(names), strict=True
+            ):
+                if isinstance(raw, Exception):
+                    raise raw
+                entry = decode(raw, number=number, path=f"{self._log.store.url}/{name}")
+                size = len(raw) - entry.data_at
+                age_ms = report.time_ms - entry.record.time_ms
+                if size and delay_ms and age_ms < delay_ms:
+                    return  # so are those behind it
+                if size and not report.dry_run:
+                    self._lease.check()
+                    self._log.store.put(name, raw[: entry.data_at])
+                yield number, size
 
     def raise_floor(self, report: Report) -> None:
         """Raise the stage floor to the newest entry that is `stage_retention_ms` old.

@@ -72,9 +72,12 @@ class TermLease:
         log: ServiceLog,
         *,
         timeout_ms: int = TIMEOUT_MS,
+        look_ms: float = 0,
         timer: Callable[[], float] = monotonic_ms,
     ) -> None:
+        """`look_ms`: who stands by asks the store no more often."""
         self._log, self._timeout_ms, self._timer = log, timeout_ms, timer
+        self._look_ms, self._looked_at = look_ms, float("-inf")
         self._token = uuid.uuid4().hex
         self._lock = threading.RLock()
         self._seen: tuple[int, bytes] | None = None  # (term, sign of life) that was looked at
@@ -99,6 +102,9 @@ class TermLease:
         with self._lock:
             if self.held:
                 return True
+            if self._timer() - self._looked_at < self._look_ms:
+                return False
+            self._looked_at = self._timer()
             state = self._log.follow()
             sign = self._sign(state.term)
             if state.term and not self._is_over(state.term, sign):

@@ -49,6 +49,8 @@ from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.manifest import log_object
 
 _LOGGER: Final = logging.getLogger("sparklog.service")
+_LOOK_MS: Final = 5_000
+"""So often a service that stands by looks for the lease: two gets."""
 _HOME_MS: Final = 60_000
 """So often it is looked whether the log is still the one in its place."""
 
@@ -74,7 +76,9 @@ class DisklessUpkeep:
         timer: Callable[[], float] = monotonic_ms,
     ) -> None:
         self.log = ServiceLog(commits)
-        self.lease = TermLease(self.log, timeout_ms=options.lease_timeout_ms, timer=timer)
+        self.lease = TermLease(
+            self.log, timeout_ms=options.lease_timeout_ms, look_ms=_LOOK_MS, timer=timer
+        )
         self._groups, self._options, self._close = groups, options, close
         self._stopping, self._timer = stopping, timer
         self.merger = Merger(

@@ -4,11 +4,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from sparklog.clock import ManualClock
 from sparklog.common import TopicPartition
 from sparklog.config import LogOptions
+from sparklog.diskless import extent_tables
 from sparklog.diskless.commit_log import DisklessCommits
+from sparklog.diskless.entries import Entry, new_attempt_id
 from sparklog.diskless.entry_creation import Patience
+from sparklog.diskless.extents import PIECE_DTYPE, Extent
 from sparklog.diskless.garbage import Garbage
 from sparklog.diskless.lease import TermLease
 from sparklog.diskless.ledger import EntryReader, Head
@@ -24,10 +29,12 @@ from sparklog.log.admin import create_topic
 from sparklog.log.batch_windows import walk
 from sparklog.storage.commits import Change, Chunk, change
 from sparklog.storage.ledger_records import AppendRecord
+from sparklog.storage.offset_ranges import OffsetRange
 from sparklog.storage.round_report import Report
 from sparklog.testing.faultstore import Bucket, FaultStore
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.layout.manifest import Manifest, log_object, parse
+from tests.logdir.partitions import T0 as BEGAN_MS
 from tests.logdir.partitions import batch
 
 LOG_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
@@ -136,7 +143,8 @@ class Home:
         state = self.state
         reader = SourceReader(self.store, state.keys, self.keyring)
         found = []
-        for extent in state.extents.get(key, ()):
+        pieces = [p for e in state.extents.get(key, ()) for p in reader.pieces(e)]
+        for extent in pieces:
             log = SourceLog("read", [Slice.of(extent)], reader)
             for window in walk(log):
                 assert window.batches.error is None
@@ -167,3 +175,42 @@ def _chunk(topic: str, partition: int, data: bytes, **given: Any) -> Chunk:
         max_timestamp=int(table["max_timestamp"].max()),
         **given,
     )
+
+
+def commit_by_table(home: Home, rows: dict[int, Sequence[str]], *, objects: int = 2) -> list[str]:
+    """Commit {partition: values} as very many tasks would: by an extent table.
+
+    Value n of a partition lies in object n % objects. Returns the objects, the table last.
+    """
+    state = home.state
+    names = [new_staged_name(LOG_ID, state.number, f"task{n}") for n in range(objects)]
+    contents = [bytearray() for _ in names]
+    blocks, parts = [], []
+    for p, values in rows.items():
+        block = np.zeros(len(values), PIECE_DTYPE)
+        for at, value in enumerate(values):
+            number, data = at % objects, batch(value)
+            block[at] = number, len(contents[number]), len(data), 1, BEGAN_MS
+            contents[number] += data
+        blocks.append(block)
+        parts.append((TopicPartition("t", p), len(values), int(block["size"].sum())))
+    for name, content in zip(names, contents, strict=True):
+        home.store.put(name, bytes(content))
+    table = new_staged_name(LOG_ID, state.number, "table")
+    raw, starts = extent_tables.encode(extent_tables.TableHead(names, {}), blocks)
+    home.store.put(table, raw)
+    extents, ends = [], {}
+    for (key, count, size), start in zip(parts, starts, strict=True):
+        base = state.log.ends[key]
+        ends[key] = OffsetRange(base, base + count)
+        extents.append(
+            (key, Extent(base, base + count, table, start, size, BEGAN_MS, 0, -1, pieces=count))
+        )
+    record = AppendRecord(ends=ends, time_ms=max(home.clock(), state.log.time_ms))
+    with home.commits.exclusive():
+        known = home.commits.known
+        entry = Entry(
+            id=new_attempt_id(), prev=known.entry_id, record=record, extents=tuple(extents)
+        )
+        home.commits.create((entry, b""), expected=known.next_number)
+    return [*names, table]

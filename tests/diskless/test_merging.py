@@ -17,7 +17,7 @@ from sparklog.storage.lease import LeaseLostError
 from sparklog.storage.segment_store import SourceChangedError
 from sparklog.testing.faults import SimulatedKill
 from sparklog.tiered.layout.manifest import parse, part
-from tests.diskless.logs import RING, T0, T1, Home
+from tests.diskless.logs import RING, T0, T1, Home, commit_by_table
 from tests.logdir.partitions import T0 as BEGAN_MS
 
 MINUTE = 60_000
@@ -82,6 +82,35 @@ def test_one_request_for_an_object_of_many_partitions() -> None:
         home.merger.merge(merge, state, reader)
     assert home.store.counts.gets - before == 3
     assert len(home.read(TopicPartition("t", 5))) == 3
+
+
+def test_what_an_extent_table_names(home: Home) -> None:
+    """The pieces of a commit of very many tasks; they live as long as their table."""
+    objects = commit_by_table(home, {0: ["a", "b", "c"], 1: ["x", "y"]})
+    home.commit("d")
+    before = home.read(T0), home.read(T1)
+    assert [offset for offset, _ in before[0]] == [0, 1, 2, 3]
+    home.garbage.sweep(home.report())
+    (first,) = [merge for merge in home.due(merge_interval_ms=0) if merge.key == T0]
+    done = home.merger.merge(first, home.state)
+    home.garbage.let_go(T0, first.topic_id, done.sources, kind="replaced", now_ms=0)
+    home.garbage.sweep(home.report())
+    assert set(objects) <= set(home.names("staged"))  # the other partition's lie there still
+    home.merge_all()
+    assert (home.read(T0), home.read(T1)) == before
+    home.garbage.sweep(home.report())
+    assert home.names("staged") == []
+
+
+def test_a_table_with_large_pieces_becomes_several_segments() -> None:
+    home = Home()
+    home.topic(internal_segment_bytes="300")
+    home.lead()
+    commit_by_table(home, {0: [f"{n:0100}" for n in range(7)]}, objects=3)
+    before = home.read()
+    (done,) = home.merge_all()
+    assert len(done.segments) == 7  # two of them would be more than 300 bytes
+    assert home.read() == before
 
 
 def test_a_merge_takes_two_puts_and_an_entry(home: Home) -> None:
