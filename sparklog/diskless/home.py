@@ -8,6 +8,7 @@ from sparklog.config import LogOptions
 from sparklog.diskless.commit_log import DisklessCommits
 from sparklog.diskless.entry_creation import Patience
 from sparklog.diskless.extent_objects import ExtentObjects
+from sparklog.diskless.groups import DisklessGroups
 from sparklog.diskless.home_object import known_home, make_home, read_home
 from sparklog.diskless.lease import TermLease
 from sparklog.diskless.ledger import EntryReader, Head, StoreLedger
@@ -48,6 +49,7 @@ class DisklessHome:
         `storage_options`: a task's way to the store. `parallel`: a stager's puts at a time.
         """
         self.path, self.head, self.objects = path, head, objects.remote
+        self._groups = DisklessGroups(objects.store, retry=objects.remote.retry)
         self._clock = clock
         self._commits, self._states = commits, states
         self._storage_options, self._parallel = dict(storage_options or {}), parallel
@@ -89,7 +91,7 @@ class DisklessHome:
     @property
     def groups(self) -> Groups:
         """The registered readers."""
-        raise NotImplementedError  # so do its groups
+        return self._groups
 
     @property
     def commits(self) -> DisklessCommits:

@@ -11,11 +11,12 @@
 The log id is in the names, so that objects of another log, copied here, are never taken for ours.
 """
 
+import hashlib
 import os
 import re
 import uuid
 from typing import Final
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from sparklog.format.checkpoint_files import topic_id_bytes, topic_id_text
 
@@ -30,6 +31,7 @@ _TERM_BYTES: Final = 6  # eight characters of the text form
 TERM_MAX: Final = 2 ** (8 * _TERM_BYTES) - 1
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
 _LABEL_MAX: Final = 80
+_GROUP_MAX: Final = 200  # a file's name has 255 bytes at most, an object's 1024
 
 
 def entry_name(log_id: str, number: int) -> str:
@@ -100,8 +102,13 @@ def service_name(term: int) -> str:
 
 
 def readers_prefix(group: str) -> str:
-    """What the names of a group's positions begin with."""
-    return f"{READERS}{quote(group, safe='')}/"
+    """What the names of a group's positions begin with: its name quoted, or "~" and its hash."""
+    quoted = quote(group, safe="").replace("~", "%7E")
+    if not quoted.strip("."):  # a path would take them for directories
+        quoted = quoted.replace(".", "%2E")
+    if len(quoted) > _GROUP_MAX:
+        quoted = f"~{hashlib.sha256(group.encode()).hexdigest()}"
+    return f"{READERS}{quoted}/"
 
 
 def position_name(group: str, number: int) -> str:
@@ -110,8 +117,13 @@ def position_name(group: str, number: int) -> str:
 
 
 def parse_position(name: str) -> tuple[str, int] | None:
-    """(group, number) of the name of a position; None if it is none."""
-    group, slash, number = name.removeprefix(READERS).partition("/")
-    if name.startswith(READERS) and slash and len(number) == 20 and number.isdigit():
-        return unquote(group), int(number)
+    """(prefix of its group, number) of the name of a position; None if it is none."""
+    prefix, slash, number = name.rpartition("/")
+    group = prefix.removeprefix(READERS)
+    if name.startswith(READERS) and group and "/" not in group and _is_number(number):
+        return prefix + slash, int(number)
     return None
+
+
+def _is_number(text: str) -> bool:
+    return len(text) == 20 and text.isdigit()

@@ -28,7 +28,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from sparklog.clock import attempts
 from sparklog.common import TopicPartition
@@ -45,14 +45,16 @@ from sparklog.storage.groups import (
     NO_ORIGINS,
     Committed,
     Expired,
-    Origin,
     Origins,
     Reader,
     Readers,
     check_group,
     committed_as_planned,
     committed_by_query,
+    expired_of,
     is_expired,
+    reader_from_json,
+    reader_to_json,
 )
 
 READERS_PREFIX: Final = "sparklog.readers-"
@@ -276,7 +278,7 @@ def expire_readers(
     gone: list[Expired] = []
     readers = read_readers(fs, home)
     for reader in readers.groups:
-        old = _old(reader, now_ms, retention_ms)
+        old = expired_of(reader, now_ms, retention_ms)
         if old and not dry_run:
             old = _forget(fs, home, reader.group, now_ms, retention_ms)
         gone += old
@@ -328,48 +330,11 @@ def _read(fs: FileSystem, path: str) -> Reader | None:
     if not raw:
         return None
     found = unseal("reader", raw, path=path, cure=_CURE)
-    origins = {
-        TopicPartition(topic, int(p)): Origin(*origin)
-        for topic, by_partition in found.get("epochs", {}).items()
-        for p, origin in by_partition.items()
-    }
-    return Reader(
-        found["group"],
-        found["kind"],
-        found["host"],
-        found["app"],
-        found["batch"],
-        {
-            (key := TopicPartition(topic, int(p))): Committed(at[0], at[1], origins.get(key))
-            for topic, by_partition in found["offsets"].items()
-            for p, at in by_partition.items()
-        },
-        found.get("run", ""),
-        found.get("planners", {}),
-    )
+    return reader_from_json(found)
 
 
 def _write(fs: FileSystem, path: str, reader: Reader, *, is_new: bool) -> None:
-    offsets: dict[str, dict[str, Any]] = {}
-    epochs: dict[str, dict[str, Any]] = {}
-    for (topic, partition), at in sorted(reader.offsets.items()):
-        offsets.setdefault(topic, {})[str(partition)] = [at.offset, at.time_ms]
-        if at.origin is not None:
-            epochs.setdefault(topic, {})[str(partition)] = list(at.origin)
-    fields = ("group", "kind", "host", "app", "batch")
-    content: dict[str, Any] = {name: getattr(reader, name) for name in fields}
-    content |= {"offsets": offsets, "epochs": epochs}
-    if reader.planners:
-        content |= {"run": reader.run, "planners": dict(reader.planners)}
-    write_durably(fs, path, seal("reader", content), sync_dir=is_new)
-
-
-def _old(reader: Reader, now_ms: int, retention_ms: int) -> list[Expired]:
-    return [
-        Expired(reader.group, *key, at.offset, at.time_ms)
-        for key, at in sorted(reader.offsets.items())
-        if is_expired(at.time_ms, now_ms, retention_ms)
-    ]
+    write_durably(fs, path, seal("reader", reader_to_json(reader)), sync_dir=is_new)
 
 
 def _forget(fs: FileSystem, home: str, group: str, now_ms: int, retention_ms: int) -> list[Expired]:
@@ -380,7 +345,7 @@ def _forget(fs: FileSystem, home: str, group: str, now_ms: int, retention_ms: in
         if reader is None:  # deleted meanwhile: we made it again to lock it
             fs.unlink(path)
             return []
-        old = _old(reader, now_ms, retention_ms)
+        old = expired_of(reader, now_ms, retention_ms)
         gone = {TopicPartition(topic, partition) for _, topic, partition, _, _ in old}
         kept = {key: at for key, at in reader.offsets.items() if key not in gone}
         if not kept:

@@ -7,7 +7,7 @@ that a log which was restored meanwhile is told from the one that was read.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError
@@ -56,6 +56,40 @@ class Reader:
         return all(set(topics).isdisjoint(held) for held in others)
 
 
+def reader_to_json(reader: Reader) -> dict[str, Any]:
+    """Return what is kept of a group; see sparklog.logdir.group_offsets for its form."""
+    offsets: dict[str, dict[str, Any]] = {}
+    epochs: dict[str, dict[str, Any]] = {}
+    for (topic, partition), at in sorted(reader.offsets.items()):
+        offsets.setdefault(topic, {})[str(partition)] = [at.offset, at.time_ms]
+        if at.origin is not None:
+            epochs.setdefault(topic, {})[str(partition)] = list(at.origin)
+    fields = ("group", "kind", "host", "app", "batch")
+    content: dict[str, Any] = {name: getattr(reader, name) for name in fields}
+    content |= {"offsets": offsets, "epochs": epochs}
+    if reader.planners:
+        content |= {"run": reader.run, "planners": dict(reader.planners)}
+    return content
+
+
+def reader_from_json(content: Mapping[str, Any]) -> Reader:
+    """Return the group of what is kept of it."""
+    origins = {
+        TopicPartition(topic, int(p)): Origin(*origin)
+        for topic, by_partition in content.get("epochs", {}).items()
+        for p, origin in by_partition.items()
+    }
+    offsets = {
+        (key := TopicPartition(topic, int(p))): Committed(at[0], at[1], origins.get(key))
+        for topic, by_partition in content["offsets"].items()
+        for p, at in by_partition.items()
+    }
+    return Reader(
+        content["group"], content["kind"], content["host"], content["app"], content["batch"],
+        offsets, content.get("run", ""), content.get("planners", {}),
+    )  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Readers:
     """All registered readers. `damaged`: {path: time (ms)} of files that can't be read."""
@@ -86,6 +120,15 @@ class Expired(NamedTuple):
 def is_expired(time_ms: int, now_ms: int, retention_ms: int) -> bool:
     """Tell whether a commit of that time no longer counts."""
     return now_ms - time_ms >= retention_ms
+
+
+def expired_of(reader: Reader, now_ms: int, retention_ms: int) -> list[Expired]:
+    """Return a group's commits that no longer count."""
+    return [
+        Expired(reader.group, *key, at.offset, at.time_ms)
+        for key, at in sorted(reader.offsets.items())
+        if is_expired(at.time_ms, now_ms, retention_ms)
+    ]
 
 
 def check_group(group: str) -> None:

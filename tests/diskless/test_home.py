@@ -13,6 +13,7 @@ from sparklog.diskless.names import HOME
 from sparklog.errors import (
     DataCorruptionError,
     InvalidRequestError,
+    LogReplacedError,
     UnsupportedVersionError,
 )
 from sparklog.log.admin import create_topic
@@ -91,3 +92,52 @@ def test_the_public_open_makes_a_home_of_a_url(url: str) -> None:
         assert log.home.identity == found.log_id
 
 
+
+
+def test_rows_come_back_as_they_were_appended(url: str) -> None:
+    with sparklog.open(url, mode="rw") as log:
+        info = log.create_topic("t", 2, {"retention.ms": -1})
+        assert info.dirs[1] == f"{url}/t-1-{info.id}"
+        for n in range(5):
+            log.append("t", pa.table({"key": [f"k{n}"], "value": [f"v{n}"]}), partition=n % 2)
+        log.delete_records("t", {0: 1})
+        with sparklog.open(url) as reader:
+            rows = reader.read("t", columns=["partition", "offset", "value"]).read_all().to_pylist()
+            assert [(r["partition"], r["offset"], r["value"]) for r in rows] == [
+                (0, 1, b"v2"), (0, 2, b"v4"), (1, 0, b"v1"), (1, 1, b"v3"),
+            ]  # fmt: skip
+            assert reader.offsets("t") == log.offsets("t") == {0: (1, 3), 1: (0, 2)}
+            log.append("t", pa.table({"value": ["x"]}), partition=1)
+            assert reader.offsets("t")[1] == (0, 3)
+
+
+def test_a_group_goes_on_where_it_was(url: str) -> None:
+    with sparklog.open(url, mode="rw") as log:
+        log.create_topic("t")
+        log.append("t", pa.table({"value": ["a", "b", "c"]}))
+        log.commit_offsets("g", {"t": {0: 2}})
+    with sparklog.open(url) as reader:
+        assert reader.read("t", group="g").read_all().column("value").to_pylist() == [b"c"]
+        assert reader.readers().select(["group", "offset", "lag"]).to_pylist() == [
+            {"group": "g", "offset": 3, "lag": 0}
+        ]
+        assert reader.delete_reader("g")
+        assert not reader.delete_reader("g")
+        assert reader.readers().num_rows == 0
+
+
+def test_a_log_that_was_replaced_is_told(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sparklog.diskless.view as views
+
+    writer, reader = sparklog.open(url, mode="rw"), sparklog.open(url)
+    writer.create_topic("old")
+    assert list(reader.topics()) == list(writer.topics()) == ["old"]
+    store = open_store(url)
+    store.delete([one.name for one in store.list()])
+    with sparklog.open(url, mode="rw") as other:
+        other.create_topic("new")
+    monkeypatch.setattr(views, "HOME_MS", 0)
+    assert list(reader.topics()) == ["new"]
+    assert list(writer.topics()) == ["new"]
+    with pytest.raises(LogReplacedError):
+        writer.create_topic("t")

@@ -1,0 +1,338 @@
+"""The registered readers of a log in a store: `readers/<group>/<k>`, of which the highest counts.
+
+Nobody waits for a turn: who commits creates number k+1 on top of k, and lists. A higher one then
+means that another member was quicker, or came between: again, on top of that, so that no member's
+offsets are lost. Lower ones may go. A group that is deleted leaves a number too, which says so, for
+one that began anew at 0 would be met by requests from before.
+
+    reader: what sparklog.logdir.group_offsets has; {} once it is deleted
+    attempt: what tells it from another one under its number
+"""
+
+import logging
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from sparklog.common import TopicPartition
+from sparklog.diskless.entry_creation import Patience
+from sparklog.diskless.names import READERS, parse_position, readers_prefix
+from sparklog.errors import (
+    DataCorruptionError,
+    StorageUnavailableError,
+    UnsupportedVersionError,
+)
+from sparklog.storage.checksummed_json import seal, unseal
+from sparklog.storage.groups import (
+    NO_ORIGINS,
+    Committed,
+    Expired,
+    Origins,
+    Reader,
+    Readers,
+    check_group,
+    committed_as_planned,
+    committed_by_query,
+    expired_of,
+    is_expired,
+    reader_from_json,
+    reader_to_json,
+)
+from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.reading.store_retry import StoreRetry
+
+_CURE: Final = "it is written anew when its reader commits; delete it to forget that reader"
+_NOBODY: Final = Reader("", "")
+"""What a group is that was deleted."""
+_LOGGER: Final = logging.getLogger(__name__)
+_MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError)
+
+
+class DisklessGroups:
+    """See `sparklog.storage.groups.Groups`. Threads may share it."""
+
+    are_waited_for = True
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        retry: StoreRetry | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        """`retry`: how long who asks waits for a store that is away; `patience`: who commits."""
+        self._store = store
+        self._retry, self._patience = retry or StoreRetry(), patience or Patience(timeout_ms=30_000)
+        self._known: dict[str, tuple[int, Reader | None]] = {}  # what this handle wrote last
+
+    # --- asking ------------------------------------------------------------------------------
+
+    def positions(self, group: str) -> Mapping[TopicPartition, Committed]:
+        """Return what a group has committed. Cost: a listing, two GETs at the same time."""
+        check_group(group)
+        reader = self._retry.call(lambda: self._newest(readers_prefix(group)))[1]
+        return {} if reader is None else reader.offsets
+
+    def readers(self) -> Readers:
+        """Return all groups, by name. Cost: a listing, and a GET a group."""
+        return self._retry.call(self._all)
+
+    def _all(self) -> Readers:
+        newest: dict[str, tuple[int, int]] = {}
+        for one in self._store.list(READERS):
+            place = parse_position(one.name)
+            if place is not None:
+                newest[place[0]] = max(newest.get(place[0], (-1, 0)), (place[1], one.time_ms))
+        groups, damaged = [], {}
+        names = [_name(prefix, number) for prefix, (number, _) in newest.items()]
+        found = zip(newest.items(), self._store.get_many(names), strict=True)
+        for (prefix, (number, time_ms)), raw in found:
+            try:
+                if isinstance(raw, FileNotFoundError):  # there is a higher one by now
+                    reader = self._newest(prefix)[1]
+                elif isinstance(raw, Exception):
+                    raise raw
+                else:
+                    reader = self._parse(raw, prefix, number)
+            except (DataCorruptionError, UnsupportedVersionError) as error:
+                _LOGGER.warning("%s", error)
+                damaged[self._path(prefix, number)] = time_ms
+                continue
+            if reader is not None:
+                groups.append(reader)
+        return Readers(sorted(groups, key=lambda reader: reader.group), damaged)
+
+    def group_of_planner(self, planner: str) -> str | None:
+        """Return the group that a task registered for `planner`; None if none has yet."""
+        return next((r.group for r in self.readers().groups if planner in r.planners), None)
+
+    # --- committing --------------------------------------------------------------------------
+
+    def commit(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        now_ms: int,
+        host: str,
+        origins: Origins = NO_ORIGINS,
+    ) -> None:
+        """Register a plain reader's offsets. Cost: a PUT, a listing and a deletion."""
+        reader = Reader(group, "group", host)
+        self.commit_query(reader, offsets, now_ms=now_ms, origins=origins)
+
+    def commit_query(
+        self,
+        query: Reader,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        now_ms: int,
+        planner: str | None = None,
+        origins: Origins = NO_ORIGINS,
+    ) -> None:
+        """Register where a query's micro-batch begins."""
+        check_group(query.group)
+        if not offsets:
+            return
+
+        def decide(known: Reader | None) -> Reader | None:
+            return committed_by_query(
+                known, query, offsets, now_ms=now_ms, planner=planner, origins=origins
+            )
+
+        self._change(readers_prefix(query.group), decide, heal=True)
+
+    def commit_planned(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        planner: str,
+        now_ms: int,
+        origins: Origins = NO_ORIGINS,
+    ) -> bool:
+        """Register what a query's planner knows to be committed; False: its tasks say it."""
+        check_group(group)
+
+        def decide(known: Reader | None) -> Reader | None:
+            return committed_as_planned(
+                known, offsets, planner=planner, now_ms=now_ms, origins=origins
+            )
+
+        try:
+            return self._change(readers_prefix(group), decide)
+        except DataCorruptionError:  # its next task tells of it, and commits anew
+            return False
+
+    def delete(self, group: str) -> bool:
+        """Forget a group; tells whether it was known."""
+        check_group(group)
+        return self._forget_all(readers_prefix(group))
+
+    def _forget_all(self, prefix: str) -> bool:
+        try:
+            if self._newest(prefix)[1] is None:
+                return False
+        except DataCorruptionError:
+            return self._change(prefix, lambda _: _NOBODY, heal=True)
+        return self._change(prefix, lambda known: None if known is None else _NOBODY)
+
+    def expire(self, *, now_ms: int, retention_ms: int, dry_run: bool = False) -> list[Expired]:
+        """Forget commits older than `retention_ms`, and groups that have no other; return them.
+
+        A damaged one goes when it is as old; it shows under its URL, with partition -1. For the
+        service. Cost: that of `readers`, and of a commit for each group that loses some.
+        """
+        gone: list[Expired] = []
+        found = self.readers()
+        for reader in found.groups:
+            old = expired_of(reader, now_ms, retention_ms)
+            if old and not dry_run:
+                old = self._forget(reader.group, now_ms, retention_ms)
+            gone += old
+        for path, time_ms in found.damaged.items():
+            if is_expired(time_ms, now_ms, retention_ms):
+                gone.append(Expired(path, "", -1, -1, time_ms))
+                place = parse_position(path.removeprefix(f"{self._store.url}/"))
+                if place is not None and not dry_run:
+                    self._forget_all(place[0])
+        return gone
+
+    def _forget(self, group: str, now_ms: int, retention_ms: int) -> list[Expired]:
+        gone: list[Expired] = []
+
+        def decide(known: Reader | None) -> Reader | None:
+            gone[:] = [] if known is None else expired_of(known, now_ms, retention_ms)
+            if known is None or not gone:
+                return None
+            old = {TopicPartition(topic, partition) for _, topic, partition, _, _ in gone}
+            kept = {key: at for key, at in known.offsets.items() if key not in old}
+            return replace(known, offsets=kept) if kept else _NOBODY
+
+        self._change(readers_prefix(group), decide)
+        return gone
+
+    # --- numbers -----------------------------------------------------------------------------
+
+    def _change(
+        self, prefix: str, decide: Callable[[Reader | None], Reader | None], *, heal: bool = False
+    ) -> bool:
+        """Create the next number as `decide` wants it; False: it wants none.
+
+        Args: heal: a damaged one is as good as none.
+        """
+        try:
+            return self._put_on_top(prefix, decide, heal=heal)
+        except StorageUnavailableError as error:
+            self._known.pop(prefix, None)
+            raise StorageUnavailableError(
+                f"the offsets of a reader can't be kept in {self._store.url}/{prefix}: {error}",
+                path=self._store.url, passing=error.passing,
+            ) from error  # fmt: skip
+
+    def _put_on_top(
+        self, prefix: str, decide: Callable[[Reader | None], Reader | None], *, heal: bool
+    ) -> bool:
+        known = self._known.get(prefix)
+        tries = 0
+        while True:
+            number, reader = known or self._newest(prefix, heal=heal)
+            wanted = decide(reader)
+            if wanted is None and known is None:
+                return False
+            if wanted is not None and self._create(prefix, number + 1, wanted):
+                names = self._listed(prefix)
+                self._known[prefix] = number + 1, None if wanted is _NOBODY else wanted
+                if max(names, default=0) <= number + 1:
+                    self._delete([names[at] for at in names if at <= number])
+                    return True
+            known = None
+            self._known.pop(prefix, None)
+            if tries:
+                self._patience.back_off(tries)
+            tries += 1
+
+    def _create(self, prefix: str, number: int, reader: Reader) -> bool:
+        """Create a number, which is tried until somebody's is there; False: another's."""
+        attempt, name = uuid.uuid4().hex, _name(prefix, number)
+        content = {} if reader is _NOBODY else reader_to_json(reader)
+        raw = seal("reader", {"attempt": attempt, "reader": content})
+        ends_ms, tries = self._patience.timer() + self._patience.timeout_ms, 0
+        while True:
+            try:
+                if self._store.create(name, raw):
+                    return True
+                why = None
+            except StorageUnavailableError as error:
+                why = error
+            try:
+                return self._store.get(name) == raw
+            except FileNotFoundError:
+                tries += 1
+            except StorageUnavailableError as error:
+                tries, why = tries + 1, error
+            over = self._patience.timer() >= ends_ms or (why is not None and not why.passing)
+            if over:
+                raise why or StorageUnavailableError(
+                    f"{self._path(prefix, number)} can't be created, and isn't there", passing=True
+                )
+            self._patience.back_off(tries)
+
+    def _newest(self, prefix: str, *, heal: bool = False) -> tuple[int, Reader | None]:
+        """The highest number, -1 for none, and what it says; None: nothing, or it was deleted.
+
+        Raises: DataCorruptionError, if it isn't to be healed; UnsupportedVersionError.
+        """
+        while True:
+            number = max(self._listed(prefix), default=-1)
+            names = [_name(prefix, at) for at in (number, number + 1) if at >= 0]
+            found = self._store.get_many(names)
+            while isinstance(found[-1], bytes):  # a listing may lag, a get doesn't
+                number += 1
+                found = [found[-1], *self._store.get_many([_name(prefix, number + 1)])]
+            if not isinstance(found[-1], FileNotFoundError):
+                raise found[-1]
+            if number < 0:
+                return -1, None
+            raw = found[0]
+            if isinstance(raw, FileNotFoundError):
+                continue  # a higher one took its place since the listing
+            if isinstance(raw, Exception):
+                raise raw
+            try:
+                return number, self._parse(raw, prefix, number)
+            except DataCorruptionError as error:
+                if not heal:
+                    raise
+                _LOGGER.warning("%s; its group commits anew", error)
+                return number, None
+
+    def _listed(self, prefix: str) -> dict[int, str]:
+        """{number: object} of a group, by the store's listing."""
+        places = ((parse_position(o.name), o.name) for o in self._store.list(prefix))
+        return {place[1]: name for place, name in places if place is not None}
+
+    def _parse(self, raw: bytes, prefix: str, number: int) -> Reader | None:
+        path = self._path(prefix, number)
+        found = unseal("reader", raw, path=path, cure=_CURE)
+        try:
+            content: dict[str, Any] = found["reader"]
+            return reader_from_json(content) if content else None
+        except _MALFORMED as error:
+            raise DataCorruptionError(f"no position ({error!r}); {_CURE}", path=path) from error
+
+    def _delete(self, names: list[str]) -> None:
+        """Remove what a higher number has replaced; what stays is removed by the next one."""
+        try:
+            if names:
+                self._store.delete(names)
+        except StorageUnavailableError as error:
+            _LOGGER.debug("older positions stay: %s", error)
+
+    def _path(self, prefix: str, number: int) -> str:
+        return f"{self._store.url}/{_name(prefix, number)}"
+
+
+def _name(prefix: str, number: int) -> str:
+    return f"{prefix}{number:020d}"
