@@ -21,14 +21,14 @@ from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.log import Log
 from sparklog.logdir import home as logdir
-from sparklog.logdir.detection import holds_log
+from sparklog.logdir.detection import STORE_MARKS, holds_log
 from sparklog.logdir.ledger import has_ledger
 from sparklog.logdir.paths import same_place as is_same_directory
 from sparklog.logdir.paths import split_path, store_url
 from sparklog.logdir.view import LogDirView, check_until
 from sparklog.storage.view import View
 from sparklog.tiered.archive.no_files import NO_FILES
-from sparklog.tiered.archive.opening import HOME_MARKS, archive_url, open_archive
+from sparklog.tiered.archive.opening import archive_url, open_archive
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.reading.opening import open_objects
 from sparklog.tiered.reading.options import RemoteOptions
@@ -105,7 +105,7 @@ def url_of(path: Path, *, mode: str = "r", fs: FileSystem = LOCAL) -> str | None
     if len(directories) > 1:
         return None
     archive = archive_url(home, fs)
-    if archive is not None and mode != "r" and HOME_MARKS.isdisjoint(fs.listdir(home)):
+    if archive is not None and mode != "r" and STORE_MARKS.isdisjoint(fs.listdir(home)):
         raise InvalidRequestError(
             f"{os.fspath(path)} is an archive, which is read-only: use mode='r', or restore it to "
             "a log dir (sparklog tier restore)",

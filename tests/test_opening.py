@@ -8,6 +8,7 @@ import pytest
 
 import sparklog
 from sparklog.errors import InvalidRequestError
+from sparklog.logdir.home import open_log as open_log_dir
 from sparklog.opening import MARK, holds_home, resolved, same_place, url_of
 from sparklog.service import Service
 from sparklog.tiered.target import open_store
@@ -60,6 +61,9 @@ def test_a_home_in_a_directory_is_never_taken_over_as_a_log_dir(tmp_path: Path) 
         for mode in ("r", "rw"):
             assert url_of(spelled, mode=mode) == f"file://{place}"
     assert holds_home(f"file://{place}")
+    with pytest.raises(InvalidRequestError, match="home of a log in a store"):
+        open_log_dir(place, mode="rw")
+    assert [each.name for each in place.iterdir()] == [MARK]
 
 
 def test_a_log_that_is_being_made_is_not_read_as_an_archive(tmp_path: Path) -> None:

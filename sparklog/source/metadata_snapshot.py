@@ -20,6 +20,7 @@ from sparklog.source.offsets import Offsets
 from sparklog.source.options import SourceOptions
 from sparklog.source.patterns import compiled
 from sparklog.source.views import open_home
+from sparklog.storage.groups import Groups
 from sparklog.storage.offset_ranges import SpansByKey
 from sparklog.storage.segments import SegmentLog
 
@@ -46,11 +47,16 @@ class LogMetadata:
 
     def __init__(self, options: SourceOptions, fs: FileSystem = LOCAL) -> None:
         self._options = options
-        home = open_home(options, fs)
-        self.view, self.groups, self._ledger = home.view, home.groups, home.ledger
+        self._home = open_home(options, fs)
+        self.view, self._ledger = self._home.view, self._home.ledger
         self.truncation = LogTruncationDetector(self.view)
         wants_current = options.timeline == "current"
         self._timeline = Timeline(self._ledger) if wants_current else None
+
+    @property
+    def groups(self) -> Groups:
+        """The log's registered readers."""
+        return self._home.groups
 
     def snapshot(self, *, lenient: bool = False) -> MetadataSnapshot:
         """Return what is selected, and where it lies.

@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from sparklog.errors import InvalidRequestError
 from sparklog.format.names import parse_partition_dir
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.logdir.detection import STORE_MARKS
 from sparklog.logdir.paths import split_path, store_url
 from sparklog.tiered.archive.view import ArchiveView
 from sparklog.tiered.layout.object_names import parse_directory
@@ -15,8 +16,6 @@ from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.target import open_store
 
 Path = str | os.PathLike[str]
-HOME_MARKS: Final = frozenset({"sparklog.home", "sparklog.import"})
-"""Objects of a log whose home is a store, and of one that is being made of another."""
 
 
 def open_archive(
@@ -45,7 +44,7 @@ def archive_url(path: Path, fs: FileSystem = LOCAL) -> str | None:
     if len(directories) > 1 or not fs.is_dir(home):
         return None
     names = fs.listdir(home)
-    if not HOME_MARKS.isdisjoint(names):
+    if not STORE_MARKS.isdisjoint(names):
         return f"file://{home}"
     is_archive = any(parse_directory(name) is not None for name in names) and not any(
         parse_partition_dir(name) is not None or name.startswith("sparklog.") for name in names
