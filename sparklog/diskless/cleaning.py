@@ -257,13 +257,14 @@ class Cleaner:
         state: DisklessState,
         now_ms: int,
     ) -> None:
+        term = self._lease.term
         merge = Merge(part.key, part.topic_id, part.config, group, Level.CLEANED, "compaction")
         end = group[-1].end
         lineage = tuple(clipped(list(state.epochs.get(part.key, ())), end=end))
         where = f"{self._log.store.url}/{part.key}"
         data = _FileData(where, made.file, made.size, lineage, snapshot_at(state, part.key, end))
-        log = self._merger.put_rewritten(merge, data, made.size, state)
-        done = self._merger.swap(merge, [log], term=self._lease.term, gaps=True)
+        log = self._merger.put_rewritten(merge, data, made.size, state, term=term)
+        done = self._merger.swap(merge, [log], term=term, gaps=True)
         self._garbage.let_go(
             part.key, part.topic_id, group, kind="replaced", now_ms=now_ms,
             made=map(log_object, done.segments),

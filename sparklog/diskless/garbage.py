@@ -174,6 +174,9 @@ class Garbage:
         Cost: a list request a partition that the log has or had, and for each 1,000 objects.
         """
         with self._turn:
+            own = self._lease.term  # before the state: it is at or after this term's entry
+            if not own and not report.dry_run:
+                raise LeaseLostError(f"{self._log.store.url}: this service has no lease")
             state = self._log.follow()
             directories = list(_directories(state))
             listed = {d: self._log.store.list(d.prefix) for d in directories}
@@ -184,7 +187,8 @@ class Garbage:
                 self._named |= live
             self._make_manifests(state, listed, report)
             let_go = self._let_go(live, [*staged, *itertools.chain(*listed.values())], report)
-            self._sweep_segments(state, let_go, listed, report)
+            # A dry run without a lease: what the next service would do.
+            self._sweep_segments(state, own or state.term + 1, let_go, listed, report)
             self._sweep_staged(state, live, let_go, staged, report)
             self._sweep_positions(report)
             self._sweep_uploads(report)
@@ -221,12 +225,12 @@ class Garbage:
     def _sweep_segments(
         self,
         state: DisklessState,
+        own: int,
         let_go: set[str],
         listed: dict[Directory, list[StoredObject]],
         report: Report,
     ) -> None:
         """Of past terms, whatever the state doesn't name; of the own one, what it did name."""
-        own = self._lease.term or state.term + 1  # a dry run: what the next service would do
         named = {e.segment for extents in state.extents.values() for e in extents if e.segment}
         past: list[StoredObject] = []
         expired: list[StoredObject] = []

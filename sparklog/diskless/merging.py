@@ -221,14 +221,15 @@ class Merger:
         )  # fmt: skip
 
     def put_rewritten(
-        self, merge: Merge, data: LogSegmentData, size: int, state: DisklessState
+        self, merge: Merge, data: LogSegmentData, size: int, state: DisklessState, *, term: int
     ) -> LogObject:
         """Put the log of a segment that takes the place of a merge's sources, rewritten.
 
-        Args: size: of `data`'s log. Raises: as `merge`.
+        Args: size: of `data`'s log. term: that `swap` is given, too: a log whose id has another one
+            than its entry may be swept before it. Raises: as `merge`.
         """
         put = planned(
-            merge.key, data, state, new_id=segment_id(self._term(), merge.level),
+            merge.key, data, state, new_id=segment_id(term, merge.level),
             base=merge.sources[0].base, end=merge.sources[-1].end, size=size, max_timestamp=-1,
             epoch=merge.sources[0].epoch,
         )  # fmt: skip

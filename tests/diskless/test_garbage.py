@@ -17,6 +17,7 @@ from sparklog.diskless.retention import raise_log_starts
 from sparklog.diskless.segment_ids import Level, segment_id
 from sparklog.log.admin import delete_records, drop_topic
 from sparklog.storage.commits import StagedTooLongError
+from sparklog.storage.lease import LeaseLostError
 from sparklog.testing.faults import SimulatedKill
 from sparklog.tiered.layout.manifest import log_object, manifest_object
 from sparklog.tiered.layout.object_names import Directory, manifest_name, remote_log_name
@@ -374,3 +375,26 @@ def test_a_sweep_cut_anywhere_is_done_again() -> None:
             (first_segment, *_) = again.state.extents[T0]
             logs = [name for name in again.names("t-0") if name.endswith(".log")]
             assert logs == [first_segment.object]
+
+
+def test_a_lease_that_is_lost_and_taken_again_while_a_sweep_looks(home: Home) -> None:
+    """What counts as past goes by the term that was held when the sweep began."""
+    home.commit("a")
+    home.store.put(prefix(home) + remote_log_name(0, segment_id(2, Level.PIECES)), b"x")
+    real = home.store.list
+
+    def lists(*given: str) -> object:
+        home.lease.term = 3  # another thread of this service has taken it again
+        return real(*given)
+
+    home.store.list = lists  # type: ignore[method-assign, assignment]
+    home.garbage.sweep(home.report(dry_run=True))
+    report = home.report(dry_run=True)
+    home.lease.term = 1
+    home.garbage.sweep(report)
+    assert [one.kind for one in report.swept] == []
+
+
+def test_who_has_no_lease_sweeps_nothing(home: Home) -> None:
+    with pytest.raises(LeaseLostError):
+        home.another().garbage.sweep(home.report())
