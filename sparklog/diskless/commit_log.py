@@ -232,6 +232,8 @@ class DisklessCommits:
             )
         check_chunks(self._pinned, chunks, home=self.home)
         limit = RACING_BYTES_MAX if turn.losses > 1 else INLINE_BYTES
+        if not self.head.entries.store.replaces:  # nothing could be cut from an entry later
+            limit = 0
         placed = turn.placement.place(self._pinned.number, inline_bytes_max=limit)
         check_staged(self._pinned, placed.staged, home=self.home)
         return placed

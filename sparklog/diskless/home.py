@@ -17,6 +17,7 @@ from sparklog.diskless.sealing import check_sealed, new_transport_key
 from sparklog.diskless.service_log import ServiceLog
 from sparklog.diskless.staging import UNDER_WAY, DisklessStaging, StagedObjects
 from sparklog.diskless.state_objects import StateObjects, StateWriter
+from sparklog.diskless.store_trial import try_store
 from sparklog.diskless.view import DisklessView
 from sparklog.errors import InvalidRequestError
 from sparklog.log.chunk_stager import ChunksInMemory, ChunkStager
@@ -189,10 +190,10 @@ def open_log(
 ) -> Log:
     """Open a log that is kept in a store; users call `sparklog.open`.
 
-    In mode "rw" it is made where there is none, in an empty place. In mode "r" nothing is asked of
-    the store yet.
-    Args: store, patience: others than the URL's own, for tests. background: states are written in
-        a thread of their own.
+    In mode "rw" it is made where there is none, in an empty place of a store that passes its trial.
+    In mode "r" nothing is asked of the store yet.
+    Args: store, patience: others than the URL's own, for tests; without a trial. background: states
+        are written in a thread of their own.
     """
     if mode not in ("r", "rw"):
         raise InvalidRequestError(f"mode={mode!r}: want 'r' or 'rw'")
@@ -213,7 +214,7 @@ def open_log(
     commits: DisklessCommits | None = None
     if mode == "rw":
         if read_home(there) is None:
-            make_home(there, clock)
+            make_home(there, clock, try_store if store is None else None)
         commits = DisklessCommits(
             url, head, parsed, clock, patience or Patience(),
             keyring=objects.remote.keys, created=writer.created,

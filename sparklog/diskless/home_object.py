@@ -5,6 +5,7 @@ the same time the other one's counts for both. Only an empty place becomes a hom
 there else (a tier's copies, somebody's files) would be mixed with the log for ever.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -82,12 +83,17 @@ def check_empty(store: Store) -> None:
                               path=store.url)  # fmt: skip
 
 
-def make_home(store: Store, clock: Clock) -> HomeObject:
+def make_home(
+    store: Store, clock: Clock, trial: Callable[[Store], object] | None = None
+) -> HomeObject:
     """Make an empty place a log's home, or take what somebody else has made it meanwhile.
 
+    Args: trial: raises InvalidRequestError for a store that isn't fit; `store_trial` has it.
     Raises: InvalidRequestError: it isn't empty, or the store can't create. StorageUnavailableError.
     """
     check_empty(store)
+    if trial is not None:
+        trial(store)
     return place_home(store, new_topic_id(), clock)
 
 

@@ -26,7 +26,7 @@ CREATORS: Final = 16  # as many as the store's client has connections
 BUDGET_MS: Final = 3_000
 _ROUNDS_MAX: Final = 3  # with a name each, where no creator was told anything
 _REPLACES: Final = 10
-_READS_MAX: Final = 20
+_READS_MAX: Final = 1000
 _BODY_BYTES: Final = 16 << 10
 _UPDATE: Final = (
     "update the store (SeaweedFS before 4.18, and versions of MinIO, Ceph and RustFS, are known "
@@ -58,7 +58,7 @@ def try_store(
     Of each of `names` names `creators` threads create an object at once, each over a connection of
     its own; with `creators=1` all is done in the caller's thread, and no race is tried. No further
     name is begun once `budget_ms` are over.
-    Cost: `names * (creators + 7)` requests and some 50 more (10 names, 16 creators: about 270);
+    Cost: `names * (creators + 7)` requests and some 40 more (10 names, 16 creators: about 270);
     a second or two by a network, less beside the store. SeaweedFS has those who meet wait for
     whole seconds: five for one name, of which the budget makes the last.
     Raises:

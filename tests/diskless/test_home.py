@@ -18,6 +18,7 @@ from sparklog.errors import (
 )
 from sparklog.log.admin import create_topic
 from sparklog.storage.checksummed_json import seal
+from sparklog.tiered.object_store.file_driver import LocalDriver
 from sparklog.tiered.target import open_store
 
 
@@ -141,3 +142,31 @@ def test_a_log_that_was_replaced_is_told(url: str, monkeypatch: pytest.MonkeyPat
     assert list(writer.topics()) == ["new"]
     with pytest.raises(LogReplacedError):
         writer.create_topic("t")
+
+
+def test_a_store_that_does_not_pass_its_trial_is_no_home(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def create(self: LocalDriver, name: str, data: bytes, crc: int) -> bool:
+        self.put(name, data, crc)
+        return True
+
+    monkeypatch.setattr(LocalDriver, "create", create)
+    with pytest.raises(InvalidRequestError, match=r"can't be a log's home: .* were told"):
+        open_log(url, mode="rw")
+    assert not open_store(url).list()
+
+
+def test_where_a_put_does_not_replace_atomically_nothing_rides_in_entries(url: str) -> None:
+    store = open_store(url)
+    store._driver.replaces = False
+    rows = pa.table({"value": ["a", "b"]})
+    with open_log(url, mode="rw", store=store) as log:
+        create_topic(log.home.commits, "t", 1, {}, False)
+        before = store.counts.puts
+        log.append("t", rows, partition=0)
+        assert store.counts.puts == before + 2
+    (staged,) = [one.name for one in store.list() if one.name.startswith("staged-")]
+    (entry,) = [one.size for one in store.list() if one.name.endswith("1") and "ledger" in one.name]
+    assert store.size(staged) > 0
+    assert entry < 1000
