@@ -51,6 +51,8 @@ from sparklog.storage.offset_ranges import OffsetRange
 from sparklog.storage.staging import INLINE_BYTES
 from sparklog.tiered.keyring import Keyring
 
+PLACE_MS: Final = 30_000
+"""So often who commits looks whether the log is still in its place."""
 RACING_BYTES_MAX: Final = 4 << 10
 """Inline data of one who has lost twice are staged above it: a small entry is quicker."""
 
@@ -81,11 +83,13 @@ class DisklessCommits:
         patience: Patience,
         *,
         keyring: Keyring | None = None,
+        is_in_place: Callable[[], bool] = lambda: True,
         created: Callable[[Head], None] = lambda head: None,
     ) -> None:
         """`home`: the log's URL, for messages. `keyring`: what is written is sealed.
 
-        `created`: told after each entry; raises nothing.
+        `is_in_place`: whether this log is still the one here. `created`: told after each entry;
+        raises nothing.
         """
         self._created = created
         self.home, self.clock, self.head = home, clock, head
@@ -93,6 +97,8 @@ class DisklessCommits:
         self.reported_gaps: set[str] = set()
         self._options, self._patience, self._keyring = options, patience, keyring
         self._ledger = StoreLedger(home, head)
+        self._is_in_place = is_in_place
+        self._looked_ms = patience.timer()
         self._creator = EntryCreator(head.entries, patience)
         self._mutex = ProcessLock()
         self._turn = _Turn()
@@ -185,6 +191,7 @@ class DisklessCommits:
         """
         entry, data = wanted
         self._check_position(expected)
+        self._check_place()
         raw = encode(expected, entry, data)
         if not self._creator.create(expected, entry, raw):
             self._turn.losses += 1
@@ -247,6 +254,20 @@ class DisklessCommits:
                     found[writer] = at
                     break
         return found
+
+    def _check_place(self) -> None:
+        """Look now and then whether the log is still what lies here, whatever its entries say.
+
+        One whose objects were all removed would go on for nobody. Cost: a GET each PLACE_MS.
+        """
+        now = self._patience.timer()
+        if now - self._looked_ms < PLACE_MS:
+            return
+        with contextlib.suppress(StorageUnavailableError):  # the entry's own request will tell
+            if not self._is_in_place():
+                self.give_up(f"{self.home} is no log any more, or another one: open it again")
+                self.check_open()
+            self._looked_ms = now
 
     def _check_position(self, expected: int) -> None:
         if expected != self._pinned.next_number:

@@ -201,23 +201,26 @@ def open_log(
     there = open_store(url, storage_options) if store is None else store
     objects = ExtentObjects(open_objects(lambda: there, remote or RemoteOptions(), stopped))
 
+    retry = objects.remote.retry
+    found: list[str] = []  # the log id, if it is known already
+
     def log_id() -> str:
-        return objects.remote.retry.call(lambda: known_home(there)).log_id
+        return found.pop() if found else retry.call(lambda: known_home(there)).log_id
 
     def open_head() -> tuple[Head, StateObjects]:
         entries = EntryReader(there, log_id, seen=objects.keep_entry)
-        states, retry = StateObjects(there, lambda: entries.log_id), objects.remote.retry
+        states = StateObjects(there, lambda: entries.log_id)
         return Head(entries, newer=lambda least: retry.call(lambda: states.newest(least))), states
 
     head, states = open_head()
     writer = StateWriter(states, in_thread=background)
     commits: DisklessCommits | None = None
     if mode == "rw":
-        if read_home(there) is None:
-            make_home(there, clock, try_store if store is None else None)
+        made = read_home(there) or make_home(there, clock, try_store if store is None else None)
+        found.append(made.log_id)
         commits = DisklessCommits(
-            url, head, parsed, clock, patience or Patience(),
-            keyring=objects.remote.keys, created=writer.created,
+            url, head, parsed, clock, patience or Patience(), keyring=objects.remote.keys,
+            created=writer.created, is_in_place=lambda: read_home(there) == made,
         )  # fmt: skip
         commits.catch_up()
     home = DisklessHome(

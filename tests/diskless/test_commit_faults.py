@@ -1,0 +1,329 @@
+"""Commits while the store loses answers, does things late or twice, is down, and writers race."""
+
+import random
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from sparklog.config import LogOptions
+from sparklog.diskless.commit_log import DisklessCommits
+from sparklog.diskless.entries import NoOpRecord
+from sparklog.diskless.entry_creation import Patience
+from sparklog.diskless.ledger import EntryReader, Head
+from sparklog.diskless.names import entry_name
+from sparklog.errors import (
+    CommitUnknownError,
+    DataCorruptionError,
+    InvalidRequestError,
+    LogReplacedError,
+    StorageUnavailableError,
+    TopicReplacedError,
+)
+from sparklog.log.admin import create_topic, drop_topic, reset_writers
+from sparklog.log.commit import CommitResult, Identity, commit, outcome
+from sparklog.storage.commits import Chunk, WriterResetError
+from sparklog.storage.ledger_records import AppendRecord
+from sparklog.testing.commits_contract import chunk
+from sparklog.testing.faultstore import Faults, FaultStore
+
+FAULTS = Faults(reset=0.1, busy=0.1, lost=0.15, late=0.1, again=0.1, conflict=0.1)
+
+
+@pytest.fixture
+def store() -> FaultStore:
+    return FaultStore()
+
+
+def handle(store: FaultStore, *, timeout_ms: float = 2000, **given: object) -> DisklessCommits:
+    """A process's handle; no time passes but the store's own."""
+    patience = Patience(
+        timeout_ms=timeout_ms, sleep=lambda ms: store.clock.advance(int(ms) + 1),
+        timer=lambda: store.clock(), draw=random.Random(5).random,
+    )  # fmt: skip
+    head = Head(EntryReader(store, "log"))
+    return DisklessCommits(
+        store.url, head, LogOptions(), store.clock, patience, **given  # type: ignore[arg-type]
+    )
+
+
+@pytest.fixture
+def commits(store: FaultStore) -> DisklessCommits:
+    one = handle(store)
+    create_topic(one, "t", 1, {}, False)
+    return one
+
+
+def identity(batch: int, fingerprint: str = "f") -> Identity:
+    return Identity(writer="w", batch=batch, fingerprint=fingerprint)
+
+
+def spans(commits: DisklessCommits) -> list[tuple[int, int]]:
+    """The offsets of all appends that are in the ledger, in its order."""
+    end = commits.catch_up()
+    records = [record for _, record in commits.records(0, end)]
+    return [tuple(s) for r in records if isinstance(r, AppendRecord) for s in r.ends.values()]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_was_told_holds_whatever_the_store_does(seed: int) -> None:
+    """Three writers without an identity: each is told the truth, now and when all has landed."""
+    quiet = FaultStore(seed=seed)
+    create_topic(handle(quiet), "t", 1, {}, False)
+    writers = [handle(quiet.reopen(seed=seed * 7 + n, faults=FAULTS)) for n in range(3)]
+    done, failed, unknown = [], 0, []
+    size = 1
+    for n in range(30):
+        size += 1  # each has its own number of records
+        try:
+            done.append((size, commit(writers[n % 3], [chunk(writers[n % 3], size)]).ends))
+        except CommitUnknownError as error:
+            unknown.append((size, error))
+        except StorageUnavailableError:
+            failed += 1
+        quiet.clock.advance(500)
+    late = handle(quiet.reopen())
+    for size, error in unknown:
+        found = outcome(late, (error.position, error.attempt))
+        if found is not None:
+            done.append((size, found.ends))
+    quiet.clock.advance(10**9)
+    quiet.reopen().list()  # what was on its way has landed
+    fresh = handle(quiet.reopen())
+    fresh.catch_up()
+    told = sorted(ends["t"][0] for _, ends in done)
+    assert spans(fresh) == told
+    assert all(end - first == size for size, ends in done for first, end in [ends["t"][0]])
+    assert len(done) > 10
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_micro_batch_is_in_once_whatever_the_store_does(seed: int) -> None:
+    """A driver and its zombie write the same micro-batches, each until it is told."""
+    quiet = FaultStore(seed=seed)
+    create_topic(handle(quiet), "t", 1, {}, False)
+    drivers = [handle(quiet.reopen(seed=seed * 7 + n, faults=FAULTS)) for n in range(2)]
+    results: list[set[object]] = []
+    for batch in range(12):
+        told = set()
+        for driver in drivers:
+            while True:
+                try:
+                    result = commit(driver, [chunk(driver, batch + 1)], identity=identity(batch))
+                except StorageUnavailableError:
+                    continue
+                told.add(result.ends["t"][0])
+                break
+        results.append(told)
+    quiet.clock.advance(10**9)
+    quiet.reopen().list()
+    assert all(len(told) == 1 for told in results)
+    assert spans(handle(quiet.reopen())) == [next(iter(told)) for told in results]
+
+
+def test_threads_and_processes_that_race_lose_nothing(store: FaultStore) -> None:
+    create_topic(handle(store), "t", 1, {}, False)
+    handles = [handle(store.reopen(seed=n)) for n in range(5)]
+    lock, done = threading.Lock(), []
+
+    def work(number: int) -> None:
+        mine = handles[number % 5]  # two threads share one
+        for n in range(4):
+            result = commit(mine, [chunk(mine, n + 1)])
+            with lock:
+                done.append(result.ends["t"][0])
+
+    with ThreadPoolExecutor(10) as pool:
+        list(pool.map(work, range(10)))
+    assert sorted(done) == spans(handle(store.reopen()))
+    assert len(done) == 40
+
+
+def test_who_loses_twice_stages_what_is_large(store: FaultStore, commits: DisklessCommits) -> None:
+    other, third = handle(store.reopen()), handle(store.reopen())
+    big = chunk(commits, 200)
+    create = store.requests.create
+    lost = iter([other, third])
+
+    def beaten(name: str, data: bytes, crc: int) -> bool:
+        first = next(lost, None)
+        if first is not None:
+            first.catch_up()
+            commit(first, [chunk(first, 1)])
+        return create(name, data, crc)
+
+    store.requests.create = beaten  # type: ignore[method-assign]
+    assert commit(commits, [big]).ends == {"t": {0: (2, 202)}}
+    assert [name for name in store.bucket.names() if name.startswith("staged-")]
+    extents = commits.known.extents[big.key]
+    assert [extent.object.partition("-")[0] for extent in extents] == ["ledger"] * 2 + ["staged"]
+
+
+def test_a_store_that_is_down_is_told_and_waited_for(
+    store: FaultStore, commits: DisklessCommits
+) -> None:
+    store.down(1000)
+    assert commit(commits, [chunk(commits, 1)]).ends == {"t": {0: (0, 1)}}
+    store.down(10**7)
+    with pytest.raises(CommitUnknownError, match=r"Log\.outcome") as caught:
+        commit(commits, [chunk(commits, 1)])
+    assert caught.value.retriable
+    assert caught.value.position == 2
+    store.clock.advance(10**8)
+    assert outcome(commits, caught.value) is None
+    assert outcome(commits, caught.value) is None  # and so for ever
+    assert isinstance(commits.head.entries.known([2])[0].record, NoOpRecord)
+    assert commit(commits, [chunk(commits, 1)]).ends == {"t": {0: (1, 2)}}
+
+
+def test_an_unknown_commit_that_was_made_is_found(
+    store: FaultStore, commits: DisklessCommits
+) -> None:
+    create = store.requests.create
+
+    def unanswered(name: str, data: bytes, crc: int) -> bool:
+        create(name, data, crc)
+        store.down(10**7)
+        raise TimeoutError("no answer")
+
+    store.requests.create = unanswered  # type: ignore[method-assign]
+    with pytest.raises(CommitUnknownError) as caught:
+        commit(commits, [chunk(commits, 3)])
+    store.clock.advance(10**8)
+    other = handle(store.reopen())
+    found = outcome(other, (caught.value.position, caught.value.attempt))
+    assert isinstance(found, CommitResult)
+    assert found.ends == {"t": {0: (0, 3)}}
+    with pytest.raises(InvalidRequestError, match="can't have been tried"):
+        outcome(other, (99, "x"))
+    assert outcome(other, (caught.value.position, "x")) is None
+
+
+def test_refused_credentials_are_told_at_once(store: FaultStore, commits: DisklessCommits) -> None:
+    store.refuse()
+    began = store.clock()
+    with pytest.raises(StorageUnavailableError, match="check key, secret and rights") as caught:
+        commit(commits, [chunk(commits, 1)])
+    assert not isinstance(caught.value, CommitUnknownError)
+    assert store.clock() == began
+    store.refuse(False)
+    assert spans(handle(store.reopen())) == []
+
+
+def test_who_is_interrupted_is_told_how_to_find_out(
+    store: FaultStore, commits: DisklessCommits
+) -> None:
+    create = store.requests.create
+
+    def interrupted(name: str, data: bytes, crc: int) -> bool:
+        create(name, data, crc)
+        raise KeyboardInterrupt
+
+    store.requests.create = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt) as caught:
+        commit(commits, [chunk(commits, 1)], identity=identity(0))
+    assert "Log.outcome((1, '" in caught.value.__notes__[0]
+    store.requests.create = create  # type: ignore[method-assign]
+    assert commit(commits, [chunk(commits, 1)], identity=identity(0)).replayed
+
+
+def test_what_was_planned_before_a_reset_is_refused_after_it(store: FaultStore) -> None:
+    zombie, admin = handle(store), handle(store.reopen())
+    create_topic(zombie, "t", 1, {}, False)
+    for batch in range(3):
+        commit(zombie, [chunk(zombie, 1)], identity=identity(batch))
+    reset_writers(admin, "w", 0)
+    with pytest.raises(WriterResetError, match="was reset") as caught:
+        commit(zombie, [chunk(zombie, 1)], identity=identity(3))
+    assert caught.value.retriable
+    assert not commit(zombie, [chunk(zombie, 1)], identity=identity(1)).replayed
+    assert zombie.state.writers["w"].batch == 1
+
+
+def test_an_old_micro_batch_is_found_by_its_writers_commits_alone(
+    store: FaultStore, commits: DisklessCommits
+) -> None:
+    for batch in range(40):
+        for writer in ("w", "x", "y"):
+            commit(
+                commits, [chunk(commits, 1)],
+                identity=Identity(writer=writer, batch=batch, fingerprint="f"),
+            )  # fmt: skip
+    commits.catch_up()
+    before = store.counts.as_dict()
+    assert commit(commits, [chunk(commits, 1)], identity=identity(30)).replayed
+    after = store.counts.as_dict()
+    assert after["gets"] - before["gets"] == 10 + 1  # 39 ... 30, and whether there is news
+    assert after["puts"] == before["puts"]
+    reset_writers(commits, "w", 35)
+    assert commits.known.commits["w"] == 1 + 3 * 35
+    assert not commit(commits, [chunk(commits, 1)], identity=identity(36)).replayed
+
+
+def test_rows_for_a_topic_that_was_made_again_are_refused(
+    store: FaultStore, commits: DisklessCommits
+) -> None:
+    old = replace(chunk(commits, 1), topic_id=commits.state.topics["t"].id)
+    other = handle(store.reopen())
+    other.catch_up()
+    drop_topic(other, "t")
+    create_topic(other, "t", 1, {}, False)
+    with pytest.raises(TopicReplacedError, match="made again"):
+        commit(commits, [old])
+    with pytest.raises(TopicReplacedError):
+        commit(other, [old])
+    new = replace(old, topic_id=other.state.topics["t"].id)
+    assert commit(commits, [new]).ends == {"t": {0: (0, 1)}}
+
+
+@pytest.mark.parametrize("how", ["other history", "garbage", "cut", "newer"])
+def test_an_entry_that_does_not_follow_stops_everybody(
+    store: FaultStore, commits: DisklessCommits, how: str
+) -> None:
+    commit(commits, [chunk(commits, 1)])
+    name = entry_name("log", 1)
+    raw = store.get(name)
+    copied = FaultStore()
+    create_topic(handle(copied), "t", 1, {}, False)
+    bad = {
+        "other history": copied.get(entry_name("log", 0))[:7] + b"\1" + copied.get(
+            entry_name("log", 0))[8:],
+        "garbage": b"x" * 100, "cut": raw[:50],
+        "newer": raw.replace(b'"v":1', b'"v":9'),
+    }[how]  # fmt: skip
+    store.put(name, bad)
+    for work in (lambda c: c.catch_up(), lambda c: commit(c, [chunk(c, 1)])):
+        with pytest.raises((DataCorruptionError, InvalidRequestError)) as caught:
+            work(handle(store.reopen()))
+        assert name in str(caught.value)
+
+
+def test_chunks_that_are_no_whole_batches_are_refused(commits: DisklessCommits) -> None:
+    good = chunk(commits, 3)
+    assert isinstance(good.data, bytes)
+    bad: list[Callable[[Chunk], Chunk]] = [
+        lambda c: replace(c, records=2),
+        lambda c: replace(c, data=bytes(good.data or b"")[:-1], size_bytes=c.size_bytes - 1),
+        lambda c: replace(c, size_bytes=c.size_bytes + 1),
+        lambda c: replace(c, data=b"", size_bytes=0, records=0),
+        lambda c: replace(c, data=b"\1" * 200, size_bytes=200),
+    ]
+    for change in bad:
+        with pytest.raises(InvalidRequestError, match="nothing was committed"):
+            commit(commits, [change(good)])
+    assert commits.catch_up() == 1
+
+
+def test_a_log_whose_objects_are_gone_takes_no_more_commits(store: FaultStore) -> None:
+    there = [True]
+    one = handle(store, is_in_place=lambda: there[0])
+    create_topic(one, "t", 1, {}, False)
+    there[0] = False
+    assert commit(one, [chunk(one, 1)]).ends  # it was looked at just before
+    store.clock.advance(30_000)
+    with pytest.raises(LogReplacedError, match="no log any more"):
+        commit(one, [chunk(one, 1)])
+    with pytest.raises(LogReplacedError):
+        create_topic(one, "u", 1, {}, False)
