@@ -34,7 +34,7 @@ def values(log: sparklog.Log, topic: str, **how: object) -> list[bytes | None]:
     return log.read(topic, **how).read_all().column("value").to_pylist()  # type: ignore[arg-type]
 
 
-def test_what_is_appended_is_read_back_with_every_column(tmp_path: Path) -> None:
+def test_what_is_appended_is_read_back_with_every_column(log_path: str) -> None:
     headers = [[{"key": "h", "value": b"1"}, {"key": "n", "value": None}], []]
     table = pa.table(
         {
@@ -46,7 +46,7 @@ def test_what_is_appended_is_read_back_with_every_column(tmp_path: Path) -> None
             "timestamp": pa.array([T0, T0 - 5], pa.timestamp("ms", "UTC")),
         }
     )
-    with sparklog.open(tmp_path / "log", "rw") as log:
+    with sparklog.open(log_path, "rw") as log:
         log.create_topic("t", partitions=2)
         assert log.append("t", table, partition=1) == {"t": {1: (0, 2)}}
         found = log.read("t").read_all().to_pylist()
@@ -59,10 +59,10 @@ def test_what_is_appended_is_read_back_with_every_column(tmp_path: Path) -> None
     ]
 
 
-def test_keys_go_where_kafkas_default_partitioner_sends_them(tmp_path: Path) -> None:
+def test_keys_go_where_kafkas_default_partitioner_sends_them(log_path: str) -> None:
     # Kafka 4.1: murmur2 of b"21" and so on, as in UtilsTest.testMurmur2.
     known = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
-    with sparklog.open(tmp_path / "log", "rw") as log:
+    with sparklog.open(log_path, "rw") as log:
         log.create_topic("t", partitions=7)
         log.append("t", pa.table({"key": list(known), "value": list(known)}))
         found = log.read("t", columns=["key", "partition"]).read_all().to_pylist()
@@ -71,8 +71,8 @@ def test_keys_go_where_kafkas_default_partitioner_sends_them(tmp_path: Path) -> 
     }
 
 
-def test_a_reader_without_lock_sees_each_commit_and_never_less(tmp_path: Path) -> None:
-    path = tmp_path / "log"
+def test_a_reader_without_lock_sees_each_commit_and_never_less(log_path: str) -> None:
+    path = log_path
     with sparklog.open(path, "rw") as log:
         log.create_topic("t")
         with sparklog.open(path) as reader:
@@ -84,8 +84,8 @@ def test_a_reader_without_lock_sees_each_commit_and_never_less(tmp_path: Path) -
     assert sparklog.open(path).offsets("t") == {0: (0, 3)}
 
 
-def test_start_and_end_by_offset_and_time(tmp_path: Path) -> None:
-    with sparklog.open(tmp_path / "log", "rw") as log:
+def test_start_and_end_by_offset_and_time(log_path: str) -> None:
+    with sparklog.open(log_path, "rw") as log:
         log.create_topic("t", config={"internal.segment.bytes": 200})
         for n in range(20):
             log.append("t", rows(str(n), at=T0 + n * 1000))
@@ -101,8 +101,8 @@ def test_start_and_end_by_offset_and_time(tmp_path: Path) -> None:
             log.read("t", start={0: 21})
 
 
-def test_follow_gives_what_is_committed_later(tmp_path: Path) -> None:
-    with sparklog.open(tmp_path / "log", "rw") as log:
+def test_follow_gives_what_is_committed_later(log_path: str) -> None:
+    with sparklog.open(log_path, "rw") as log:
         log.create_topic("t")
         log.append("t", rows("before"))
         stream = log.read("t", follow=True, columns=["value"])
@@ -113,9 +113,9 @@ def test_follow_gives_what_is_committed_later(tmp_path: Path) -> None:
         later.join()
 
 
-def test_follow_finds_partitions_that_are_added(tmp_path: Path, monkeypatch) -> None:
+def test_follow_finds_partitions_that_are_added(log_path: str, monkeypatch) -> None:
     monkeypatch.setattr(fetch, "_GROWTH_MS", 50)
-    with sparklog.open(tmp_path / "log", "rw") as log:
+    with sparklog.open(log_path, "rw") as log:
         log.create_topic("t")
         log.append("t", rows("before"))
         stream = log.read("t", follow=True, columns=["value", "partition"])
@@ -145,8 +145,8 @@ def test_a_topic_made_again_goes_on_at_its_old_end(tmp_path: Path) -> None:
     assert not [n for n in os.listdir(tmp_path / "log") if n.endswith("-delete")]
 
 
-def test_a_topic_made_after_the_log_was_opened_is_read_at_once(tmp_path: Path) -> None:
-    with sparklog.open(tmp_path / "log", "rw") as log, sparklog.open(tmp_path / "log") as reader:
+def test_a_topic_made_after_the_log_was_opened_is_read_at_once(log_path: str) -> None:
+    with sparklog.open(log_path, "rw") as log, sparklog.open(log_path) as reader:
         for name in ("t", "u"):
             log.create_topic(name, 2)
             log.append(name, rows("a", "b"), partition=1)
@@ -157,8 +157,8 @@ def test_a_topic_made_after_the_log_was_opened_is_read_at_once(tmp_path: Path) -
         assert followed.read_next_batch().num_rows == 2
 
 
-def test_altered_topic(tmp_path: Path) -> None:
-    with sparklog.open(tmp_path / "log", "rw") as log:
+def test_altered_topic(log_path: str) -> None:
+    with sparklog.open(log_path, "rw") as log:
         log.create_topic("t", config={"retention.ms": 5})
         assert list(log.offsets("t")) == [0]
         assert log.alter_topic("t", partitions=3, config={"segment.ms": 7}).partitions == 3
@@ -168,13 +168,13 @@ def test_altered_topic(tmp_path: Path) -> None:
         with pytest.raises(sparklog.InvalidRequestError, match="can only grow"):
             log.alter_topic("t", partitions=2)
         log.append("t", rows("x"), partition=2)
-    with sparklog.open(tmp_path / "log") as log:
+    with sparklog.open(log_path) as log:
         assert log.topic("t").config.to_dict() == {"segment.ms": "7"}
         assert values(log, "t") == [b"x"]
 
 
-def test_delete_records_hides_what_lies_before(tmp_path: Path) -> None:
-    with sparklog.open(tmp_path / "log", "rw") as log:
+def test_delete_records_hides_what_lies_before(log_path: str) -> None:
+    with sparklog.open(log_path, "rw") as log:
         log.create_topic("t")
         log.append("t", rows("a", "b", "c"))
         assert log.delete_records("t", {0: 2}) == {0: 2}
@@ -185,13 +185,13 @@ def test_delete_records_hides_what_lies_before(tmp_path: Path) -> None:
         with pytest.raises(sparklog.OffsetOutOfRangeError):
             log.delete_records("t", {0: 4})
         assert log.delete_records("t", {0: -1}) == {0: 3}
-    with sparklog.open(tmp_path / "log", "rw") as log:
+    with sparklog.open(log_path, "rw") as log:
         assert log.offsets("t") == {0: (3, 3)}
         assert log.append("t", rows("d")) == {"t": {0: (3, 4)}}
 
 
-def test_commits_tell_who_wrote_what(tmp_path: Path) -> None:
-    with sparklog.open(tmp_path / "log", "rw") as log:
+def test_commits_tell_who_wrote_what(log_path: str) -> None:
+    with sparklog.open(log_path, "rw") as log:
         log.create_topic("t")
         log.append("t", rows("a", "b"))
         found = log.commits().to_pylist()
@@ -210,8 +210,8 @@ def test_commits_tell_who_wrote_what(tmp_path: Path) -> None:
         ("t", "exists"),
     ],
 )
-def test_names_that_are_refused(tmp_path: Path, name: str, why: str) -> None:
-    with sparklog.open(tmp_path / "log", "rw") as log:
+def test_names_that_are_refused(log_path: str, name: str, why: str) -> None:
+    with sparklog.open(log_path, "rw") as log:
         log.create_topic("t")
         with pytest.raises(sparklog.InvalidRequestError, match=why):
             log.create_topic(name)
@@ -232,8 +232,8 @@ def test_a_topic_with_the_longest_name(tmp_path: Path, length: int) -> None:
         assert log.offsets(name) == {0: (0, 0), 1: (2, 2)}
 
 
-def test_colliding_names_are_refused(tmp_path: Path) -> None:
-    with sparklog.open(tmp_path / "log", "rw") as log:
+def test_colliding_names_are_refused(log_path: str) -> None:
+    with sparklog.open(log_path, "rw") as log:
         log.create_topic("a.b")
         with pytest.raises(sparklog.InvalidRequestError, match="collides"):
             log.create_topic("a_b")
@@ -251,8 +251,8 @@ def test_colliding_names_are_refused(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_bad_rows_change_nothing(tmp_path: Path, table: pa.Table, why: str) -> None:
-    with sparklog.open(tmp_path / "log", "rw") as log:
+def test_bad_rows_change_nothing(log_path: str, table: pa.Table, why: str) -> None:
+    with sparklog.open(log_path, "rw") as log:
         log.create_topic("t")
         good = pa.table({"value": ["good"]})
         log.append("t", good)
@@ -261,9 +261,9 @@ def test_bad_rows_change_nothing(tmp_path: Path, table: pa.Table, why: str) -> N
         assert values(log, "t") == [b"good"]
 
 
-def test_timestamps_out_of_bounds_are_refused(tmp_path: Path) -> None:
+def test_timestamps_out_of_bounds_are_refused(log_path: str) -> None:
     bounds = {"message.timestamp.before.max.ms": 10, "message.timestamp.after.max.ms": 10}
-    with sparklog.open(tmp_path / "log", "rw", clock=ManualClock(T0)) as log:
+    with sparklog.open(log_path, "rw", clock=ManualClock(T0)) as log:
         log.create_topic("t", config=bounds)
         log.append("t", rows("x", at=T0 - 10))
         for at in (T0 - 11, T0 + 11):
@@ -275,9 +275,9 @@ def test_timestamps_out_of_bounds_are_refused(tmp_path: Path) -> None:
         assert log.offsets("t") == {0: (0, 1)}
 
 
-def test_log_append_time(tmp_path: Path) -> None:
+def test_log_append_time(log_path: str) -> None:
     clock = ManualClock(T0)
-    with sparklog.open(tmp_path / "log", "rw", clock=clock) as log:
+    with sparklog.open(log_path, "rw", clock=clock) as log:
         log.create_topic("t", config={"message.timestamp.type": "LogAppendTime"})
         clock.advance(5000)
         log.append("t", rows("x", "y", at=1))
@@ -286,9 +286,9 @@ def test_log_append_time(tmp_path: Path) -> None:
     assert found["timestampType"].to_pylist() == [1, 1]
 
 
-def test_log_append_time_is_the_commits_and_never_goes_back(tmp_path: Path) -> None:
+def test_log_append_time_is_the_commits_and_never_goes_back(log_path: str) -> None:
     clock = ManualClock(T0)
-    path, given = tmp_path / "log", {"message.timestamp.type": "LogAppendTime"}
+    path, given = log_path, {"message.timestamp.type": "LogAppendTime"}
     with sparklog.open(path, "rw", clock=clock) as log:
         log.create_topic("t", config=given)
         early = log.stager(Framing(codec=Codec.LZ4))
@@ -333,9 +333,9 @@ def test_log_append_time_of_a_segment_that_a_task_staged(tmp_path: Path) -> None
         assert log.offsets_for_times("t", T0 + 5001) == {0: None}
 
 
-def test_rows_without_a_key_go_round(tmp_path: Path) -> None:
+def test_rows_without_a_key_go_round(log_path: str) -> None:
     keyless = pa.table({"value": ["v"] * 100})
-    path = tmp_path / "log"
+    path = log_path
     for _ in range(3):
         with sparklog.open(path, "rw") as log:
             log.create_topic("t", partitions=6, if_not_exists=True)
@@ -364,7 +364,7 @@ def test_a_brokers_own_topic_is_taken_over_and_not_written(tmp_path: Path) -> No
             assert log.offsets("__consumer_offsets") == {0: (0, 1)}
 
 
-def test_a_null_partition_is_left_to_the_key(tmp_path: Path) -> None:
+def test_a_null_partition_is_left_to_the_key(log_path: str) -> None:
     table = pa.table(
         {
             "key": ["21", "21", None],
@@ -372,7 +372,7 @@ def test_a_null_partition_is_left_to_the_key(tmp_path: Path) -> None:
             "partition": pa.array([0, None, None], pa.int32()),
         }
     )
-    with sparklog.open(tmp_path / "log", "rw") as log:
+    with sparklog.open(log_path, "rw") as log:
         log.create_topic("t", partitions=5)
         log.append("t", table)
         found = log.read("t", columns=["value", "partition"]).read_all().to_pylist()
@@ -385,9 +385,9 @@ def test_a_null_partition_is_left_to_the_key(tmp_path: Path) -> None:
             log.append("t", bad)
 
 
-def test_idempotent_producer(tmp_path: Path) -> None:
+def test_idempotent_producer(log_path: str) -> None:
     clock = ManualClock(T0)  # producers expire by record time, as in Kafka
-    with sparklog.open(tmp_path / "log", "rw", clock=clock) as log:
+    with sparklog.open(log_path, "rw", clock=clock) as log:
         log.create_topic("t")
         first = log.append("t", rows("a", "b"), partition=0, producer=(7, 0, 0))
         assert log.append("t", rows("a", "b"), partition=0, producer=(7, 0, 0)) == first
@@ -396,7 +396,7 @@ def test_idempotent_producer(tmp_path: Path) -> None:
         log.append("t", rows("c"), partition=0, producer=(7, 1, 0))
         with pytest.raises(sparklog.FencedError):
             log.append("t", rows("z"), partition=0, producer=(7, 0, 2))
-    with sparklog.open(tmp_path / "log", "rw", clock=clock) as log:
+    with sparklog.open(log_path, "rw", clock=clock) as log:
         assert log.append("t", rows("c"), partition=0, producer=(7, 1, 0)) == {"t": {0: (2, 3)}}
         assert values(log, "t") == [b"a", b"b", b"c"]
 
@@ -419,8 +419,9 @@ def _writer(path: str, name: str, count: int) -> None:
             log.append("t", rows(f"{name}{n}", f"{name}{n}"))
 
 
-def test_two_processes_and_two_threads_take_turns(tmp_path: Path) -> None:
-    path = str(tmp_path / "log")
+@pytest.mark.parametrize("log_path", ["directory", "file"], indirect=True)
+def test_two_processes_and_two_threads_take_turns(log_path: str) -> None:
+    path = log_path
     with sparklog.open(path, "rw") as log:
         log.create_topic("t")
         context = multiprocessing.get_context("spawn")

@@ -255,7 +255,7 @@ def test_it_equals_what_is_still_committed(log: Log, seed: int) -> None:
     assert sorted(values(sparklog.open(log.path), 1)) == wanted
 
 
-def test_wrong_use(log: Log, tmp_path: Path) -> None:
+def test_wrong_use(log: Log, log_path: str) -> None:
     with pytest.raises(InvalidRequestError, match="timeline=now: want one of all, current"):
         log.read("t", timeline="now")
     assert json.dumps(log.timeline("all")) == "null"
