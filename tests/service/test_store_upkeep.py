@@ -1,11 +1,14 @@
 """The service of a log whose home is a store, by its URL."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+import sparklog
 from sparklog.clock import ManualClock
 from sparklog.diskless.home import DisklessHome, open_log
 from sparklog.diskless.names import service_name
@@ -14,12 +17,12 @@ from sparklog.log.admin import create_topic
 from sparklog.service import Service
 from sparklog.service.metrics.health import wrong
 from sparklog.storage.commits import Change, change
-from sparklog.storage.groups import Readers
 from sparklog.storage.ledger_records import AppendRecord
 from sparklog.tiered.object_store.object_store import ObjectStore
 from sparklog.tiered.target import open_store
 from tests.diskless.logs import T0, _chunk
 from tests.logdir.partitions import batch
+from tests.tiered.s3 import S3Server
 
 MINUTE = 60_000
 
@@ -27,7 +30,7 @@ MINUTE = 60_000
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     """A place for a log."""
-    return f"file://{tmp_path}/logs"
+    return f"memory://{tmp_path.name}/logs"
 
 
 @pytest.fixture
@@ -119,6 +122,21 @@ def test_retain_is_at_once_and_nothing_else(
     assert segments(home) == [(1, 2, False)]
 
 
+def test_retention_waits_for_registered_readers(
+    url: str, home: DisklessHome, clock: ManualClock
+) -> None:
+    topic(home, retention_bytes="10", retention_respect_readers="true")
+    for value in ("a", "b", "c"):
+        write(home, value * 50)
+    home.groups.commit("g", {T0: 1}, now_ms=clock(), host="h")
+    service = Service(url, clock=clock)
+    report = service.retain()
+    assert [one.log_start for one in report.deleted] == [1]
+    assert report.deleted[0].held_back_bytes
+    home.groups.commit("g", {T0: 2}, now_ms=clock(), host="h")
+    assert [one.log_start for one in service.retain().deleted] == [2]
+
+
 def test_compaction(url: str, home: DisklessHome, clock: ManualClock) -> None:
     topic(home, cleanup_policy="compact")
     for n in range(5):
@@ -153,17 +171,7 @@ def test_another_service_stands_by(url: str, home: DisklessHome, clock: ManualCl
     assert not two.run_once().standing_by
 
 
-class NoGroups:
-    """The readers of a log that has none."""
-
-    def readers(self) -> Readers:
-        return Readers([], {})
-
-
-def test_metrics_of_a_log_in_a_store(
-    url: str, home: DisklessHome, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(DisklessHome, "groups", NoGroups())
+def test_metrics_of_a_log_in_a_store(url: str, home: DisklessHome, clock: ManualClock) -> None:
     topic(home)
     write(home, "a")
     service = Service(url, clock=clock)
@@ -171,12 +179,14 @@ def test_metrics_of_a_log_in_a_store(
     service.samples()
     write(home, "b")
     clock.advance(5000)
+    home.groups.commit("g", {T0: 1}, now_ms=clock(), host="h")
     found = {
         (sample.metric.name, sample.labels): sample.value for sample in service.samples()
     }
     assert found["sparklog_merge_lag_pieces", ("t",)] == 2
     assert found["sparklog_merge_lag_seconds", ("t",)] == 5
     assert found["kafka_log_log_logendoffset", ("t", "0")] == 2
+    assert found["sparklog_reader_lag_records", ("g", "group", "t", "0")] == 1
     assert found["sparklog_service_term", ()] == 0
     assert found["kafka_log_logmanager_logdirectoryoffline", (url,)] == 0
     assert found["sparklog_commits_total", ("append",)] == 1
@@ -188,3 +198,53 @@ def test_what_is_for_log_dirs_alone(url: str, home: DisklessHome) -> None:
     for given in ({"remote": "s3://b/x"}, {"take_over": True}, {"map": map}):
         with pytest.raises(InvalidRequestError, match="home is the store itself"):
             Service(url, **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.s3
+def test_on_s3_with_writers_beside_it(s3: S3Server) -> None:
+    """A started service, a writer and a reader, each on its own; then who has manifests alone."""
+    url = f"{s3.bucket()}/logs"
+    options = {
+        "log.initial.task.delay.ms": "0",
+        "remote.log.manager.task.interval.ms": "100",
+        "log.retention.check.interval.ms": "500",
+        "log.cleaner.backoff.ms": "100",
+        "diskless.merge.interval.ms": "300",
+        "service.remote.sweep.interval.ms": "500",
+    }
+    with sparklog.open(url, mode="rw", storage_options=s3.options()) as log:
+        log.create_topic("t", 2, {"file.delete.delay.ms": "0"})
+        log.create_topic("c", 1, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"})
+        with Service(url, storage_options=s3.options(), options=options) as service:
+            for n in range(30):
+                rows = [{"value": f"{n}-{i}".encode(), "partition": i % 2} for i in range(4)]
+                log.append("t", pa.Table.from_pylist(rows))
+                latest = [{"key": b"k", "value": f"{n}".encode()}]
+                log.append("c", pa.Table.from_pylist(latest))
+                if n % 10 == 5:
+                    assert log.read("t").read_all().num_rows == 4 * (n + 1)
+            deadline = time.monotonic() + 60
+            while time.monotonic() < deadline:
+                state = log.home.head.follow()
+                extents = [e for each in state.extents.values() for e in each]
+                names = [o.name for o in open_store(url, s3.options()).list()]
+                if all(e.segment for e in extents) and log.read("c").read_all().num_rows == 1:
+                    break
+                time.sleep(0.3)
+            report = service.last_report
+        assert all(e.segment for e in extents), (report, names)
+        assert log.read("c").read_all().num_rows == 1
+        assert log.read("t").read_all().num_rows == 120
+        values = set(log.read("t").read_all()["value"].to_pylist())
+    assert len(values) == 120
+    once = Service(url, storage_options=s3.options(), options=options)
+    assert not once.run_once().errors
+    store = open_store(url, s3.options())
+    manifests = [o for o in store.list("t-") if o.name.endswith(".manifest")]
+    with_manifests = f"{s3.bucket()}/copies"
+    copies = open_store(with_manifests, s3.options())
+    for each in store.list("t-"):
+        copies.copy(store, each.name, each.name)
+    assert manifests
+    with sparklog.open(with_manifests, storage_options=s3.options()) as archive:
+        assert set(archive.read("t").read_all()["value"].to_pylist()) == values
