@@ -5,6 +5,7 @@ with Proxy(server.port) as proxy:
     proxy.spoil(b"GET", "cut", after_bytes=9000)  # the answer breaks off
     proxy.spoil(b"GET", "busy", times=2)          # 503 SlowDown, the server sees nothing
     proxy.spoil(b"", "refuse", times=99)          # the connection is closed at once
+    proxy.spoil(b"PUT", "expired")                # 400 ExpiredToken, the server sees nothing
 """
 
 import contextlib
@@ -14,9 +15,9 @@ import struct
 import threading
 import time
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
-Way = Literal["drop", "cut", "busy", "refuse", "hang"]
+Way = Literal["drop", "cut", "busy", "refuse", "hang", "expired"]
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _BODY = (
     b'<?xml version="1.0" encoding="UTF-8"?><Error><Code>SlowDown</Code>'
@@ -25,6 +26,15 @@ _BODY = (
 _BUSY = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/xml\r\n"
     b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(_BODY)
+)
+
+_OLD: Final = (
+    b'<?xml version="1.0" encoding="UTF-8"?><Error><Code>ExpiredToken</Code>'
+    b"<Message>The provided token has expired.</Message></Error>"
+)
+_EXPIRED: Final = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/xml\r\n"
+    b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(_OLD)
 )
 
 
@@ -108,6 +118,9 @@ class Proxy:
                 body += _rest(client, request, len(body))
                 if plan is not None and plan.way == "busy":
                     client.sendall(_BUSY + _BODY)
+                    return
+                if plan is not None and plan.way == "expired":
+                    client.sendall(_EXPIRED + _OLD)
                     return
                 server.sendall(request + body)
                 if not _pass_on(client, server, plan, no_body=request.startswith(b"HEAD ")):
