@@ -43,7 +43,7 @@ KINDS = ("puts", "gets", "lists", "deletes")
 
 def store_of(log: Log) -> ObjectStore:
     """The store of a handle's home, whose requests are counted."""
-    store = log.home.store  # type: ignore[attr-defined]
+    store = log.home.head.entries.store  # type: ignore[attr-defined]
     assert isinstance(store, ObjectStore)
     return store
 

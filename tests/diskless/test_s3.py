@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import sparklog
+from sparklog.diskless.entry_creation import Patience
 from sparklog.errors import (
     InvalidRequestError,
     SparklogError,
@@ -23,6 +24,7 @@ from tests.tiered.proxy import Proxy
 from tests.tiered.s3 import SECRET, S3Server, started
 
 pytestmark = pytest.mark.s3
+SHORT = Patience(timeout_ms=2000)
 
 
 @pytest.fixture
@@ -57,12 +59,13 @@ def write(log: Log, batch: int, *rows: str) -> bool:
 def test_a_whole_life_over_tls(s3: S3Server, url: str) -> None:
     options = s3.options(tls=True)
     with sparklog.open(url, mode="rw", storage_options=options) as log:
-        log.create_topic("t", config={"segment.bytes": 14_000})
+        log.create_topic("t", config={"file.delete.delay.ms": 0})
         for number in range(40):
             log.append("t", table(f"row {number}"))
-        service = Service(url, storage_options=options)
-        report = service.run_once()
+        given = {"diskless.merge.max.extents": 10}
+        report = Service(url, storage_options=options, options=given).run_once()
         assert not report.errors
+        assert report.merged
         log.append("t", table("row 40"))
         assert values(log) == [f"row {number}" for number in range(41)]
         log.delete_records("t", {0: 40})
@@ -90,7 +93,9 @@ def test_a_bucket_that_is_not_there_is_named(s3: S3Server) -> None:
 def test_credentials_that_expire_fail_the_batch_which_comes_again(
     s3: S3Server, url: str, proxy: Proxy
 ) -> None:
-    with sparklog.open(url, mode="rw", storage_options=s3.options(port=proxy.port)) as log:
+    with sparklog.open(
+        url, mode="rw", storage_options=s3.options(port=proxy.port), patience=SHORT
+    ) as log:
         log.create_topic("t")
         assert not write(log, 0, "a")
         proxy.spoil(b"", "expired", times=1000)
@@ -146,11 +151,12 @@ def test_two_hosts_write_at_once(s3: S3Server, url: str) -> None:
         log.close()
 
 
+@pytest.mark.deep  # the server takes half a minute to start again
 def test_a_server_that_dies_and_comes_back(tmp_path_factory: pytest.TempPathFactory) -> None:
     server = started(tmp_path_factory.mktemp("dying"))
     try:
         url = f"{server.bucket()}/log"
-        with sparklog.open(url, mode="rw", storage_options=server.options()) as log:
+        with sparklog.open(url, mode="rw", storage_options=server.options(), patience=SHORT) as log:
             log.create_topic("t")
             write(log, 0, "a")
             server.kill()
