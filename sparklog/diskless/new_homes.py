@@ -13,6 +13,7 @@ from sparklog.diskless.home_object import known_home, place_home, read_home
 from sparklog.diskless.ledger import EntryReader, Head, StoreLedger
 from sparklog.diskless.state import DisklessState
 from sparklog.diskless.state_objects import StateObjects
+from sparklog.diskless.store_trial import try_store
 from sparklog.diskless.tier_import import plan_tier_import
 from sparklog.errors import InvalidRequestError
 from sparklog.log.fork_points import WantedPoint
@@ -189,6 +190,7 @@ def _made(
     if is_log:
         home.complete(new)
     else:
+        try_store(target)
         home.found(new, progress=progress)
     return new
 

@@ -4,6 +4,7 @@ Client, server and disk share this machine's cores, so ratios count and not mega
 sides take turns, and each ratio is the median of the turns' ratios.
 """
 
+import itertools
 import os
 import shutil
 import statistics
@@ -69,6 +70,41 @@ def store_rows(server: S3Server, home: Path) -> Iterable[Row]:
         )
 
 
+def small_rows(server: S3Server) -> Iterable[Row]:
+    """What a log in a bucket is made of: small objects, created and got one after the other."""
+    import s3fs
+
+    bucket = server.bucket()
+    fs = s3fs.S3FileSystem(**server.options(), skip_instance_cache=True)
+    store = open_store(bucket, server.options())
+    number = itertools.count()
+    for size, label, requests in ((4096, "4 KiB", 100), (MIB, "1 MiB", 20)):
+        content = os.urandom(size)
+        store.put("small", content)
+        for what, ours, plain in (
+            (
+                "create",
+                lambda data=content: store.create(f"n/{next(number):020}", data),
+                lambda data=content: fs.pipe_file(f"{bucket}/n/{next(number):020}", data),
+            ),
+            ("get", lambda: store.get("small"), lambda: fs.cat_file(f"{bucket}/small")),
+        ):
+            turns = [
+                (_rate(ours, requests), _rate(plain, requests)) for _ in range(ROUNDS + 1)
+            ][1:]
+            rate, beside = (statistics.median(side) for side in zip(*turns, strict=True))
+            ratio = statistics.median(mine / theirs for mine, theirs in turns)
+            shown = f"s3fs: {beside:.0f}/s"
+            yield Row(f"{what}, {label}", f"{rate:.0f}/s", ratio, shown, ">= 0.8")
+    missed = _rate(lambda: store.get_many(["none"]), 300)
+    yield Row("get of none: a poll of the head", f"{missed:.0f}/s")
+
+
+def _rate(action: Callable[[], object], requests: int) -> float:
+    """Requests a second, one after the other."""
+    return requests / seconds(lambda: [action() for _ in range(requests)])
+
+
 def encryption_rows() -> Iterable[Row]:
     key, _ = new_data_key(Keyring({"k": os.urandom(32)}, "k"), "A" * 22)
     pieces = [os.urandom(MIB)] * 64
@@ -99,6 +135,7 @@ def main() -> None:
         server.start()
         try:
             print_rows("Object store", store_rows(server, Path(directory)))
+            print_rows("Small objects", small_rows(server))
         finally:
             server.kill()
             shutil.rmtree(Path(directory) / "s3", ignore_errors=True)

@@ -140,9 +140,10 @@ class LocalDriver:
         return f"{self.root}/{name}"
 
     def _make_directory(self, path: str) -> None:
-        if path in self._durable:
+        there = self._fs.is_dir(path)
+        if there and path in self._durable:  # somebody may have deleted it meanwhile
             return
-        above, there = os.path.dirname(path), self._fs.is_dir(path)
+        above = os.path.dirname(path)
         ours = path.startswith(f"{self.root}/")
         if ours or not there:  # a target that somebody made is theirs to make durable
             self._make_directory(above)

@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import shutil
 import time
 
 import pytest
@@ -170,3 +171,14 @@ def test_a_copy_is_young(tmp_path):
     old, young = store.list()
     assert (old.time_ms, old.size, young.size) == (1000, 7, 7)
     assert abs(young.time_ms - system_clock()) < 60_000
+
+
+def test_a_directory_that_somebody_deleted_is_made_again(tmp_path):
+    store = open_store(f"file://{tmp_path}/home")
+    assert store.create("d/a", b"x")
+    shutil.rmtree(tmp_path / "home")
+    assert store.list() == []
+    assert store.create("d/a", b"y")
+    shutil.rmtree(tmp_path / "home")
+    store.put("d/b", b"z")
+    assert [one.name for one in store.list()] == ["d/b"]

@@ -65,6 +65,7 @@ def test_a_wrong_secret_is_said_at_once_and_can_be_put_right(s3, url):
     wrong = open_store(url, s3.options(secret="a-wrong-secret"), retry=Retry(first_ms=60_000))
     calls = {
         "write": lambda: wrong.put("a", b"x"),
+        "create": lambda: wrong.create("a", b"x"),
         "read": lambda: wrong.get("a"),
         "list": wrong.list,
         "delete": lambda: wrong.delete(["a"]),
@@ -101,11 +102,12 @@ def test_credentials_come_from_the_environment_too(s3, url, monkeypatch):
     assert store.get("a") == b"x"
 
 
-@pytest.mark.parametrize("call", ["put", "put_stream", "get", "list", "delete"])
+@pytest.mark.parametrize("call", ["put", "create", "put_stream", "get", "list", "delete"])
 def test_a_missing_bucket_is_said_at_once(s3, call):
     store = open_store("s3://no-such-bucket/x", s3.options(), retry=Retry(first_ms=60_000))
     arguments = {
         "put": ("a", b"x"),
+        "create": ("a", b"x"),
         "put_stream": ("a", [bytes(6 * MIB), bytes(6 * MIB)], 12 * MIB),
         "get": ("a",),
         "list": (),
