@@ -45,11 +45,13 @@ from sparklog.errors import (
 from sparklog.log.producer_state import ProducerState
 from sparklog.logdir.meters import WriteMeters
 from sparklog.storage.commits import Change, Chunk, PositionMovedError
-from sparklog.storage.ledger_records import LedgerRecord, ResetRecord
+from sparklog.storage.ledger_records import LedgerRecord, ResetRecord, TopicRecord
 from sparklog.storage.log_state import LogState
 from sparklog.storage.offset_ranges import OffsetRange
 from sparklog.storage.staging import INLINE_BYTES
 from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.layout.topic_owners import PREFIX as OWNERS
+from sparklog.tiered.layout.topic_owners import owner_bytes
 
 PLACE_MS: Final = 30_000
 """So often who commits looks whether the log is still in its place."""
@@ -182,7 +184,15 @@ class DisklessCommits:
             self._turn.given, self._turn.placement = (), None
             raise
         self._turn.given, self._turn.placement = (), None
+        if isinstance(made.record, TopicRecord) and made.record.bases:
+            self._own(made.record.id)
         return made.record  # type: ignore[return-value]
+
+    def _own(self, topic_id: str) -> None:
+        """Say whose a topic is, so that no log dir's service ever copies segments of it here."""
+        owner = owner_bytes(self.head.entries.log_id, self.home, self.clock())
+        with contextlib.suppress(StorageUnavailableError):
+            self.head.entries.store.put(OWNERS + topic_id, owner)
 
     def create(self, wanted: tuple[Entry, bytes], *, expected: int) -> Entry:
         """Create an entry, of any kind, with its inline data, within `exclusive`.

@@ -164,8 +164,11 @@ def test_who_loses_twice_stages_what_is_large(store: FaultStore, commits: Diskle
 def test_a_store_that_is_down_is_told_and_waited_for(
     store: FaultStore, commits: DisklessCommits
 ) -> None:
+    patient = handle(store, timeout_ms=60_000)
+    patient.catch_up()
     store.down(1000)
-    assert commit(commits, [chunk(commits, 1)]).ends == {"t": {0: (0, 1)}}
+    assert commit(patient, [chunk(patient, 1)]).ends == {"t": {0: (0, 1)}}
+    commits.catch_up()
     store.down(10**7)
     with pytest.raises(CommitUnknownError, match=r"Log\.outcome") as caught:
         commit(commits, [chunk(commits, 1)])

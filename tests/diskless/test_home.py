@@ -18,6 +18,7 @@ from sparklog.errors import (
 )
 from sparklog.log.admin import create_topic
 from sparklog.storage.checksummed_json import seal
+from sparklog.tiered.layout.topic_owners import is_owned
 from sparklog.tiered.object_store.file_driver import LocalDriver
 from sparklog.tiered.target import open_store
 
@@ -98,6 +99,7 @@ def test_the_public_open_makes_a_home_of_a_url(url: str) -> None:
 def test_rows_come_back_as_they_were_appended(url: str) -> None:
     with sparklog.open(url, mode="rw") as log:
         info = log.create_topic("t", 2, {"retention.ms": -1})
+        assert is_owned(open_store(url), info.id)
         assert info.dirs[1] == f"{url}/t-1-{info.id}"
         for n in range(5):
             log.append("t", pa.table({"key": [f"k{n}"], "value": [f"v{n}"]}), partition=n % 2)

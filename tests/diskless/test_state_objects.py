@@ -251,3 +251,27 @@ def test_a_log_in_a_directory_writes_states_in_a_thread(tmp_path: Path) -> None:
             log.commit([chunk(log.home.commits, 1)])  # type: ignore[arg-type]
         log_id = log.home.identity
     assert (tmp_path / "home" / state_name(str(log_id), 99)).exists()
+
+
+def test_a_log_of_a_million_commits_opens_with_five_looks(store: FaultStore) -> None:
+    """The home object, the states' names, a state with its entry, and what came since."""
+    writer = Handle(store)
+    create_topic(writer.commits, "t", 1, {}, False)
+    state = writer.head.state.copy()
+    state.number, state.log.ends[T0] = 999_999, 999_999
+    state.extents[T0] = (Extent(0, 999_999, "t-0/x.log", 0, 10**9, 5, 0, 7, segment="s"),)
+    first = store.get(entry_name("log", 0))
+    store.put(entry_name("log", 999_999), (999_999).to_bytes(8, "big") + first[8:])
+    store.delete([entry_name("log", 0)])
+    state_objects.write_state(store, state)
+    took = stopwatch()
+    one = Handle(store)
+    one.write(60)
+    assert took() < 2000
+    before = store.counts.as_dict()
+    two = Handle(store)
+    after = store.counts.as_dict()
+    assert two.head.state.number == 1_000_059
+    assert two.head.state.log.ends[T0] == 1_000_059
+    assert after["lists"] - before["lists"] == 1
+    assert after["gets"] - before["gets"] == 2 + 16 + 32 + 64  # in four rounds
