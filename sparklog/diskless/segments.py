@@ -9,15 +9,14 @@ made since the extents were listed, and their entry came before they did it. So 
 only what is named still is damaged.
 """
 
-import contextlib
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from sparklog.common import TopicPartition
 from sparklog.diskless.entries import Epochs as KnownEpochs
-from sparklog.diskless.extent_logs import Concatenated, ExtentLogs
+from sparklog.diskless.extent_logs import ExtentLogs
 from sparklog.diskless.extent_objects import ExtentObjects, Keys, ObjectEndsError
 from sparklog.diskless.extents import Extent, Extents, index_of
 from sparklog.diskless.state import DisklessState
@@ -28,7 +27,6 @@ from sparklog.format.names import LOG, SNAPSHOT, TXNINDEX, snapshot_name
 from sparklog.format.producer_snapshot import format_snapshot, parse_snapshot
 from sparklog.log.batch_windows import marker_reader, walk
 from sparklog.log.producer_state import ProducerState
-from sparklog.storage.segment_store import source_changed
 from sparklog.storage.segments import (
     IndexBytes,
     IndexKind,
@@ -37,7 +35,6 @@ from sparklog.storage.segments import (
     StaleReadError,
     UndeterminedLossError,
 )
-from sparklog.tiered.layout.manifest import manifest_object
 from sparklog.tiered.reading.remote_objects import OpenedSegment
 from sparklog.tiered.reading.remote_segment_log import BytesLog
 from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
@@ -228,18 +225,6 @@ class DisklessSegments:
         picture = self._listed()
         return picture.end if picture.extents else None
 
-    def data(self, first: int, end: int) -> "ExtentsData":
-        """Return the contents of the extents that lie in [first, end), for a merge of them.
-
-        Raises: SourceChangedError: none begins, or ends, there.
-        """
-        self._listed()
-        extents = self._logs.extents
-        low, high = self._find(first), index_of(extents, end - 1)
-        if low is None or high == len(extents) or extents[high].end != end:
-            raise source_changed(f"{self._where}, offsets [{first}, {end})")
-        return ExtentsData(self, extents[low : high + 1])
-
     # --- what is known ---------------------------------------------------------------------------
 
     def _looked(self) -> Picture:
@@ -281,14 +266,6 @@ class DisklessSegments:
             return False
         at = index_of(picture.extents, extent.base)
         return at < len(picture.extents) and picture.extents[at].place == extent.place
-
-    def holds(self, extents: Extents) -> bool:
-        """Tell whether extents are where they were, by what is known."""
-        picture = self._look()
-        if picture is None or picture.topic_id != self._picture.topic_id:
-            return False
-        at = index_of(picture.extents, extents[0].base)
-        return picture.extents[at : at + len(extents)] == extents
 
     # --- manifests -------------------------------------------------------------------------------
 
@@ -343,10 +320,6 @@ class DisklessSegments:
         opened = self._opened(extent)
         return self._replayed(at)[1] if opened is None else opened.part(TXNINDEX) or b""
 
-    def manifest_name(self, extent: Extent) -> str:
-        """The object of a closed segment's manifest."""
-        return manifest_object(self._remote(extent))
-
     def url_of(self, extent: Extent) -> str:
         """The URL of an extent's object."""
         return self._objects.url(extent.object)
@@ -396,48 +369,3 @@ class _Healed:
             raise StaleReadError(
                 f"offsets [{extent.base}, {extent.end}) aren't where they were: {error}"
             ) from error
-
-
-class ExtentsData:
-    """The contents of extents in a row: `sparklog.storage.segment_store.LogSegmentData`."""
-
-    def __init__(self, segments: DisklessSegments, extents: Extents) -> None:
-        self.extents, self._segments = extents, segments
-
-    @property
-    def where(self) -> str:
-        """The partition and the offsets."""
-        return f"{self._segments.where}, offsets [{self.extents[0].base}, {self.extents[-1].end})"
-
-    def version(self) -> object:
-        """Return where the extents lie. Raises SourceChangedError: others are there by now."""
-        if not self._segments.holds(self.extents):
-            raise source_changed(self.where)
-        return tuple(extent.place for extent in self.extents)
-
-    @contextlib.contextmanager
-    def log(self) -> Iterator[SegmentLog]:
-        """Open the log of all of them. Raises SourceChangedError, as its reads do."""
-        try:
-            yield Concatenated(self.where, [self._segments.log(e.base) for e in self.extents])
-        except (StaleReadError, FileNotFoundError) as error:
-            raise source_changed(self.where) from error
-
-    def transaction_index(self) -> bytes:
-        """Return the aborted transactions of all of them."""
-        try:
-            return b"".join(self._segments.transactions(each.base) for each in self.extents)
-        except (StaleReadError, FileNotFoundError) as error:
-            raise source_changed(self.where) from error
-
-    def producer_snapshot(self) -> bytes:
-        """Return the producers' state at the end."""
-        try:
-            return self._segments.producer_snapshot(self.extents[-1].end)
-        except (StaleReadError, FileNotFoundError) as error:
-            raise source_changed(self.where) from error
-
-    def leader_epochs(self) -> Epochs:
-        """Return the leader epochs up to the end."""
-        end = self.extents[-1].end
-        return [(epoch, start) for epoch, start in self._segments.leader_epochs() if start < end]

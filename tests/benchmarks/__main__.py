@@ -7,8 +7,8 @@ import importlib
 import sys
 
 NAMES = (
-    "codec", "engine", "batch", "clean", "service", "store", "tier", "diskless", "spark", "state",
-    "tuning",
+    "codec", "engine", "batch", "clean", "service", "store", "tier", "diskless", "reading",
+    "spark", "state", "tuning",
 )  # fmt: skip
 
 given = sys.argv[1:]

@@ -1,7 +1,7 @@
 """A log in a store, entry by entry as a test wants it, and views that count their requests."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -22,18 +22,21 @@ from sparklog.diskless.entries import (
     encode,
     new_attempt_id,
 )
+from sparklog.diskless.extent_logs import Concatenated
 from sparklog.diskless.extent_objects import ExtentObjects
-from sparklog.diskless.extents import PIECE_DTYPE, Extent
+from sparklog.diskless.extents import PIECE_DTYPE, Extent, Extents
 from sparklog.diskless.ledger import EntryReader, Head
 from sparklog.diskless.names import HOME, entry_name, new_staged_name
 from sparklog.diskless.segments import DisklessSegments
 from sparklog.diskless.view import DisklessView
 from sparklog.format import records
+from sparklog.format.checkpoint_files import Epochs
 from sparklog.format.compression import Codec
 from sparklog.log.fetch import read_partition, schema_of
 from sparklog.storage.ledger_records import AppendRecord, DropRecord, StartRecord, TopicRecord
 from sparklog.storage.offset_ranges import OffsetRange
 from sparklog.storage.segment_store import SegmentPut
+from sparklog.storage.segments import SegmentLog
 from sparklog.tiered.copying.segment_objects import put_log
 from sparklog.tiered.encryption.envelope import new_data_key
 from sparklog.tiered.keyring import Keyring
@@ -86,6 +89,35 @@ class Part:
     stamp_ms: int = -1
     batch_size: int = 400
     width: int = 20
+
+
+@dataclass
+class Merged:
+    """The contents of extents in a row, as a merge puts them."""
+
+    segments: DisklessSegments
+    extents: Extents
+
+    @property
+    def where(self) -> str:
+        return self.segments.where
+
+    def version(self) -> object:
+        return None
+
+    @contextmanager
+    def log(self) -> Iterator[SegmentLog]:
+        logs = [self.segments.log(each.base) for each in self.extents]
+        yield Concatenated(self.where, logs)
+
+    def transaction_index(self) -> bytes:
+        return b"".join(self.segments.transactions(each.base) for each in self.extents)
+
+    def producer_snapshot(self) -> bytes:
+        return self.segments.producer_snapshot(self.extents[-1].end)
+
+    def leader_epochs(self) -> Epochs:
+        return self.segments.leader_epochs()
 
 
 @dataclass
@@ -232,7 +264,7 @@ class BucketLog:
         segments = view.of_partition(*key, lambda found: found)
         assert isinstance(segments, DisklessSegments)
         old = self.state.extents[key][first : last + 1]
-        data = segments.data(old[0].base, old[-1].end)
+        data = Merged(segments, old)
         topic_id = self.state.log.topics[key.topic].id
         segment = RemoteSegment(
             topic=key.topic, topic_id=topic_id, partition=key.partition,
