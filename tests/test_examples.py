@@ -9,8 +9,8 @@ import pytest
 
 from tests.examples import FOLDER, load, shown
 
-LINES_MAX = 125  # quickstart and archive are demos, not examples to read in a minute
-DEMOS = {"quickstart.py", "archive.py"}
+LINES_MAX = 125  # the others are demos, not examples to read in a minute
+DEMOS = {"quickstart.py", "archive.py", "cluster.py"}
 
 
 def test_latest_per_key(

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any
 
 from sparklog.checkpoint.batch_selection import Target, check_sources, select_batch
 from sparklog.checkpoint.batches import Batches
@@ -16,17 +16,14 @@ from sparklog.checkpoint.truncated_copy import copy_truncated
 from sparklog.checkpoint.truncation import plan_truncation
 from sparklog.checkpoint.unfinished_reset import check_log, complete
 from sparklog.clock import Clock, stopwatch, system_clock
+from sparklog.diskless.new_homes import fork as fork_in_store
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.logdir.forking.fork import fork as fork_log
 from sparklog.logdir.paths import is_nested
-from sparklog.opening import check_log_dirs
+from sparklog.opening import check_log_dirs, url_of
 
 Path = str | os.PathLike[str]
-_ALONE: Final = (
-    "fork the checkpoint alone (leave out log), and give the query that goes on with it another "
-    "sink name (option name) or another log"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,9 +86,8 @@ def fork(
     watch = stopwatch()
     if (log is None) != (new_log is None):
         raise InvalidRequestError("give both log and new_log, or none of them")
-    for place in (log, new_log):
-        if place is not None:
-            check_log_dirs(place, _ALONE, fs)
+    if log is not None and new_log is not None:
+        _check_homes(log, new_log, fs)
     target = own_path(new_path)
     with cleaned_meanwhile(path):
         checkpoint = Checkpoint.open(path, fs, to_end=False)
@@ -103,13 +99,13 @@ def fork(
         check_sources(batches, batch, sources or {}, fs=fs, storage_options=storage_options)
         who = None if log is None else writer_name(checkpoint, writer)
         if log is not None and who is not None:
-            check_log(log, who, fs)
+            check_log(log, who, fs, storage_options)
             check_not_nested(checkpoint.path, log)
         with staged_checkpoint(fs, target, FORK) as staged:
             truncation = plan_truncation(batches, batch, target, is_reset=False)
             copied = copy_truncated(checkpoint, truncation, staged.directory, clock=clock)
             if log is not None and new_log is not None:
-                fork_log(log, new_log, writer=who, batch=batch, fs=fs, clock=clock)
+                _fork_log(log, new_log, who, batch, storage_options, fs, clock)
             staged.publish()
     return Forked(
         path=checkpoint.path,
@@ -130,3 +126,33 @@ def _check_target(fs: FileSystem, path: str, target: str) -> None:
         )
     if fs.exists(target):
         raise InvalidRequestError(f"{target} exists: a fork wants a new directory", path=target)
+
+
+def _check_homes(log: Path, new_log: Path, fs: FileSystem) -> None:
+    """A fork stays in its kind of home."""
+    if url_of(log, fs=fs) is None:
+        check_log_dirs(new_log, "a fork of log dirs lies in directories beside them", fs)
+    elif url_of(new_log, mode="rw", fs=fs) is None:
+        raise InvalidRequestError(
+            f"{os.fspath(log)} is a log in a store, so its fork is one, too: give new_log a URL of "
+            "the same service",
+            path=os.fspath(new_log),
+        )
+
+
+def _fork_log(
+    log: Path,
+    new_log: Path,
+    writer: str | None,
+    batch: int,
+    storage_options: Mapping[str, Any] | None,
+    fs: FileSystem,
+    clock: Clock,
+) -> None:
+    if url_of(log, fs=fs) is None:
+        fork_log(log, new_log, writer=writer, batch=batch, fs=fs, clock=clock)
+        return
+    fork_in_store(
+        os.fspath(log), os.fspath(new_log), writer=writer, batch=batch,
+        storage_options=storage_options, clock=clock,
+    )  # fmt: skip

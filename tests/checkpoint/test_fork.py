@@ -214,21 +214,40 @@ def test_refusals(golden: Golden, tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["hdfs", "new"]
 
 
-def test_the_log_is_forked_to_the_same_batch(golden: Golden, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_stored", [False, True], ids=["log dir", "store"])
+def test_the_log_is_forked_to_the_same_batch(
+    golden: Golden, tmp_path: Path, is_stored: bool
+) -> None:
     path = golden("stateless")
     query = history(path).query_id
     assert query is not None
-    with sparklog.open(tmp_path / "log", mode="rw") as log:
+    old, new = (f"file://{tmp_path}/{n}" if is_stored else f"{tmp_path}/{n}" for n in ("l", "l2"))
+    with sparklog.open(old, mode="rw") as log:
         log.create_topic("t")
         for batch in range(6, 12):
             commit(log, f"{query}/one", batch)
             commit(log, f"{query}/two", batch)
-    done = fork(path, tmp_path / "c2", to=9, log=tmp_path / "log", new_log=tmp_path / "log2")
-    assert done.log == str(tmp_path / "log2")
-    with sparklog.open(tmp_path / "log2") as log:
+    done = fork(path, tmp_path / "c2", to=9, log=old, new_log=new)
+    assert done.log == new
+    with sparklog.open(new) as log:
         assert read(log) == [f"{b} {n}" for b in range(6, 10) for _ in "ab" for n in range(3)]
-    with sparklog.open(tmp_path / "log") as log:
+    with sparklog.open(old) as log:
         assert len(read(log)) == 6 * 6
+    with sparklog.open(new, mode="rw") as log:  # what comes again is known, what is new isn't
+        commit(log, f"{query}/one", 9)
+        commit(log, f"{query}/one", 10)
+        assert len(read(log)) == 4 * 6 + 3
+
+
+def test_a_log_is_forked_in_its_kind_of_home(golden: Golden, tmp_path: Path) -> None:
+    path, stored = golden("stateless"), f"file://{tmp_path}/stored"
+    with sparklog.open(stored, mode="rw"), sparklog.open(tmp_path / "log", mode="rw"):
+        pass
+    with pytest.raises(InvalidRequestError, match="give new_log a URL"):
+        fork(path, tmp_path / "c2", to=9, log=stored, new_log=tmp_path / "l2")
+    with pytest.raises(InvalidRequestError, match="directories beside them"):
+        fork(path, tmp_path / "c2", to=9, log=tmp_path / "log", new_log="memory://l2")
+    assert not (tmp_path / "c2").exists()
 
 
 def test_what_a_crash_left_goes_with_the_next_fork(golden: Golden, tmp_path: Path) -> None:

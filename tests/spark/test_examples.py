@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from pyspark.sql import SparkSession
 from tests.examples import FOLDER, load, shown
 from tests.spark.conftest import environment
 from tests.spark.test_pytest_plugin import PLUGIN, as_it_was
+from tests.tiered.s3 import Unavailable, started
 
 __all__ = ["as_it_was"]
 pytestmark = pytest.mark.spark
@@ -63,3 +67,36 @@ def test_the_quickstart() -> None:
     assert done.returncode == 0, done.stderr[-5000:]
     assert "writer killed (SIGKILL)" in done.stdout
     assert "each of the 336,776 flights is there exactly once" in done.stdout
+
+
+@pytest.mark.s3
+@pytest.mark.slow
+def test_a_cluster_without_a_shared_disk(tmp_path: Path) -> None:
+    """Hosts that see no directory of the others' write and read one log; it checks each row."""
+    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    private = ["unshare", *user, "--mount-proc", "--pid", "--fork", "mount", "-t", "tmpfs", "x"]
+    found = subprocess.run([*private, str(tmp_path)], capture_output=True, text=True)
+    if found.returncode:
+        pytest.skip(f"no mount namespaces here: {found.stderr.strip()}")
+    try:
+        server = started(tmp_path / "s3")
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    try:
+        given = server.options()
+        env = environment(
+            AWS_ENDPOINT_URL=given["endpoint_url"], AWS_ACCESS_KEY_ID=given["key"],
+            AWS_SECRET_ACCESS_KEY=given["secret"], AWS_DEFAULT_REGION="us-east-1",
+            TMPDIR=str(tmp_path),
+        )  # fmt: skip
+        script = FOLDER / "cluster.py"
+        done = subprocess.run(
+            [sys.executable, str(script), f"{server.bucket()}/logs"],
+            env=env, capture_output=True, text=True, timeout=900,
+        )  # fmt: skip
+    finally:
+        server.kill()
+    assert done.returncode == 0, done.stderr[-5000:]
+    wanted = re.search(r"^    \$ python [^\n]*\n((?:    [^\n]*\n)+)", script.read_text(), re.M)
+    assert wanted is not None
+    assert done.stdout == textwrap.dedent(wanted[1])
