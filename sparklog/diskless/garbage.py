@@ -86,6 +86,7 @@ class Garbage:
         self._todo: list[_Waiting] = []
         self._named: set[str] = set()  # objects that an extent lay in at some time
         self._unnamed_ms: dict[str, int] = {}  # since when sweeps find that nobody names them
+        self._idle_ms: dict[int, int] = {}  # since when nobody names an entry's inline data
         self._cut: set[int] = set()  # entries above `cut_below` that have no data (any more)
         self._tables: dict[str, frozenset[str]] = {}
 
@@ -292,7 +293,7 @@ class Garbage:
     def cut(self, report: Report, *, delay_ms: int = 0) -> None:
         """Cut the inline data that no extent lies in.
 
-        Args: delay_ms: entries younger than that stay as they are.
+        Args: delay_ms: for so long this process must have seen that nobody names them.
         Cost: a get for each entry, once in its life, 64 at the same time and 10,000 in one call; a
         put for each that has data.
         """
@@ -305,7 +306,11 @@ class Garbage:
                 for n in range(notes.cut_below, state.next_number)
                 if n not in inline and n not in self._cut
             ][:_CUT_MAX]
-            for number, found in self._cut_some(numbers, report, delay_ms):
+            since = {n: self._idle_ms.get(n, report.time_ms) for n in numbers}
+            if not report.dry_run:
+                self._idle_ms = since
+            due = [n for n, at in since.items() if report.time_ms - at >= delay_ms]
+            for number, found in self._cut_some(due, report):
                 objects, size = objects + (found > 0), size + found
                 if not report.dry_run:
                     self._cut.add(number)
@@ -317,23 +322,16 @@ class Garbage:
                 below += 1
             notes.cut_below = below
 
-    def _cut_some(
-        self, numbers: list[int], report: Report, delay_ms: int
-    ) -> Iterator[tuple[int, int]]:
-        """Cut entries; yields (number, the bytes that went), up to the first that is too young."""
+    def _cut_some(self, numbers: list[int], report: Report) -> Iterator[tuple[int, int]]:
+        """Cut entries; yields (number, the bytes that went)."""
         for at in range(0, len(numbers), _CUT_AT_ONCE):
             some = numbers[at : at + _CUT_AT_ONCE]
             names = [entry_name(self._log.log_id, number) for number in some]
-            for number, name, raw in zip(
-                some, names, self._log.store.get_many(names), strict=True
-            ):
+            for number, name, raw in zip(some, names, self._log.store.get_many(names), strict=True):
                 if isinstance(raw, Exception):
                     raise raw
                 entry = decode(raw, number=number, path=f"{self._log.store.url}/{name}")
                 size = len(raw) - entry.data_at
-                age_ms = report.time_ms - entry.record.time_ms
-                if size and delay_ms and age_ms < delay_ms:
-                    return  # so are those behind it
                 if size and not report.dry_run:
                     self._lease.check()
                     self._log.store.put(name, raw[: entry.data_at])
