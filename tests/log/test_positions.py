@@ -13,6 +13,7 @@ import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import DataCorruptionError
 from sparklog.service import Service
+from tests.log.homes import IN_LOG_DIR
 
 CONFIG = {
     "internal.segment.bytes": "300",
@@ -29,9 +30,9 @@ def rows(first: int, count: int) -> pa.Table:
 
 
 @pytest.fixture
-def log(tmp_path: Path, clock: ManualClock) -> Iterator[sparklog.Log]:
+def log(log_path: str, clock: ManualClock) -> Iterator[sparklog.Log]:
     """20 records in segments of a few."""
-    with sparklog.open(tmp_path / "log", "rw", clock=clock) as log:
+    with sparklog.open(log_path, "rw", clock=clock) as log:
         log.create_topic("t", config={**CONFIG, "retention.ms": "-1"})
         for n in range(20):
             log.append("t", rows(n, 1))
@@ -46,6 +47,7 @@ def answers(log: sparklog.Log, isolation: str = "read_uncommitted") -> list[int 
 
 
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+@IN_LOG_DIR
 def test_a_time_whose_segment_retention_took(
     log: sparklog.Log, clock: ManualClock, isolation: str
 ) -> None:
@@ -69,6 +71,7 @@ def test_a_time_in_a_topic_that_was_made_again(log: sparklog.Log) -> None:
         assert reader.offsets_for_times("t", T0 + 52) == {0: 22}
 
 
+@IN_LOG_DIR
 def test_a_partition_that_is_being_made(log: sparklog.Log) -> None:
     """Its metadata has a name before it has contents: it isn't there yet, nothing is damaged."""
     path = Path(log.path, "u-0", "partition.metadata")
@@ -83,6 +86,7 @@ def test_a_partition_that_is_being_made(log: sparklog.Log) -> None:
         reader.view.topic_id("t", 0)
 
 
+@IN_LOG_DIR
 def test_a_segment_that_is_lost(log: sparklog.Log) -> None:
     """It is told as a read tells it: with directory and range."""
     directory = Path(log.path, "t-0")

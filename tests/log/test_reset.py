@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -20,11 +19,12 @@ from sparklog.storage.ledger_records import CommitRecord, ResetRecord
 from sparklog.storage.log_state import LogState
 from sparklog.storage.offset_ranges import OffsetRange
 from sparklog.storage.staging import Framing
+from tests.log.homes import IN_LOG_DIR
 
 
 @pytest.fixture
-def log(tmp_path: Path, clock: ManualClock) -> Iterator[Log]:
-    with sparklog.open(tmp_path / "log", "rw", clock=clock) as log:
+def log(log_path: str, clock: ManualClock) -> Iterator[Log]:
+    with sparklog.open(log_path, "rw", clock=clock) as log:
         log.create_topic("t")
         yield log
 
@@ -64,6 +64,7 @@ def test_a_replay_of_the_last_batch_that_stays_returns_its_offsets(log: Log) -> 
     assert commit(log, 1).ends == {"t": {0: (1, 2)}}
 
 
+@IN_LOG_DIR
 def test_it_is_idempotent(log: Log) -> None:
     for batch in range(3):
         commit(log, batch)
@@ -110,6 +111,7 @@ def test_a_batch_that_was_taken_back_and_left_out_is_no_replay(log: Log) -> None
 
 
 @pytest.mark.parametrize("again", ["open", "crash", "snapshot"])
+@IN_LOG_DIR
 def test_it_outlives_the_process(log: Log, again: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for batch in range(4):
         commit(log, batch)
@@ -140,6 +142,7 @@ def test_the_table_of_commits_shows_it(log: Log) -> None:
     assert log.commits("q/b").column("kind").to_pylist() == ["commit"] * 3 + ["reset"]
 
 
+@IN_LOG_DIR
 def test_verify_finds_nothing_wrong(log: Log) -> None:
     for batch in range(3):
         commit(log, batch)
@@ -162,6 +165,7 @@ def test_records_of_before_are_still_understood() -> None:
     assert state.writers["w"].batch == 4
 
 
+@IN_LOG_DIR
 def test_an_expired_batch_is_kept_by_number(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ledger has no record of it any more: what it was can't be told, what comes is new."""
     monkeypatch.setattr(ledger.Ledger, "wants_snapshot", property(lambda self: True))

@@ -25,6 +25,7 @@ from sparklog.storage.ledger_records import LedgerRecord, ResetRecord, SnapshotR
 from sparklog.storage.log_state import LogState
 from sparklog.storage.offset_ranges import OffsetRange, clipped, merged, outside, rest_of
 from sparklog.storage.staging import Framing
+from tests.log.homes import IN_LOG_DIR
 
 spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=8).map(
     lambda found: [OffsetRange(first, first + size) for first, size in found]
@@ -54,8 +55,8 @@ def test_sets_of_offsets(some: list[OffsetRange], a: int, b: int, bridge: int) -
 
 
 @pytest.fixture
-def log(tmp_path: Path, clock: ManualClock) -> Iterator[Log]:
-    with sparklog.open(tmp_path / "log", "rw", clock=clock) as log:
+def log(log_path: str, clock: ManualClock) -> Iterator[Log]:
+    with sparklog.open(log_path, "rw", clock=clock) as log:
         log.create_topic("t", 2)
         yield log
 
@@ -82,6 +83,7 @@ def values(log: Log, partition: int = 0, **given: object) -> list[str]:
 
 
 @pytest.mark.parametrize("bridge", [1, 4096], ids=["skipped", "dropped"])
+@IN_LOG_DIR
 def test_what_was_taken_back_is_left_out(
     log: Log, monkeypatch: pytest.MonkeyPatch, bridge: int
 ) -> None:
@@ -117,6 +119,7 @@ def test_what_was_taken_back_is_left_out(
     assert verify(log.path).ok
 
 
+@IN_LOG_DIR
 def test_a_follower_and_a_group(log: Log) -> None:
     for batch in range(3):
         commit(log, batch)
@@ -174,6 +177,7 @@ def by_an_older_one(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPa
         yield patch
 
 
+@IN_LOG_DIR
 def test_resets_of_an_older_sparklog(log: Log, by_an_older_one: pytest.MonkeyPatch) -> None:
     for batch in range(4):
         commit(log, batch)
@@ -199,6 +203,7 @@ def test_resets_of_an_older_sparklog(log: Log, by_an_older_one: pytest.MonkeyPat
         assert verify(log.path).ok
 
 
+@IN_LOG_DIR
 def test_batches_whose_records_have_expired_are_told(
     log: Log, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -217,6 +222,7 @@ def test_batches_whose_records_have_expired_are_told(
     assert values(log) == ["q 0", "q 1", "q 2"]
 
 
+@IN_LOG_DIR
 def test_a_fork_leaves_out_the_same(log: Log, tmp_path: Path) -> None:
     for batch in range(3):
         commit(log, batch)
@@ -229,6 +235,7 @@ def test_a_fork_leaves_out_the_same(log: Log, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
+@IN_LOG_DIR
 def test_it_equals_what_is_still_committed(log: Log, seed: int) -> None:
     """Against a model: the newest commit of each batch up to where its writer stands."""
     rng = random.Random(seed)
