@@ -305,6 +305,14 @@ class LogOptions:
         "is refused before it is begun, and the service runs retention at once. 0: only what a "
         "commit itself needs, and 4 MiB, for nobody else's use of the disk is known here.",
     )
+    diskless_backpressure_max_extents: int = option(
+        "diskless.backpressure.max.extents",
+        2000,
+        low=2,
+        doc="Own: of a log in a store: when so many pieces of a partition wait and no service "
+        "merges them, its writers do so themselves, which slows them down. Above the service's "
+        "diskless.merge.max.extents.",
+    )
     offsets_retention_minutes: int = option(
         "offsets.retention.minutes",
         7 * 24 * 60,

@@ -13,7 +13,8 @@ Everything hangs on create-if-absent, and on one rule: no name ever gets a secon
 - `staging`: rows become objects, in tasks; `staged_chunks`: what several tasks reported;
   `placement`: where a commit's chunks lie; `sealing`: encryption of all that
 - `merging`: extents become segments; `merge_plan`: which; `merge_source`: out of what;
-  `segment_ids`: what a segment's id tells; `retention`: log starts rise; `garbage`: what goes
+  `segment_ids`: what a segment's id tells; `retention`: log starts rise; `garbage`: what goes;
+  `backpressure`: writers merge where no service does
 - `rounds`: the service's work, step by step; `cleaning`: compaction; `damaged_partitions`
 - `lease`: one service at a time; `service_log`: how it changes the log; `options`: how often
 - `state_objects`: states as objects, which spare reading the whole ledger

@@ -94,6 +94,7 @@ class DisklessCommits:
         raises nothing.
         """
         self._created = created
+        self.relieve: Callable[[Collection[TopicPartition]], None] = lambda keys: None
         self.home, self.clock, self.head = home, clock, head
         self.meters = WriteMeters([home], lambda number, failed: None)
         self.reported_gaps: set[str] = set()
@@ -309,7 +310,8 @@ class DisklessCommits:
         return None if found is None else OffsetRange(*found)
 
     def discard(self, chunks: Sequence[Chunk]) -> None:
-        """Do nothing: what was staged is the log's now."""
+        """Keep what was staged, which is the log's now; merge what piled up (`backpressure`)."""
+        self.relieve(sorted({chunk.key for chunk in chunks}))
 
     def make_durable(self) -> None:
         """Do nothing: a store keeps what it has acknowledged."""

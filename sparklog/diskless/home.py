@@ -5,6 +5,7 @@ from typing import Any
 
 from sparklog.clock import Clock, system_clock
 from sparklog.config import LogOptions
+from sparklog.diskless.backpressure import MERGE_THREADS, BackPressure
 from sparklog.diskless.commit_log import DisklessCommits
 from sparklog.diskless.entry_creation import Patience
 from sparklog.diskless.extent_objects import ExtentObjects
@@ -223,6 +224,11 @@ def open_log(
             created=writer.created, is_in_place=lambda: read_home(there) == made,
         )  # fmt: skip
         commits.catch_up()
+        pressure = BackPressure(
+            commits, clock, max_extents=parsed.diskless_backpressure_max_extents,
+            keyring=objects.remote.keys, threads=MERGE_THREADS if background else 1,
+        )  # fmt: skip
+        commits.relieve = pressure.relieve
     home = DisklessHome(
         url, head, objects, clock, commits, writer, reopen=lambda: open_head()[0],
         storage_options=storage_options, parallel=UNDER_WAY if background else 1,
