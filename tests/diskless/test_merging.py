@@ -211,9 +211,16 @@ def test_small_segments_are_merged_by_segment_ms() -> None:
     (merge,) = home.due()
     assert merge.level is Level.SEGMENTS
     home.merger.merge(merge, home.state)
+    for _ in range(2):
+        home.commit("b")
+        home.merge_all()
+    home.clock.advance(61 * MINUTE)
+    (merge,) = home.due()
+    assert merge.sources[0].base == 3  # those that were merged twice stay, however small
+    home.merger.merge(merge, home.state)
     home.clock.advance(61 * MINUTE)
     assert home.due() == []
-    assert len(home.state.extents[T0]) == 1
+    assert len(home.state.extents[T0]) == 2
 
 
 def test_segments_of_others_are_finished() -> None:

@@ -10,9 +10,10 @@ them; whoever mends a bug that the suite let through adds it here.
     reading      look-ups, reads, transactions, the format
     tiering      copies, their metadata, deletion, remote reads, the service's lease
     checkpoints  checkpoints as logs, reset, backups
+    upkeep       merges, garbage and the lease of a log in a store
 """
 
-from tests.mutants import checkpoints, commits, reading, recovery, retention, tiering
+from tests.mutants import checkpoints, commits, reading, recovery, retention, tiering, upkeep
 from tests.mutants.mutant import Mutant
 
 MUTANTS = (
@@ -22,6 +23,7 @@ MUTANTS = (
     *reading.MUTANTS,
     *tiering.MUTANTS,
     *checkpoints.MUTANTS,
+    *upkeep.MUTANTS,
 )
 
 __all__ = ["MUTANTS", "Mutant"]

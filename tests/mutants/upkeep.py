@@ -1,0 +1,65 @@
+"""Bugs in the background work on a log in a store: merges, garbage, the lease."""
+
+from tests.mutants.mutant import mutant
+
+GARBAGE = "diskless/test_garbage.py"
+MERGING = "diskless/test_merging.py"
+
+MUTANTS = (
+    mutant(
+        "merge-of-other-extents",
+        "diskless/merging.py",
+        "topic.id != merge.topic_id or find(known, record.sources) < 0",
+        "topic.id != merge.topic_id",
+        f"{MERGING}::test_void_if_its_extents_changed",
+    ),
+    mutant(
+        "manifest-with-the-time-of-its-put",
+        "diskless/merging.py",
+        "self.put_manifest(one, entry.record.time_ms)",
+        "self.put_manifest(one, self._log.clock())",
+        f"{GARBAGE}::test_a_manifest_that_is_made_later_is_the_same",
+    ),
+    mutant(
+        "offsets-of-a-piece-not-checked",
+        "diskless/merge_source.py",
+        "if extent.base + after != part.end:",
+        "if False:",
+        f"{MERGING}::test_an_extent_that_says_other_offsets_than_its_batches",
+    ),
+    mutant(
+        "rewritten-again-and-again",
+        "diskless/merge_plan.py",
+        "return Level.SEGMENTS if small and is_first else None",
+        "return Level.SEGMENTS if small else None",
+        f"{MERGING}::test_small_segments_are_merged_by_segment_ms",
+    ),
+    mutant(
+        "own-segments-are-past",
+        "diskless/garbage.py",
+        "return term < own or",
+        "return term <= own or",
+        f"{GARBAGE}::test_what_past_services_left_goes_and_nothing_else",
+    ),
+    mutant(
+        "inline-data-cut-while-named",
+        "diskless/garbage.py",
+        "if n not in inline and n not in self._cut",
+        "if n not in self._cut",
+        f"{GARBAGE}::test_inline_data_are_cut_when_no_extent_lies_in_them",
+    ),
+    mutant(
+        "log-deleted-before-its-manifest",
+        "diskless/garbage.py",
+        "for names in (manifests, others):",
+        "for names in (others, manifests):",
+        f"{GARBAGE}::test_a_manifest_goes_before_its_log",
+    ),
+    mutant(
+        "lease-by-the-first-look",
+        "diskless/lease.py",
+        "self._seen, self._seen_at = (term, sign), now",
+        'self._seen, self._seen_at = (term, sign), float("-inf")',
+        "diskless/test_lease.py::test_who_looks_for_the_first_time_waits_a_minute",
+    ),
+)
