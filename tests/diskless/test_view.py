@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sparklog.diskless.extents import Extent
 from sparklog.diskless.names import HOME, entry_name
 from sparklog.errors import (
     DataCorruptionError,
@@ -16,22 +17,28 @@ from sparklog.errors import (
     TopicReplacedError,
     UnknownTopicError,
 )
+from sparklog.format.scan import rebase
 from sparklog.log.fetch import read_partition, schema_of
 from sparklog.log.last_stable_offset import last_stable_offset
 from sparklog.log.partition_reader import reader_of
 from sparklog.log.positions import offsets_for_times
+from sparklog.storage.ledger_records import AppendRecord
+from sparklog.storage.offset_ranges import OffsetRange
 from sparklog.tiered.reading.store_retry import StoreRetry
 from tests.diskless.bucket_log import (
     LOG_ID,
     START_MS,
     T0,
     T1,
+    TOPIC_ID,
     BucketLog,
     Part,
     counting,
     expected,
     read_all,
 )
+from tests.logdir.partitions import batch, marker, transactional
+from tests.tiered.copies import segment_id
 
 
 @pytest.fixture
@@ -419,3 +426,49 @@ def test_a_ledger_entry_that_is_damaged_stops_the_reader(log: BucketLog) -> None
     log.store.put(name, log.store.get(name)[:50])
     with pytest.raises(DataCorruptionError, match="ledger"):
         log.view().topics()
+
+
+# -- transactions, of a broker's log that became one in a store
+
+
+def test_aborted_transactions_are_found_without_manifests(log: BucketLog) -> None:
+    """The marker of one lies in the next segment; no manifest tells of either."""
+    first = [
+        transactional(batch("7a", producer=(7, 0, 0))),
+        transactional(batch("8a", producer=(8, 0, 0))),
+    ]
+    second = [
+        marker(0, producer_id=7),
+        transactional(batch("7b", producer=(7, 0, 1))),
+        marker(1, producer_id=8),
+        marker(1, producer_id=7),
+        batch("end"),
+    ]
+    at, extents = 0, []
+    for number, batches in enumerate((first, second)):
+        data, base = bytearray(), at
+        for one in batches:
+            raw = bytearray(one)
+            at = rebase(raw, at, 3)
+            data += raw
+        name = f"t-0-{TOPIC_ID}/{number}.log"
+        log.store.put(name, bytes(data))
+        extents.append(
+            (T0, Extent(base, at, name, 0, len(data), START_MS, 3, -1, segment_id(number)))
+        )
+    log.add(
+        AppendRecord(time_ms=1, epoch=3, ends={T0: OffsetRange(0, at)}, idempotent=True),
+        extents=tuple(extents),
+    )
+    log.commit([Part(T0, 5)])
+    view = log.view()
+    end = view.spans([T0])[T0][1]
+    assert last_stable_offset(view, "t", 0, end) == end
+    plan = view.plan(T0, 0, 2)
+    assert plan is not None
+    for seen in (view, plan.open(log.view())):  # its marker lies behind what was planned
+        found = records_of(seen, 0, 2, isolation="read_committed", topic_id=plan.topic_id)
+        assert [value for _, value in found] == [b"8a"]
+    found = records_of(view, 0, end, isolation="read_committed")
+    assert [value for _, value in found][:3] == [b"8a", b"7b", b"end"]
+    assert len(records_of(view, 0, end)) == 9
