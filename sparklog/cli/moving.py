@@ -219,7 +219,9 @@ def _export(
         raise click.UsageError(f"{to} is one file by its name: give --to, or a directory's name")
     if how == "to_parquet" or to.endswith(".parquet"):
         return export_parquet(log, topic, to, compression=codec or "zstd", **span)
-    return export_log(log, topic, to, framing=_framing(codec), **span)
+    return export_log(
+        log, topic, to, framing=_framing(codec), storage_options=storage, **span
+    )
 
 
 def _framing(codec: str | None) -> Framing:

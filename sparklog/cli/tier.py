@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -18,7 +18,8 @@ from sparklog.cli.output import bytes_bar, console, count_bar, print_json, size_
 from sparklog.cli.parsing import parse_when
 from sparklog.cli.storage import Reach, parse_storage_options, reach_options, storage_option
 from sparklog.diskless.new_homes import restore_tier
-from sparklog.opening import url_of
+from sparklog.log.positions import Position
+from sparklog.opening import holds_home, open_log, url_of
 from sparklog.pluralize import pluralize
 from sparklog.service.verification.tier_verifier import verify_tier
 from sparklog.tiered.archive.opening import no_archive
@@ -29,9 +30,15 @@ from sparklog.tiered.remote_log_metadata.rebuild import rebuild as rebuild_metad
 from sparklog.tiered.restoring import restore as restore_log
 from sparklog.tiered.status import TierStatus, by_topic, keys_of
 from sparklog.tiered.status import status as tier_status
+from sparklog.tools.moving.export_log import export_log
 
 _UNTIERED = "`sparklog topics describe` shows its segments, all of which are there"
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+
+
+class _Span(TypedDict):
+    start: Position
+    end: Position
 
 
 @click.group(cls=Group)
@@ -127,31 +134,32 @@ def restore(
     """Make the log dir PATH out of the archive at URL; a broker loads it as well.
 
     Where PATH is a URL, the copies become a log in that store, which goes on at their end; the
-    store copies them itself. Run again, it goes on where it was broken off.
+    store copies them itself. Where URL is a log in a store, its records go into the log dir, at
+    their offsets. Run again, it goes on where it was broken off.
     """
     if url_of(path, mode="rw") is not None:
         if start is not None or end is not None:
             raise click.UsageError("--start and --end are for a log dir; a log in a store has all")
-        with bytes_bar("copying", shown=not as_json) as progress:
-            made = restore_tier(
-                url, path, topics=topics or None, storage_options=reach.storage, threads=threads,
-                options=RemoteOptions.parse(reach.options)[0], dry_run=dry_run, progress=progress,
-            )  # fmt: skip
-        print_made(made, as_json=as_json)
-        return EXIT_OK
+        return _into_store(url, path, topics, threads, reach, dry_run=dry_run, as_json=as_json)
     if dry_run:
         raise click.UsageError("--dry-run is for a log in a store")
+    span: _Span = {
+        "start": _position(start, "--start") or "earliest",
+        "end": _position(end, "--end") or "latest",
+    }
+    home = url_of(url)
+    if home is not None and holds_home(home, reach.storage):
+        return _of_log(home, path, topics, span, reach, as_json=as_json)
     with bytes_bar("restoring", shown=not as_json) as progress:
         done = restore_log(
             url,
             path,
             topics=topics or None,
-            start=_position(start, "--start") or "earliest",
-            end=_position(end, "--end") or "latest",
             storage_options=reach.storage,
             options=RemoteOptions.parse(reach.options)[0],
             threads=threads,
             progress=progress,
+            **span,
         )
     if as_json:
         print_json({"offsets": done.offsets, "segments": done.segments, "bytes": done.bytes})
@@ -160,6 +168,45 @@ def restore(
         for partition, (first, last) in spans.items():
             click.echo(f"{topic}-{partition}: offsets [{first}, {last})")
     click.echo(f"{pluralize(done.segments, 'segment')}, {size_text(done.bytes)} in {path}")
+    return EXIT_OK
+
+
+def _into_store(
+    url: str,
+    path: str,
+    topics: Sequence[str],
+    threads: int,
+    reach: Reach,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    with bytes_bar("copying", shown=not as_json) as progress:
+        made = restore_tier(
+            url, path, topics=topics or None, storage_options=reach.storage, threads=threads,
+            options=RemoteOptions.parse(reach.options)[0], dry_run=dry_run, progress=progress,
+        )  # fmt: skip
+    print_made(made, as_json=as_json)
+    return EXIT_OK
+
+
+def _of_log(
+    url: str, path: str, topics: Sequence[str], span: _Span, reach: Reach, *, as_json: bool
+) -> int:
+    """Bring the records of a log in a store, topic after topic."""
+    with open_log(url, storage_options=reach.storage, options=reach.options) as log:
+        wanted = topics or sorted(log.topics())
+        if len(wanted) > 1 and any(isinstance(at, dict) for at in span.values()):
+            raise click.UsageError("offsets are of one topic: name it, or give a time")
+        done = [export_log(log, topic, path, **span) for topic in wanted]
+    records = sum(one.records for one in done)
+    if as_json:
+        print_json({"offsets": {one.topic: one.offsets for one in done}, "records": records})
+        return EXIT_OK
+    for one in done:
+        for partition, (first, last) in sorted(one.offsets.items()):
+            click.echo(f"{one.topic}-{partition}: offsets [{first}, {last})")
+    click.echo(f"{pluralize(records, 'record')} in {path}")
     return EXIT_OK
 
 

@@ -97,3 +97,32 @@ def test_in_a_store(tmp_path: Path, capsys: Capture) -> None:
     assert f"t-0: offsets [0, {end})\n" in capsys.readouterr().out
     assert run(["fork", new, str(tmp_path / "dir"), "--offsets", point]) == 2
     assert "stays in its kind of home" in capsys.readouterr().err
+
+
+def test_a_log_in_a_store_becomes_a_log_dir_and_back(tmp_path: Path, capsys: Capture) -> None:
+    url, path, back = f"file://{tmp_path}/home", f"{tmp_path}/dir", f"file://{tmp_path}/back"
+    with sparklog.open(url, "rw") as log:
+        log.create_topic("t", partitions=2)
+        log.create_topic("u")
+        for number in range(4):
+            log.append("t", pa.table({"key": [f"k{number}"], "value": [f"v{number}"]}))
+        log.append("u", pa.table({"value": ["w"]}))
+        log.delete_records("u", {0: 1})
+        log.append("u", pa.table({"value": ["x"]}))
+    restore = ["tier", "restore", url, path]
+    assert run([*restore, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["records"] == 5
+    with sparklog.open(url, "rw") as log:
+        log.append("u", pa.table({"value": ["y"]}))
+        rows = {topic: log.read(topic).read_all() for topic in ("t", "u")}
+        spans = {topic: log.offsets(topic) for topic in ("t", "u")}
+    assert run(restore) == 0  # it goes on
+    assert "1 record in" in capsys.readouterr().out
+    assert run([*restore, "--topic", "t", "--topic", "u", "--start", '{"0": 1}']) == 2
+    assert run([*restore, "--topic", "nobody"]) == 2
+    for topic in ("t", "u"):
+        assert run(["export", path, "--topic", topic, "--to", back]) == 0
+    for place in (path, back):
+        with sparklog.open(place) as log:
+            assert {topic: log.offsets(topic) for topic in ("t", "u")} == spans
+            assert all(log.read(t).read_all().equals(rows[t]) for t in ("t", "u"))

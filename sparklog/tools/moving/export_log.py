@@ -1,7 +1,8 @@
 """A range of a topic as a log of its own: offsets are kept, and a broker loads a log dir."""
 
 import os
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from sparklog.clock import monotonic_ms
 from sparklog.errors import InvalidRequestError
@@ -34,6 +35,7 @@ def export_log(
     end: Position = "latest",
     isolation: str = "read_committed",
     framing: Framing | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Exported:
     """Copy the records of [start, end) to the log at `to`; a second time, what has come since.
@@ -41,7 +43,7 @@ def export_log(
     `to`: a log dir, or a store's URL. It is made where it isn't there; the topic in it begins at
     `start` of the first export. Closed, each partition directory of a log dir is one that a broker
     loads. Timestamps stay, as CreateTime; transactions and producers' sequences don't, aborted
-    records are left out.
+    records are left out. `storage_options`: fsspec's, of the store.
     Raises: InvalidRequestError: `to` holds a topic of this name that came from elsewhere;
         OffsetOutOfRangeError; as `Log.read` and `Log.append`.
     """
@@ -54,7 +56,7 @@ def export_log(
     first, last = planned(log, topic, start, end, isolation)
     config = {k: v for k, v in info.config.to_dict().items() if not k.startswith(_NOT_KEPT)}
     writer = f"export/{info.id}/{topic}"
-    with open_log(to, mode="rw") as target:
+    with open_log(to, mode="rw", storage_options=storage_options) as target:
         if topic not in target.topics():
             target.create_topic(topic, len(first), config, starts=first)
         ends = copied_ends(target, topic, writer, f"topic {topic} in {log.path}")
