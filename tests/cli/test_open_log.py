@@ -155,7 +155,6 @@ def test_what_needs_more_than_an_archive(tmp_path: Path, capsys: Capture) -> Non
     [
         (["verify", "URL"], "`sparklog tier verify URL`"),
         (["metrics", "URL"], "`sparklog serve --metrics-port`"),
-        (["fork", "URL", "new", "--time", "2026-01-01"], "`sparklog export --to`"),
         (["log-dirs", "URL"], "`sparklog topics describe`"),
         (
             ["leader-election", "URL", "--election-type", "unclean", "--all-topic-partitions"],
