@@ -82,7 +82,7 @@ def commit_small(log: Log, batch: int, writer: str = "q") -> None:
 def opened(server: S3Server, *, partitions: int = 1, **config: Any) -> Iterator[tuple[str, Log]]:
     url = f"{server.bucket()}/log"
     with sparklog.open(url, mode="rw", storage_options=server.options()) as log:
-        log.create_topic("t", partitions=partitions, config=config)
+        log.create_topic("t", partitions=partitions, config={"retention.ms": -1, **config})
         yield url, log
 
 
@@ -169,7 +169,7 @@ def million_rows(server: S3Server) -> Iterable[Row]:
         for batch in range(50):
             commit_small(log, batch)
         store = store_of(log)
-        state: DisklessState = log.home.commits.folded.copy()  # type: ignore[attr-defined]
+        state: DisklessState = log.home.commits.known.copy()  # type: ignore[attr-defined]
     at = 999_950
     state.number, state.entry_id = at, new_attempt_id()
     last = Entry(id=state.entry_id, prev=new_attempt_id(), record=NoOpRecord())
