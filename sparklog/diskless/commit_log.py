@@ -20,6 +20,7 @@ from typing import Final
 from sparklog.clock import Clock
 from sparklog.common import TopicPartition
 from sparklog.config import LogOptions, TopicConfig
+from sparklog.diskless.contention import Contention
 from sparklog.diskless.entries import Entry, decode, encode
 from sparklog.diskless.entry_building import (
     Moment,
@@ -103,6 +104,7 @@ class DisklessCommits:
         self._is_in_place = is_in_place
         self._looked_ms = patience.timer()
         self._creator = EntryCreator(head.entries, patience)
+        self._contention = Contention(patience)
         self._mutex = ProcessLock()
         self._turn = _Turn()
         self._turn_of: int | None = None  # the thread that is within `exclusive`
@@ -144,10 +146,11 @@ class DisklessCommits:
     def exclusive(self) -> Iterator[None]:
         """Keep the other threads of this handle out; other processes are met by `append`.
 
-        Who lost a race waits here for a random while. Asks the store for nothing.
+        Who meets others waits here for a random while, and looks for news; alone the store is asked
+        for nothing.
         """
-        if self._turn.losses > 1:  # the first may just have been behind
-            self._patience.back_off(self._turn.losses - 1)
+        if self._contention.pause(self._turn.losses):
+            self.head.follow()
         with self._mutex:
             self.check_open()
             self._pinned, self._turn_of = self.head.state, threading.get_ident()
@@ -204,10 +207,14 @@ class DisklessCommits:
         self._check_position(expected)
         self._check_place()
         raw = encode(expected, entry, data)
+        began_ms = self._patience.timer()
         if not self._creator.create(expected, entry, raw):
             self._turn.losses += 1
+            if self._turn.losses > 1:  # the first may just have been behind
+                self._contention.lost()
             self.catch_up()
             raise self._moved(expected)
+        self._contention.won(expected, self._patience.timer() - began_ms)
         self._turn.losses = 0
         written = decode(raw, number=expected, path=self.head.entries.path(expected))
         self._pinned = self.head.advance(expected, written)
