@@ -129,9 +129,9 @@ def _chunk(info: TopicInfo, partition: int, run: Run, framing: Framing) -> Chunk
     codec, level = framing.compression(info.config)
     made = encode_spaced(
         rows.select([name for name in _RECORD if name in rows.schema.names]),
-        np.ascontiguousarray(offsets, np.int64),
-        start=run.start,
-        end=run.end,
+        np.ascontiguousarray(offsets, np.int64) - run.start,  # a chunk's offsets count from 0
+        start=0,
+        end=run.end - run.start,
         codec=codec,
         level=level,
         batch_size=framing.batch_size,
