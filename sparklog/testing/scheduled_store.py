@@ -199,8 +199,7 @@ class ScheduledStore:
 
     @property
     def _process(self) -> Process:
-        running = self._main.schedule.running
-        return running if running is not None and running.main is self._main else self._main
+        return self._main.current
 
     def create(self, name: str, data: bytes) -> bool:
         return self._write("create", name, data)

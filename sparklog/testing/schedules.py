@@ -78,6 +78,12 @@ class Process:
         """The schedule's; as `clock` and `sleep`, to be handed to the code under test."""
         return self.schedule.rng
 
+    @property
+    def current(self) -> "Process":
+        """The thread of this process that runs; itself where none of them does."""
+        running = self.schedule.running
+        return running if running is not None and running.main is self else self
+
     def clock(self) -> int:
         """Milliseconds since the epoch by this process's own clock, which may be wrong."""
         return self.schedule.now_ms() + self.skew_ms
@@ -93,13 +99,13 @@ class Process:
     def idle(self, steps: int) -> None:
         """Let others have so many steps."""
         if steps > 0:
-            self.wakes = self.schedule.step + steps
+            self.current.wakes = self.schedule.step + steps
             self.request(lambda: None)
 
     def start_thread(self, role: "Role", disk: Any = None) -> "Process":
         """Start one more thread of this process: it shares what it is given, and dies with it."""
         thread = self.schedule.spawn(
-            role, disk, name=f"{self.name}.{role.__name__}", skew_ms=self.skew_ms
+            role, disk, name=f"{self.name}.thread", skew_ms=self.skew_ms
         )
         thread.main = self
         self.threads.append(thread)
@@ -107,6 +113,8 @@ class Process:
 
     def request(self, effect: Callable[[], T]) -> T:
         """Send a request; `effect` happens in a later step, this returns in a later one still."""
+        if self.current is not self:
+            return self.current.request(effect)
         if self.dead:
             raise SimulatedKill(f"{self.name} is dead: it sends nothing")
         if getcurrent() is not self._body:
@@ -206,7 +214,7 @@ class Schedule:
         Without `restarts` nobody kills it.
         """
         self._born += 1
-        readable = f"{name or role.__name__}#{self._born}"
+        readable = f"{name or getattr(role, '__name__', 'process')}#{self._born}"
         process = Process(self, role, disk, readable, skew_ms, restarts, zombies)
         self.processes.append(process)
         return process
@@ -231,7 +239,7 @@ class Schedule:
             self._turn(self.rng.choice(ready))
             self.step += 1
 
-    def alone(self, role: Role, *, name: str = "", steps: int = 100_000) -> None:
+    def alone(self, role: Role, *, name: str = "", steps: int = 100_000_000) -> None:
         """Run one process to its end, with no other beside it."""
         others, self.processes = self.processes, []
         process = self.spawn(role, name=name, restarts=False)
