@@ -33,9 +33,9 @@ def by_depth(*, small: T, ci: T, all: T) -> T:
 # Random histories of a log on a disk that crashes: about 1 s each.
 CRASH_SEEDS: Final = by_depth(small=40, ci=1000, all=10_000)
 CRASH_SEEDS_A_TEST: Final = by_depth(small=10, ci=25, all=250)
-# Schedules of a log in a store, of the protocol as it stands: some 0.2 s each.
-MODEL_SEEDS: Final = by_depth(small=30, ci=500, all=5000)
-MODEL_SEEDS_A_TEST: Final = by_depth(small=10, ci=50, all=250)
+# Schedules of a log in a store, of the protocol as it stands: some 0.4 s each.
+MODEL_SEEDS: Final = by_depth(small=12, ci=300, all=5000)
+MODEL_SEEDS_A_TEST: Final = by_depth(small=4, ci=50, all=250)
 PLACING_SEEDS: Final = by_depth(small=2, ci=4, all=4)
 # Random lives of a tiered log, some 2 s each.
 TIERING_LIVES: Final = by_depth(small=4, ci=16, all=16)

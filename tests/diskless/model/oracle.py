@@ -245,7 +245,15 @@ class Oracle:
         if record.gaps:
             held = {offset for x in new for offset, _ in self._records(x) or ()}
             gone = set(range(record.sources[0][0], record.sources[-1][1])) - held
+            later = {self._key(p, o): o for o in range(truth.starts[p], truth.ends[p])}
+            for offset in gone - {o for q, o in self.cleaned if q == p}:
+                need(
+                    later[self._key(p, offset)] > offset, f"{p}:{offset} was cleaned, the last one"
+                )
             self.cleaned |= {(p, offset) for offset in gone}
+
+    def _key(self, p: int, offset: int) -> bytes:
+        return self.rows[p, offset].rpartition(b":")[2]
 
     def _raise_start(self, p: int, start: int) -> None:
         truth = self.truth

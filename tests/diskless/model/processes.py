@@ -4,7 +4,7 @@ Each is a function of a `Process` and does with the library what an application 
 outlives it: a query's checkpoint, say. Whatever it is told, it tells the oracle.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -112,7 +112,7 @@ def _planned(world: World, log: Log, query: Query) -> Call | None:
 
 
 def _commit(
-    world: World, process: Process, log: Log, call: Call, chunks: list[Chunk]
+    world: World, process: Process, log: Log, call: Call, chunks: Sequence[Chunk]
 ) -> bool | None:
     """Tell whether it is committed, as the library says; None: it is to be tried anew."""
     identity = None
@@ -149,10 +149,12 @@ class Chores:
 
 
 def admin(world: World, process: Process) -> None:
-    """Makes and drops the topic, deletes records, sets queries back."""
+    """Makes and drops the topic, deletes records, sets queries back; leaves the topic there."""
     log, chores = surely(process, lambda: world.open(process)), process.disk
-    while chores.left:
+    while True:
         surely(process, lambda: world.look(log))
+        if chores.left <= 0 and TOPIC in world.state(log).log.topics:
+            return
         try:
             _chore(world, log, chores)
         except (InvalidRequestError, CommitUnknownError, OffsetOutOfRangeError):
@@ -261,13 +263,13 @@ def _side_work(world: World, upkeep: Upkeep, process: Process) -> None:
 
 
 def _work(world: World, process: Process, upkeep: Upkeep) -> None:
-    report = Report(upkeep.lease.describe(), process.clock())
-    work = world.rng.choice(upkeep.works)
+    report = Report(path="", time_ms=process.clock())
+    work = world.rng.choice(("merge", "merge", "merge", "retain", "clean"))
     upkeep.work(work, report, Request(every=True))
     need_no_damage(report)
     if world.chance(0.5):
         upkeep.purge(report)
-    process.idle(world.rng.choice((0, 3, 20)))
+    process.idle(world.rng.choice((3, 20, 60)))
 
 
 def need_no_damage(report: Report) -> None:
@@ -283,7 +285,7 @@ def last_service(world: World, process: Process) -> None:
     upkeep.take_up(process.clock())
     for _ in range(4):
         process.sleep(DAY_MS)
-        report = Report("", process.clock())
+        report = Report(path="", time_ms=process.clock())
         for work in upkeep.works:
             upkeep.work(work, report, Request(every=True))
         upkeep.purge(report)

@@ -33,12 +33,12 @@ class Cast:
 
     writers: tuple[str, ...] = ("a", "b", "c", "")
     admin: bool = True
-    readers: bool = False
-    services: bool = False
+    readers: bool = True
+    services: bool = True
     chores: tuple[int, ...] = (1, 5)
     kinds: str = "dsrr"
     lost_plans: float = 0.04
-    steps: tuple[int, ...] = (600, 1500, 3000)
+    steps: tuple[int, ...] = (1500, 4000, 8000)
     writes: tuple[float, ...] = (0.01, 0.05, 0.2, 0.5)
     reads: tuple[float, ...] = (0, 0.05, 0.3)
     kills: tuple[float, ...] = (0, 0.005, 0.02)
@@ -47,6 +47,11 @@ class Cast:
 
 
 ALL = Cast()
+COMPACTED: dict[str, object] = {
+    "cleanup.policy": "compact,delete",
+    "min.cleanable.dirty.ratio": 0.01,
+    "min.compaction.lag.ms": 0,
+}
 
 
 def simulate(seed: int, cast: Cast = ALL, lies: frozenset[Lie] = frozenset()) -> Counter[str]:
@@ -63,6 +68,12 @@ def simulate(seed: int, cast: Cast = ALL, lies: frozenset[Lie] = frozenset()) ->
     )
     world = World.of(seed, weather, lies)
     world.kinds, world.lost_plans = cast.kinds, cast.lost_plans
+    world.topic_config = {
+        "segment.ms": dice.choice((1, 5_000, 604_800_000)),
+        "retention.bytes": dice.choice((-1, 1500)),
+        "retention.ms": -1,
+        **dice.choice(({}, COMPACTED)),
+    }
     with taken_over(world.schedule):
         try:
             _play(world, cast)
@@ -93,11 +104,13 @@ def _play(world: World, cast: Cast) -> None:
     if cast.services:
         for has_two_threads in (True, False):
             spawn(service, has_two_threads)
+    schedule.before_step.append(world.maybe_put_a_foreign_state)
     schedule.run(rng.choice(cast.steps))
+    schedule.before_step.remove(world.maybe_put_a_foreign_state)
     schedule.weather = Weather()
     schedule.wake_all()
     world.bucket.land(0.8)
-    schedule.run(1000)
+    schedule.run(3000 if cast.services or cast.readers else 1000)
     schedule.clear()
     world.bucket.land()
     world.oracle.takes_for_head(world.oracle.folded_anew(), world.oracle.truth.number)

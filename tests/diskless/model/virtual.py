@@ -1,16 +1,21 @@
 """Time, locks and random names of the library, as a schedule has them: its seed decides."""
 
 import os
+import random
+import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any
 from unittest import mock
 
 from sparklog import clock
+from sparklog.diskless import state_objects
+from sparklog.log import read_retry
 from sparklog.testing.schedules import Process, Schedule
 
 
@@ -68,8 +73,35 @@ class TurnLock:
     ) -> None:
         self.release()
 
+    def _is_owned(self) -> bool:  # asked by a Condition
+        return self._depth > 0 and self._owner is self._schedule.running
+
     def _at_fork_reinit(self) -> None:
         self._depth = 0
+
+
+class _Inline:
+    """An executor without threads."""
+
+    def __init__(self, *_: object, **__: object) -> None: ...
+
+    def submit(self, work: Callable[..., Any], *args: Any, **named: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(work(*args, **named))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+    def shutdown(self, *_: object, **__: object) -> None: ...
+
+    def map(self, work: Callable[..., Any], *lists: Iterable[Any]) -> Iterator[Any]:
+        return map(work, *lists)
+
+    def __enter__(self) -> "_Inline":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
 
 
 def _running(schedule: Schedule) -> Process:
@@ -87,6 +119,7 @@ def taken_over(schedule: Schedule) -> Iterator[None]:
         return event.is_set()
 
     rng = schedule.rng
+    random.seed(schedule.seed)
     with ExitStack() as patches:
         for target, name, value in (
             (clock, "time", _Time(schedule)),
@@ -94,8 +127,14 @@ def taken_over(schedule: Schedule) -> Iterator[None]:
             (threading, "Lock", lambda: TurnLock(schedule)),
             (threading, "RLock", lambda: TurnLock(schedule, reentrant=True)),
             (threading, "get_ident", lambda: id(schedule.running)),
+            (read_retry, "RETRY_MS", 60_000),  # a request takes some seconds of this time
+            (state_objects, "EVERY", 7),  # states are written often
+            (state_objects, "SHARE", 1000),
             (uuid, "uuid4", lambda: uuid.UUID(int=rng.getrandbits(128), version=4)),
             (os, "urandom", rng.randbytes),
         ):
             patches.enter_context(mock.patch.object(target, name, value))
+        for module in [each for name, each in sys.modules.items() if name.startswith("sparklog.")]:
+            if hasattr(module, "ThreadPoolExecutor"):
+                patches.enter_context(mock.patch.object(module, "ThreadPoolExecutor", _Inline))
         yield

@@ -2,24 +2,33 @@
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from sparklog.config import LogOptions
-from sparklog.diskless.commit_log import DisklessCommits
+import pyarrow as pa
+
 from sparklog.diskless.entry_creation import Patience
-from sparklog.diskless.ledger import EntryReader, Head
-from sparklog.diskless.names import new_staged_name
+from sparklog.diskless.home import DisklessHome, open_log
+from sparklog.diskless.names import HOME, new_staged_name, state_name
+from sparklog.diskless.options import UpkeepOptions
+from sparklog.diskless.rounds import DisklessUpkeep
 from sparklog.diskless.state import DisklessState
-from sparklog.errors import CommitUnknownError, StorageUnavailableError
-from sparklog.format.batch import encode_one
+from sparklog.diskless.state_objects import encode_state
+from sparklog.errors import CommitUnknownError
 from sparklog.log.log import Log
+from sparklog.storage.checksummed_json import seal
 from sparklog.storage.commits import Chunk
-from sparklog.testing.scheduled_store import Lie, ScheduledBucket, ScheduledStore
+from sparklog.storage.staging import INLINE_BYTES, Framing
+from sparklog.testing.scheduled_store import Lie, ScheduledBucket, Write
 from sparklog.testing.schedules import BEGAN_MS, Process, Schedule, Weather
+from sparklog.tiered.reading.options import RemoteOptions
 from tests.diskless.model.oracle import TOPIC, Call, Oracle
 
+AGE_MS: Final = 6_000
+"""What was staged so long ago isn't committed any more."""
+NO_INLINE_TASK: Final = 32 * INLINE_BYTES
+"""Of so many tasks none may send anything to the driver."""
 LOG_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
@@ -39,6 +48,7 @@ class World:
     def of(cls, seed: int, weather: Weather, lies: frozenset[Lie] = frozenset()) -> "World":
         schedule = Schedule(seed, weather)
         bucket = ScheduledBucket(schedule, lies)
+        bucket.objects[HOME] = seal("home", {"log_id": LOG_ID, "made": BEGAN_MS}), BEGAN_MS
         return cls(schedule, bucket, Oracle(bucket, LOG_ID))
 
     @property
@@ -54,6 +64,18 @@ class World:
     def fresh(self, kind: str) -> str:
         return f"{kind}{next(self._numbers)}"
 
+    def maybe_put_a_foreign_state(self) -> None:
+        """A state of another history: of a copy, a backup, a bug."""
+        number = self.oracle.truth.number
+        if not self.chance(0.001) or number < 0:
+            return
+        name = state_name(LOG_ID, number)
+        if name not in self.bucket.objects:
+            state = self.oracle.folded_anew()
+            state.entry_id = self.fresh("foreign")
+            state.log.ends = {key: end + 3 for key, end in state.log.ends.items()}
+            self.bucket.objects[name] = encode_state(state), self.schedule.now_ms()
+
     # --- the library ---------------------------------------------------------------------------
 
     def open(self, process: Process) -> Log:
@@ -65,66 +87,83 @@ class World:
             draw=self.rng.random,
             timer=process.monotonic_ms,
         )
-        home = BareHome(self.bucket.store(process), process, patience)
-        home.commits.catch_up()
-        log = Log(home, options=LogOptions(), clock=process.clock)
+        log = open_log(
+            self.bucket.url,
+            mode="rw",
+            remote=RemoteOptions(
+                remote_patience_ms=self.rng.choice((0, 2000)), remote_fetch_threads=1
+            ),
+            clock=process.clock,
+            store=self.bucket.store(process),
+            patience=patience,
+            background=False,
+        )
         self.oracle.takes_for_head(self.state(log), least)
         return log
+
+    def open_for_reading(self, process: Process) -> Log:
+        """Open the log for reading."""
+        log = open_log(
+            self.bucket.url,
+            mode="r",
+            remote=RemoteOptions(
+                remote_patience_ms=self.rng.choice((0, 2000, 60_000)), remote_fetch_threads=1
+            ),
+            clock=process.clock,
+            store=self.bucket.store(process),
+            background=False,
+        )
+        return log
+
+    def open_upkeep(self, process: Process) -> DisklessUpkeep:
+        """Open the log for its background work."""
+        home = self._home(self.open(process))
+        options = UpkeepOptions(
+            merge_interval_ms=self.rng.choice((0, 5_000)),
+            merge_max_extents=self.rng.choice((2, 4)),
+            stage_retention_ms=AGE_MS,
+            delete_delay_ms=self.rng.choice((0, 0, 2_000)),
+            sweep_interval_ms=self.rng.choice((0, 10_000)),
+            lease_timeout_ms=self.rng.choice((3_000, 30_000)),
+            threads=1,
+        )
+        return DisklessUpkeep(
+            home.commits, lambda: home.groups, options, timer=process.monotonic_ms
+        )
 
     def look(self, log: Log) -> None:
         """Fold what is new."""
         least = self.oracle.truth.number
-        log.home.commits.catch_up()
+        self._home(log).commits.catch_up()
         self.oracle.takes_for_head(self.state(log), least)
+
+    def _home(self, log: Log) -> DisklessHome:
+        assert isinstance(log.home, DisklessHome)
+        return log.home
 
     def state(self, log: Log) -> DisklessState:
         """What this handle knows."""
-        return log.home.commits.known
+        return self._home(log).head.state
 
-    def stage(self, process: Process, log: Log, call: Call) -> list[Chunk]:
-        """Make the chunks of a call, in memory or staged."""
-        store, head = self.bucket.store(process), self.state(log).number
-        name = new_staged_name(LOG_ID, max(head, 0), "task") if self.chance(0.5) else None
-        found, whole = [], b""
+    def stage(self, process: Process, log: Log, call: Call) -> Sequence[Chunk]:
+        """Stage the rows of a call as a task does, in memory or in an object."""
+        home = self._home(log)
+        staging = home.staging()
+        if self.chance(0.2):  # a speculative attempt that nobody names goes on uploading
+            head = self.state(log).number
+            name = new_staged_name(LOG_ID, max(head, 0), "speculative")
+            steps = self.rng.choice((5, 50, 500))
+            self.bucket.send_later(steps, Write("put", name, b"whatever"))
+        task = NO_INLINE_TASK if self.chance(0.5) else 0
+        stager = staging.stager(Framing(), label="task", task=task)
+        info = home.known_topics()[TOPIC]
         for p, rows in call.rows.items():
-            data = b""
-            for i, row in enumerate(rows):
-                batch = encode_one(None, row, timestamp=BEGAN_MS)
-                batch[:8] = i.to_bytes(8, "big")
-                data += bytes(batch)
-            found.append(
-                Chunk(
-                    topic=TOPIC, partition=p, topic_id=call.topic_id, path=name,
-                    data=None if name else data, position=len(whole), size_bytes=len(data),
-                    records=len(rows), min_timestamp=BEGAN_MS, max_timestamp=BEGAN_MS,
-                )
-            )  # fmt: skip
-            whole += data
-        while name:
-            try:
-                store.put(name, whole)
-                break
-            except StorageUnavailableError:
-                process.sleep(100)
-        return found
+            keys = [row.rpartition(b":")[2] for row in rows]
+            stager.add(info, pa.record_batch({"key": keys, "value": rows}), partition=p)
+        chunks = stager.finish()
+        process.idle(self.rng.choice((0, 0, 3, 30)))
+        return chunks
 
     def outcome(self, log: Log, unknown: CommitUnknownError) -> bool:
-        return log.home.commits.outcome(unknown.position, unknown.attempt) is not None
-
-
-class BareHome:
-    """The home of a log, as far as commits ask for one."""
-
-    path = "bare"
-
-    def __init__(self, store: ScheduledStore, process: Process, patience: Patience) -> None:
-        head = Head(EntryReader(store, LOG_ID))
-        self.commits = DisklessCommits(store.url, head, LogOptions(), process.clock, patience)
-        self.ledger = self.commits
-        self.view = self
-
-    def forget(self) -> None:
-        """As a view does."""
-
-    def describe(self, name: str, topic: object) -> None:
-        """As a home does."""
+        """Tell whether it was committed after all."""
+        return log.outcome(unknown) is not None
