@@ -325,7 +325,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         rule="reset", without="what was planned before a reset may come after it",
-        cast=RESETS, seed=6, off=lambda: _patched(entry_building, "_check_reset", lambda *_: None),
+        cast=RESETS, seed=2, off=lambda: _patched(entry_building, "_check_reset", lambda *_: None),
     ),
     Mutation(
         rule="topic-id", without="a topic that was made again is taken for the one planned for",
@@ -333,7 +333,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         rule="bases", without="a topic that is made again begins at 0",
-        cast=COMMITS, off=_around(TopicRecord, "of", _bases_of_nought),
+        cast=COMMITS, seed=4, off=_around(TopicRecord, "of", _bases_of_nought),
     ),
     Mutation(
         rule="acked", without="tasks report puts that weren't acknowledged",
@@ -341,7 +341,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         rule="floor", without="what was staged below the stage floor may be committed",
-        seed=33, off=_around(commit_log, "check_chunks", _of_any_age), cast=NAPS,
+        seed=24, off=_around(commit_log, "check_chunks", _of_any_age), cast=NAPS,
     ),
     Mutation(
         rule="history", without="a state is taken without a look at its entry",
@@ -361,11 +361,11 @@ MUTATIONS: Final = (
     ),
     Mutation(
         rule="term", without="a service creates entries though the term isn't its own",
-        cast=SERVICES, seed=32, off=_any_term,
+        cast=SERVICES, seed=4, off=_any_term,
     ),
     Mutation(
         rule="past", without="segments of the sweeper's own or later terms are swept",
-        cast=SERVICES, seed=49, off=lambda: _patched(garbage, "_is_past", lambda *_: True),
+        cast=SERVICES, seed=13, off=lambda: _patched(garbage, "_is_past", lambda *_: True),
     ),
     Mutation(
         rule="void", without="a merge replaces what lies there, not what it read",
@@ -373,23 +373,23 @@ MUTATIONS: Final = (
     ),
     Mutation(
         rule="start", without="what expires is deleted before the entry",
-        seed=1, off=_around(rounds, "raise_log_starts", _deleted_first),
+        seed=12, off=_around(rounds, "raise_log_starts", _deleted_first),
     ),
     Mutation(
         rule="manifest", without="a manifest is put before the entry",
-        seed=3, off=_around(Merger, "swap", _manifest_first),
+        seed=1, off=_around(Merger, "swap", _manifest_first),
     ),
     Mutation(
         rule="missing", without="a service that died leaves a segment without a manifest",
-        seed=1, off=lambda: _patched(Garbage, "_make_manifests", lambda *_: None),
+        seed=13, off=lambda: _patched(Garbage, "_make_manifests", lambda *_: None),
     ),
     Mutation(
         rule="later", without="of manifests that overlap the one that was put last counts",
-        off=_around(Merger, "put_manifest", _put_last),
+        seed=55, off=_around(Merger, "put_manifest", _put_last),
     ),
     Mutation(
         rule="staged", without="staged objects that nobody named go above the floor, too",
-        seed=17, off=_around(Garbage, "_sweep_staged", _above_the_floor),
+        seed=0, off=_around(Garbage, "_sweep_staged", _above_the_floor),
     ),
     Mutation(
         rule="keep", without="entries whose data nobody needs are deleted, not cut",

@@ -9,7 +9,7 @@ from tests.depth import MODEL_SEEDS, MODEL_SEEDS_A_TEST
 from tests.diskless.model.mutations import MUTATIONS, Mutation, first_seed
 from tests.diskless.model.simulation import simulate
 
-SEEDS_AROUND = 40
+SEEDS_AROUND = 60
 """Seeds that are tried from the known one on, in case that requests are made in another order."""
 
 
