@@ -84,6 +84,7 @@ class _Span(TypedDict):
     "--fail-on-data-loss/--no-fail-on-data-loss", default=True, show_default=True,
     help="Whether records that Kafka deleted before they were copied are an error, or a gap.",
 )  # fmt: skip
+@reach_options
 @_as_json
 def import_(
     path: str,
@@ -95,6 +96,7 @@ def import_(
     compression_type: str | None,
     isolation_level: str,
     fail_on_data_loss: bool,
+    reach: Reach,
     as_json: bool,
 ) -> int:
     """Copy a topic of a live Kafka to the log at PATH, with its offsets and timestamps.
@@ -108,7 +110,8 @@ def import_(
     check_creation(path, topic, topic_config)
     check_source(kafka_topic or topic, bootstrap_server, config)
     bar = count_bar("importing", shown=not as_json)
-    with stop_signal() as stop, sparklog.open(path, "rw") as log, bar as progress:
+    to_log = sparklog.open(path, "rw", storage_options=reach.storage, options=reach.options)
+    with stop_signal() as stop, to_log as log, bar as progress:
         done = import_topic(
             log, topic, bootstrap_server, kafka_topic=kafka_topic, config=config,
             topic_config=topic_config, isolation=isolation_level,

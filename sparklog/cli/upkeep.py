@@ -12,7 +12,7 @@ from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.open_log import check_log
 from sparklog.cli.output import console, print_json, size_text
 from sparklog.cli.parsing import parse_properties
-from sparklog.cli.storage import parse_storage_options, storage_option
+from sparklog.cli.storage import Reach, parse_storage_options, storage_option
 from sparklog.pluralize import pluralize
 from sparklog.service import Service
 from sparklog.storage.round_report import Expired, Removed, Report
@@ -86,9 +86,9 @@ def retain(
 
 
 def _service(path: str, options: Sequence[str], storage_options: str) -> Service:
-    check_log(path, archives=False)
-    known = parse_properties(options, "--option")
-    return Service(path, options=known, storage_options=parse_storage_options(storage_options))
+    storage = parse_storage_options(storage_options)
+    check_log(path, Reach(storage), archives=False)
+    return Service(path, options=parse_properties(options, "--option"), storage_options=storage)
 
 
 def _end(report: Report, *, as_json: bool) -> int:

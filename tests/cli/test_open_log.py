@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import sparklog
+from sparklog.cli import moving
 from sparklog.cli.app import run
 from tests.cli.test_cli import Capture, kept
 
@@ -103,7 +104,7 @@ def test_no_archive(
     assert run(command) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert re.search(r"holds no archive: give|has no archived point: give", said.err)
+    assert re.search(r"holds no log and no archive: give|has no archived point: give", said.err)
     assert not Path("new").exists()
 
 
@@ -175,3 +176,24 @@ def test_what_works_on_files_says_what_to_use_for_a_store(
     said = capsys.readouterr().err
     assert instead in said
     assert url in said
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["topics", "list", "URL"], ["readers", "URL"], ["retain", "URL"], ["compact", "URL"],
+        ["serve", "URL", "--once"], ["commits", "URL"],
+        ["delete-records", "URL", "--offset", "t:0:0"],
+        ["import", "URL", "--topic", "t", "--bootstrap-server", "localhost:1"],
+        ["report", "URL"], ["fork", "URL", "URL-fork", "--time", "2100-01-01"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_store_is_asked_with_the_options_given(
+    command: list[str], monkeypatch: Any, capsys: Capture
+) -> None:
+    """Whatever opens the store first: it gets what this names wrongly, and says so."""
+    monkeypatch.setattr(moving, "check_source", lambda *_: None)
+    command = [word.replace("URL", "s3://b/log") for word in command]
+    assert run([*command, "--storage-options", '{"given": 1}']) != 0
+    assert "unexpected keyword argument 'given'" in capsys.readouterr().err

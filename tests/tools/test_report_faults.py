@@ -64,6 +64,20 @@ def test_an_empty_log_and_a_topic_without_records(tmp_path: Path) -> None:
     assert report(tmp_path / "none").kind == "broker"  # a directory without anything
 
 
+def test_a_log_in_a_store_and_its_partitions_without_records(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/home"
+    with sparklog.open(url, "rw") as log:
+        log.create_topic("t", 2)
+        log.append("t", pa.table({"value": ["v"]}), partition=1)
+        found = report(url)
+        log.delete_records("t", {1: 1})
+    assert damage(found) == []
+    assert [(p.error, p.offsets, len(p.segments)) for p in found.partitions] == [
+        (None, 0, 1), (None, 1, 1)
+    ]  # fmt: skip
+    assert damage(report(url)) == []
+
+
 def test_no_log(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="does not exist"):
         report(tmp_path / "absent")

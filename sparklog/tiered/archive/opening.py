@@ -55,6 +55,7 @@ def archive_url(path: Path, fs: FileSystem = LOCAL) -> str | None:
 def no_archive(url: str) -> InvalidRequestError:
     """The error for a URL below which there is no copy of a segment."""
     return InvalidRequestError(
-        f"{url} holds no archive: give the URL that closed segments are copied to (`sparklog serve "
+        f"{url} holds no log and no archive: give the URL of a log, whose first writer makes it "
+        "(`sparklog topics create URL`), or that closed segments are copied to (`sparklog serve "
         "--remote URL`)"
     )

@@ -131,7 +131,12 @@ def _list(
 
 
 def _from_metadata(segments: PartitionSegments, info: SegmentMetadata) -> _Read:
-    """What is known of a remote segment without a request."""
+    """What is known of a remote segment without a request.
+
+    One without bytes stands for a partition without records in a store: no object has its time.
+    """
+    if not info.size:
+        return _Read(_Head(), -1)
     told = -1 if info.max_timestamp is None else info.max_timestamp
     return _Read(_Head(), told if told >= 0 else segments.modified_ms(info.base))
 
