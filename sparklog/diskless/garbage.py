@@ -22,7 +22,7 @@ take turns; every method may be cut anywhere and done again.
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -391,13 +391,8 @@ class Garbage:
         """Delete the states but the newest two."""
         with self._turn:
             listed = self._log.store.list(state_prefix(self._log.log_id))
-            found = [(parse_state(self._log.log_id, each.name), each) for each in listed]
-            heads = sorted({place[0] for place, _ in found if place and place[1] is None})
-            if len(heads) <= STATES_KEPT:
-                return
-            oldest = heads[-STATES_KEPT]
-            gone = [each for place, each in found if place and place[0] < oldest]
-            self._delete(sorted(gone, key=_heads_first(self._log.log_id)), report, "state")
+            states = [one for one in listed if parse_state(self._log.log_id, one.name) is not None]
+            self._delete(states[:-STATES_KEPT], report, "state")  # listed by name: by number
 
     # --- within --------------------------------------------------------------------------------
 
@@ -461,13 +456,3 @@ def _segment_of(each: StoredObject) -> str:
 
 def _manifest_ids(listed: Iterable[StoredObject]) -> set[str]:
     return {found.id for each in listed if (found := parse_manifest(_last(each.name))) is not None}
-
-
-def _heads_first(log_id: str) -> Callable[[StoredObject], tuple[bool, str]]:
-    """A state's head goes before its parts: without it nobody takes them for a state."""
-
-    def order(each: StoredObject) -> tuple[bool, str]:
-        place = parse_state(log_id, each.name)
-        return place is None or place[1] is not None, each.name
-
-    return order

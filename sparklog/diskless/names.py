@@ -2,7 +2,7 @@
 
     sparklog.home                               format version and log id
     ledger-<log id>/<n>                         entry n
-    state-<log id>/<n>[.<part>]                 what the entries 0..n fold to; large ones in parts
+    state-<log id>/<n>                          what the entries 0..n fold to
     staged-<log id>/<n>/<label>-<uuid>          chunks of one task; n: the head when it began
     <topic>-<p>-<topic id>/...                  closed segments (sparklog/tiered/layout)
     readers/<group>/<k>                         a group's positions, the highest k counts
@@ -28,7 +28,6 @@ TRIAL: Final = "trial-"
 SERVICE: Final = "service/"
 READERS: Final = "readers/"
 _TERM_BYTES: Final = 6  # eight characters of the text form
-TERM_MAX: Final = 2 ** (8 * _TERM_BYTES) - 1
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
 _LABEL_MAX: Final = 80
 _GROUP_MAX: Final = 200  # a file's name has 255 bytes at most, an object's 1024
@@ -49,19 +48,11 @@ def state_name(log_id: str, number: int) -> str:
     return f"{state_prefix(log_id)}{number:020d}"
 
 
-def state_part_name(log_id: str, number: int, part: int) -> str:
-    """A part of the state after entry `number`."""
-    return f"{state_name(log_id, number)}.{part}"
-
-
-def parse_state(log_id: str, name: str) -> tuple[int, int | None] | None:
-    """(entry number, part) of a state's object, part None for its head; None if it is no such."""
-    number, dot, part = name.removeprefix(state_prefix(log_id)).partition(".")
+def parse_state(log_id: str, name: str) -> int | None:
+    """The entry number of a state's object; None if it is no such."""
+    number = name.removeprefix(state_prefix(log_id))
     if name.startswith(state_prefix(log_id)) and len(number) == 20 and number.isdigit():
-        if not dot:
-            return int(number), None
-        if part.isdigit():
-            return int(number), int(part)
+        return int(number)
     return None
 
 

@@ -178,7 +178,7 @@ class StateObjects:
         """
         log_id = self._log_id()
         found = [parse_state(log_id, one.name) for one in self._store.list(state_prefix(log_id))]
-        numbers = sorted({place[0] for place in found if place is not None and place[0] >= least})
+        numbers = sorted(number for number in found if number is not None and number >= least)
         for number in reversed(numbers):
             state = self._read(log_id, number)
             if state is not None:

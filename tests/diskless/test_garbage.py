@@ -10,7 +10,6 @@ from sparklog.diskless.names import (
     position_name,
     service_name,
     state_name,
-    state_part_name,
 )
 from sparklog.diskless.options import UpkeepOptions
 from sparklog.diskless.retention import raise_log_starts
@@ -278,13 +277,10 @@ def test_inline_data_wait_for_readers_that_plan_with_them(home: Home) -> None:
 def test_of_states_the_newest_two_stay(home: Home) -> None:
     for number in (3, 9, 20):
         home.store.put(state_name(LOG_ID, number), b"x")
-        home.store.put(state_part_name(LOG_ID, number, 0), b"y")
     home.garbage.states(home.report(dry_run=True))
-    assert len(home.names("state")) == 6
+    assert len(home.names("state")) == 3
     home.garbage.states(home.report())
-    assert home.names("state") == sorted(
-        name for n in (9, 20) for name in (state_name(LOG_ID, n), state_part_name(LOG_ID, n, 0))
-    )
+    assert home.names("state") == [state_name(LOG_ID, number) for number in (9, 20)]
 
 
 def test_of_a_groups_positions_the_highest_stays(home: Home) -> None:
