@@ -43,6 +43,7 @@ RESETS: Final = replace(
 )
 NAPS: Final = replace(ALL, naps=(0.05,))
 SERVICES: Final = replace(ALL, readers=False, chores=(1,), reads=(0,), naps=(0.05,), kills=(0,))
+GIVING_UP: Final = replace(COMMITS, writers=("", ""), chores=(1,), writes=(0.5,), reads=(0,))
 LOST_PLANS: Final = replace(COMMITS, lost_plans=0.3, kills=(0.02,))
 
 
@@ -304,7 +305,7 @@ MUTATIONS: Final = (
         cast=COMMITS, off=_entries_of_creator(_new_attempts),
     ),
     Mutation(
-        rule="noop", without="giving up just reports failure", cast=COMMITS,
+        rule="noop", without="giving up just reports failure", cast=GIVING_UP,
         off=lambda: _patched(EntryCreator, "_give_up", _fails),
     ),
     Mutation(
