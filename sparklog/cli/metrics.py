@@ -1,4 +1,4 @@
-"""`sparklog metrics`: a log's numbers once, read from its files."""
+"""`sparklog metrics`: a log's numbers once, read from its files or its store."""
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -7,8 +7,9 @@ from rich.text import Text
 
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
-from sparklog.cli.open_log import check_log_dirs
+from sparklog.cli.open_log import check_log
 from sparklog.cli.output import console, print_json, size_text
+from sparklog.cli.storage import Reach, reach_options
 from sparklog.service.metrics import LogMetrics, collect
 from sparklog.service.metrics.endpoint import text_of
 from sparklog.service.metrics.samples import samples, to_json
@@ -18,17 +19,20 @@ from sparklog.service.metrics.samples import samples, to_json
 @click.argument("path")
 @click.option("--table", "as_table", is_flag=True, help="Tables for people.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-def metrics(path: str, as_table: bool, as_json: bool) -> int:
+@reach_options
+def metrics(path: str, as_table: bool, as_json: bool, reach: Reach) -> int:
     """Print the metrics of the log at PATH once, in Prometheus' text format.
 
     What its files tell: sizes, offsets, lag, what is overdue, and all commits that the ledger
-    still holds. What a process counts is at the endpoint of `sparklog serve --metrics-port`.
+    still holds. PATH may be the URL of a log in a store: then what its state tells, what waits to
+    be merged, who does its work, and the commits of the last 1024 entries. What a process counts
+    is at the endpoint of `sparklog serve --metrics-port`.
     Exit code 1 if something could not be read.
     """
     if as_table and as_json:
         raise click.UsageError("--table and --json: want one of them")
-    check_log_dirs(path, "`sparklog serve --metrics-port` shows them")
-    found = collect(path)
+    check_log(path, reach, archives=False)
+    found = collect(path, storage_options=reach.storage, options=reach.options)
     if as_json:
         given = to_json(samples(found, process=False))
         print_json({**found.to_dict(), "samples": given})
@@ -47,6 +51,8 @@ def _print(found: LogMetrics) -> None:
     for directory in found.directories:
         free = directory.free_bytes
         text = "offline" if free is None else f"{size_text(free)} free"
+        if "://" in directory.directory:  # a store doesn't tell its free room
+            text = "offline" if directory.error else "there"
         if directory.failing:
             text += "; the last write there failed"
         out.print(f"{directory.directory}: {text}", markup=False)
@@ -54,11 +60,17 @@ def _print(found: LogMetrics) -> None:
         [
             p.topic, str(p.partition), size_text(p.size_bytes), str(p.segments),
             str(p.log_start_offset), str(p.log_end_offset), size_text(p.due_bytes),
+            *([] if found.term is None else [str(p.pieces)]),
         ]
         for p in found.partitions
     ]  # fmt: skip
     names = ["topic", "partition", "size", "segments", "log start", "log end", "overdue"]
-    _table(names, rows)
+    _table([*names, "not merged"] if found.term is not None else names, rows)
+    _table(
+        ["topic in pieces", "bytes", "oldest"],
+        [[m.topic, size_text(m.size_bytes), f"{m.age_ms / 1000:.0f} s"]
+         for m in found.merges if m.size_bytes],
+    )  # fmt: skip
     _table(
         ["reader", "kind", "topic", "partition", "offset", "lag"],
         [
@@ -80,6 +92,9 @@ def _print(found: LogMetrics) -> None:
             for t in found.tiers
         ],
     )  # fmt: skip
+    if found.holder:
+        where = f"process {found.holder.get('pid', '?')} on host {found.holder.get('host', '?')}"
+        out.print(f"service: term {found.term}, {where}", markup=False)
     for (topic, partition), why in sorted(found.offline.items()):
         out.print(Text(f"{topic}-{partition} is offline: {why}", style="bold red"))
     for error in found.errors:

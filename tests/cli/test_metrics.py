@@ -10,6 +10,7 @@ import sys
 import urllib.request
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import yaml
 
@@ -105,3 +106,30 @@ def test_serve_with_an_endpoint(log: Path) -> None:
         process.send_signal(signal.SIGTERM)
         assert json.loads(process.stdout.read())["event"] == "stopped"
     assert process.returncode == 0
+
+
+def test_a_log_in_a_store_by_its_url(tmp_path: Path, capsys: Capture) -> None:
+    url = f"file://{tmp_path}/bucket"
+    with sparklog.open(url, "rw") as log:
+        log.create_topic("t", 1)
+        log.append("t", pa.table({"value": ["a", "b"]}))
+    assert run(["metrics", url, "--storage-options", "{}"]) == 0
+    found = {(s.name, s.labels.get("topic")): s.value for s in parsed(capsys.readouterr().out)}
+    assert found["kafka_log_log_logendoffset", "t"] == 2
+    assert found["sparklog_merge_lag_pieces", "t"] == 1
+    assert run(["metrics", url, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["term"], told["holder"], told["partitions"][0]["pieces"]) == (0, {}, 1)
+    assert told["commits"]["commits"]["append"] == 1
+    assert run(["serve", url, "--once"]) == 0
+    capsys.readouterr()
+    assert run(["metrics", url, "--table"]) == 0
+    text = capsys.readouterr().out
+    assert f"{url}: there" in text.replace("\n", "")
+    assert "service: term 1, process" in text
+    assert "not merged" in text
+
+
+def test_a_store_without_a_log(tmp_path: Path, capsys: Capture) -> None:
+    assert run(["metrics", f"memory://{tmp_path.name}/none"]) == 2
+    assert "nothing is there" in capsys.readouterr().err

@@ -183,7 +183,7 @@ def test_metrics_of_a_log_in_a_store(url: str, home: DisklessHome, clock: Manual
     found = {
         (sample.metric.name, sample.labels): sample.value for sample in service.samples()
     }
-    assert found["sparklog_merge_lag_pieces", ("t",)] == 2
+    assert found["sparklog_merge_lag_pieces", ("t", "0")] == 2
     assert found["sparklog_merge_lag_seconds", ("t",)] == 5
     assert found["kafka_log_log_logendoffset", ("t", "0")] == 2
     assert found["sparklog_reader_lag_records", ("g", "group", "t", "0")] == 1

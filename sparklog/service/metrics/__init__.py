@@ -2,8 +2,8 @@
 
 - `names`: what every number is called and means
 - `observed`: LogMetrics and its parts: what the log's files say
-- `observer`: Observer, collect: reading them, cheaply again and again (`ledger`, `tiers`);
-  `store_observer`: of a log in a store
+- `observer`: Observer: reading them, cheaply again and again (`ledger`, `tiers`);
+  `store_observer`: of a log in a store; `collecting`: collect: either, once
 - `service_meters`: what the service counts of its own rounds; `health`: whether it is well
 - `samples`: all of it as samples with labels
 - `endpoint`: /metrics and /healthz by HTTP; needs prometheus_client
@@ -12,6 +12,7 @@
 
 from importlib.resources import files
 
+from sparklog.service.metrics.collecting import collect
 from sparklog.service.metrics.observed import (
     CommitMetrics,
     DirectoryMetrics,
@@ -21,7 +22,7 @@ from sparklog.service.metrics.observed import (
     TierMetrics,
     WriterMetrics,
 )
-from sparklog.service.metrics.observer import Observer, collect
+from sparklog.service.metrics.observer import Observer
 
 __all__ = [
     "CommitMetrics",

@@ -153,17 +153,23 @@ COPY_LAG_SECONDS: Final = _own(
     ("topic",),
 )
 MERGE_LAG_PIECES: Final = _own(
-    "merge_lag_pieces", Kind.GAUGE, "Pieces of a topic in a store that are no segment yet.",
-    ("topic",),
+    "merge_lag_pieces", Kind.GAUGE, "Pieces of a partition in a store that are no segment yet.",
+    _PARTITION,
 )  # fmt: skip
 MERGE_LAG_BYTES: Final = _own(
-    "merge_lag_bytes", Kind.GAUGE, "Bytes of log in those pieces.", ("topic",)
+    "merge_lag_bytes", Kind.GAUGE, "Bytes of log in a topic's such pieces.", ("topic",)
 )
 MERGE_LAG_SECONDS: Final = _own(
     "merge_lag_seconds", Kind.GAUGE, "Age of the oldest of those pieces.", ("topic",)
 )
 TERM: Final = _own(
     "service_term", Kind.GAUGE, "Services that have taken a log in a store, one after another."
+)
+HOLDER: Final = _own(
+    "service_taken_timestamp_seconds",
+    Kind.GAUGE,
+    "When the last service took a log in a store, and where that service runs.",
+    ("host", "pid"),
 )
 SCRAPE_SECONDS: Final = _own(
     "scrape_duration_seconds", Kind.GAUGE, "Time that reading the log's files for this took."

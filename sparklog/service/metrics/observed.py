@@ -12,7 +12,8 @@ from sparklog.metrics import Distribution
 class PartitionMetrics:
     """A partition's local files, and the offsets [log_start_offset, log_end_offset) it holds.
 
-    `due_bytes`: of segments that retention should have deleted by now.
+    `due_bytes`: of segments that retention should have deleted by now. `pieces`: of a log in a
+    store, those of them that no service has merged yet; None in log dirs, which have no such.
     """
 
     topic: str
@@ -23,6 +24,7 @@ class PartitionMetrics:
     log_start_offset: int
     log_end_offset: int
     due_bytes: int = 0
+    pieces: int | None = None
 
 
 @dataclass(slots=True)
@@ -93,10 +95,9 @@ class CommitMetrics:
 
 @dataclass(frozen=True, slots=True)
 class MergeMetrics:
-    """What of a topic in a store is no segment yet: pieces, their bytes, the oldest one's age."""
+    """What of a topic in a store is no segment yet: bytes of its pieces, the oldest one's age."""
 
     topic: str
-    pieces: int
     size_bytes: int
     age_ms: int
 
@@ -106,7 +107,8 @@ class LogMetrics:
     """A log as `Observer.observe` found it.
 
     `home`: what this process's own counts of it are under; "" stands for its first log dir.
-    `merges`, `term`: of a log in a store.
+    `merges`, `term`, `holder`: of a log in a store. `holder`: pid, host and since_ms of the service
+    that took it last; empty if none ever did.
 
     `commits`: since the observer's first look, or of all that the ledger holds; None for a log
     without a ledger. `offline`: {(topic, partition): why}. `errors`: what could not be read.
@@ -127,6 +129,7 @@ class LogMetrics:
     remote_url: str | None = None
     merges: list[MergeMetrics] = field(default_factory=list)
     term: int | None = None
+    holder: dict[str, object] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
     took_ms: float = 0.0
 

@@ -303,16 +303,3 @@ class Observer:
                 yield ReaderMetrics(
                     reader.group, reader.kind, *key, at.offset, lag, at.time_ms, expired
                 )
-
-
-def collect(path: str | os.PathLike[str], *, clock: Clock = system_clock) -> LogMetrics:
-    """Look at a log once; commits are those of the whole ledger. See `Observer.observe`.
-
-    Raises: InvalidRequestError if there is no log.
-    """
-    for directory in split_path(path):
-        if not LOCAL.is_dir(directory):
-            raise InvalidRequestError(
-                f"{directory} does not exist: give the log's directory", path=directory
-            )
-    return Observer(path, history=True, clock=clock).observe()

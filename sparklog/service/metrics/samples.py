@@ -24,11 +24,14 @@ def samples(found: LogMetrics, *, process: bool = True) -> Iterator[Sample]:
         yield Sample(names.DELETE_LAG_BYTES, (tier.topic,), tier.delete_lag_bytes)
         yield Sample(names.DELETE_LAG_SEGMENTS, (tier.topic,), tier.delete_lag_segments)
     for merge in found.merges:
-        yield Sample(names.MERGE_LAG_PIECES, (merge.topic,), merge.pieces)
         yield Sample(names.MERGE_LAG_BYTES, (merge.topic,), merge.size_bytes)
         yield Sample(names.MERGE_LAG_SECONDS, (merge.topic,), merge.age_ms / 1000)
     if found.term is not None:
         yield Sample(names.TERM, (), found.term)
+    if found.holder:
+        who = tuple(str(found.holder.get(name, "")) for name in names.HOLDER.labels)
+        since_ms = found.holder.get("since_ms")
+        yield Sample(names.HOLDER, who, since_ms / 1000 if isinstance(since_ms, int) else 0)
     yield Sample(names.SCRAPE_SECONDS, (), found.took_ms / 1000)
     yield Sample(names.SCRAPE_ERRORS, (), len(found.errors))
     if process:
@@ -65,6 +68,8 @@ def _partitions(found: LogMetrics) -> Iterator[Sample]:
         yield Sample(names.SEGMENTS, labels, one.segments)
         yield Sample(names.LOG_START, labels, one.log_start_offset)
         yield Sample(names.LOG_END, labels, one.log_end_offset)
+        if one.pieces is not None:
+            yield Sample(names.MERGE_LAG_PIECES, labels, one.pieces)
         due[one.topic] = due.get(one.topic, 0) + one.due_bytes
     for topic, late in due.items():
         yield Sample(names.RETENTION_DUE, (topic,), late)
