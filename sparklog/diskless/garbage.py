@@ -14,7 +14,7 @@ find the objects of it for a while, and where they don't they fold the news.
                committed any more
     inline     data in entries that no extent lies in: the entry is put again as its own first
                bytes. It stays itself, for ever: a number that was free again could be created late
-    state, position, upload: older ones, and what was never finished
+    state, position, upload, trial: older ones, and what was never finished
 
 All of it is looked for in every sweep, for a request that comes late brings garbage back. Threads
 take turns; every method may be cut anywhere and done again.
@@ -32,9 +32,11 @@ from sparklog.diskless.entries import FloorRecord, decode
 from sparklog.diskless.extent_tables import read_head
 from sparklog.diskless.extents import Extent, Extents
 from sparklog.diskless.lease import TermLease
+from sparklog.diskless.ledger import missing_entry
 from sparklog.diskless.merging import Merger
 from sparklog.diskless.names import (
     READERS,
+    TRIAL,
     entry_name,
     parse_position,
     parse_staged,
@@ -192,6 +194,7 @@ class Garbage:
             self._sweep_segments(state, own or state.term + 1, let_go, listed, report)
             self._sweep_staged(state, live, let_go, staged, report)
             self._sweep_positions(report)
+            self._sweep_trials(report)
             self._sweep_uploads(report)
 
     def _make_manifests(
@@ -272,13 +275,18 @@ class Garbage:
             found = parse_position(each.name)
             if found is not None:
                 by_group.setdefault(found[0], []).append((found[1], each))
-        gone = [
+        lower = [
             each
             for positions in by_group.values()
-            for number, each in positions
-            if number < max(n for n, _ in positions)
+            for _, each in sorted(positions, key=lambda one: one[0])[:-1]
         ]
-        self._delete(gone, report, "position")
+        self._delete(lower, report, "position")
+
+    def _sweep_trials(self, report: Report) -> None:
+        """What a home's maker left that was cut while it tried the store."""
+        before_ms = report.time_ms - self._options.stage_retention_ms
+        left = [each for each in self._log.store.list(TRIAL) if each.time_ms <= before_ms]
+        self._delete(left, report, "trial")
 
     def _sweep_uploads(self, report: Report) -> None:
         if report.dry_run:
@@ -328,6 +336,8 @@ class Garbage:
             some = numbers[at : at + _CUT_AT_ONCE]
             names = [entry_name(self._log.log_id, number) for number in some]
             for number, name, raw in zip(some, names, self._log.store.get_many(names), strict=True):
+                if isinstance(raw, FileNotFoundError):
+                    raise missing_entry(self._log.commits.head.entries, number)
                 if isinstance(raw, Exception):
                     raise raw
                 entry = decode(raw, number=number, path=f"{self._log.store.url}/{name}")

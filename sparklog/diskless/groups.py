@@ -9,6 +9,7 @@ one that began anew at 0 would be met by requests from before.
     attempt: what tells it from another one under its number
 """
 
+import contextlib
 import logging
 import uuid
 from collections.abc import Callable, Mapping
@@ -46,6 +47,7 @@ _CURE: Final = "it is written anew when its reader commits; delete it to forget 
 _NOBODY: Final = Reader("", "")
 """What a group is that was deleted."""
 _LOGGER: Final = logging.getLogger(__name__)
+_LISTINGS: Final = 10  # so often one that shows what is gone is asked again
 _MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 
 
@@ -192,11 +194,13 @@ class DisklessGroups:
                 old = self._forget(reader.group, now_ms, retention_ms)
             gone += old
         for path, time_ms in found.damaged.items():
-            if is_expired(time_ms, now_ms, retention_ms):
-                gone.append(Expired(path, "", -1, -1, time_ms))
-                place = parse_position(path.removeprefix(f"{self._store.url}/"))
-                if place is not None and not dry_run:
+            place = parse_position(path.removeprefix(f"{self._store.url}/"))
+            if place is None or not is_expired(time_ms, now_ms, retention_ms):
+                continue
+            with contextlib.suppress(UnsupportedVersionError):  # a newer sparklog's: it stays
+                if not dry_run:
                     self._forget_all(place[0])
+                gone.append(Expired(path, "", -1, -1, time_ms))
         return gone
 
     def _forget(self, group: str, now_ms: int, retention_ms: int) -> list[Expired]:
@@ -284,6 +288,7 @@ class DisklessGroups:
 
         Raises: DataCorruptionError, if it isn't to be healed; UnsupportedVersionError.
         """
+        tries = 0
         while True:
             number = max(self._listed(prefix), default=-1)
             names = [_name(prefix, at) for at in (number, number + 1) if at >= 0]
@@ -297,7 +302,13 @@ class DisklessGroups:
                 return -1, None
             raw = found[0]
             if isinstance(raw, FileNotFoundError):
-                continue  # a higher one took its place since the listing
+                tries += 1  # a higher one took its place since the listing
+                if tries > _LISTINGS:
+                    raise StorageUnavailableError(
+                        f"{self._store.url} lists {names[0]}, and a get finds none", passing=True
+                    )
+                self._patience.back_off(tries)
+                continue
             if isinstance(raw, Exception):
                 raise raw
             try:

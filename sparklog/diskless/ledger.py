@@ -94,15 +94,19 @@ class EntryReader:
         found = self.find_many(numbers)
         whole = [entry for entry in found if entry is not None]
         if len(whole) < len(found):
-            number = numbers[found.index(None)]
-            raise DataCorruptionError(
-                "an entry of the ledger is gone, though nothing ever deletes one: is there a "
-                "lifecycle rule on the bucket? Restore the object from a copy of the bucket",
-                path=self.path(number),
-                first=number,
-                end=number + 1,
-            )
+            raise missing_entry(self, numbers[found.index(None)])
         return whole
+
+
+def missing_entry(entries: EntryReader, number: int) -> DataCorruptionError:
+    """Return the error for an entry below the head that isn't there."""
+    return DataCorruptionError(
+        "an entry of the ledger is gone, though nothing ever deletes one: is there a lifecycle "
+        "rule on the bucket? Restore the object from a copy of the bucket",
+        path=entries.path(number),
+        first=number,
+        end=number + 1,
+    )
 
 
 class Head:
@@ -140,35 +144,42 @@ class Head:
         """Fold all that is new; returns the state, which was the newest when this was called.
 
         Args: retry: how long to wait for a store that is away.
-        Raises: StorageUnavailableError; DataCorruptionError: an entry is damaged, or of another
-            history; UnsupportedVersionError: a newer sparklog wrote it. What was good is folded.
+        Raises: StorageUnavailableError; DataCorruptionError: an entry is damaged, of another
+            history, or gone while a later one is there; UnsupportedVersionError: a newer sparklog
+            wrote it. What was good is folded.
         Cost: one GET if there is nothing new. Of many entries up to 256 are asked for at a time.
         """
         with self._following:
             window, folded, looked = (1 if self._followed else FIRST), 0, False
-            self._followed = True
+            self._followed, later = True, -1
             while True:
                 if folded >= BEHIND and not looked:
                     looked = True
                     self._jump(retry)
-                found = self._window(window, retry)
+                first, found = self._window(window, retry)
                 good = list(itertools.takewhile(lambda entry: entry is not None, found))
                 folded += len(good)
                 if len(good) == len(found):
                     window = min(2 * window, WINDOW) if folded > 1 else 1
                 elif any(found[len(good) :]):  # it was created between two of these requests
+                    later = first + max(n for n, one in enumerate(found) if one is not None)
                     window = 1
+                elif first + len(good) < later:
+                    raise missing_entry(self.entries, first + len(good))
                 else:
                     return self.state
 
-    def _window(self, window: int, retry: StoreRetry) -> list[Entry | None]:
-        """Ask for the next entries, and fold those before the first that isn't there."""
+    def _window(self, window: int, retry: StoreRetry) -> tuple[int, list[Entry | None]]:
+        """Ask for the next entries, and fold those before the first that isn't there.
+
+        Returns: (number of the first, the entries).
+        """
         first = self.state.next_number
         numbers = range(first, first + window)
         found = retry.call(lambda: self.entries.find_many(numbers))
         good = itertools.takewhile(lambda entry: entry is not None, found)
         self._fold(first, [entry for entry in good if entry is not None])
-        return found
+        return first, found
 
     def _jump(self, retry: StoreRetry) -> None:
         ahead = retry.call(lambda: self._newer(self.state.number + BEHIND))

@@ -18,6 +18,9 @@ from sparklog.diskless.segment_ids import Level, level_of
 from sparklog.diskless.state import DisklessState, partitions_of
 from sparklog.format.index import RELATIVE_MAX
 
+SOURCES_MAX: Final = 10_000
+"""Extents that one merge takes: by names of 400 bytes half of the largest entry."""
+
 
 @dataclass(frozen=True, slots=True)
 class Merge:
@@ -94,7 +97,7 @@ def _due(
     groups = list(grouped(run, config))
     for group in groups[:-1]:
         if level is Level.PIECES or len(group) > 1:
-            yield group, f"{_size(group)} bytes, segment.bytes={config.roll_bytes}"
+            yield group, _why_full(group, config)
     last = groups[-1]
     if level is Level.SEGMENTS and len(last) < 2:
         return  # it would become itself
@@ -114,18 +117,28 @@ def _due(
 
 
 def grouped(run: Sequence[Extent], config: TopicConfig) -> Iterator[Extents]:
-    """Cut a run into groups of up to segment.bytes, each within what an index can count."""
+    """Cut a run into groups of up to segment.bytes, each within what an index can count.
+
+    And of up to SOURCES_MAX extents, for the merge's entry names them all.
+    """
     group: list[Extent] = []
     size = 0
     for extent in run:
         too_far = group and extent.end - group[0].base > RELATIVE_MAX
-        if group and (size + extent.size > config.roll_bytes or too_far):
+        too_many = len(group) >= SOURCES_MAX
+        if group and (size + extent.size > config.roll_bytes or too_far or too_many):
             yield tuple(group)
             group, size = [], 0
         group.append(extent)
         size += extent.size
     if group:
         yield tuple(group)
+
+
+def _why_full(group: Extents, config: TopicConfig) -> str:
+    if len(group) >= SOURCES_MAX:
+        return f"{len(group)} pieces, more than one entry names"
+    return f"{_size(group)} bytes, segment.bytes={config.roll_bytes}"
 
 
 def _size(group: Sequence[Extent]) -> int:

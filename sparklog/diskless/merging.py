@@ -25,7 +25,7 @@ from sparklog.diskless.merge_source import Slice, SourceData, SourceReader, cut
 from sparklog.diskless.segment_ids import segment_id
 from sparklog.diskless.service_log import NewEntry, ServiceLog, VoidError
 from sparklog.diskless.state import DisklessState
-from sparklog.errors import CommitUnknownError, SparklogError
+from sparklog.errors import CommitUnknownError, DataCorruptionError, SparklogError
 from sparklog.format.index import RELATIVE_MAX, TIME_ENTRY, parse_entries
 from sparklog.format.producer_snapshot import format_snapshot
 from sparklog.log.batch_windows import WINDOW_BYTES
@@ -133,7 +133,7 @@ class Merger:
         try:
             self._check()
             number, entry = self._log.create(decide)
-        except CommitUnknownError:
+        except (CommitUnknownError, DataCorruptionError):
             raise  # nothing goes: the entry may be there, or come
         except SparklogError:
             self._discard(made)

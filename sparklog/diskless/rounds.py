@@ -19,6 +19,7 @@ from sparklog.diskless.cleaning import Cleaner
 from sparklog.diskless.commit_log import DisklessCommits
 from sparklog.diskless.damaged_partitions import DamagedPartitions
 from sparklog.diskless.garbage import Garbage
+from sparklog.diskless.groups import DisklessGroups
 from sparklog.diskless.home_object import read_home
 from sparklog.diskless.lease import ServiceNotes, TermLease
 from sparklog.diskless.merge_plan import Merge, due_merges
@@ -215,10 +216,23 @@ class DisklessUpkeep:
         self.garbage.cut(report, delay_ms=self._options.delete_delay_ms)
         interval_ms = self._options.sweep_interval_ms
         if interval_ms >= 0 and (report.dry_run or report.time_ms >= self._next_sweep_ms):
+            self._expire_groups(report)
             self.garbage.raise_floor(report)
             self.garbage.sweep(report)
             if not report.dry_run:
                 self._next_sweep_ms = report.time_ms + interval_ms
+
+    def _expire_groups(self, report: Report) -> None:
+        """Forget readers that were silent for offsets.retention.minutes."""
+        silent = DisklessGroups(self.log.store).expire(
+            now_ms=report.time_ms, retention_ms=self._options.offsets_retention_ms,
+            dry_run=report.dry_run,
+        )  # fmt: skip
+        would = "would be " if report.dry_run else ""
+        report.notes += [
+            f"reader {group} {would}forgotten: silent for offsets.retention.minutes"
+            for group in sorted({each.group for each in silent})
+        ]
 
     def _retain(self, report: Report, *, at_once: bool) -> None:
         state, now = self.log.follow(), report.time_ms

@@ -254,24 +254,28 @@ class DisklessState:
     def _drop(self, record: DropRecord) -> None:
         partitions = self.log.topics[record.topic].dirs
         self.former[record.id] = record.topic, len(partitions)
+        gone: list[Extent] = []
         for partition in partitions:
             key = TopicPartition(record.topic, partition)
-            self._forget_keys(self.extents.pop(key, ()))
+            gone += self.extents.pop(key, ())
             self.epochs.pop(key, None)
             self.producers.pop(key, None)
             self.gaps.discard(key)
+        self._forget_keys(gone)
 
     def _trim(self, starts: Mapping[TopicPartition, int]) -> None:
         """Let go of extents that lie whole below the log start; one stays whole if it reaches it.
 
         The last one too: what is gone is gone, the end is the ledger's to say.
         """
+        gone: list[Extent] = []
         for key, start in starts.items():
             extents = self.extents.get(key, ())
             at = index_of(extents, start)
             if at:
                 self.extents[key] = extents[at:]
-                self._forget_keys(extents[:at])
+                gone += extents[:at]
+        self._forget_keys(gone)
 
     def _reset(self, number: int, entry: Entry, record: ResetRecord) -> None:
         for writer in record.last_batches:
@@ -283,7 +287,10 @@ class DisklessState:
                 self.commits.pop(writer, None)
 
     def _forget_keys(self, gone: Iterable[Extent]) -> None:
-        """Forget the data keys of objects that nothing names any more."""
+        """Forget the data keys of objects that nothing names any more.
+
+        Cost: a look at all extents, so an entry does it once.
+        """
         if self.keys:
             names = {extent.object for extent in gone} & self.keys.keys()
             for name in names - self.live_objects() if names else ():

@@ -16,6 +16,7 @@ _GARBAGE: Final = {
     "state": "older states",
     "position": "older positions of groups",
     "upload": "uploads that nobody finished",
+    "trial": "left by the trial of a new home",
 }
 
 

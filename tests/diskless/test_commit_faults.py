@@ -330,3 +330,20 @@ def test_a_log_whose_objects_are_gone_takes_no_more_commits(store: FaultStore) -
         commit(one, [chunk(one, 1)])
     with pytest.raises(LogReplacedError):
         create_topic(one, "u", 1, {}, False)
+
+
+@pytest.mark.parametrize("number", [1, 3, 6])
+def test_a_gap_in_the_ledger_is_not_its_end(
+    store: FaultStore, commits: DisklessCommits, number: int
+) -> None:
+    """A lifecycle rule took an entry: nobody may put another one in its place."""
+    for _ in range(7):
+        commit(commits, [chunk(commits, 1)])
+    name = entry_name("log", number)
+    store.delete([name])
+    before = store.bucket.names()
+    for _ in range(2):
+        with pytest.raises(DataCorruptionError, match="lifecycle rule") as caught:
+            handle(store.reopen()).catch_up()
+        assert name in str(caught.value)
+    assert store.bucket.names() == before

@@ -7,7 +7,7 @@ import pytest
 from sparklog.common import TopicPartition
 from sparklog.diskless.entry_creation import Patience
 from sparklog.diskless.groups import DisklessGroups
-from sparklog.diskless.names import position_name
+from sparklog.diskless.names import position_name, readers_prefix
 from sparklog.errors import (
     DataCorruptionError,
     InvalidRequestError,
@@ -188,3 +188,24 @@ def test_a_store_that_is_down_is_told(store: FaultStore) -> None:
     store.down(10**9)
     with pytest.raises(StorageUnavailableError, match=r"can't be kept in .*readers/g"):
         commit(one, {T0: 5})
+
+
+def test_one_that_a_newer_sparklog_wrote_stops_no_sweep(store: FaultStore) -> None:
+    one = groups_of(store)
+    commit(one, {T0: 5})
+    name = position_name("g", 0)
+    store.put(name, store.get(name).replace(b'"version": 1', b'"version": 9'))
+    gone = one.expire(now_ms=store.clock() + 2000, retention_ms=1000)
+    assert [each.partition for each in gone] == []
+    assert store.bucket.names() == [name]
+
+
+def test_a_listing_that_shows_what_is_gone_is_not_asked_for_ever(store: FaultStore) -> None:
+    one = groups_of(store)
+    commit(one, {T0: 5})
+    listed = store.list
+    kept = store.list("readers/")
+    store.list = lambda prefix="": kept or listed(prefix)  # type: ignore[method-assign]
+    store.delete([position_name("g", 0)])
+    with pytest.raises(StorageUnavailableError, match="a get finds none"):
+        groups_of(store)._newest(readers_prefix("g"))

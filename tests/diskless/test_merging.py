@@ -6,7 +6,15 @@ from dataclasses import replace
 import pytest
 
 from sparklog.common import TopicPartition
-from sparklog.diskless.merge_plan import due_merges
+from sparklog.diskless.entries import (
+    ENTRY_BYTES_MAX,
+    Entry,
+    MergeRecord,
+    encode,
+)
+from sparklog.diskless.extents import Extent
+from sparklog.diskless.merge_plan import SOURCES_MAX, due_merges
+from sparklog.diskless.names import entry_name
 from sparklog.diskless.options import UpkeepOptions
 from sparklog.diskless.segment_ids import Level, level_of, segment_id
 from sparklog.diskless.service_log import VoidError
@@ -17,7 +25,7 @@ from sparklog.storage.lease import LeaseLostError
 from sparklog.storage.segment_store import SourceChangedError
 from sparklog.testing.faults import SimulatedKill
 from sparklog.tiered.layout.manifest import parse, part
-from tests.diskless.logs import RING, T0, T1, Home, commit_by_table
+from tests.diskless.logs import LOG_ID, RING, T0, T1, Home, commit_by_table
 from tests.logdir.partitions import T0 as BEGAN_MS
 
 MINUTE = 60_000
@@ -365,3 +373,47 @@ def test_options_of_plan() -> None:
     assert list(due_merges(state, UpkeepOptions(), now_ms=now, time_of=time_of))
     assert asked == [state.extents[T0][0].born]
     assert dataclasses.is_dataclass(UpkeepOptions)
+
+
+def test_a_merge_takes_no_more_than_an_entry_can_name() -> None:
+    """100,000 small commits since the last service: their names alone are above 8 MiB."""
+    home = Home()
+    home.topic()
+    state = home.lead().state
+    names = (f"staged-{LOG_ID}/{n:020d}/{'l' * 80}-{'a' * 32}" for n in range(25_000))
+    pieces = [Extent(n, n + 1, name, 0, 9, 1, 0, 0) for n, name in enumerate(names)]
+    state.extents[T0] = tuple(pieces)
+    merges = list(due_merges(state, UpkeepOptions(threads=1), now_ms=0, time_of=lambda n: 0))
+    assert [len(merge.sources) for merge in merges] == [SOURCES_MAX, SOURCES_MAX, 5000]
+    assert "more than one entry names" in merges[0].why
+    record = MergeRecord(
+        term=1, topic="t" * 249, topic_id="i" * 22, partition=0,
+        sources=tuple(each._replace(object="o" * 400).place for each in merges[0].sources),
+    )  # fmt: skip
+    assert len(encode(1, Entry(id="i" * 32, prev="p" * 32, record=record))) < ENTRY_BYTES_MAX
+
+
+def test_an_entry_that_cannot_be_read_costs_no_records(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to its create was lost, and the look whose it is got half of it."""
+    home.commit("a")
+    rows = home.read()
+    (merge,) = home.due(merge_interval_ms=0)
+    create, get = home.store.create, home.store.get
+    number = home.state.next_number
+
+    def lost(name: str, data: bytes) -> bool:
+        create(name, data)
+        return False
+
+    def half(name: str, *span: int) -> bytes:
+        return get(name, *span)[:50] if name == entry_name(LOG_ID, number) else get(name, *span)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(home.store, "create", lost)
+        patched.setattr(home.store, "get", half)
+        with pytest.raises(DataCorruptionError):
+            home.merger.merge(merge, home.state)
+    assert home.another().state.next_number == number + 1
+    assert home.another().read() == rows

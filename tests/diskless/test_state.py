@@ -10,6 +10,7 @@ from sparklog.diskless.entries import (
     EntryRecord,
     FloorRecord,
     MergeRecord,
+    ObjectKey,
     ProducerBatch,
     TermRecord,
     decode,
@@ -28,6 +29,7 @@ from sparklog.storage.ledger_records import (
     TopicRecord,
 )
 from sparklog.storage.offset_ranges import OffsetRange
+from sparklog.tiered.layout.wrapped_key import WrappedKey
 
 T0 = TopicPartition("t", 0)
 CONFIG: dict[str, str] = {}
@@ -196,3 +198,31 @@ def test_a_copy_is_a_picture_of_the_moment(log: Folding) -> None:
     assert picture.log.ends == {T0: 2}
     assert [e.object for e in picture.extents[T0]] == ["a"]
     assert picture.number == 1
+
+
+@pytest.mark.parametrize("how", ["trim", "drop"])
+def test_data_keys_of_all_partitions_are_forgotten_by_one_look(
+    monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Each look costs all extents: one a partition would take minutes of 10,000 partitions."""
+    log, count = Folding(), 20
+    dirs = dict.fromkeys(range(count), 0)
+    log.add(TopicRecord(topic="t", id="id1", dirs=dirs, config=CONFIG, bases=dirs))
+    keys = [TopicPartition("t", p) for p in dirs]
+    wrapped = WrappedKey("s", "k", "w" * 40, 512)
+    sealed = {str(n): ObjectKey("s", wrapped, 9) for n in range(count)}
+    log.add(
+        AppendRecord(ends={key: OffsetRange(0, 2) for key in keys}), keys=sealed,
+        extents=tuple((k, Extent(0, 2, str(k.partition), 0, 9, 1, 0, -1)) for k in keys),
+    )  # fmt: skip
+    assert log.state.keys.keys() == sealed.keys()
+    looks = []
+    look = DisklessState.live_objects
+    monkeypatch.setattr(DisklessState, "live_objects", lambda s: looks.append(0) or look(s))
+    if how == "trim":
+        log.add(StartRecord(starts=dict.fromkeys(keys[1:], 2)))
+        assert log.state.keys.keys() == {"0"}
+    else:
+        log.add(DropRecord(topic="t", id="id1"))
+        assert not log.state.keys
+    assert len(looks) == 1

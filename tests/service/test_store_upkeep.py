@@ -11,8 +11,8 @@ import pytest
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.diskless.home import DisklessHome, open_log
-from sparklog.diskless.names import service_name
-from sparklog.errors import InvalidRequestError, UnknownTopicError
+from sparklog.diskless.names import entry_name, service_name
+from sparklog.errors import DataCorruptionError, InvalidRequestError, UnknownTopicError
 from sparklog.log.admin import create_topic
 from sparklog.service import Service
 from sparklog.service.metrics.health import wrong
@@ -248,3 +248,39 @@ def test_on_s3_with_writers_beside_it(s3: S3Server) -> None:
     assert manifests
     with sparklog.open(with_manifests, storage_options=s3.options()) as archive:
         assert set(archive.read("t").read_all()["value"].to_pylist()) == values
+
+
+def test_silent_readers_and_a_makers_trial_go(
+    url: str, home: DisklessHome, store: ObjectStore, clock: ManualClock
+) -> None:
+    topic(home)
+    home.groups.commit("silent", {T0: 0}, now_ms=clock(), host="h")
+    store.put("trial-x/0-0", b"left")
+    store.put("notes.txt", b"somebody's")  # nothing that it doesn't know is touched
+    clock.advance(max(0, int(time.time() * 1000) - clock()) + 8 * 24 * 60 * MINUTE)
+    home.groups.commit("new", {T0: 0}, now_ms=clock(), host="h")
+    before = {one.name: store.get(one.name) for one in store.list()}
+    dry = Service(url, clock=clock).run_once(dry_run=True)
+    assert {one.name: store.get(one.name) for one in store.list()} == before
+    assert any("reader silent would be forgotten" in note for note in dry.notes)
+    report = Service(url, clock=clock).run_once()
+    assert any("reader silent forgotten" in note for note in report.notes)
+    assert [one.objects for one in report.swept if one.kind == "trial"] == [1]
+    assert [reader.group for reader in home.groups.readers().groups] == ["new"]
+    left = [one.name for one in store.list()]
+    assert "notes.txt" in left
+    assert "trial-x/0-0" not in left
+
+
+def test_an_entry_that_is_gone_is_told_by_the_round(
+    url: str, home: DisklessHome, store: ObjectStore, clock: ManualClock
+) -> None:
+    topic(home)
+    for value in "abc":
+        write(home, value)
+    service = Service(url, clock=clock)
+    name = entry_name(home.head.state.log_id, 2)
+    store.delete([name])
+    with pytest.raises(DataCorruptionError, match="lifecycle rule") as caught:
+        service.run_once()
+    assert name in str(caught.value)
