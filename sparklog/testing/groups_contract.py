@@ -1,0 +1,186 @@
+"""The contract of `sparklog.storage.groups.Groups` as a test class: each home subclasses it.
+
+class TestMine(GroupsContract):
+    @pytest.fixture
+    def new_groups(self) -> Callable[[], Groups]: ...  # another handle, as of another process
+    @pytest.fixture
+    def damage(self) -> Callable[[str], None]: ...     # spoils what is kept of a group
+    @pytest.fixture
+    def expire(self) -> Expire: ...                    # what the home's service does
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+import pytest
+
+from sparklog.common import TopicPartition
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.storage.groups import Expired, Groups, Origin, Reader
+
+Open = Callable[[], Groups]
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Expire(Protocol):
+    """Forgets commits older than `retention_ms`, or, in a dry run, says which."""
+
+    def __call__(self, *, now_ms: int, retention_ms: int, dry_run: bool = False) -> list[Expired]:
+        """Return what was, or would be, forgotten."""
+
+
+def commit(
+    groups: Groups, offsets: dict[TopicPartition, int], now_ms: int = 1, *, group: str = "g"
+) -> None:
+    """Commit as a plain reader does."""
+    groups.commit(group, offsets, now_ms=now_ms, host="h")
+
+
+def offsets_of(groups: Groups, group: str = "g") -> dict[TopicPartition, int]:
+    """The offsets that a group has committed."""
+    return {key: at.offset for key, at in groups.positions(group).items()}
+
+
+class GroupsContract:
+    """What readers and retention rely on, whatever keeps the positions."""
+
+    def test_nobody_is_known_at_first(self, new_groups: Open) -> None:
+        groups = new_groups()
+        assert offsets_of(groups) == {}
+        assert groups.readers().groups == []
+        assert not groups.delete("g")
+        assert groups.group_of_planner("p") is None
+        assert groups.are_waited_for
+
+    def test_what_is_committed_is_there_for_everybody(self, new_groups: Open) -> None:
+        one, two = new_groups(), new_groups()
+        origins = {T0: Origin(2, 1)}
+        one.commit("g", {T0: 5, T1: 7}, now_ms=4, host="h", origins=origins)
+        for groups in (one, two, new_groups()):
+            assert groups.positions("g") == {T0: (5, 4, Origin(2, 1)), T1: (7, 4, None)}
+            (reader,) = groups.readers().groups
+            assert (reader.group, reader.kind, reader.host) == ("g", "group", "h")
+            assert reader.offsets == groups.positions("g")
+
+    def test_other_partitions_of_a_group_stay_and_a_commit_may_go_back(
+        self, new_groups: Open
+    ) -> None:
+        one, two = new_groups(), new_groups()
+        commit(one, {T0: 5})
+        commit(two, {T1: 7})
+        commit(one, {T0: 6})
+        commit(two, {T1: 3})
+        commit(one, {})
+        assert offsets_of(one) == offsets_of(two) == {T0: 6, T1: 3}
+
+    def test_handles_that_take_turns_overwrite_nothing(self, new_groups: Open) -> None:
+        """What a handle wrote last is not what is there by now."""
+        one, two = new_groups(), new_groups()
+        for n in range(6):
+            commit((one, two)[n % 2], {(T0, T1)[n // 2 % 2]: n})
+        assert offsets_of(one) == offsets_of(two) == {T0: 5, T1: 3}
+
+    def test_members_that_commit_at_once_lose_nothing(self, new_groups: Open) -> None:
+        keys = [TopicPartition("t", p) for p in range(4)]
+        members = [new_groups() for _ in keys]
+
+        def work(member: int) -> None:
+            for offset in range(1, 6):
+                commit(members[member], {keys[member]: offset})
+
+        with ThreadPoolExecutor(len(keys)) as pool:
+            list(pool.map(work, range(len(keys))))
+        assert offsets_of(new_groups()) == dict.fromkeys(keys, 5)
+
+    def test_groups_are_apart_whatever_they_are_called(self, new_groups: Open) -> None:
+        names = ["..", "G", "a b", "a%2Fb", "a/b", "g", "~", "\u00fc" * 249]
+        one, two = new_groups(), new_groups()
+        for at, name in enumerate(names):
+            commit(one, {T0: at}, group=name)
+        assert [reader.group for reader in two.readers().groups] == names
+        assert [offsets_of(two, name) for name in names] == [{T0: at} for at in range(len(names))]
+        assert two.delete("a/b")
+        names.remove("a/b")
+        assert [reader.group for reader in one.readers().groups] == names
+
+    @pytest.mark.parametrize("name", ["", " g", "\n", "x" * 250])
+    def test_what_can_be_no_name_is_refused(self, new_groups: Open, name: str) -> None:
+        groups = new_groups()
+        with pytest.raises(InvalidRequestError):
+            commit(groups, {T0: 1}, group=name)
+        with pytest.raises(InvalidRequestError):
+            groups.positions(name)
+        with pytest.raises(InvalidRequestError):
+            groups.delete(name)
+        assert groups.readers().groups == []
+
+    def test_a_deleted_group_is_unknown_and_may_come_again(self, new_groups: Open) -> None:
+        one, two = new_groups(), new_groups()
+        commit(one, {T0: 5, T1: 6})
+        assert two.delete("g")
+        assert not two.delete("g")
+        assert offsets_of(one) == {}
+        assert one.readers().groups == []
+        commit(one, {T0: 7})
+        assert offsets_of(two) == {T0: 7}
+
+    def test_a_damaged_group_is_told_until_it_commits_again(
+        self, new_groups: Open, damage: Callable[[str], None]
+    ) -> None:
+        commit(new_groups(), {T0: 5, T1: 6})
+        commit(new_groups(), {T0: 1}, group="other")
+        damage("g")
+        groups = new_groups()
+        with pytest.raises(DataCorruptionError):
+            groups.positions("g")
+        found = groups.readers()
+        assert [reader.group for reader in found.groups] == ["other"]
+        assert len(found.damaged) == 1
+        commit(groups, {T0: 8})
+        assert offsets_of(new_groups()) == {T0: 8}
+        assert not new_groups().readers().damaged
+
+    def test_a_damaged_group_may_be_deleted(
+        self, new_groups: Open, damage: Callable[[str], None]
+    ) -> None:
+        commit(new_groups(), {T0: 5})
+        damage("g")
+        assert new_groups().delete("g")
+        assert not new_groups().readers().damaged
+        assert offsets_of(new_groups()) == {}
+
+    def test_old_commits_expire(self, new_groups: Open, expire: Expire) -> None:
+        one = new_groups()
+        commit(one, {T0: 5}, now_ms=100)
+        commit(one, {T1: 6}, now_ms=900)
+        commit(one, {T0: 1}, now_ms=100, group="old")
+        wanted = [("g", "t", 0, 5, 100), ("old", "t", 0, 1, 100)]
+        assert expire(now_ms=1000, retention_ms=500, dry_run=True) == wanted
+        assert offsets_of(one) == {T0: 5, T1: 6}
+        assert expire(now_ms=1000, retention_ms=500) == wanted
+        assert expire(now_ms=1000, retention_ms=500) == []
+        assert offsets_of(one) == offsets_of(new_groups()) == {T1: 6}
+        assert [reader.group for reader in new_groups().readers().groups] == ["g"]
+        commit(one, {T0: 7}, now_ms=1000, group="old")  # and it may come again
+        assert offsets_of(new_groups(), "old") == {T0: 7}
+
+    def test_a_query_and_its_planner(self, new_groups: Open) -> None:
+        one, two = new_groups(), new_groups()
+        query = Reader("q", "query", "h", "app", batch=3, run="r")
+        one.commit_query(query, {T0: 5}, now_ms=1, planner="p")
+        assert two.group_of_planner("p") == "q"
+        assert two.commit_planned("q", {T0: 9}, planner="p", now_ms=2)
+        assert not two.commit_planned("unknown", {T0: 9}, planner="p", now_ms=2)
+        (reader,) = one.readers().groups
+        assert (reader.kind, reader.app, reader.batch, reader.run) == ("query", "app", 3, "r")
+        assert reader.offsets == {T0: (9, 2, None)}
+
+    def test_a_planner_leaves_a_damaged_group_to_its_tasks(
+        self, new_groups: Open, damage: Callable[[str], None]
+    ) -> None:
+        query = Reader("q", "query", "h", "app", batch=3, run="r")
+        new_groups().commit_query(query, {T0: 5}, now_ms=1, planner="p")
+        damage("q")
+        assert not new_groups().commit_planned("q", {T0: 9}, planner="p", now_ms=2)
+        assert len(new_groups().readers().damaged) == 1

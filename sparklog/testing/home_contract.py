@@ -1,0 +1,166 @@
+"""The contract of `sparklog.storage.home.Home` as a test class: each home subclasses it.
+
+class TestMine(HomeContract):
+    @pytest.fixture
+    def open_log(self) -> Callable[[str], Log]: ...
+        # opens one and the same new log again, in mode "r" or "rw", as another process would
+
+Its parts (view, commits, groups, lease) have contracts of their own.
+"""
+
+import pickle
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from sparklog.errors import InvalidRequestError, LogReplacedError, SparklogError
+from sparklog.log.admin import create_topic, drop_topic
+from sparklog.log.commit import commit
+from sparklog.log.log import Log
+from sparklog.storage.chunk_table import ChunkTable
+from sparklog.storage.commits import Chunk
+from sparklog.storage.home import Home
+from sparklog.storage.staging import INLINE_BYTES, Framing, chunk_label
+
+Open = Callable[[str], Log]
+LABEL = chunk_label("w", 0)
+LARGE = INLINE_BYTES  # bytes of a value: its task stages
+
+
+def values_of(log: Log) -> list[bytes]:
+    """The values of topic t, as a reader sees them now."""
+    found: list[bytes] = log.read("t").read_all()["value"].to_pylist()
+    return found
+
+
+def stage(home: Home, *tasks: bytes) -> list[Chunk]:
+    """Stage a value in each of several tasks, which got the staging from the driver."""
+    staging = home.staging()
+    topic = home.known_topics()["t"]
+    tables = []
+    for number, value in enumerate(tasks):
+        of_task = pickle.loads(pickle.dumps(staging))  # noqa: S301
+        of_task.check()
+        stager = of_task.stager(Framing(), label=f"{LABEL}-{number}", task=number)
+        stager.add(topic, pa.record_batch({"value": [value]}), partition=0)
+        tables.append(ChunkTable.unpack(ChunkTable.of(stager.finish()).pack()))
+    return list(staging.gathered(tables))
+
+
+class HomeContract:
+    """What the engine relies on, wherever the log is kept."""
+
+    def test_all_handles_are_of_one_log(self, open_log: Open) -> None:
+        one, two = open_log("rw").home, open_log("rw").home
+        assert one.identity == two.identity
+        assert one.is_current()
+        assert two.is_current()
+        assert one.lost is None
+
+    def test_topics_that_others_change_are_known_after_a_look(self, open_log: Open) -> None:
+        one, two = open_log("rw").home, open_log("rw").home
+        assert one.known_topics() == {}
+        create_topic(two.commits, "t", 2, {"retention.ms": "5"}, False)
+        create_topic(two.commits, "u", 1, {}, False)
+        one.commits.catch_up()
+        topics = one.known_topics()
+        assert topics == two.known_topics()
+        assert {name: topic.partitions for name, topic in topics.items()} == {"t": 2, "u": 1}
+        assert topics["t"].config.retention_ms == 5
+        state = one.commits.state.topics["t"]
+        assert one.describe("t", state) == topics["t"] == one.view.topics()["t"]
+        drop_topic(two.commits, "u")
+        one.commits.catch_up()
+        assert list(one.known_topics()) == ["t"]
+
+    def test_what_tasks_stage_shows_when_it_is_committed(self, open_log: Open) -> None:
+        one, reader = open_log("rw"), open_log("r")
+        one.create_topic("t")
+        large = b"x" * LARGE
+        chunks = stage(one.home, b"small", large, b"last")
+        assert any(chunk.data is None for chunk in chunks)  # so much travels with no report
+        assert values_of(reader) == []
+        commit(one.home.commits, chunks)
+        assert values_of(reader) == values_of(open_log("r")) == [b"small", large, b"last"]
+        assert one.home.sweep_staged("w", 0) >= 0
+        assert values_of(open_log("r")) == [b"small", large, b"last"]
+
+    def test_what_was_discarded_never_shows(self, open_log: Open) -> None:
+        log = open_log("rw")
+        log.create_topic("t")
+        chunks = stage(log.home, b"small", b"x" * LARGE)
+        log.home.staging().discard(chunks)
+        assert values_of(log) == []
+        again = stage(log.home, b"y" * LARGE)  # under the same label: the attempt after it
+        commit(log.home.commits, again)
+        assert values_of(open_log("r")) == [b"y" * LARGE]
+
+    def test_a_small_micro_batch_stays_in_memory(self, open_log: Open) -> None:
+        home = open_log("rw").home
+        create_topic(home.commits, "t", 1, {}, False)
+        topic = home.known_topics()["t"]
+        rows = pa.record_batch({"value": [b"a", b"b"]})
+        for stager in (home.stager(Framing()), home.staging().memory_stager(Framing(), spread="s")):
+            stager.add(topic, rows)
+            (chunk,) = stager.finish()
+            assert (chunk.data is not None, chunk.records) == (True, 2)
+
+    def test_a_handle_for_reading_changes_nothing(self, open_log: Open) -> None:
+        writer = open_log("rw")
+        writer.create_topic("t")
+        home = open_log("r").home
+        for change in (
+            lambda: home.commits,
+            home.staging,
+            lambda: home.stager(Framing()),
+            home.service_lease,
+        ):
+            with pytest.raises(InvalidRequestError, match="open for reading"):
+                change()
+        assert home.view.topics().keys() == {"t"}
+        home.groups.commit("g", {}, now_ms=1, host="h")  # which readers do by themselves
+        assert home.ledger.is_kept
+        assert home.ledger.end == writer.home.commits.position
+        home.close()
+        home.close()
+
+    def test_who_is_told_to_let_go_writes_no_more(self, open_log: Open) -> None:
+        one, two = open_log("rw"), open_log("rw")
+        one.create_topic("t")
+        position = one.home.commits.position
+        one.home.abandon("another log lies here")
+        assert one.home.lost == "another log lies here"
+        with pytest.raises(LogReplacedError, match="another log lies here"):
+            one.append("t", pa.table({"value": [b"a"]}))
+        assert two.home.commits.catch_up() == position
+        two.append("t", pa.table({"value": [b"b"]}))
+        one.close()
+        assert values_of(two) == [b"b"]
+
+    def test_a_closed_handle_is_closed_once_and_for_all(self, open_log: Open) -> None:
+        one, two = open_log("rw"), open_log("rw")
+        one.create_topic("t")
+        home = one.home
+        home.close()
+        home.close()
+        assert not home.is_current()
+        with pytest.raises(SparklogError):
+            one.append("t", pa.table({"value": [b"a"]}))
+        two.append("t", pa.table({"value": [b"b"]}))
+        assert values_of(two) == [b"b"]
+
+    def test_nothing_is_offline_nor_given_up(self, open_log: Open) -> None:
+        log = open_log("rw")
+        log.create_topic("t", 2)
+        for dry_run in (True, False):
+            assert log.home.give_up(None, None, dry_run=dry_run) == []
+        assert not log.home.commits.offline
+
+    def test_its_service_is_one(self, open_log: Open) -> None:
+        one, two = (open_log("rw").home.service_lease() for _ in range(2))
+        assert one.acquire()
+        assert not two.acquire()
+        one.release()
+        assert two.acquire()
+        two.release()

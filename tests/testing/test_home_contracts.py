@@ -1,0 +1,116 @@
+"""One contract of homes, and one of groups: log dirs, and a log in a store."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import sparklog
+from sparklog.diskless.entry_creation import Patience
+from sparklog.diskless.groups import DisklessGroups
+from sparklog.diskless.names import readers_prefix
+from sparklog.fs import LOCAL
+from sparklog.logdir.group_offsets import GroupFiles, _path, expire_readers
+from sparklog.storage.groups import Expired, Groups
+from sparklog.testing.groups_contract import Expire, GroupsContract
+from sparklog.testing.home_contract import HomeContract
+from sparklog.tiered.target import open_store
+
+
+class Homes(HomeContract):
+    @pytest.fixture
+    def open_log(self, path: str) -> Iterator[Callable[[str], sparklog.Log]]:
+        logs: list[sparklog.Log] = []
+
+        def opened(mode: str) -> sparklog.Log:
+            logs.append(sparklog.open(path, mode))
+            return logs[-1]
+
+        yield opened
+        for log in logs:
+            log.close()
+
+
+class TestLogDir(Homes):
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> str:
+        return str(tmp_path / "log")
+
+
+class TestTwoLogDirs(Homes):
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> str:
+        return f"{tmp_path / 'one'},{tmp_path / 'two'}"
+
+
+class TestMemoryStore(Homes):
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> str:
+        return f"memory://{tmp_path.name}/home"
+
+
+class TestFileStore(Homes):
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> str:
+        return f"file://{tmp_path}/home"
+
+
+class TestGroupsOfLogDir(GroupsContract):
+    @pytest.fixture
+    def home(self, tmp_path: Path) -> str:
+        with sparklog.open(tmp_path / "log", "rw"):
+            return str(tmp_path / "log")
+
+    @pytest.fixture
+    def new_groups(self, home: str) -> Callable[[], Groups]:
+        return lambda: GroupFiles(LOCAL, home)
+
+    @pytest.fixture
+    def damage(self, home: str) -> Callable[[str], None]:
+        def spoil(group: str) -> None:
+            path = _path(home, group)
+            os.truncate(path, os.path.getsize(path) - 5)
+
+        return spoil
+
+    @pytest.fixture
+    def expire(self, home: str) -> Expire:
+        def expired(*, now_ms: int, retention_ms: int, dry_run: bool = False) -> list[Expired]:
+            return expire_readers(
+                LOCAL, home, now_ms=now_ms, retention_ms=retention_ms, dry_run=dry_run
+            )
+
+        return expired
+
+
+class OfStore(GroupsContract):
+    @pytest.fixture
+    def new_groups(self, url: str) -> Callable[[], DisklessGroups]:
+        patience = Patience(first_ms=1, longest_ms=20)
+        return lambda: DisklessGroups(open_store(url), patience=patience)
+
+    @pytest.fixture
+    def damage(self, url: str) -> Callable[[str], None]:
+        def spoil(group: str) -> None:
+            store = open_store(url)
+            for one in store.list(readers_prefix(group)):
+                store.put(one.name, store.get(one.name)[:-5])
+
+        return spoil
+
+    @pytest.fixture
+    def expire(self, new_groups: Callable[[], DisklessGroups]) -> Expire:
+        return new_groups().expire
+
+
+class TestGroupsOfMemoryStore(OfStore):
+    @pytest.fixture
+    def url(self, tmp_path: Path) -> str:
+        return f"memory://{tmp_path.name}/groups"
+
+
+class TestGroupsOfFileStore(OfStore):
+    @pytest.fixture
+    def url(self, tmp_path: Path) -> str:
+        return f"file://{tmp_path}/groups"
