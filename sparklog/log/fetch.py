@@ -20,10 +20,10 @@ from sparklog.log.last_stable_offset import last_stable_offset
 from sparklog.log.partition_reader import reader_of
 from sparklog.log.positions import Position, resolve
 from sparklog.log.read_retry import (
+    StaleReadTries,
     check_incarnation,
     check_topic_id,
     final_error,
-    stale_read_attempts,
 )
 from sparklog.log.timeline import Timeline
 from sparklog.storage.offset_ranges import OffsetRange, outside, rest_of
@@ -159,7 +159,7 @@ def _read_span(
     taken: Taken | None,
     without: Sequence[OffsetRange],
 ) -> Iterator[pa.RecordBatch]:
-    at, tries = start, stale_read_attempts()
+    at, tries = start, StaleReadTries()
     while at < end:
         try:
             reader = reader_of(view, topic, partition, topic_id)
@@ -169,7 +169,7 @@ def _read_span(
                 check_incarnation(view, begun)
                 check_topic_id(view, topic, partition, topic_id)
                 at = following
-                tries = stale_read_attempts()
+                tries = StaleReadTries()
                 rows = outside(rows, without) if without else rows
                 if rows.num_rows:
                     yield complete(rows, topic, partition, schema)
@@ -180,7 +180,7 @@ def _read_span(
             # A roll, a clean-up or an undo may have moved files under us: look again, then judge.
             check_incarnation(view, begun)
             _judge(view, topic, partition, topic_id, at, end, error)
-            if next(tries, None) is None:
+            if not tries.may_go_on(view, topic, partition, at, end):
                 raise final_error(view, topic, partition, at, end, error) from error
             _LOGGER.debug("%s-%d at %d: %s; reading again", topic, partition, at, error)
             reader_of(view, topic, partition).refresh()

@@ -28,6 +28,38 @@ def stale_read_attempts() -> Iterator[int]:
     return attempts(RETRY_MS, pause_ms=5)
 
 
+class StaleReadTries:
+    """Tries at reading offsets of a partition while its segments move.
+
+    They last for a second in which nothing moves: where each look finds other segments in these
+    offsets (a merge, a clean-up), a reader that is slow goes on, however long that takes.
+    """
+
+    def __init__(self) -> None:
+        self._tries = stale_read_attempts()
+        self._layout: tuple[tuple[int, str], ...] = ()
+
+    def may_go_on(self, view: View, topic: str, partition: int, at: int, end: int) -> bool:
+        """Tell, after a failed try at [at, end) and a look for news, whether to try again."""
+        layout = _layout(view, topic, partition, at, end)
+        if layout and layout != self._layout:
+            self._layout, self._tries = layout, stale_read_attempts()
+        return next(self._tries, None) is not None
+
+
+def _layout(
+    view: View, topic: str, partition: int, at: int, end: int
+) -> tuple[tuple[int, str], ...]:
+    """Where [at, end) lies now; nothing if that can't be told."""
+    try:
+        found = reader_of(view, topic, partition).segments.metadata()
+    except (SparklogError, FileNotFoundError):
+        return ()
+    return tuple(
+        (one.base, one.where) for one in found if one.base < end and (one.end or end) > at
+    )
+
+
 def retry_on_stale_read(
     view: View,
     topic: str,
@@ -40,14 +72,14 @@ def retry_on_stale_read(
 
     Raises: as `read_partition`, but for an offset that is gone meanwhile.
     """
-    topic_id, tries = view.topic_id(topic, partition), stale_read_attempts()
+    topic_id, tries = view.topic_id(topic, partition), StaleReadTries()
     while True:
         try:
             return ask(reader_of(view, topic, partition, topic_id))
         except (StaleReadError, FileNotFoundError, DataCorruptionError) as error:
             view.refresh()
             check_topic_id(view, topic, partition, topic_id)
-            if next(tries, None) is None:
+            if not tries.may_go_on(view, topic, partition, start, end):
                 raise final_error(view, topic, partition, start, end, error) from error
             _LOGGER.debug("%s-%d: %s; asking again", topic, partition, error)
             reader_of(view, topic, partition).refresh()

@@ -52,6 +52,12 @@ def open_store(
     """
     if url.rstrip("/") != "memory:":
         RemoteSettings(url)
+    if storage_options is not None and not isinstance(storage_options, Mapping):
+        raise InvalidRequestError(
+            f"storage_options of {url}: want a dict of fsspec's options, such as "
+            '{"endpoint_url": "http://..."}',
+            path=url,
+        )
     given = dict(storage_options or {})
     protocol = url.partition(":")[0]
     if protocol not in _ONE_SLASH and "://" not in url:  # fsspec takes it for a local path

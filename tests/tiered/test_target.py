@@ -355,3 +355,9 @@ def test_one_of_many_creators_wins_on_hdfs(hdfs):
             assert hdfs.get(name) == bytes([won.index(True)]) * 99
             assert sum(won) == 1
     assert len(Hdfs.store) == 50
+
+
+def test_options_that_are_no_dict_are_refused_without_being_shown() -> None:
+    with pytest.raises(InvalidRequestError, match="want a dict") as caught:
+        open_store("memory://x", "secret=abcdef")  # type: ignore[arg-type]
+    assert "abcdef" not in str(caught.value)

@@ -28,6 +28,7 @@ from sparklog.errors import BatchConflictError, StorageUnavailableError
 from sparklog.log import commit as log_commit
 from sparklog.log import fetch
 from sparklog.log.commit import CommitResult
+from sparklog.log.read_retry import StaleReadTries
 from sparklog.storage.checksummed_json import seal
 from sparklog.storage.groups import reader_to_json
 from sparklog.storage.ledger_records import TopicRecord
@@ -187,10 +188,6 @@ def _bases_of_nought(real: Any, name: str, topic: Any, bases: Any, *args: Any, *
 def _nothing(*_: object) -> None: ...
 
 
-def _no_attempts() -> Iterator[int]:
-    return iter(())
-
-
 # --- staging, readers ----------------------------------------------------------------------------
 
 
@@ -228,7 +225,7 @@ def _one_position() -> Iterator[None]:
 @contextmanager
 def _damage_at_once() -> Iterator[None]:
     with (
-        mock.patch.object(fetch, "stale_read_attempts", _no_attempts),
+        mock.patch.object(StaleReadTries, "may_go_on", return_value=False),
         mock.patch.object(fetch, "_judge", _nothing),
     ):
         yield
