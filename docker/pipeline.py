@@ -1,10 +1,14 @@
 """The demo's pipeline: visits to a shop into a tiered topic, and a running count of their pages.
 
-    python pipeline.py [--master URL] [--rows-per-second N] LOG CHECKPOINT
+    python pipeline.py [--master URL] [--rows-per-second N] [--copy] LOG CHECKPOINT
 
 Topic `visits` gets N rows a second, topic `counts` what changed in the count by page: its latest
 value of each page is the count, and compaction keeps no more. Both queries have their checkpoints,
 as logs, below CHECKPOINT. Runs until SIGTERM or SIGINT; started again, it goes on.
+
+With --copy topic `copies` gets each visit again, and nothing is counted: for hosts that share no
+disk. LOG is a URL then. A count's state is written by executors, so they would all need CHECKPOINT;
+without state nobody but the driver does.
 """
 
 import argparse
@@ -22,9 +26,8 @@ VISITS = {
     "segment.bytes": 1 << 20,
     "retention.ms": -1,
     "retention.bytes": 512 << 20,
-    "remote.storage.enable": True,
-    "local.retention.bytes": 4 << 20,
 }
+TIERED = {"remote.storage.enable": True, "local.retention.bytes": 4 << 20}
 COUNTS = {"cleanup.policy": "compact", "segment.bytes": 1 << 20, "segment.idle.ms": 60_000}
 EVERY = "2 seconds"
 PAGES = 50
@@ -35,6 +38,7 @@ def session(master: str) -> SparkSession:
     settings = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
+        "spark.task.maxFailures": "20",  # workers may be killed
         # A stopped query's traceback is matched by recursion: a MiB of stack is too little.
         "spark.driver.extraJavaOptions": "-Xss8m",
     }
@@ -56,8 +60,7 @@ def visits(spark: SparkSession, log: str, checkpoint: str, rows_per_second: int)
 
 
 def counts(spark: SparkSession, log: str, checkpoint: str) -> Any:
-    rows = spark.readStream.format("sparklog").option("path", log).option("subscribe", "visits")
-    rows = rows.option("startingOffsets", "earliest").load()
+    rows = read_visits(spark, log)
     page = "get_json_object(cast(value as string), '$.page') as page"
     made = rows.selectExpr(page).groupBy("page").count()
     made = made.selectExpr("page as key", "cast(count as string) as value")
@@ -65,8 +68,29 @@ def counts(spark: SparkSession, log: str, checkpoint: str) -> Any:
     return start(writer, f"{checkpoint}/counts")
 
 
+def copies(spark: SparkSession, log: str, checkpoint: str) -> Any:
+    made = read_visits(spark, log).select("key", "value", "timestamp")
+    writer = made.writeStream.foreachBatch(sink.SegmentSink(log, "copies"))
+    return start(writer, f"{checkpoint}/copies")
+
+
+def read_visits(spark: SparkSession, log: str) -> Any:
+    rows = spark.readStream.format("sparklog").option("path", log).option("subscribe", "visits")
+    return rows.option("startingOffsets", "earliest").load()
+
+
 def start(writer: Any, checkpoint: str) -> Any:
     return writer.option("checkpointLocation", checkpoint).trigger(processingTime=EVERY).start()
+
+
+def create_topics(path: str, copy: bool) -> None:
+    config = VISITS if copy else VISITS | TIERED
+    with sparklog.open(path, "rw") as log:
+        log.create_topic("visits", partitions=2, config=config, if_not_exists=True)
+        if copy:
+            log.create_topic("copies", partitions=2, config=config, if_not_exists=True)
+        else:
+            log.create_topic("counts", config=COUNTS, if_not_exists=True)
 
 
 def main() -> int:
@@ -75,17 +99,16 @@ def main() -> int:
     parser.add_argument("checkpoint")
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--rows-per-second", type=int, default=5000)
+    parser.add_argument("--copy", action="store_true")
     given = parser.parse_args()
     stop = threading.Event()
-    with sparklog.open(given.log, "rw") as log:
-        log.create_topic("visits", partitions=2, config=VISITS, if_not_exists=True)
-        log.create_topic("counts", config=COUNTS, if_not_exists=True)
+    create_topics(given.log, given.copy)
     spark = session(given.master)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     queries = [
         visits(spark, given.log, given.checkpoint, given.rows_per_second),
-        counts(spark, given.log, given.checkpoint),
+        (copies if given.copy else counts)(spark, given.log, given.checkpoint),
     ]
     print("the pipeline runs", flush=True)
     while not stop.wait(1) and all(query.isActive for query in queries):

@@ -12,9 +12,9 @@ from tests.paths import ROOT
 FOLDER = ROOT / "docker"
 
 
-def compose() -> dict[str, Any]:
-    """Return the compose file as it is without any variable set."""
-    text = (FOLDER / "compose.yaml").read_text()
+def compose(file: str = "compose.yaml") -> dict[str, Any]:
+    """Return a compose file as it is without any variable set."""
+    text = (FOLDER / file).read_text()
     found = yaml.safe_load(re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text))
     assert isinstance(found, dict)
     return found

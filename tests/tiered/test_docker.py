@@ -29,9 +29,22 @@ from tests.tiered.s3 import MINIO_IMAGE, S3Server
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
+FILES = {
+    "compose.yaml": {"minio", "bucket", "service", "spark-master", "spark-worker", "pipeline"},
+    "cluster.yaml": {
+        "minio", "bucket", "service", "spark-master", "worker-1", "worker-2", "driver"
+    },
+}  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def compose() -> dict[str, Any]:
     return docker.compose()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> dict[str, Any]:
+    return docker.compose("cluster.yaml")
 
 
 def instructions() -> list[list[str]]:
@@ -49,13 +62,13 @@ def stages() -> dict[str, list[list[str]]]:
     return found
 
 
-def test_what_it_starts(compose: dict[str, Any]) -> None:
+@pytest.mark.parametrize("file", FILES)
+def test_what_it_starts(file: str) -> None:
+    compose = docker.compose(file)
     services = compose["services"]
-    assert services.keys() == {
-        "minio", "bucket", "service", "spark-master", "spark-worker", "pipeline"
-    }  # fmt: skip
+    assert services.keys() == FILES[file]
     assert {services[name]["image"] for name in ("minio", "bucket")} == {MINIO_IMAGE}
-    for name in ("minio", "service", "spark-master", "spark-worker"):
+    for name in services.keys() - {"bucket", "pipeline", "driver"}:
         assert services[name]["healthcheck"]["test"][0] == "CMD"
     for one in services.values():
         for other, how in one.get("depends_on", {}).items():
@@ -72,7 +85,9 @@ def test_what_it_starts(compose: dict[str, Any]) -> None:
             assert build["target"] in stages()
 
 
-def test_secrets_are_minios_example_ones(compose: dict[str, Any]) -> None:
+@pytest.mark.parametrize("file", FILES)
+def test_secrets_are_minios_example_ones(file: str) -> None:
+    compose = docker.compose(file)
     names = {"MINIO_ROOT_PASSWORD", "AWS_SECRET_ACCESS_KEY", "MINIO_ROOT_USER", "AWS_ACCESS_KEY_ID"}
     found = [one.get("environment", {}) for one in compose["services"].values()]
     values = {env[name] for env in found for name in names & env.keys()}
@@ -129,20 +144,59 @@ def test_what_shares_a_log_shares_its_volumes_and_its_user(compose: dict[str, An
     assert sharing[0]["environment"] == sharing[1]["environment"] == sharing[2]["environment"]
 
 
-def test_who_reads_remote_segments_stops_before_the_store_does(compose: dict[str, Any]) -> None:
-    services = compose["services"]
+def test_the_cluster_shares_no_volume(cluster: dict[str, Any]) -> None:
+    """Each volume is one container's, and none is a directory of the host."""
+    mounts = {
+        name: [mount.split(":") for mount in one["volumes"]]
+        for name, one in cluster["services"].items()
+        if "volumes" in one
+    }
+    assert mounts == {
+        "minio": [["objects", "/data"]],
+        "driver": [["checkpoint", "/data/checkpoint"]],
+    }
+    assert set(cluster["volumes"]) == {"objects", "checkpoint"}
+    assert not any(cluster["volumes"].values())  # neither another project's nor the network's
+    for one in cluster["services"].values():
+        assert not {"volumes_from", "configs", "secrets", "pid", "ipc"} & one.keys()
+    driver = cluster["services"]["driver"]["command"]
+    assert driver[-3:] == ["--copy", "s3://logs/log", "/data/checkpoint"]
+    assert "s3://logs/log" in cluster["services"]["service"]["command"]
+
+
+def test_the_cluster_needs_no_other_image(compose: dict[str, Any], cluster: dict[str, Any]) -> None:
+    def made(file: dict[str, Any]) -> dict[str, Any]:
+        builds = {one["image"]: one.get("build", {}) for one in file["services"].values()}
+        return {
+            image: {key: value for key, value in build.items() if key != "args"}
+            for image, build in builds.items()
+        }
+
+    assert made(cluster) == made(compose)
+    for name in ("minio", "bucket", "spark-master"):
+        theirs, ours = ({**file["services"][name]} for file in (compose, cluster))
+        for one in (theirs, ours):
+            one.pop("user", None), one.pop("build", None)
+        assert ours == theirs
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_who_reads_remote_segments_stops_before_the_store_does(file: str) -> None:
+    services = docker.compose(file)["services"]
 
     def needs(name: str) -> set[str]:
         found = set(services[name].get("depends_on", {}))
         return found.union(*map(needs, found))
 
-    for name in ("service", "spark-worker", "pipeline"):
+    for name in services.keys() - {"minio", "bucket", "spark-master"}:
         assert {"minio", "bucket"} <= needs(name)
 
 
-def test_its_commands_are_there(compose: dict[str, Any]) -> None:
+def test_its_commands_are_there(compose: dict[str, Any], cluster: dict[str, Any]) -> None:
     service = compose["services"]["service"]
-    for command, depth in ((service["command"], 1), (service["healthcheck"]["test"][2:], 2)):
+    theirs = cluster["services"]["service"]["command"]
+    checks = service["healthcheck"]["test"][2:]
+    for command, depth in ((service["command"], 1), (theirs, 1), (checks, 2)):
         told = CliRunner().invoke(app, [*command[:depth], "--help"])
         assert told.exit_code == 0, told.output
         for option in (word for word in command[depth:] if word.startswith("--")):
@@ -196,13 +250,13 @@ def test_the_images_are_linted() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def compose_command() -> list[str]:
-    """Return the words that docker/compose.yaml is given to, as a project of the tests' own."""
+def compose_command(name: str = "compose.yaml") -> list[str]:
+    """Return the words that a file of docker/ is given to, as a project of the tests' own."""
     command = shutil.which("docker")
     version = [str(command), "compose", "version"]
     if command is None or subprocess.run(version, capture_output=True).returncode:
         pytest.skip("no docker compose")
-    file = str(ROOT / "docker" / "compose.yaml")
+    file = str(ROOT / "docker" / name)
     return [command, "compose", "--project-name", "sparklog-test", "--file", file]
 
 
@@ -213,8 +267,9 @@ def docker_says(*command: str) -> str:
     return done.stdout
 
 
-def test_compose_takes_the_file() -> None:
-    docker_says(*compose_command(), "config", "--quiet")
+@pytest.mark.parametrize("file", FILES)
+def test_compose_takes_the_file(file: str) -> None:
+    docker_says(*compose_command(file), "config", "--quiet")
 
 
 @pytest.mark.slow  # compiles the record kernel
@@ -226,6 +281,14 @@ def test_the_image_serves(compose: dict[str, Any]) -> None:
         pytest.skip(str(reason))
     image = docker_says("docker", "build", "-q", "-f", "docker/Dockerfile", ".").strip()
     assert "--remote" in docker_says("docker", "run", "--rm", image, "serve", "--help")
+
+
+def skip_without_images() -> None:
+    for image in ("python:3.12.11-bookworm", "python:3.12.11-slim-bookworm", MINIO_IMAGE):
+        try:
+            docker.container_class(image)
+        except jars.Unavailable as reason:
+            pytest.skip(str(reason))
 
 
 COUNT = """
@@ -242,11 +305,7 @@ print(json.dumps([ends, len(rows), len({json.loads(row)["visit"] for row in rows
 def test_compose_runs_all_of_it() -> None:
     """Up, stopped, up again: exits are clean, and each visit is there once."""
     words = compose_command()
-    for image in ("python:3.12.11-bookworm", "python:3.12.11-slim-bookworm", MINIO_IMAGE):
-        try:
-            docker.container_class(image)
-        except jars.Unavailable as reason:
-            pytest.skip(str(reason))
+    skip_without_images()
 
     def inside(*command: str) -> Any:
         return json.loads(docker_says(*words, "exec", "-T", "service", *command))
@@ -275,5 +334,46 @@ def test_compose_runs_all_of_it() -> None:
         docker_says(*words, "stop", "pipeline")
         end, rows, distinct = inside("python", "-c", COUNT)
         assert end == rows == distinct > 0
+    finally:
+        docker_says(*words, "down", "--volumes")
+
+
+COPIED = """
+import json, sparklog
+with sparklog.open("s3://logs/log") as log:
+    values = [log.read(topic).read_all()["value"] for topic in ("visits", "copies")]
+print(json.dumps([sorted(json.loads(v.as_py())["visit"] for v in one) for one in values]))
+"""
+
+
+@pytest.mark.slow  # builds both images
+@pytest.mark.timeout(3600)
+def test_compose_runs_the_cluster_and_kills_a_worker() -> None:
+    words = compose_command("cluster.yaml")
+    skip_without_images()
+
+    def copied_after(rows: int) -> int:
+        for _ in range(120):
+            found = docker_says(
+                *words, "exec", "-T", "service",
+                "sparklog", "get-offsets", "s3://logs/log",
+            )  # fmt: skip
+            ends = [line.split(":") for line in found.splitlines()]  # topic:partition:end
+            total = sum(int(end) for topic, _, end in ends if topic == "copies")
+            if total > rows:
+                return total
+            time.sleep(2)
+        pytest.fail(docker_says(*words, "logs", "--tail", "100"))
+
+    try:
+        docker_says(*words, "up", "--detach", "--build")
+        first = copied_after(0)
+        docker_says(*words, "kill", "worker-1")
+        copied_after(first)
+        docker_says(*words, "stop", "driver")
+        script = ("exec", "-T", "service", "python", "-c", COPIED)
+        visits, copies = json.loads(docker_says(*words, *script))
+        assert visits == list(range(len(visits)))
+        assert len(copies) == len(set(copies)) and set(copies) <= set(visits)
     finally:
         docker_says(*words, "down", "--volumes")

@@ -1,8 +1,9 @@
-"""What docker/compose.yaml starts, as plain processes: its own commands, only names replaced."""
+"""What the files of docker/ start, as plain processes: their own commands, names replaced."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import graphlib
 import json
 import os
@@ -39,35 +40,41 @@ PROGRAMS = {
 
 
 class Topology:
-    """The services of the compose file as processes of this machine."""
+    """The services of a compose file as processes of this machine."""
 
-    def __init__(self, home: Path, s3: S3Server) -> None:
-        self.home, self.services = home, docker.compose()["services"]
-        self.log, self.url = home / "log", s3.bucket() + "/archive"
-        master, *uis = map(str, free_ports(3))
+    def __init__(self, home: Path, s3: S3Server, file: str = "compose.yaml") -> None:
+        self.home, self.services = home, docker.compose(file)["services"]
+        self.bucket = s3.bucket()
+        self.log, self.url = home / "log", self.bucket + "/archive"
+        master, ui, *self.ports = map(str, free_ports(2 + len(self.services)))
         given = s3.options()
         self.swaps = {
             "/data/log": str(self.log),
             "/data/checkpoint": str(home / "checkpoint"),
             "/opt/sparklog/pipeline.py": str(docker.FOLDER / "pipeline.py"),
-            "/tmp/spark-work": str(home / "work"),
-            "s3://logs/archive": self.url,
+            "s3://logs": self.bucket,
             "http://minio:9000": given["endpoint_url"],
             "spark-master": HERE, "localhost": HERE,
-            "7077": master, "8080": uis[0], "8081": uis[1],
+            "7077": master, "8080": ui,
         }  # fmt: skip
         self.keys = {
             "AWS_ACCESS_KEY_ID": given["key"], "AWS_SECRET_ACCESS_KEY": given["secret"]
         }  # fmt: skip
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.restarts = 0
-        for name in ("log", "checkpoint", "work"):
+        for name in ("log", "checkpoint"):
             (home / name).mkdir()
 
-    def words(self, command: list[str]) -> list[str]:
-        """A command of the file, for here."""
-        pattern = "|".join(map(re.escape, sorted(self.swaps, key=len, reverse=True)))
-        first, *rest = [re.sub(pattern, lambda m: self.swaps[m[0]], word) for word in command]
+    def words(self, name: str, command: list[str]) -> list[str]:
+        """A service's command, for here."""
+        port = self.ports[list(self.services).index(name)]
+        own = {
+            "8081": port, "9464": port,
+            "/tmp/spark-work": str(self.home / f"{name}.work"),
+        }  # fmt: skip
+        swaps: dict[str, str] = self.swaps | own
+        pattern = "|".join(map(re.escape, sorted(swaps, key=len, reverse=True)))
+        first, *rest = [re.sub(pattern, lambda m: swaps[m[0]], word) for word in command]
         return [*PROGRAMS[first], *rest]
 
     def environment(self, name: str) -> dict[str, str]:
@@ -80,14 +87,14 @@ class Topology:
     def start(self, name: str) -> None:
         """Start a service when those that it depends on are healthy, as compose does."""
         for other in self.services[name].get("depends_on", {}).keys() - GIVEN:
-            until(lambda other=other: self.healthy(other), f"{other} is healthy", self)
+            until(functools.partial(self.healthy, other), f"{other} is healthy", self)
         self.run(name)
 
     def run(self, name: str) -> None:
         entry = ["sparklog"] if self.services[name]["build"]["target"] == "service" else []
         with (self.home / f"{name}.out").open("ab") as output:
             self.running[name] = subprocess.Popen(
-                self.words([*entry, *self.services[name]["command"]]),
+                self.words(name, [*entry, *self.services[name]["command"]]),
                 env=self.environment(name), cwd=self.home, stdin=subprocess.DEVNULL,
                 stdout=output, stderr=output, start_new_session=True,
             )  # fmt: skip
@@ -110,7 +117,7 @@ class Topology:
         """Run the file's own health check."""
         _, *command = self.services[name]["healthcheck"]["test"]
         done = subprocess.run(
-            self.words(command), env=self.environment(name), capture_output=True, check=False
+            self.words(name, command), env=self.environment(name), capture_output=True, check=False
         )
         return done.returncode == 0
 
@@ -124,8 +131,16 @@ class Topology:
         texts = ((name, (self.home / f"{name}.out").read_text()[-3000:]) for name in self.running)
         return "\n".join(f"--- {name}: {self.running[name].poll()}\n{text}" for name, text in texts)
 
-    def kill(self) -> None:
-        for process in self.running.values():
+    def start_all(self) -> None:
+        needs = {name: one.get("depends_on", {}).keys() for name, one in self.services.items()}
+        for name in graphlib.TopologicalSorter(needs).static_order():
+            if name not in GIVEN:
+                self.start(name)
+
+    def kill(self, *names: str) -> None:
+        """End these as `docker compose kill` does, which starts none again; all without a name."""
+        for name in names or [*self.running]:
+            process = self.running.pop(name)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait(30)
@@ -153,11 +168,7 @@ def latest(log: sparklog.Log) -> dict[bytes, int]:
 
 @pytest.mark.timeout(1500)
 def test_all_of_it(topology: Topology, s3: S3Server) -> None:
-    services = topology.services
-    needs = {name: one.get("depends_on", {}).keys() for name, one in services.items()}
-    for name in graphlib.TopologicalSorter(needs).static_order():
-        if name not in GIVEN:
-            topology.start(name)
+    topology.start_all()
     given: dict[str, Any] = {"storage_options": s3.options()}
 
     def is_tiered() -> bool:
@@ -187,3 +198,45 @@ def test_all_of_it(topology: Topology, s3: S3Server) -> None:
         assert len(counted) == 50
     for query in ("visits", "counts"):
         assert (topology.home / "checkpoint" / query / "sparklog" / "offsets-0").is_dir()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, s3: S3Server) -> Iterator[Topology]:
+    made = Topology(tmp_path, s3, "cluster.yaml")
+    yield made
+    made.kill()
+
+
+@pytest.mark.timeout(1500)
+def test_the_cluster_when_a_worker_is_killed(cluster: Topology, s3: S3Server) -> None:
+    """Visits go in and out before and after, and each is there once."""
+    cluster.start_all()
+    url = f"{cluster.bucket}/log"
+    given: dict[str, Any] = {"storage_options": s3.options()}
+
+    def copied() -> int:
+        with contextlib.suppress(sparklog.UnknownTopicError), sparklog.open(url, **given) as log:
+            return sum(end for _, end in log.offsets("copies").values())
+        return 0
+
+    until(lambda: copied() > 0, "copied", cluster)
+    assert cluster.healthy("service")
+    cluster.kill("worker-1")  # with its executor, a child; unlike a stop, nothing is finished
+    before = copied()
+    until(lambda: copied() > before, "copied after the kill", cluster)
+    assert cluster.stop("driver") == 0, cluster.said()
+    assert cluster.stop("service") == 0, cluster.said()
+    for name in ("worker-2", "spark-master"):
+        cluster.stop(name)
+
+    with sparklog.open(url, **given) as log:
+        visits, copies = (
+            sorted(json.loads(value)["visit"] for value in values.to_pylist())
+            for values in (log.read(topic).read_all()["value"] for topic in ("visits", "copies"))
+        )
+    assert visits == list(range(len(visits)))  # each visit once
+    assert 0 < before < len(copies) <= len(visits) and len(set(copies)) == len(copies)
+    assert set(copies) <= set(visits)
+    assert not any((cluster.home / "log").iterdir())  # nothing but the bucket has the log
+    found = {path.name for path in (cluster.home / "checkpoint").iterdir()}
+    assert found == {"visits", "copies"}
