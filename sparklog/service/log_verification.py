@@ -4,12 +4,12 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from sparklog.clock import Clock, monotonic_ms, pause, system_clock
 from sparklog.common import TopicPartition
 from sparklog.config import LogOptions
-from sparklog.errors import SparklogError
+from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.format.names import partition_dir
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.topic_names import INTERNAL, REMOTE_METADATA
@@ -18,6 +18,7 @@ from sparklog.logdir.log_dirs import find_dirs, offline_error
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.segment_files import is_partition
 from sparklog.logdir.view import LogDirView
+from sparklog.opening import holds_home, url_of
 from sparklog.pluralize import pluralize
 from sparklog.service.repair.log_repair import LogRepair
 from sparklog.service.verification.expectations import expected_partition
@@ -44,6 +45,7 @@ from sparklog.service.verification.offset_checkpoints import (
 )
 from sparklog.service.verification.partition import Checked, PartitionCheck
 from sparklog.service.verification.segment_sizes import small_segments
+from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.remote_log_metadata.topic import RemoteLogMetadataConsumer
 from sparklog.tiered.settings import read_settings
 
@@ -57,13 +59,14 @@ def verify(
     path: str | os.PathLike[str],
     repair: bool = False,
     *,
+    storage_options: Mapping[str, Any] | None = None,
     options: Mapping[str, object] | None = None,
     threads: int = 4,
     progress: Progress | None = None,
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> Verification:
-    """Check every invariant of a log dir, or several joined by ",".
+    """Check every invariant of a log dir, several joined by ",", or the URL of a log in a store.
 
     Batches (CRC, offsets, leader epochs), indexes, aborted transactions, producer snapshots,
     names, the ledger, what is rendered from it, Kafka's checkpoints, leftovers; all without a lock
@@ -76,14 +79,23 @@ def verify(
     ones are reported with their exact range and stay where they are. Needs the log's write lock; a
     log that was left by a crash is recovered first, by opening it.
 
+    Of a log in a store: entries, states, extents, batches, manifests and their indexes. There is
+    no repair: what can be made anew is named, and a service's round makes it.
+
     Args:
-        options: log-wide options, as `sparklog.open` takes them (lock.timeout.ms, ...).
-        threads: that many partitions are read at once, some 5 MiB each.
+        storage_options: fsspec's, of a log in a store.
+        options: log-wide options, as `sparklog.open` takes them (lock.timeout.ms, remote.keyring).
+        threads: that many partitions (extents, in a store) are read at once, some 5 MiB each.
     Returns: the report; `report.ok` tells whether no damage and no difference is left.
-    Raises: InvalidRequestError for a path that is no directory; StorageUnavailableError.
-    Cost: one pass over all segments, at about the disk's speed.
+    Raises: InvalidRequestError: no directory, no log, or `repair` of a store's;
+        StorageUnavailableError.
+    Cost: one pass over all segments, at about the disk's speed; in a store a GET for each entry.
     """
-    settings = LogOptions.parse(options or {})
+    remote, rest = RemoteOptions.parse(options or {})
+    url = url_of(path, fs=fs)
+    if url is not None:
+        return _of_store(url, repair, storage_options, remote, threads, progress)
+    settings = LogOptions.parse(rest)
     verifier = _Verifier(fs, split_path(path), settings, threads, progress)
     began = monotonic_ms()
     report = verifier.run()
@@ -96,6 +108,33 @@ def verify(
     report.unseen = _unseen(fs, split_path(path), clock)
     report.took_ms = monotonic_ms() - began
     return report
+
+
+def _of_store(
+    url: str,
+    repair: bool,
+    storage_options: Mapping[str, Any] | None,
+    remote: RemoteOptions,
+    threads: int,
+    progress: Progress | None,
+) -> Verification:
+    if repair:
+        raise InvalidRequestError(
+            f"{url}: a log in a store isn't repaired: what can be made anew its service's rounds "
+            "make (sparklog serve), anything else comes from a copy of the bucket",
+            path=url,
+        )
+    if not holds_home(url, storage_options, remote):
+        raise InvalidRequestError(
+            f"{url} holds no log, or an archive, of which `sparklog tier verify` checks the "
+            "segments",
+            path=url,
+        )
+    from sparklog.service.verification.store_verifier import verify_store
+
+    return verify_store(
+        url, storage_options=storage_options, options=remote, threads=threads, progress=progress
+    )
 
 
 def _unseen(fs: FileSystem, directories: list[str], clock: Clock) -> str | None:

@@ -1,9 +1,11 @@
 """Paths without a log: every command refuses them in one wording, with exit code 2."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import sparklog
@@ -154,7 +156,6 @@ def test_what_needs_more_than_an_archive(tmp_path: Path, capsys: Capture) -> Non
 @pytest.mark.parametrize(
     ("command", "instead"),
     [
-        (["verify", "URL"], "`sparklog tier verify URL`"),
         (["metrics", "URL"], "`sparklog serve --metrics-port`"),
         (["log-dirs", "URL"], "`sparklog topics describe`"),
         (
@@ -186,6 +187,7 @@ def test_what_works_on_files_says_what_to_use_for_a_store(
         ["delete-records", "URL", "--offset", "t:0:0"],
         ["import", "URL", "--topic", "t", "--bootstrap-server", "localhost:1"],
         ["report", "URL"], ["fork", "URL", "URL-fork", "--time", "2100-01-01"],
+        ["verify", "URL"],
     ],
     ids=" ".join,
 )  # fmt: skip
@@ -197,3 +199,20 @@ def test_a_store_is_asked_with_the_options_given(
     command = [word.replace("URL", "s3://b/log") for word in command]
     assert run([*command, "--storage-options", '{"given": 1}']) != 0
     assert "unexpected keyword argument 'given'" in capsys.readouterr().err
+
+
+def test_verify_takes_a_log_in_a_store(tmp_path: Path, capsys: Capture) -> None:
+    url = f"file://{tmp_path}/logs"
+    with sparklog.open(url, "rw") as log:
+        log.create_topic("t")
+        log.append("t", pa.table({"value": [b"a"]}))
+    assert run(["verify", url]) == 0
+    assert "1 partition, 1 segment" in capsys.readouterr().out
+    assert run(["verify", url, "--repair"]) == 2
+    assert "isn't repaired" in capsys.readouterr().err
+    entry = max((tmp_path / "logs").glob("ledger-*/*"))
+    entry.write_bytes(entry.read_bytes()[:-1] + b"!")
+    assert run(["verify", url, "--json"]) == 1
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert finding["file"].endswith(entry.name)
+    assert (finding["first"], finding["end"]) == (0, 1)

@@ -36,12 +36,14 @@ class IndexFile:
         dtype: np.dtype[Any],
         *,
         last: bool,
+        data: bytes | None = None,
     ) -> None:
+        """`data`: its bytes, where they come out of a manifest."""
         self.base, self.path = base, joined(part.path, name)
         self.fault: tuple[str, int] | None = None
         self.is_missing = False
         try:
-            data = read_bytes(fs, self.path)
+            data = read_bytes(fs, self.path) if data is None else data
         except FileNotFoundError:
             data, self.is_missing = b"", True
         count, torn = divmod(len(data), dtype.itemsize)
@@ -77,8 +79,16 @@ class IndexFile:
 class OffsetIndexCheck:
     """A `Consumer` for `.index`."""
 
-    def __init__(self, fs: FileSystem, part: ExpectedPartition, base: int, *, last: bool) -> None:
-        self.file = IndexFile(fs, part, index_name(base), base, OFFSET_ENTRY, last=last)
+    def __init__(
+        self,
+        fs: FileSystem,
+        part: ExpectedPartition,
+        base: int,
+        *,
+        last: bool,
+        data: bytes | None = None,
+    ) -> None:
+        self.file = IndexFile(fs, part, index_name(base), base, OFFSET_ENTRY, last=last, data=data)
         self._part, self._base = part, base
         entries = self.file.entries
         self._offsets = entries["relative_offset"].astype(np.int64) + base
@@ -139,9 +149,17 @@ class TimeIndexCheck:
     """A `Consumer` for `.timeindex`. `final`: the entry that a roll or a close forces is due."""
 
     def __init__(
-        self, fs: FileSystem, part: ExpectedPartition, base: int, *, last: bool, final: bool
+        self,
+        fs: FileSystem,
+        part: ExpectedPartition,
+        base: int,
+        *,
+        last: bool,
+        final: bool,
+        data: bytes | None = None,
     ) -> None:
-        self.file = IndexFile(fs, part, timeindex_name(base), base, TIME_ENTRY, last=last)
+        name = timeindex_name(base)
+        self.file = IndexFile(fs, part, name, base, TIME_ENTRY, last=last, data=data)
         self._part, self._final = part, final
         entries = self.file.entries
         self._stamps = entries["timestamp"].astype(np.int64)

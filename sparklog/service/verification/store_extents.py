@@ -1,0 +1,307 @@
+"""Checks where a log in a store says that records lie: objects, batches, offsets, manifests."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import crc32c
+import numpy as np
+
+from sparklog.common import TopicPartition
+from sparklog.diskless.extents import Extent, Extents
+from sparklog.diskless.merge_source import SourceReader
+from sparklog.diskless.state import DisklessState
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.format.index import OFFSET_ENTRY, TIME_ENTRY
+from sparklog.format.names import INDEX, TIMEINDEX
+from sparklog.format.scan import Table
+from sparklog.log.batch_windows import walk
+from sparklog.service.verification.findings import Findings, FixKind, Severity
+from sparklog.service.verification.indexes import OffsetIndexCheck, TimeIndexCheck
+from sparklog.service.verification.log_dir_state import ExpectedPartition, Situation
+from sparklog.service.verification.segment import Walked
+from sparklog.storage.segment_store import SourceChangedError
+from sparklog.tiered.archive.no_files import NoFiles
+from sparklog.tiered.encryption.envelope import open_data_key
+from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.layout.manifest import PARTS, Manifest, manifest_object, parse, part
+from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.reading.store_retry import StoreRetry
+from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
+
+_COPY: Final = "restore the object from a copy of the bucket"
+
+
+@dataclass(slots=True)
+class _Piece:
+    """An extent's bytes as they were staged: a `SegmentLog`. Each read is asked for again."""
+
+    path: str
+    extent: Extent
+    readers: tuple[SourceReader, ...]
+    retry: StoreRetry
+
+    def size(self) -> int:
+        """Bytes that the state says."""
+        return self.extent.size
+
+    def pread(self, size: int, at: int) -> bytes:
+        """Return bytes of it. Raises: SourceChangedError: the object is gone, or ends before."""
+        end = min(at + size, self.extent.size)
+        try:  # by a request for several partitions at once; it may fail for another's sake
+            return self.retry.call(partial(self.readers[0].read, self.extent, at, end))
+        except SourceChangedError:
+            return self.retry.call(partial(self.readers[1].read, self.extent, at, end))
+
+
+class ExtentCheck:
+    """Checks the extents of one state. Threads may share it."""
+
+    def __init__(
+        self, store: Store, state: DisklessState, keys: Keyring | None, retry: StoreRetry
+    ) -> None:
+        self._store, self._state, self._keys, self._retry = store, state, keys, retry
+        self._readers = tuple(SourceReader(store, state.keys, keys) for _ in range(2))
+
+    def plan(self, extents: Extents) -> None:
+        """Say what will be read, so that an object of many partitions is one request."""
+        reader = self._readers[0]
+        reader.objects.plan(
+            reader.stored(e) for e in extents if e.size and not (e.segment or e.pieces)
+            and self.can_read(e)
+        )  # fmt: skip
+
+    def can_read(self, extent: Extent) -> bool:
+        """Whether no key ring is needed, or there is one."""
+        return self._keys is not None or extent.object not in self._state.keys
+
+    def tiles(self, key: TopicPartition, where: str, out: Findings) -> None:
+        """Check that extents follow one another from the log start to the end."""
+        state = self._state
+        start, end = state.log.starts.get(key, 0), state.log.ends[key]
+        if start > end:
+            what = f"the log start {start} lies behind the end {end}; restore the ledger"
+            out.add(Severity.DAMAGE, where, what, first=end, end=start)
+        at = start
+        for number, extent in enumerate(state.extents.get(key, ())):
+            if extent.base > at or (number and extent.base < at) or extent.end <= at:
+                what = f"the extent [{extent.base}, {extent.end}) comes behind offset {at}"
+                out.add(Severity.DAMAGE, where, what, first=min(at, extent.base), end=extent.base)
+            at = extent.end
+        if at != end and start < end:
+            what = f"no extent has these offsets, and the log ends at {end}"
+            out.add(Severity.DAMAGE, where, what, first=at, end=end)
+
+    def check(self, key: TopicPartition, extent: Extent, out: Findings) -> None:
+        """Check all bytes of an extent, and the manifest of a closed segment."""
+        opened = self._manifest(key, extent, out) if extent.segment else None
+        if not self.can_read(extent):
+            return
+        path = f"{self._store.url}/{extent.object}"
+        try:
+            pieces = self._retry.call(partial(self._readers[1].pieces, extent))
+        except SourceChangedError:
+            self._damage(out, extent, path, "it is missing, or ends before")
+        except DataCorruptionError as error:
+            self._damage(out, extent, path, error.reason, error.position)
+        except InvalidRequestError as error:  # the key ring lacks its key
+            self._damage(out, extent, path, str(error))
+        else:
+            for piece in pieces:
+                self._read(key, piece, opened, out)
+
+    # --- batches --------------------------------------------------------------------------------
+
+    def _read(
+        self,
+        key: TopicPartition,
+        extent: Extent,
+        opened: tuple[Manifest, dict[str, bytes]] | None,
+        out: Findings,
+    ) -> None:
+        path = f"{self._store.url}/{extent.object}"
+        log = _Piece(path, extent, self._readers, self._retry)
+        indexes = None if opened is None else _Indexes(key, extent, opened[1])
+        walked = _Walk(extent, key in self._state.gaps)
+        crc = 0
+        try:
+            for window in walk(log):
+                table = window.batches.table
+                walked.take(table)
+                if indexes is not None and len(table):
+                    indexes.offsets.take(window, table)
+                    indexes.times.take(window, table)
+                crc = crc32c.crc32c(window.data[: window.batches.end - window.position], crc)
+                if window.batches.error is not None:
+                    raise window.batches.error
+        except SourceChangedError as error:
+            found = error.reason if isinstance(error, DataCorruptionError) else str(error)
+            what = "it ends too early" if "ends at" in found else "it is missing"
+            self._damage(out, extent, path, f"{what}; {_COPY}", first=walked.next)
+            return
+        except DataCorruptionError as error:
+            at = error.position or 0
+            self._damage(out, extent, path, error.reason, extent.start + at, walked.next)
+            return
+        except InvalidRequestError as error:
+            self._damage(out, extent, path, str(error))
+            return
+        fault = walked.fault()
+        if fault is not None:
+            what, at = fault
+            self._damage(out, extent, path, what, extent.start + at, walked.next)
+            return
+        self._derived(extent, walked, path, out)
+        if opened is not None and indexes is not None:
+            self._compare(key, extent, opened[0], crc, out)
+            for name, what in indexes.faults(walked):
+                self._manifest_fault(out, extent, opened[0].name, f"{name}: {what}")
+
+    def _derived(self, extent: Extent, walked: "_Walk", path: str, out: Findings) -> None:
+        if extent.stamp_ms < 0 and walked.latest != extent.max_timestamp and extent.size:
+            what = (
+                f"its largest timestamp is {walked.latest}, the ledger says "
+                f"{extent.max_timestamp}: who looks up a time goes by that"
+            )
+            out.add(Severity.DIFFERENCE, path, what, position=extent.start, first=extent.base,
+                    end=extent.end)  # fmt: skip
+
+    def _damage(
+        self,
+        out: Findings,
+        extent: Extent,
+        path: str,
+        what: str,
+        position: int | None = None,
+        first: int | None = None,
+    ) -> None:
+        first = extent.base if first is None else first
+        out.add(Severity.DAMAGE, path, what, position=position, first=first, end=extent.end)
+
+    # --- manifests ------------------------------------------------------------------------------
+
+    def _manifest(
+        self, key: TopicPartition, extent: Extent, out: Findings
+    ) -> tuple[Manifest, dict[str, bytes]] | None:
+        """The manifest and the small files in it; None if it isn't there or isn't good."""
+        name = manifest_object(self._segment(key, extent))
+        try:
+            raw = self._retry.call(partial(self._store.get, name))
+            manifest, body = parse(raw, path=f"{self._store.url}/{name}")
+            if manifest.encryption is not None:
+                if self._keys is None:
+                    return None
+                sealed = open_data_key(self._keys, extent.segment, manifest.encryption)
+                body = sealed.open_body(body, path=name)
+            parts = {each: found for each in PARTS
+                     if (found := part(manifest, body, each)) is not None}  # fmt: skip
+        except FileNotFoundError:
+            self._manifest_fault(out, extent, name, "it is missing")
+        except DataCorruptionError as error:
+            self._manifest_fault(out, extent, name, error.reason)
+        except InvalidRequestError as error:  # the key ring lacks its key
+            self._manifest_fault(out, extent, name, str(error))
+        else:
+            return manifest, parts
+        return None
+
+    def _segment(self, key: TopicPartition, extent: Extent) -> RemoteSegment:
+        return RemoteSegment(
+            topic=key.topic, topic_id=self._state.log.topics[key.topic].id,
+            partition=key.partition, id=extent.segment, base=extent.base, end=extent.end,
+            max_timestamp=extent.max_timestamp, size=extent.size,
+            epochs=self._state.epochs.get(key, ()), state=SegmentState.COPY_FINISHED, time_ms=0,
+        )  # fmt: skip
+
+    def _compare(
+        self, key: TopicPartition, extent: Extent, manifest: Manifest, crc: int, out: Findings
+    ) -> None:
+        wanted, found = self._segment(key, extent), manifest.segment
+        for field in ("topic", "topic_id", "partition", "id", "base", "end", "max_timestamp",
+                      "size"):  # fmt: skip
+            ours, theirs = getattr(wanted, field), getattr(found, field)
+            if ours != theirs:
+                what = f"its {field} is {theirs!r}, the ledger says {ours!r}"
+                self._manifest_fault(out, extent, manifest_object(wanted), what)
+        if manifest.crc32c != crc:
+            what = f"its log_crc32c is {manifest.crc32c}, the log's is {crc}"
+            self._manifest_fault(out, extent, manifest_object(wanted), what)
+
+    def _manifest_fault(self, out: Findings, extent: Extent, name: str, what: str) -> None:
+        out.add(
+            Severity.DIFFERENCE, f"{self._store.url}/{name}", what,
+            first=extent.base, end=extent.end, fix=FixKind.MANIFEST,
+        )  # fmt: skip
+
+
+class _Walk:
+    """What a pass over an extent's batches finds: `next` is the offset behind the last good one."""
+
+    def __init__(self, extent: Extent, gaps: bool) -> None:
+        self._extent, self._gaps = extent, gaps and bool(extent.segment)
+        self._shift = 0 if extent.segment else extent.base
+        self.next, self.size, self.latest, self.largest = extent.base, 0, -1, 0
+        self._fault: tuple[str, int] | None = None
+
+    def take(self, table: Table) -> None:
+        """Look at the batches that come next."""
+        if not len(table) or self._fault is not None:
+            return
+        bases, last = table["base_offset"] + self._shift, table["last_offset"] + self._shift
+        due = np.concatenate(([self.next], last[:-1] + 1))
+        wrong = bases < due if self._gaps else bases != due
+        if not self._gaps:
+            wrong |= table["count"] != last - bases + 1
+        wrong |= last >= self._extent.end
+        hits = np.flatnonzero(wrong)
+        if len(hits):
+            row = int(hits[0])
+            self.next = int(due[row])
+            self._fault = (
+                f"a batch of {table['count'][row]} records at [{bases[row]}, {last[row] + 1}) "
+                f"lies where offset {due[row]} of [{self._extent.base}, {self._extent.end}) "
+                f"is due; {_COPY}",
+                int(table["position"][row]),
+            )
+            return
+        self.next = int(last[-1]) + 1
+        self.size = int(table["position"][-1] + table["size"][-1])
+        self.latest = max(self.latest, int(table["max_timestamp"].max()))
+        self.largest = max(self.largest, int(table["size"].max()))
+
+    def fault(self) -> tuple[str, int] | None:
+        """(What is wrong, at which byte of the extent), once all was read; None: nothing."""
+        if self._fault is None and self.size != self._extent.size:
+            return f"it ends within a batch; {_COPY}", self.size
+        if self._fault is None and self.next != self._extent.end and not self._gaps:
+            return f"its records end at {self.next}, not at {self._extent.end}; {_COPY}", self.size
+        return self._fault
+
+
+class _Indexes:
+    """The indexes of a closed segment, beside the pass over its log."""
+
+    def __init__(self, key: TopicPartition, extent: Extent, parts: dict[str, bytes]) -> None:
+        self._extent = extent
+        expected = ExpectedPartition(
+            topic=key.topic, partition=key.partition, path="", situation=Situation.CLOSED,
+            start=extent.base, end=extent.end, exact=False,
+        )  # fmt: skip
+        given: dict[str, Any] = {"last": False}
+        self.offsets = OffsetIndexCheck(
+            NoFiles(), expected, extent.base, data=parts.get(INDEX), **given
+        )
+        self.times = TimeIndexCheck(
+            NoFiles(), expected, extent.base, data=parts.get(TIMEINDEX), final=True, **given
+        )
+        assert self.offsets.file.entries.dtype == OFFSET_ENTRY
+        assert self.times.file.entries.dtype == TIME_ENTRY
+
+    def faults(self, walk: _Walk) -> Iterator[tuple[str, str]]:
+        """(index, the first thing that is wrong with it)"""
+        walked = Walked(self._extent.base, self._extent.end, walk.size, walk.size, walk.largest)
+        for name, each in ((INDEX, self.offsets), (TIMEINDEX, self.times)):
+            each.finish(walked)
+            if each.file.fault is not None:
+                yield name, each.file.fault[0]

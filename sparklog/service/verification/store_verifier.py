@@ -1,0 +1,153 @@
+"""`verify` of a log in a store: beside running writers and services, without a change.
+
+What a merge or a retention may just have replaced is looked at again, on the state of that time:
+only what is found each time, and is named still, counts.
+"""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from sparklog.clock import monotonic_ms, pause
+from sparklog.common import TopicPartition
+from sparklog.diskless.extents import Extent
+from sparklog.diskless.home_object import known_home
+from sparklog.diskless.names import HOME
+from sparklog.diskless.state import DisklessState, partitions_of
+from sparklog.errors import DataCorruptionError
+from sparklog.pluralize import pluralize
+from sparklog.service.verification.findings import (
+    BAD,
+    Finding,
+    Findings,
+    Severity,
+    Verification,
+    ordered,
+)
+from sparklog.service.verification.store_extents import ExtentCheck
+from sparklog.service.verification.store_ledger import LedgerCheck
+from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.layout.object_names import Directory
+from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.reading.options import RemoteOptions
+from sparklog.tiered.reading.store_retry import StoreRetry
+from sparklog.tiered.target import open_store
+
+LOOKS_MAX: Final = 5
+_PAUSE_MS: Final = 100
+_SITUATION: Final = "a log in a store"
+Progress = Callable[[int, int], None]
+"""Called with (extents done, extents in all), from any thread."""
+
+
+def verify_store(
+    url: str,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    options: RemoteOptions | None = None,
+    threads: int = 4,
+    progress: Progress | None = None,
+    store: Store | None = None,
+) -> Verification:
+    """Check every invariant of the log whose home a store is; nothing is changed or locked.
+
+    Every entry decodes, follows the one before it and folds; the newest states are that fold;
+    extents go from log start to end, their objects are there, their bytes whole batches with good
+    CRCs and the offsets that the state says; closed segments' manifests are there, say the same,
+    and their indexes lead to batches.
+
+    Args: options: the key ring, without which encrypted records aren't looked at. threads: extents
+        that are read at once. store: another than the URL's, for tests.
+    Raises: InvalidRequestError: no log is there; StorageUnavailableError: nobody can tell.
+    Cost: a GET for each entry, one pass over all bytes that are named.
+    """
+    options, began = options or RemoteOptions(), monotonic_ms()
+    store = store or open_store(url, storage_options)
+    keys = Keyring.load(options.remote_keyring) if options.remote_keyring else None
+    retry = StoreRetry(options.patience_ms(following=False))
+    report = Verification(directories=[store.url], situation=_SITUATION)
+    try:
+        log_id = retry.call(lambda: known_home(store)).log_id
+    except DataCorruptionError as error:
+        out = Findings()
+        out.add(Severity.DAMAGE, f"{store.url}/{HOME}", error.reason)
+        report.findings = out.found
+    else:
+        _Verifier(store, log_id, keys, retry, threads, progress).run(report)
+    report.took_ms = monotonic_ms() - began
+    return report
+
+
+class _Verifier:
+    def __init__(
+        self,
+        store: Store,
+        log_id: str,
+        keys: Keyring | None,
+        retry: StoreRetry,
+        threads: int,
+        progress: Progress | None,
+    ) -> None:
+        self._store, self._keys, self._retry = store, keys, retry
+        self._threads, self._progress = threads, progress
+        self._general = Findings()
+        self._ledger = LedgerCheck(store, log_id, retry, self._general)
+        self._found: dict[TopicPartition, list[Finding]] = {}
+
+    def run(self, report: Verification) -> None:
+        """Fill in the report."""
+        state = self._ledger.run()
+        self._found = self._checked(state, list(partitions_of(state)))
+        for _ in range(LOOKS_MAX - 1):
+            suspects = [k for k, found in self._found.items() if _is_bad(found)]
+            if not suspects:
+                break
+            pause(_PAUSE_MS)
+            number = state.number
+            state = self._ledger.run()
+            self._look_again(state, suspects)
+            if state.number == number:
+                break
+        extents = [extent for key in partitions_of(state) for extent in state.extents.get(key, ())]
+        found = [finding for some in self._found.values() for finding in some]
+        report.findings = ordered([*self._general.found, *found])
+        report.partitions = len(list(partitions_of(state)))
+        report.segments = len(extents)
+        report.bytes = sum(extent.size for extent in extents)
+        sealed = sum(extent.object in state.keys for extent in extents)
+        if sealed and self._keys is None:
+            noun = pluralize(sealed, "encrypted extent")
+            report.unseen = f"{noun}: give the key ring (--keyring, remote.keyring)"
+
+    def _look_again(self, state: DisklessState, suspects: list[TopicPartition]) -> None:
+        """Keep what is found again; a partition that is gone by now has nothing wrong."""
+        there = set(partitions_of(state))
+        again = self._checked(state, [key for key in suspects if key in there])
+        for key in suspects:
+            before = {finding.place for finding in self._found[key]}
+            self._found[key] = [f for f in again.get(key, ()) if f.place in before]
+
+    def _checked(
+        self, state: DisklessState, keys: list[TopicPartition]
+    ) -> dict[TopicPartition, list[Finding]]:
+        check = ExtentCheck(self._store, state, self._keys, self._retry)
+        outs = {key: Findings(key.topic, key.partition) for key in keys}
+        jobs: list[tuple[TopicPartition, Extent]] = []
+        for key in keys:
+            prefix = Directory(*key, state.log.topics[key.topic].id).prefix
+            check.tiles(key, f"{self._store.url}/{prefix}", outs[key])
+            jobs += [(key, extent) for extent in state.extents.get(key, ())]
+        check.plan(tuple(extent for _, extent in jobs))
+
+        def one(job: tuple[TopicPartition, Extent]) -> None:
+            check.check(*job, outs[job[0]])
+
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="sparklog-verify") as pool:
+            for number, _ in enumerate(pool.map(one, jobs), 1):
+                if self._progress is not None:
+                    self._progress(number, len(jobs))
+        return {key: out.found for key, out in outs.items()}
+
+
+def _is_bad(found: list[Finding]) -> bool:
+    return any(finding.severity in BAD for finding in found)
