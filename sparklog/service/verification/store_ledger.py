@@ -144,7 +144,7 @@ class LedgerCheck:
         prefix = state_prefix(self._log_id)
         listed = self._retry.call(lambda: self._store.list(prefix))
         places = [parse_state(self._log_id, one.name) for one in listed]
-        numbers = sorted({place[0] for place in places if place is not None})[-STATES:]
+        numbers = sorted({place for place in places if place is not None})[-STATES:]
         for number in numbers:
             name = state_name(self._log_id, number)
             path = f"{self._store.url}/{name}"
