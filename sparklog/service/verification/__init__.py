@@ -5,4 +5,7 @@
 - `offset_checkpoints`, `leftover_files`: files beside them; `tier_verifier`: remote copies
 - `expectations`, `segment_sizes`: what the ledger says that must be there
 - `findings`: what was found, and how it can be mended
+
+Of a log in a store: `store_verifier`, its parts `store_ledger` (entries, states) and
+`store_extents` (objects, batches, manifests).
 """
