@@ -156,7 +156,6 @@ def test_what_needs_more_than_an_archive(tmp_path: Path, capsys: Capture) -> Non
 @pytest.mark.parametrize(
     ("command", "instead"),
     [
-        (["metrics", "URL"], "`sparklog serve --metrics-port`"),
         (["log-dirs", "URL"], "`sparklog topics describe`"),
         (
             ["leader-election", "URL", "--election-type", "unclean", "--all-topic-partitions"],
