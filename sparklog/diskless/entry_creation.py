@@ -1,7 +1,8 @@
 """Creating an entry, whatever the store answers: it is there, another's is, or nobody knows yet.
 
 An answer that doesn't come says nothing: the request may take effect at any later time. So a number
-is decided before anything else is tried, by the entry itself or by a no-op in its place.
+is decided before anything else is tried, by the entry itself or by a no-op in its place. What lies
+there and can't be read (damaged, or a newer sparklog's) decides nothing: it may be the entry.
 """
 
 import random
@@ -13,7 +14,7 @@ from sparklog.clock import iso, monotonic_ms, pause
 from sparklog.diskless.entries import Entry, NoOpRecord, encode, new_attempt_id
 from sparklog.diskless.ledger import EntryReader
 from sparklog.diskless.names import entry_name
-from sparklog.errors import CommitUnknownError, StorageUnavailableError
+from sparklog.errors import CommitUnknownError, SparklogError, StorageUnavailableError
 from sparklog.tiered.object_store.failures import Failure, failure_of
 
 TIMEOUT_MS: Final = 120_000
@@ -43,18 +44,20 @@ class EntryCreator:
 
     def __init__(self, entries: EntryReader, patience: Patience) -> None:
         self._entries, self._patience = entries, patience
+        self._allowed = False  # whether the store has ever let us create one
 
     def create(self, number: int, entry: Entry, raw: bytes) -> bool:
         """Make an entry the log's entry `number`.
 
         Returns: True: it is. False: another one is, and this one never will be.
-        Raises: StorageUnavailableError: it isn't, and never will be. CommitUnknownError.
+        Raises: StorageUnavailableError: it isn't, and never will be. CommitUnknownError: also where
+            what lies there can't be read, which is its cause then.
         """
         try:
             return self._create(number, entry, raw)
-        except Exception:
+        except SparklogError:
             raise
-        except BaseException as error:  # interrupted: it may be there, or come to be
+        except BaseException as error:  # interrupted, say: it may be there, or come to be
             error.add_note(
                 f"whether ledger entry {number} of {self._entries.store.url} is this commit is not "
                 f"known: ask Log.outcome(({number}, {entry.id!r}))"
@@ -65,24 +68,38 @@ class EntryCreator:
         patience, name = self._patience, entry_name(self._entries.log_id, number)
         ends_ms, tries = patience.timer() + patience.timeout_ms, 0
         while True:
-            tries, why = tries + 1, None
+            tries, why, refusal = tries + 1, None, None
             try:
                 if self._entries.store.create(name, raw):
+                    self._allowed = True
                     return True
             except StorageUnavailableError as error:
                 why = error
-                if tries == 1 and _is_refusal(error):
-                    raise
+                if tries == 1 and not self._allowed and _is_refusal(error):
+                    refusal = error
             try:
-                found = self._entries.find(number)
+                found = self._find(number, entry)
+            except CommitUnknownError:
+                raise
             except StorageUnavailableError as error:
                 found, why = None, error
             if found is not None:
                 return found.id == entry.id
+            if refusal is not None:
+                raise refusal
             waits = why is None or why.passing
             if patience.timer() >= ends_ms or not waits:
                 return self._give_up(number, entry, why)
             patience.back_off(tries)
+
+    def _find(self, number: int, entry: Entry) -> Entry | None:
+        """Return what lies there. Raises: StorageUnavailableError; CommitUnknownError."""
+        try:
+            return self._entries.find(number)
+        except StorageUnavailableError:
+            raise
+        except SparklogError as error:
+            raise self._unknown(number, entry, f"what lies there can't be read: {error}") from error
 
     def _give_up(
         self, number: int, entry: Entry, why: StorageUnavailableError | None
@@ -101,21 +118,26 @@ class EntryCreator:
                 why = error
             if not made:
                 try:
-                    found = self._entries.find(number)
+                    found = self._find(number, entry)
+                except CommitUnknownError:
+                    raise
                 except StorageUnavailableError as error:
                     why = error
             if made or (found is not None and found.id == noop.id):
                 raise self._failed(number, why)
             if found is not None:
                 return found.id == entry.id
+        raise self._unknown(number, entry, f"the store doesn't answer ({why})") from why
+
+    def _unknown(self, number: int, entry: Entry, why: str) -> CommitUnknownError:
         path = self._entries.path(number)
-        raise CommitUnknownError(
+        return CommitUnknownError(
             f"nobody can tell now whether this was committed: {path} was sent at "
-            f"{iso(entry.record.time_ms)}, and the store doesn't answer ({why}). It is known once "
-            f"the store is back: a micro-batch that comes again finds out by itself, for all else "
-            f"ask Log.outcome(error), or Log.outcome(({number}, {entry.id!r}))",
+            f"{iso(entry.record.time_ms)}, and {why}. It is known once that is mended: a "
+            f"micro-batch that comes again finds out by itself, for all else ask "
+            f"Log.outcome(error), or Log.outcome(({number}, {entry.id!r}))",
             position=number, attempt=entry.id, path=path,
-        ) from why  # fmt: skip
+        )  # fmt: skip
 
     def _failed(
         self, number: int, why: StorageUnavailableError | None
@@ -129,6 +151,11 @@ class EntryCreator:
 
 
 def _is_refusal(error: StorageUnavailableError) -> bool:
-    """Whether the store said no to a first try, for the credentials say: it did nothing."""
+    """Whether the store said no to a first try, for the credentials say: it did nothing.
+
+    That is so of who was never let in. Of who was, the client may have sent the request a second
+    time by itself, over a connection that broke (`Store.create`), as a token ran out: the first one
+    may be there, or come to be.
+    """
     cause = error.__cause__
     return isinstance(cause, Exception) and failure_of(cause) in _DECIDED

@@ -1,5 +1,6 @@
 """Commits while the store loses answers, does things late or twice, is down, and writers race."""
 
+import json
 import random
 import threading
 from collections.abc import Callable
@@ -21,7 +22,9 @@ from sparklog.errors import (
     LogReplacedError,
     StorageUnavailableError,
     TopicReplacedError,
+    UnsupportedVersionError,
 )
+from sparklog.format.batch import decode_one, encode_one
 from sparklog.log.admin import create_topic, drop_topic, reset_writers
 from sparklog.log.commit import CommitResult, Identity, commit, outcome
 from sparklog.storage.commits import Chunk, WriterResetError
@@ -205,14 +208,84 @@ def test_an_unknown_commit_that_was_made_is_found(
 
 
 def test_refused_credentials_are_told_at_once(store: FaultStore, commits: DisklessCommits) -> None:
-    store.refuse()
+    other = store.reopen()
+    reader = handle(other)  # may read, say, and was never let create anything
+    reader.catch_up()
+    other.refuse()
     began = store.clock()
     with pytest.raises(StorageUnavailableError, match="check key, secret and rights") as caught:
-        commit(commits, [chunk(commits, 1)])
+        commit(reader, [chunk(reader, 1)])
     assert not isinstance(caught.value, CommitUnknownError)
     assert store.clock() == began
-    store.refuse(False)
+    other.refuse(False)
     assert spans(handle(store.reopen())) == []
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_client_that_sent_twice_and_was_refused_the_second_time(
+    store: FaultStore, commits: DisklessCommits, is_new: bool
+) -> None:
+    """A connection broke, the client sent it again by itself, and the token had run out."""
+    other = store.reopen()
+    one = handle(other) if is_new else commits
+    one.catch_up()
+    mine = other if is_new else store
+    create = mine.requests.create
+
+    def twice(name: str, data: bytes, crc: int) -> bool:
+        create(name, data, crc)
+        mine.refuse(not is_new)  # of the new one's rights none may create, all may read
+        raise PermissionError("the store refuses the credentials")
+
+    mine.requests.create = twice  # type: ignore[method-assign]
+    began = store.clock()
+    if is_new:
+        assert commit(one, [chunk(one, 2)]).ends == {"t": {0: (0, 2)}}
+        return
+    with pytest.raises(CommitUnknownError, match="check key, secret and rights") as caught:
+        commit(one, [chunk(one, 2)])
+    assert store.clock() == began
+    found = outcome(handle(store.reopen()), caught.value)
+    assert found is not None
+    assert found.ends == {"t": {0: (0, 2)}}
+
+
+def _newer(raw: bytes) -> bytes:
+    """The entry as a newer sparklog would write it: whole, and of another version."""
+    _, value, _ = decode_one(raw, path="x")
+    batch = encode_one(None, json.dumps({**json.loads(value or b""), "v": 99}).encode(), timestamp=0)
+    batch[:8] = raw[:8]
+    return bytes(batch)
+
+
+@pytest.mark.parametrize("giving_up", [False, True])
+@pytest.mark.parametrize("how", ["damaged", "newer"])
+def test_an_answer_that_is_lost_and_an_entry_that_cant_be_read(
+    store: FaultStore, commits: DisklessCommits, how: str, giving_up: bool
+) -> None:
+    """It may be ours, so nobody may say that nothing was committed; once mended it is found."""
+    name, sent = entry_name("log", 1), list[bytes]()
+
+    def unanswered(at: str, data: bytes, crc: int) -> bool:
+        sent.append(data)
+        if not giving_up or data != sent[0]:  # it lands at once, or while a no-op is tried
+            spoilt = sent[0][:60] if how == "damaged" else _newer(sent[0])
+            store.bucket.objects[at] = spoilt, store.clock()
+        raise TimeoutError("no answer")
+
+    store.requests.create = unanswered  # type: ignore[method-assign]
+    with pytest.raises(CommitUnknownError, match="can't be read") as caught:
+        commit(commits, [chunk(commits, 3)])
+    assert name in str(caught.value)
+    assert caught.value.position == 1
+    assert isinstance(caught.value.__cause__, DataCorruptionError | UnsupportedVersionError)
+    other = handle(store.reopen())
+    with pytest.raises((DataCorruptionError, UnsupportedVersionError)):
+        outcome(other, caught.value)
+    store.bucket.objects[name] = sent[0], store.clock()
+    found = outcome(other, caught.value)
+    assert found is not None
+    assert found.ends == {"t": {0: (0, 3)}}
 
 
 def test_who_is_interrupted_is_told_how_to_find_out(
