@@ -253,7 +253,8 @@ def test_a_client_that_sent_twice_and_was_refused_the_second_time(
 def _newer(raw: bytes) -> bytes:
     """The entry as a newer sparklog would write it: whole, and of another version."""
     _, value, _ = decode_one(raw, path="x")
-    batch = encode_one(None, json.dumps({**json.loads(value or b""), "v": 99}).encode(), timestamp=0)
+    fields = {**json.loads(value or b""), "v": 99}
+    batch = encode_one(None, json.dumps(fields).encode(), timestamp=0)
     batch[:8] = raw[:8]
     return bytes(batch)
 
