@@ -9,7 +9,7 @@ find the objects of it for a while, and where they don't they fold the news.
     expired    what lies below a log start, or of a deleted topic
     past       segments of past terms that the state doesn't name: a service died before its entry,
                or before it deleted. The state is at or after the own term's entry, so nothing of
-               theirs can come any more
+               theirs can come any more. What the notes say was let go of only now waits its time
     staged     named once and by no extent now; or never, and below the stage floor: it can't be
                committed any more
     inline     data in entries that no extent lies in: the entry is put again as its own first
@@ -22,7 +22,7 @@ take turns; every method may be cut anywhere and done again.
 
 import itertools
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -58,6 +58,7 @@ STATES_KEPT: Final = 2
 _DELETED_MAX: Final = 1000
 _CUT_AT_ONCE: Final = 64
 _CUT_MAX: Final = 10_000
+_NOTED_MAX: Final = 1000  # of what was let go of, some 40 bytes each in a sign of life
 _TERMS_MAX: Final = 2**32  # a term so far ahead is no service's: terms grow by one
 
 
@@ -113,6 +114,9 @@ class Garbage:
             self._named |= names | set(made)
             due = now_ms + self._options.delete_delay_ms
             self._todo.append(_Waiting(due, key, topic_id, gone, kind))
+            noted = self._lease.notes.let_go
+            noted = noted | {extent.segment: now_ms for extent in gone if extent.segment}
+            self._lease.notes.let_go = dict(list(noted.items())[-_NOTED_MAX:])
 
     @property
     def next_ms(self) -> float:
@@ -141,6 +145,11 @@ class Garbage:
                 if not report.dry_run:
                     with self._lock:
                         self._todo.remove(one)
+                        self._forget({extent.segment for extent in one.gone})
+
+    def _forget(self, segments: Set[str]) -> None:
+        notes = self._lease.notes
+        notes.let_go = {name: at for name, at in notes.let_go.items() if name not in segments}
 
     def _cover(self, state: DisklessState, one: _Waiting) -> None:
         """Make the manifests that miss of what has the offsets of what goes."""
@@ -226,6 +235,31 @@ class Garbage:
         delay_ms = self._options.delete_delay_ms
         return {name for name, at in since.items() if report.time_ms - at >= delay_ms}
 
+    def waiting_ms(self, now_ms: int) -> float:
+        """When the next goes of what past services let go of and a sweep left; inf if none is."""
+        with self._lock:
+            own = {extent.segment for one in self._todo for extent in one.gone}
+            others = [at for name, at in self._lease.notes.let_go.items() if name not in own]
+        due = (min(at, now_ms) + self._options.delete_delay_ms for at in others)
+        return min((at for at in due if at > now_ms), default=float("inf"))
+
+    def _noted(
+        self, listed: dict[Directory, list[StoredObject]], named: set[str], report: Report
+    ) -> dict[str, bool]:
+        """{segment id: whether its time is over} of what services noted that they let go of.
+
+        A time that hasn't come yet is another clock's: it counts from now. So nothing waits longer
+        than the delay from when it is first seen here.
+        """
+        left = {_segment_of(each) for objects in listed.values() for each in objects} - named
+        notes, now_ms = self._lease.known_notes(), report.time_ms
+        with self._lock:
+            found = {s: min(at, now_ms) for s, at in notes.let_go.items() if s in left}
+            if not report.dry_run:
+                notes.let_go = found
+        delay_ms = self._options.delete_delay_ms
+        return {segment: now_ms - at >= delay_ms for segment, at in found.items()}
+
     def _sweep_segments(
         self,
         state: DisklessState,
@@ -234,17 +268,24 @@ class Garbage:
         listed: dict[Directory, list[StoredObject]],
         report: Report,
     ) -> None:
-        """Of past terms, whatever the state doesn't name; of the own one, what it did name."""
+        """Of past terms, whatever the state doesn't name; of the own one, what it did name.
+
+        What was noted waits for its time, whatever the term: ids are of one segment for ever, so
+        what an entry has once let go of is never named again.
+        """
         named = {e.segment for extents in state.extents.values() for e in extents if e.segment}
+        noted = self._noted(listed, named, report)
         past: list[StoredObject] = []
         expired: list[StoredObject] = []
         for objects in listed.values():
             gone = {_segment_of(each) for each in objects if each.name in let_go}
             for each in objects:
                 found = _segment_of(each)
-                if not found or found in named:
+                if not found or found in named or not noted.get(found, True):
                     continue
-                if _is_past(found, own):
+                if found in noted:
+                    expired.append(each)
+                elif _is_past(found, own):
                     past.append(each)
                 elif found in gone:
                     expired.append(each)

@@ -38,27 +38,43 @@ class ServiceNotes:
     """How far a log's services are. Hints: what is older only costs another look.
 
     `cleaned`: {"<topic id>/<partition>": first dirty offset}. `cut_below`: of all entries below it
-    the inline data were cut that could be. `announced`: see `deletion_announcements`.
+    the inline data were cut that could be. `announced`: see `deletion_announcements`. `let_go`:
+    {segment id: when an entry took it out of the log, ms}, for what still waits to be deleted.
     """
 
     cleaned: dict[str, int] = field(default_factory=dict)
     cut_below: int = 0
     announced: dict[str, dict[str, bool]] = field(default_factory=dict)
+    let_go: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> "ServiceNotes":
         """Return what a sign of life says; nothing of what isn't as it should be."""
         cleaned, announced = _dict(fields.get("cleaned")), _dict(fields.get("announced"))
-        cut_below = fields.get("cut_below")
+        cut_below, let_go = fields.get("cut_below"), _dict(fields.get("let_go"))
         return cls(
             {name: offset for name, offset in cleaned.items() if type(offset) is int},
             cut_below if type(cut_below) is int and cut_below >= 0 else 0,
             {what: _dict(known) for what, known in announced.items()},
+            {segment: at_ms for segment, at_ms in let_go.items() if type(at_ms) is int},
         )
 
 
 def _dict(value: Any) -> dict[str, Any]:
     return dict(value) if isinstance(value, dict) else {}
+
+
+@dataclass(slots=True)
+class Tenure:
+    """What a service keeps while its log is closed, to go on with its term as it opens it again.
+
+    `term`: the last one, of the log `log_id`, by `pid`; 0: none. A forked child has no part in it.
+    """
+
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+    log_id: str = ""
+    term: int = 0
+    pid: int = 0
 
 
 class TermLease:
@@ -74,11 +90,13 @@ class TermLease:
         timeout_ms: int = TIMEOUT_MS,
         look_ms: float = 0,
         timer: Callable[[], float] = monotonic_ms,
+        tenure: Tenure | None = None,
     ) -> None:
-        """`look_ms`: who stands by asks the store no more often."""
+        """`look_ms`: who stands by asks the store no more often. `tenure`: of those before it."""
         self._log, self._timeout_ms, self._timer = log, timeout_ms, timer
         self._look_ms, self._looked_at = look_ms, float("-inf")
-        self._token = uuid.uuid4().hex
+        self._tenure = Tenure() if tenure is None else tenure
+        self._token = self._tenure.token if self._is_own(self._tenure.term) else uuid.uuid4().hex
         self._lock = threading.RLock()
         self._seen: tuple[int, bytes] | None = None  # (term, sign of life) that was looked at
         self._seen_at = 0.0
@@ -107,9 +125,19 @@ class TermLease:
             self._looked_at = self._timer()
             state = self._log.follow()
             sign = self._sign(state.term)
+            if self._is_own(state.term) and _parsed(sign).get("token") == self._token:
+                self._hold(state.term, _parsed(sign))
+                return True
             if state.term and not self._is_over(state.term, sign):
                 return False
             return self._take(state.term, _parsed(sign))
+
+    def _is_own(self, term: int) -> bool:
+        """Whether it is what this process held last, and gave back, and nobody has taken since."""
+        last = self._tenure
+        return term > 0 and (term, self._log.log_id, os.getpid()) == (
+            last.term, last.log_id, last.pid
+        )  # fmt: skip
 
     def _is_over(self, term: int, sign: bytes) -> bool:
         now = self._timer()
@@ -129,9 +157,13 @@ class TermLease:
             self._log.create(decide)
         except VoidError:
             return False
-        self.term, self.notes = record.term, ServiceNotes.parse(last)
-        self._beat()
+        self._hold(record.term, last)
         return True
+
+    def _hold(self, term: int, last: Mapping[str, Any]) -> None:
+        self.term, self.notes = term, ServiceNotes.parse(last)
+        self._tenure.term = 0  # until it is given back
+        self._beat()
 
     def check(self) -> None:
         """Renew the sign of life if it is time, and look whether the term is still ours.
@@ -158,6 +190,13 @@ class TermLease:
             if self.held:
                 self._beat()
 
+    def known_notes(self) -> ServiceNotes:
+        """Return the holder's notes; the own ones if it is held. Cost: a get else."""
+        with self._lock:
+            if self.held:
+                return self.notes
+            return ServiceNotes.parse(_parsed(self._sign(self._log.state.term)))
+
     def holder(self) -> dict[str, object]:
         """Who holds it or held it last; nothing if nobody ever did. Cost: a get."""
         with contextlib.suppress(StorageUnavailableError):  # then as far as is known
@@ -177,7 +216,9 @@ class TermLease:
                     self._beat(released=True)
                 except StorageUnavailableError as error:  # the others wait a minute then
                     _LOGGER.info("%s: the lease was not given back: %s", self._log.store.url, error)
-                self.term = 0
+                last = self._tenure
+                last.token, last.log_id = self._token, self._log.log_id
+                last.term, last.pid, self.term = self.term, os.getpid(), 0
 
     def _beat(self, *, released: bool = False) -> None:
         """Overwrite the sign of life: another one each time, whoever wrote it."""
@@ -189,6 +230,7 @@ class TermLease:
             "cleaned": self.notes.cleaned,
             "cut_below": self.notes.cut_below,
             "announced": self.notes.announced,
+            "let_go": self.notes.let_go,
         }
         self._log.store.put(service_name(self.term), json.dumps(content).encode())
 

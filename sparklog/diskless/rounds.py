@@ -21,7 +21,7 @@ from sparklog.diskless.damaged_partitions import DamagedPartitions
 from sparklog.diskless.garbage import Garbage
 from sparklog.diskless.groups import DisklessGroups
 from sparklog.diskless.home_object import read_home
-from sparklog.diskless.lease import ServiceNotes, TermLease
+from sparklog.diskless.lease import ServiceNotes, Tenure, TermLease
 from sparklog.diskless.merge_plan import Merge, due_merges
 from sparklog.diskless.merging import Merged, Merger
 from sparklog.diskless.options import UpkeepOptions
@@ -60,7 +60,8 @@ class DisklessUpkeep:
     """A `sparklog.storage.upkeep.Upkeep` of a log in a store.
 
     Args: groups: the registered readers, asked for where a topic waits for them. close: closes the
-        log. stopping: whether the service stops. timer: monotonic, in ms.
+        log. stopping: whether the service stops. timer: monotonic, in ms. tenure: of the service,
+        over all times that it opens the log.
     """
 
     works: tuple[Work, ...] = ("retain", "merge", "clean")
@@ -75,11 +76,13 @@ class DisklessUpkeep:
         stopping: Callable[[], bool] = lambda: False,
         close: Callable[[], None] = lambda: None,
         timer: Callable[[], float] = monotonic_ms,
+        tenure: Tenure | None = None,
     ) -> None:
         self.log = ServiceLog(commits)
         self.lease = TermLease(
-            self.log, timeout_ms=options.lease_timeout_ms, look_ms=_LOOK_MS, timer=timer
-        )
+            self.log, timeout_ms=options.lease_timeout_ms, look_ms=_LOOK_MS, timer=timer,
+            tenure=tenure,
+        )  # fmt: skip
         self._groups, self._options, self._close = groups, options, close
         self._stopping, self._timer = stopping, timer
         self.merger = Merger(
@@ -220,7 +223,8 @@ class DisklessUpkeep:
             self.garbage.raise_floor(report)
             self.garbage.sweep(report)
             if not report.dry_run:
-                self._next_sweep_ms = report.time_ms + interval_ms
+                waiting_ms = self.garbage.waiting_ms(report.time_ms)
+                self._next_sweep_ms = min(report.time_ms + interval_ms, waiting_ms)
 
     def _expire_groups(self, report: Report) -> None:
         """Forget readers that were silent for offsets.retention.minutes."""

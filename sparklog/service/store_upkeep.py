@@ -7,6 +7,7 @@ from typing import Any
 from sparklog.clock import Clock
 from sparklog.config import LogOptions
 from sparklog.diskless.home import DisklessHome, open_log
+from sparklog.diskless.lease import Tenure
 from sparklog.diskless.options import UpkeepOptions
 from sparklog.diskless.rounds import DisklessUpkeep
 from sparklog.service.options import ServiceOptions
@@ -27,6 +28,7 @@ class StoreOpener:
     stopping: Callable[[], bool]
     opening: OpenStore
     clock: Clock = field(repr=False)
+    tenure: Tenure = field(default_factory=Tenure, repr=False)
 
     def __call__(self) -> DisklessUpkeep:
         """Open the log. Raises: what `sparklog.open` raises."""
@@ -44,6 +46,7 @@ class StoreOpener:
             keyring=self.keyring,
             stopping=self.stopping,
             close=log.close,
+            tenure=self.tenure,
         )
 
 

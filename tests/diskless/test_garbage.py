@@ -137,6 +137,47 @@ def test_what_past_services_left_goes_and_nothing_else(home: Home) -> None:
     }
 
 
+@pytest.mark.parametrize("skew_ms", [0, 3_600_000, -3_600_000])
+def test_what_a_past_service_replaced_waits_its_time_too(skew_ms: int) -> None:
+    """Its notes say since when; a clock that was ahead of ours keeps nothing longer than that."""
+    home = Home(options=UpkeepOptions(threads=1, delete_delay_ms=60_000))
+    home.topic(segment_ms="1000")
+    home.lead()
+    home.commit("a")
+    home.merge_all()
+    home.clock.advance(2000)
+    home.commit("b")
+    home.merge_all()
+    home.clock.advance(2000)
+    (merge,) = home.due()
+    home.merger.merge(merge, home.state)
+    now = home.clock() + skew_ms
+    home.garbage.let_go(T0, merge.topic_id, merge.sources, kind="replaced", now_ms=now)
+    home.store.put(prefix(home) + remote_log_name(7, segment_id(1, Level.PIECES)), b"left")
+    home.lease.release()
+    again = home.another().lead()
+    assert again.lease.term == 2
+    report = again.report()
+    dry = home.another().report(dry_run=True)
+    home.another().garbage.sweep(dry)
+    again.garbage.sweep(report)
+    late = skew_ms < 0  # by our clock it was let go of long ago
+    assert len(again.names(prefix(again))) == (2 if late else 6)
+    assert [(one.kind, one.objects) for one in report.swept] == [
+        ("past", 1), *([("expired", 4)] if late else [])
+    ]  # fmt: skip
+    assert [(one.kind, one.objects) for one in dry.swept] == [
+        (one.kind, one.objects) for one in report.swept
+    ]
+    due = float("inf") if late else again.clock() + 60_000
+    assert again.garbage.waiting_ms(again.clock()) == due
+    again.clock.advance(60_000)
+    again.garbage.sweep(again.report())
+    assert len(again.names(prefix(again))) == 2
+    again.garbage.sweep(again.report())
+    assert again.lease.notes.let_go == {}
+
+
 # --- staged ------------------------------------------------------------------------------------
 
 

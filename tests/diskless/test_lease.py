@@ -1,18 +1,19 @@
 """The lease by term: the contract, and what it says of a minute, of clocks and of late writes."""
 
 import json
+import os
 from collections.abc import Callable
 
 import pytest
 
 from sparklog.clock import ManualClock
-from sparklog.diskless.lease import ServiceNotes, TermLease
+from sparklog.diskless.lease import ServiceNotes, Tenure, TermLease
 from sparklog.diskless.names import service_name
 from sparklog.errors import StorageUnavailableError
 from sparklog.storage.lease import Lease, LeaseLostError
 from sparklog.testing.faultstore import Bucket
 from sparklog.testing.lease_contract import LeaseContract
-from tests.diskless.logs import Home
+from tests.diskless.logs import Home, Timer
 
 
 @pytest.fixture
@@ -119,7 +120,7 @@ def test_the_next_holder_knows_how_far_the_work_is(
     one.notes.cleaned["x/0"], one.notes.cut_below = 17, 4
     one.release()
     assert two.acquire()
-    assert two.notes == ServiceNotes({"x/0": 17}, 4, {})
+    assert two.notes == ServiceNotes({"x/0": 17}, 4)
 
 
 @pytest.mark.parametrize("sign", [b"", b"\xff", b"[]", b'{"cleaned": 3, "cut_below": -1}'])
@@ -133,6 +134,46 @@ def test_a_damaged_sign_of_life_is_no_sign(
     clock.advance(60_000)
     assert two.acquire()
     assert two.notes == ServiceNotes()
+
+
+def test_a_service_goes_on_with_its_term_if_nobody_took_the_log_meanwhile(
+    bucket: Bucket, clock: ManualClock
+) -> None:
+    tenure = Tenure()
+
+    def opened() -> TermLease:
+        return TermLease(Home(bucket, clock).log, timer=Timer(clock), tenure=tenure)
+
+    first, other = opened(), Home(bucket, clock).lease
+    assert first.acquire()
+    first.notes.let_go["x"] = 7
+    assert not opened().acquire()  # while it is held
+    first.release()
+    again = opened()
+    assert again.acquire()
+    assert (again.term, again.notes.let_go) == (1, {"x": 7})
+    assert not other.acquire()
+    again.release()
+    assert other.acquire()
+    assert other.term == 2
+    third = opened()
+    assert not third.acquire()
+    other.release()
+    assert third.acquire()
+    assert third.term == 3
+
+
+def test_a_forked_child_takes_a_term_of_its_own(
+    bucket: Bucket, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tenure = Tenure()
+    first = TermLease(Home(bucket, clock).log, timer=Timer(clock), tenure=tenure)
+    assert first.acquire()
+    first.release()
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    child = TermLease(Home(bucket, clock).log, timer=Timer(clock), tenure=tenure)
+    assert child.acquire()
+    assert child.term == 2
 
 
 def test_a_store_that_is_away_when_it_is_given_back(bucket: Bucket, clock: ManualClock) -> None:
