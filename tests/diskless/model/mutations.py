@@ -3,7 +3,8 @@
 `seed`: the first that shows what happens without it; the code may ask for more or fewer requests
 one day, and then another one is: `python -m tests.diskless.model --rule all` finds it.
 
-Not here yet, for no seed that is quick enough shows them: `replaced`, `covered`, `relist`.
+Not here, for no seed that is quick enough shows them: `replaced`, `covered`, `relist`; see
+`test_orders`.
 """
 
 from collections.abc import Callable, Iterable, Iterator

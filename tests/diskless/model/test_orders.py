@@ -1,0 +1,148 @@
+"""Rules that no seed shows soon: an order of steps on the real code, made by hand for each.
+
+Each order is played twice: with the rule, where what is promised holds; and without, where it must
+not, or the order shows nothing.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from sparklog.diskless.entry_creation import Patience
+from sparklog.diskless.garbage import Garbage
+from sparklog.diskless.groups import DisklessGroups
+from sparklog.diskless.merge_plan import Merge
+from sparklog.diskless.segment_ids import Level
+from sparklog.diskless.state import DisklessState
+from sparklog.errors import StorageUnavailableError
+from sparklog.testing.faultstore import FaultStore
+from tests.diskless.logs import T0, T1, Home
+
+# --- replaced, covered ----------------------------------------------------------------------------
+
+
+class Merging:
+    """A log of one segment, which is replaced again and again while no manifest can be put."""
+
+    def __init__(self) -> None:
+        self.home = Home()
+        self.home.topic()
+        self.home.lead()
+        self.home.commit("a", "b")
+        self.home.merge_all()
+        self.home.garbage.tidy(self.home.report())
+        self.lost: list[str] = []
+        self.successors: dict[str, str] = {}
+        real = self.home.store.delete
+
+        def delete(names: Sequence[str]) -> None:
+            for name in names:
+                real([name])
+                if not self.is_covered():
+                    self.lost.append(name)
+
+        self.home.store.delete = delete  # type: ignore[method-assign]
+        assert self.is_covered()
+
+    def is_covered(self) -> bool:
+        """Whether who has the manifests alone still finds all records, in logs that are there."""
+        logs = [name for name in self.home.names() if name.endswith(".log")]
+        return any(
+            (each.segment.base, each.segment.end) == (0, 2)
+            and any(each.segment.id in name for name in logs)
+            for each in self.home.manifests()
+        )
+
+    def replace(self) -> None:
+        """Set another segment in the place of this one; its manifest can't be put."""
+        home, (source,) = self.home, self.home.state.extents[T0]
+        topic_id = home.state.log.topics["t"].id
+        config = home.state.log.topics["t"].parsed()
+        merge = Merge(T0, topic_id, config, (source,), Level.SEGMENTS, "")
+        away = StorageUnavailableError("the store is away", passing=True)
+        with (
+            mock.patch.object(home.merger, "put_manifest", side_effect=away),
+            pytest.raises(StorageUnavailableError),
+        ):
+            home.merger.merge(merge, home.state)
+        self.successors[source.segment] = home.state.extents[T0][0].segment
+        home.garbage.let_go(T0, topic_id, (source,), kind="replaced", now_ms=home.clock())
+
+
+def _rule(log: Merging) -> AbstractContextManager[object]:
+    return nullcontext()
+
+
+def _without_replaced(log: Merging) -> AbstractContextManager[object]:
+    """What was replaced goes, whatever manifests there are."""
+    return mock.patch.object(Garbage, "_cover")
+
+
+def _without_covered(log: Merging) -> AbstractContextManager[object]:
+    """What was set in its place gets its manifest, if that wasn't replaced, too."""
+    real = Garbage._cover
+
+    def cover(self: Garbage, state: DisklessState, one: Any) -> None:
+        successor = log.successors[one.gone[0].segment]
+        state = state.copy()
+        state.extents[T0] = tuple(e for e in state.extents[T0] if e.segment == successor)
+        real(self, state, one)
+
+    return mock.patch.object(Garbage, "_cover", cover)
+
+
+@pytest.mark.parametrize(
+    ("times", "off", "loses"),
+    [
+        (1, _rule, False),
+        (2, _rule, False),
+        (1, _without_replaced, True),
+        (1, _without_covered, False),
+        (2, _without_covered, True),
+    ],
+)
+def test_what_is_replaced_goes_after_the_manifest_of_what_covers_it_now(
+    times: int, off: Callable[[Merging], AbstractContextManager[object]], loses: bool
+) -> None:
+    log = Merging()
+    for _ in range(times):
+        log.replace()
+    with off(log):
+        log.home.garbage.tidy(log.home.report())
+    assert len([name for name in log.home.names("t-0") if name.endswith(".log")]) == 1
+    assert bool(log.lost) == loses
+
+
+# --- relist ---------------------------------------------------------------------------------------
+
+
+def _looks_for_nothing_higher(real: Any) -> Callable[..., dict[int, str]]:
+    def listed(self: DisklessGroups, prefix: str) -> dict[int, str]:
+        found: dict[int, str] = real(self, prefix)
+        known = self._known.get(prefix)
+        if known is None:
+            return found
+        return {at: name for at, name in found.items() if at <= known[0] + 1}
+
+    return listed
+
+
+@pytest.mark.parametrize("has_rule", [True, False])
+def test_a_member_that_slept_while_its_next_number_came_and_went(has_rule: bool) -> None:
+    """Another member has taken numbers 1 and 2, and deleted 1, which is free again."""
+    store = FaultStore()
+    patience = Patience(sleep=lambda ms: None)
+    slow, quick = (DisklessGroups(store, patience=patience) for _ in range(2))
+    slow.commit("g", {T0: 5}, now_ms=1, host="h")
+    quick.commit("g", {T1: 10}, now_ms=2, host="h")
+    quick.commit("g", {T1: 20}, now_ms=3, host="h")
+    real = DisklessGroups._listed
+    looks = real if has_rule else _looks_for_nothing_higher(real)
+    with mock.patch.object(DisklessGroups, "_listed", looks):
+        slow.commit("g", {T0: 6}, now_ms=4, host="h")
+    found = DisklessGroups(store, patience=patience).positions("g")
+    told = {key: found[key].offset for key in found}
+    assert (told == {T0: 6, T1: 20}) == has_rule
