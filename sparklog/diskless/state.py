@@ -4,7 +4,8 @@ A pure function of the ledger, for all time: any process that folds the same ent
 state. Entries that don't follow one another are of two histories, or damaged, and stop the fold.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -68,6 +69,9 @@ class DisklessState:
     term: int = 0
     holder: Mapping[str, object] = field(default_factory=dict)
     floor: int = 0  # what was staged below it can't be committed
+    # [how many extents lie in each object], as `_forget_keys` asks; empty: not counted yet. Who
+    # copies a state takes it along, for a copy of it too would cost more than it spares.
+    _uses: list[dict[str, int]] = field(default_factory=list, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self.entry_id = self.entry_id or self.log_id
@@ -88,6 +92,9 @@ class DisklessState:
 
     def copy(self) -> "DisklessState":
         """Return a picture of it that later entries don't change. Cost: the dicts' sizes."""
+        uses: list[dict[str, int]] = []
+        with suppress(IndexError):
+            uses.append(self._uses.pop())  # one step: of two threads one gets it
         log = replace(
             self.log, topics=dict(self.log.topics), ends=dict(self.log.ends),
             starts=dict(self.log.starts), local_starts=dict(self.log.local_starts),
@@ -101,6 +108,7 @@ class DisklessState:
             gaps=set(self.gaps), former=dict(self.former), commits=dict(self.commits),
             resets=dict(self.resets), keys=dict(self.keys),
             producers=dict(self.producers),
+            _uses=uses,
         )  # fmt: skip
 
     # --- the fold ------------------------------------------------------------------------------
@@ -205,6 +213,7 @@ class DisklessState:
             kept = tuple(extent for extent in extents if extent.end > extent.base)
             if kept:
                 self.extents[key] = (*self.extents.get(key, ()), *kept)
+                self._use(kept)
 
     def _note_epoch(self, key: TopicPartition, epoch: int, first: int) -> None:
         known = self.epochs.get(key, ())
@@ -232,6 +241,7 @@ class DisklessState:
         first, end = record.sources[0][0], record.sources[-1][1]
         _expect(_tile(new, first, end), f"{key}: it doesn't fill the offsets that it replaces")
         self.extents[key] = (*before[:at], *new, *before[at + len(record.sources) :])
+        self._use(new)
         if record.gaps:
             self.gaps.add(key)
         self._forget_keys(before[at : at + len(record.sources)])
@@ -286,15 +296,33 @@ class DisklessState:
             else:
                 self.commits.pop(writer, None)
 
-    def _forget_keys(self, gone: Iterable[Extent]) -> None:
+    def _use(self, extents: Iterable[Extent]) -> None:
+        for uses in self._uses:
+            for extent in extents:
+                uses[extent.object] = uses.get(extent.object, 0) + 1
+
+    def _forget_keys(self, gone: Sequence[Extent]) -> None:
         """Forget the data keys of objects that nothing names any more.
 
-        Cost: a look at all extents, so an entry does it once.
+        Args: gone: what `extents` no longer has.
+        Cost: `gone`; the first time a look at all extents.
         """
-        if self.keys:
-            names = {extent.object for extent in gone} & self.keys.keys()
-            for name in names - self.live_objects() if names else ():
-                del self.keys[name]
+        if not self.keys:
+            self._uses.clear()
+            return
+        if self._uses:
+            left = self._uses[0]
+            for extent in gone:
+                left[extent.object] -= 1
+        else:
+            left = {}
+            self._uses.append(left)
+            for extents in self.extents.values():
+                self._use(extents)
+        for name in {extent.object for extent in gone}:
+            if not left.get(name):
+                left.pop(name, None)
+                self.keys.pop(name, None)
 
 
 def _expect(truth: bool, otherwise: str) -> None:
