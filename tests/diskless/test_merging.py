@@ -18,7 +18,7 @@ from sparklog.diskless.names import entry_name
 from sparklog.diskless.options import UpkeepOptions
 from sparklog.diskless.segment_ids import Level, level_of, segment_id
 from sparklog.diskless.service_log import VoidError
-from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.errors import CommitUnknownError, DataCorruptionError, InvalidRequestError
 from sparklog.format.checkpoint_files import parse_epochs
 from sparklog.log.admin import delete_records, drop_topic
 from sparklog.storage.lease import LeaseLostError
@@ -413,7 +413,7 @@ def test_an_entry_that_cannot_be_read_costs_no_records(
     with monkeypatch.context() as patched:
         patched.setattr(home.store, "create", lost)
         patched.setattr(home.store, "get", half)
-        with pytest.raises(DataCorruptionError):
+        with pytest.raises(CommitUnknownError):
             home.merger.merge(merge, home.state)
     assert home.another().state.next_number == number + 1
     assert home.another().read() == rows
