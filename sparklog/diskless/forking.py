@@ -92,7 +92,7 @@ def plan_fork(
     )
     now, then = source.now, point.state.log
     topics = {name: topic for name, topic in then.topics.items() if name not in INTERNAL}
-    ids = {name: _derived(log_id, topic.id, 0) for name, topic in topics.items()}
+    ids = {name: derived_id(log_id, topic.id, 0) for name, topic in topics.items()}
     ends = {key: end for key, end in then.ends.items() if key.topic in topics}
     for key, end in sorted(ends.items()):
         _check(now, topics[key.topic].id, key, end)
@@ -127,8 +127,8 @@ def plan_fork(
     )
 
 
-def _derived(log_id: str, old: str, zeros: int) -> str:
-    """Return a fork's id of a topic or a segment: the same whenever it is asked for.
+def derived_id(log_id: str, old: str, zeros: int) -> str:
+    """Return a fork's id of a topic or a segment, or an archive's: the same whenever asked for.
 
     `zeros`: so many bytes are 0 (a segment's term).
     """
@@ -286,7 +286,7 @@ class _Cutter:
         entries = () if producers is None else producers.entries()
         segment = RemoteSegment(
             topic=key.topic, topic_id=self._ids[key.topic], partition=key.partition,
-            id=_derived(self._log_id, extent.segment, _TERM_BYTES), base=extent.base, end=end,
+            id=derived_id(self._log_id, extent.segment, _TERM_BYTES), base=extent.base, end=end,
             max_timestamp=latest, size=size,
             epochs=tuple(clipped(list(epochs), start=extent.base)) or _NO_EPOCHS,
             state=SegmentState.COPY_STARTED, time_ms=0,

@@ -139,8 +139,14 @@ class NewHome:
                 path=path,
             )
 
-    def found(self, new: NewLog, *, progress: Progress | None = None) -> None:
-        """Make the home. Call `claim` first.
+    def found(
+        self,
+        new: NewLog,
+        *,
+        progress: Progress | None = None,
+        finish: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Make the home. Call `claim` first; for `finish` see `complete`.
 
         Raises: InvalidRequestError: another call has made the place a log meanwhile;
             DataCorruptionError: what was planned doesn't fit together; StorageUnavailableError;
@@ -157,10 +163,13 @@ class NewHome:
             raise InvalidRequestError(
                 f"{self._store.url} was made a log by another call meanwhile", path=self._store.url
             )
-        self.complete(new)
+        self.complete(new, finish=finish)
 
-    def complete(self, new: NewLog) -> None:
-        """Bring what goes with a log that is there, and remove what earlier calls left."""
+    def complete(self, new: NewLog, *, finish: Callable[[], object] = lambda: None) -> None:
+        """Bring what goes with a log that is there, and remove what earlier calls left.
+
+        `finish` is the last to be called, while a second call would still come here.
+        """
         self._bring(new.manifests, 0, None)
         kept = (entry_name(new.log_id, 0)[:-20], state_prefix(new.log_id),
                 staged_prefix(new.log_id))  # fmt: skip
@@ -170,6 +179,7 @@ class NewHome:
         ]  # fmt: skip
         if left:
             self._store.delete(left)
+        finish()
         self._store.delete([IMPORT])
 
     def _bring(self, objects: Sequence[NewObject], total: int, progress: Progress | None) -> None:

@@ -1,4 +1,7 @@
-"""A log in a store that is made of another one: of a tier, or as a fork. For tools and the API."""
+"""A log in a store that is made of another one: of a tier, or as a fork. For tools and the API.
+
+`fork` is by URLs, `fork_stores` by stores, which may be any: what a backup holds, say.
+"""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -73,7 +76,7 @@ def restore_tier(
     watch = stopwatch()
     source = open_store(url, storage_options)
     target = open_store(new_url, new_storage_options or storage_options)
-    _check_apart(source, target)
+    check_apart(source, target)
     if read_home(source) is not None:
         raise InvalidRequestError(f"{url} is a log, no tier: fork it (`sparklog fork`)", path=url)
     objects = open_objects(lambda: source, options or RemoteOptions())
@@ -116,11 +119,38 @@ def fork(
     Cost: a GET for each entry up to the point, a copy by the store for each object, and a pass over
     each segment that holds an end.
     """
+    return fork_stores(
+        open_store(url, storage_options),
+        open_store(new_url, new_storage_options or storage_options),
+        WantedPoint(writer=writer, batch=batch, time_ms=time_ms, offsets=offsets),
+        options=options, threads=threads, dry_run=dry_run, progress=progress, clock=clock,
+    )  # fmt: skip
+
+
+def fork_stores(
+    source: Store,
+    target: Store,
+    wanted: WantedPoint,
+    *,
+    origin: str | None = None,
+    log_id: str | None = None,
+    finish: Callable[[], object] = lambda: None,
+    options: RemoteOptions | None = None,
+    threads: int = 8,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    clock: Clock = system_clock,
+) -> MadeLog:
+    """Make a log in `target` as the log in `source` stood at one of its commits; see `fork`.
+
+    Args:
+        origin: what a second call must say, too, to complete what this one left.
+        log_id: of the new log, for a place that nobody else sees; a random one by default.
+        finish: is called once the log is there. If that fails, or never comes, a second call
+            completes the log and calls it again.
+    """
     watch = stopwatch()
-    wanted = WantedPoint(writer=writer, batch=batch, time_ms=time_ms, offsets=offsets)
-    source = open_store(url, storage_options)
-    target = open_store(new_url, new_storage_options or storage_options)
-    _check_apart(source, target)
+    check_apart(source, target)
     options = options or RemoteOptions()
     keyring = Keyring.load(options.remote_keyring) if options.remote_keyring else None
     entries = EntryReader(source, known_home(source).log_id)
@@ -131,7 +161,7 @@ def fork(
     def plan(log_id: str) -> NewLog:
         log = ForkSource(
             entries=head.entries,
-            ledger=StoreLedger(url, head),
+            ledger=StoreLedger(source.url, head),
             now=head.follow(),
             objects=ExtentObjects(open_objects(lambda: source, options)),
             older=lambda: [one for one in (states.newest(),) if one is not None],
@@ -142,8 +172,10 @@ def fork(
         points.append(point)
         return new
 
-    origin = f"the fork of {source.url} at {_words(wanted)}"
-    new = _made(target, origin, plan, threads, progress, clock, dry_run=dry_run)
+    new = _made(
+        target, origin or f"the fork of {source.url} at {_words(wanted)}", plan, threads, progress,
+        clock, log_id=log_id, finish=finish, dry_run=dry_run,
+    )  # fmt: skip
     point = points[-1]
     return _described(
         new, target, watch(), dry_run=dry_run, ledger_offset=point.count,
@@ -157,7 +189,8 @@ def _words(wanted: WantedPoint) -> str:
     return f"{wanted.time_ms} ms" if wanted.offsets is None else f"{dict(wanted.offsets)}"
 
 
-def _check_apart(source: Store, target: Store) -> None:
+def check_apart(source: Store, target: Store) -> None:
+    """Raise InvalidRequestError where one of two places lies below the other."""
     one, other = source.url.rstrip("/") + "/", target.url.rstrip("/") + "/"
     if one.startswith(other) or other.startswith(one):
         raise InvalidRequestError(
@@ -174,6 +207,8 @@ def _made(
     progress: Progress | None,
     clock: Clock,
     *,
+    log_id: str | None = None,
+    finish: Callable[[], object] = lambda: None,
     dry_run: bool,
 ) -> NewLog:
     home = NewHome(
@@ -184,14 +219,15 @@ def _made(
         threads=threads,
     )
     is_log = home.claim(dry_run=dry_run)
-    new = plan(known_home(target).log_id if is_log else new_topic_id())
+    new = plan(known_home(target).log_id if is_log else log_id or new_topic_id())
     if dry_run:
         return new
     if is_log:
-        home.complete(new)
+        home.complete(new, finish=finish)
     else:
-        try_store(target)
-        home.found(new, progress=progress)
+        if log_id is None:  # else nobody contends for it
+            try_store(target)
+        home.found(new, progress=progress, finish=finish)
     return new
 
 

@@ -1,7 +1,8 @@
 """`archive`: a checkpoint, or checkpoint and log at one batch, to any fsspec URL, incrementally.
 
 What is uploaded is a fork, made of hard links beside the original: so query and log may go on
-meanwhile, and log, state and checkpoint are of one batch.
+meanwhile, and log, state and checkpoint are of one batch. Of a log in a store it is a fork of
+references to its objects (forked_log.py).
 """
 
 import hashlib
@@ -14,24 +15,28 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from sparklog.checkpoint.backup import snapshots
+from sparklog.checkpoint.backup.forked_log import ForkedLog
 from sparklog.checkpoint.backup.repository import BLOCKS, Repository, as_keyring
 from sparklog.checkpoint.backup.repository_locks import ARCHIVING, RepositoryLock, check_no_pruning
 from sparklog.checkpoint.backup.snapshots import CHECKPOINT, LOG, Snapshot, SnapshotTrees
-from sparklog.checkpoint.backup.upload import Progress, Uploader
+from sparklog.checkpoint.backup.upload import DirectoryFiles, Files, Progress, Uploader
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint, local_path, own_path
 from sparklog.checkpoint.fork import fork as fork_checkpoint
 from sparklog.checkpoint.history import query_id, writer_name
 from sparklog.checkpoint.nesting import check_not_nested
 from sparklog.clock import Clock, stopwatch, system_clock
+from sparklog.diskless.home_object import known_home
+from sparklog.diskless.new_homes import check_apart
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem, LocalFileSystem
 from sparklog.logdir.forking.fork import fork as fork_log
 from sparklog.logdir.paths import split_path
 from sparklog.logdir.staged_directory import StagedDirectories
-from sparklog.opening import check_log_dirs
+from sparklog.opening import url_of
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.target import open_store
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -72,6 +77,8 @@ def archive(
     leave_remote: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     keyring: Keyring | str | None = None,
+    log_storage_options: Mapping[str, Any] | None = None,
+    log_keyring: str = "",
     threads: int = 4,
     progress: Progress | None = None,
     fs: FileSystem = LOCAL,
@@ -85,22 +92,30 @@ def archive(
         log, writer: the sink's log, as of that batch, and by which name it knows the query; by
             default the query's id. leave_remote: see `sparklog.logdir.forking.fork.fork`.
         keyring: encrypts; one of `sparklog.tiered.keyring`, or its file.
+        log_storage_options: of a log in a store, if they aren't `storage_options`. log_keyring:
+            the file of its keys, for segments that end behind the batch and so are cut.
         threads: files that go at once, each with a block (16 MiB) in memory.
     Raises: InvalidRequestError: the batch can't be had, a bad URL or key ring, another query's
         archive; LogLockedError: the archive is being pruned, or the same is archived already;
         StorageUnavailableError; DataCorruptionError. No snapshot is made then; uploaded
         blocks stay.
     Cost: closed segments and other large files that the newest snapshot has are not read; of what
-        is read only blocks that the repository lacks are uploaded.
+        is read only blocks that the repository lacks are uploaded. Of a log in a store likewise the
+        objects, but for manifests (0.5% of the log), and it is listed; what is new comes through
+        this machine. What records ride in its ledger, and a segment that is cut, lie beside `path`
+        meanwhile.
     """
     watch = stopwatch()
     local = _own_directory(fs, path)
     if threads < 1:
         raise InvalidRequestError(f"threads={threads}: want at least 1")
-    if log is not None:
-        check_log_dirs(log, "archive the checkpoint alone, the store keeps its log", fs)
     store = open_store(url, storage_options)
-    homes = [local, *([] if log is None else split_path(log)[:1])]
+    homes, in_store = [local], None
+    if log is not None:
+        in_store = _log_in_store(log, store, log_storage_options or storage_options, fs)
+        homes += split_path(log)[:1] if in_store is None else []
+    if in_store is not None and leave_remote:
+        raise InvalidRequestError(f"leave_remote is for log dirs; all of {log} is in the store")
     _check_places(store.url, homes)
     ring = as_keyring(keyring)
     repository = Repository.writing(store, ring)
@@ -110,20 +125,26 @@ def archive(
         chosen = _batch(checkpoint, local, batch)
         if chosen is not None:
             fork_checkpoint(local, staged.directories[0], to=chosen, fs=fs, clock=clock)
-        roots = {CHECKPOINT: (local if chosen is None else staged.directories[0], local)}
+        root = local if chosen is None else staged.directories[0]
+        parts: dict[str, Files] = {CHECKPOINT: DirectoryFiles(fs, root, local)}
         if log is not None:
-            fork_log(
-                log, staged.directories[1], writer=_known_as(checkpoint, local, writer),
-                batch=chosen, leave_remote=leave_remote, fs=fs, clock=clock,
-            )  # fmt: skip
-            roots[LOG] = staged.directories[1], os.fspath(log)
+            who, number = _known_as(checkpoint, local, writer), chosen or 0
+            if in_store is not None:
+                options = RemoteOptions(remote_keyring=log_keyring)
+                forked = ForkedLog(staged.beside(0, LOG), in_store)
+                forked.make(who, number, options=options, threads=threads, clock=clock)
+                parts[LOG] = forked
+            else:
+                at, remote = staged.directories[1], leave_remote
+                fork_log(log, at, writer=who, batch=number, leave_remote=remote, fs=fs, clock=clock)
+                parts[LOG] = DirectoryFiles(fs, at, os.fspath(log))
         newest = snapshots.list_snapshots(store)[-1:]
         query = None if checkpoint is None else query_id(checkpoint)
         uploader = Uploader(
-            fs, repository, _stored(store), _known(repository, newest, ring, query),
+            repository, _stored(store), _known(repository, newest, ring, query),
             now_ms=lock.began_ms, threads=threads, keep_alive=lock.refresh, progress=progress,
         )  # fmt: skip
-        trees = uploader.upload(roots)
+        trees = uploader.upload(parts)
         trees[CHECKPOINT] = replace(trees[CHECKPOINT], query=query)
         made = _next_snapshot(clock(), newest, chosen, has_log=log is not None)
         snapshots.write(repository, made, trees)
@@ -141,6 +162,22 @@ def _own_directory(fs: FileSystem, path: Path) -> str:
             f"{path}: want a directory on this machine's own disk", path=os.fspath(path)
         )
     return local
+
+
+def _log_in_store(
+    log: Path, target: Store, storage_options: Mapping[str, Any] | None, fs: FileSystem
+) -> Store | None:
+    """The store where the log has its home; None for log dirs.
+
+    Raises: InvalidRequestError: no log is there, or it and the repository lie in one another.
+    """
+    url = url_of(log, fs=fs)
+    if url is None:
+        return None
+    store = open_store(url, storage_options)
+    check_apart(store, target)
+    known_home(store)
+    return store
 
 
 def _check_places(url: str, homes: Sequence[str]) -> None:

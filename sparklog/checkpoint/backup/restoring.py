@@ -2,17 +2,20 @@
 
 The files are fetched beside the final names, every block checked, and are then forked from there:
 by hard links, under the final paths (which Spark writes into some files), the log with a higher
-leader epoch and topic ids of its own. So a snapshot can be restored any number of times.
+leader epoch and topic ids of its own. So a snapshot can be restored any number of times. A log in a
+store is forked right from the repository to where it is to be.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from threading import Lock
 from typing import Any, Final
 
 from sparklog.checkpoint.backup import snapshots
+from sparklog.checkpoint.backup.archived_log import ArchivedLog
 from sparklog.checkpoint.backup.repository import Repository, as_keyring
 from sparklog.checkpoint.backup.snapshots import (
     CHECKPOINT,
@@ -25,12 +28,16 @@ from sparklog.checkpoint.backup.upload import Progress
 from sparklog.checkpoint.files import local_path
 from sparklog.checkpoint.fork import fork as fork_checkpoint
 from sparklog.clock import Clock, stopwatch, system_clock
+from sparklog.diskless.new_homes import check_apart, fork_stores
 from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.log.fork_points import WantedPoint
 from sparklog.logdir.forking.fork import fork as fork_log
-from sparklog.logdir.paths import check_writable, split_path
+from sparklog.logdir.paths import split_path
 from sparklog.logdir.staged_directory import StagedDirectories, arrived
+from sparklog.opening import url_of
 from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.target import open_store
 
 Path = str | os.PathLike[str]
@@ -64,28 +71,32 @@ def restore(
     log: Path | None = None,
     storage_options: Mapping[str, Any] | None = None,
     keyring: Keyring | str | None = None,
+    log_storage_options: Mapping[str, Any] | None = None,
     threads: int = 4,
     progress: Progress | None = None,
     fs: FileSystem = LOCAL,
     clock: Clock = system_clock,
 ) -> Restored:
-    """Make the checkpoint `path`, and the log dir `log`, out of a snapshot at `url`.
+    """Make the checkpoint `path`, and the log `log`, out of a snapshot at `url`.
 
     Both must not exist yet. They appear when all of them is there and checked, the checkpoint
-    last; a log that a restore left without its checkpoint goes with the next one.
+    last; a log dir that a restore left without its checkpoint goes with the next one, a log in a
+    store is completed by the next one that brings the same point there.
 
     Args:
         batch, point: the newest snapshot of that batch, or the one of that name; by default the
             newest.
-        log: where the log is to be; without it only the checkpoint comes.
+        log: where the log is to be, a directory, or the URL of an empty place in a store, as it
+            was archived; without it only the checkpoint comes.
+        log_storage_options: of that place, if they aren't `storage_options`.
     Raises: InvalidRequestError: no such snapshot, or it has no log; a path that exists;
         DataCorruptionError: an object is gone or damaged; StorageUnavailableError; LogLockedError:
         another process restores to the same place.
     """
     watch = stopwatch()
     target = local_path(os.fspath(path))
-    logs = [] if log is None else split_path(log)
-    check_writable(logs)
+    log_url = None if log is None else url_of(log, mode="rw", fs=fs)
+    logs = [] if log is None or log_url is not None else split_path(log)
     if target is None or len(logs) > 1:
         raise InvalidRequestError(
             f"{path}, {log}: want a directory each, on this machine's disk", path=os.fspath(path)
@@ -94,34 +105,80 @@ def restore(
         raise InvalidRequestError(f"threads={threads}: want at least 1")
     store = open_store(url, storage_options)
     wanted = snapshots.choose(store, batch, point)
-    if logs and not wanted.has_log:
+    if log is not None and not wanted.has_log:
         raise InvalidRequestError(
             f"{store.url}: point {wanted.name} has no log; leave out log", path=store.url
         )
     repository, trees = snapshots.read(store, wanted, as_keyring(keyring))
-    parts = [CHECKPOINT, LOG] if logs else [CHECKPOINT]
+    parts = [CHECKPOINT] if log is None else [CHECKPOINT, LOG]
+    if log is not None:
+        _check_home(trees[LOG], log, is_url=log_url is not None)
     with StagedDirectories(fs, [target, *logs], "restore") as staged:
-        roots = {part: staged.beside(number, _RAW) for number, part in enumerate(parts)}
         total = sum(trees[part].size for part in parts)
         fetcher = _Fetcher(fs, repository, total, threads, progress)
-        for number, part in enumerate(parts):
+        roots = {
+            part: staged.beside(n, _RAW)
+            for n, part in enumerate([CHECKPOINT, LOG][: len(logs) + 1])
+        }
+        for number, part in enumerate(roots):
             _check_room(fs, os.path.dirname([target, *logs][number]), trees[part].size)
-        for part in parts:
-            fetcher.fetch(trees[part], roots[part])
-        if logs:
-            waits_for = staged.waiting(1)
-            fork_log(roots[LOG], logs[0], time_ms=_EVER_MS, waits_for=waits_for, fs=fs, clock=clock)
-        _finish(fs, clock, wanted, roots[CHECKPOINT], target)
-        arrived(fs, logs)
+        for part, root in roots.items():
+            fetcher.fetch(trees[part], root)
+        finish = partial(_finish, fs, clock, wanted, roots[CHECKPOINT], target)
+        if log_url is not None:
+            target_store = open_store(log_url, log_storage_options or storage_options)
+            archived = ArchivedLog(
+                repository, wanted, trees[LOG], threads=threads, on_block=fetcher.add
+            )
+            check_apart(store, target_store)
+            _restore_log(archived, target_store, finish, threads, clock)
+        else:
+            if logs:
+                waits_for = staged.waiting(1)
+                fork_log(
+                    roots[LOG], logs[0], time_ms=_EVER_MS, waits_for=waits_for, fs=fs, clock=clock
+                )
+            finish()
+            arrived(fs, logs)
     return Restored(
         path=target,
-        log=logs[0] if logs else None,
+        log=log_url or (logs[0] if logs else None),
         point=wanted.name,
         batch=wanted.batch,
         files=sum(len(trees[part].files) for part in parts),
         bytes=total,
         took_ms=watch(),
     )
+
+
+def _check_home(tree: SnapshotTree, log: Path, *, is_url: bool) -> None:
+    """Raise InvalidRequestError where a log is to come back in another kind of home."""
+    if tree.is_home and not is_url:
+        raise InvalidRequestError(
+            f"{os.fspath(log)}: the point's log had its home in a store ({tree.origin}), and comes "
+            "back to one: give log a URL, such as s3://bucket/prefix",
+            path=os.fspath(log),
+        )
+    if is_url and not tree.is_home:
+        raise InvalidRequestError(
+            f"{os.fspath(log)}: the point's log had its home in log dirs ({tree.origin}), and "
+            "comes back to one: give log a directory of this machine",
+            path=os.fspath(log),
+        )
+
+
+def _restore_log(
+    archived: ArchivedLog,
+    target: Store,
+    finish: Callable[[], None],
+    threads: int,
+    clock: Clock,
+) -> None:
+    """Make a log in an empty place, and the checkpoint last."""
+    fork_stores(
+        archived, target, WantedPoint(time_ms=_EVER_MS), origin=f"the log of {archived.url}",
+        finish=finish, threads=threads, clock=clock,
+    )  # fmt: skip
 
 
 def _finish(fs: FileSystem, clock: Clock, wanted: Snapshot, raw: str, target: str) -> None:
@@ -175,16 +232,17 @@ class _Fetcher:
         with self._fs.open(os.path.join(root, entry.path), create=True) as file:
             if entry.data is not None:
                 file.pwrite(entry.data, 0)
-                self._add(entry.size)
+                self.add(entry.size)
             at = 0
             for digest, size in entry.blocks_and_sizes():
                 file.pwrite(self._repository.get(digest, size), at)
                 at += size
-                self._add(size)
+                self.add(size)
             file.sync()
 
-    def _add(self, size: int) -> None:
+    def add(self, size: int) -> None:
+        """So many bytes more are there. Of a log in a store some are fetched twice."""
         with self._mutex:
             self._done += size
             if self._progress is not None:
-                self._progress(self._done, self._total)
+                self._progress(min(self._done, self._total), self._total)

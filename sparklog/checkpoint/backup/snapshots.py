@@ -17,15 +17,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from sparklog.checkpoint.backup.repository import BLOCK_BYTES, Repository
+from sparklog.diskless.names import HOME
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.storage.format_version import check_version
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.object_store.store import Store
 
 SNAPSHOTS: Final = "points/"
-VERSION: Final = (
-    2  # of a snapshot in which a file has block sizes of its own; others are of version 1
-)
+VERSION: Final = 3
+"""Of a snapshot of a log in a store; 2: a file has block sizes of its own; others are of 1."""
 CHECKPOINT: Final = "checkpoint"
 LOG: Final = "log"
 _NAME: Final = re.compile(r"([0-9]{15})\.([0-9]+|none)\.(checkpoint(?:\+log)?)\.([0-9a-f]{8,})")
@@ -102,6 +102,11 @@ class SnapshotTree:
     query: str | None = None
 
     @property
+    def is_home(self) -> bool:
+        """Whether it is a log in a store, whose objects the files are."""
+        return any(entry.path == HOME for entry in self.files)
+
+    @property
     def size(self) -> int:
         """Bytes of all files."""
         return sum(entry.size for entry in self.files)
@@ -150,7 +155,7 @@ def write(repository: Repository, snapshot: Snapshot, trees: SnapshotTrees) -> N
     stored = repository.seal_text(snapshot.name, body)
     digest = hashlib.sha256(stored).hexdigest()
     has_block_sizes = any(entry.block_sizes for tree in trees.values() for entry in tree.files)
-    version = VERSION if has_block_sizes else 1
+    version = VERSION if LOG in trees and trees[LOG].is_home else 2 if has_block_sizes else 1
     head = json.dumps({"version": version, "key": repository.key_id, "sha256": digest})
     repository.store.put(SNAPSHOTS + snapshot.name, head.encode() + b"\n" + stored)
 

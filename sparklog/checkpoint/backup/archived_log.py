@@ -1,0 +1,115 @@
+"""The log in a point as a store: what its restore is a fork of. Read-only."""
+
+import errno
+from collections.abc import Callable, Iterable, Sequence
+from typing import Never
+
+from sparklog.checkpoint.backup.repository import Repository
+from sparklog.checkpoint.backup.snapshots import SNAPSHOTS, Snapshot, SnapshotTree
+from sparklog.errors import InvalidRequestError
+from sparklog.fs import Buffer
+from sparklog.lru_cache import LruCache
+from sparklog.tiered.object_store.store import Store, StoredObject
+
+
+class ArchivedLog:
+    """Objects of a point's log; every block that is read is checked by its SHA-256.
+
+    Args: threads: that read; so many blocks and one are in memory. on_block: is told the size of
+        every block that was fetched.
+    """
+
+    replaces = True
+
+    def __init__(
+        self,
+        repository: Repository,
+        snapshot: Snapshot,
+        tree: SnapshotTree,
+        *,
+        threads: int,
+        on_block: Callable[[int], None] = lambda size: None,
+    ) -> None:
+        self.url = f"{repository.store.url}/{SNAPSHOTS}{snapshot.name}"
+        self._repository, self._on_block = repository, on_block
+        self._files = {entry.path: entry for entry in tree.files}
+        self._blocks: LruCache[bytes, bytes] = LruCache(threads + 1)
+
+    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        """Return the bytes [start, end) of an object, fewer only where it ends.
+
+        Raises: DataCorruptionError: a block is gone, or not what was written.
+        """
+        entry = self._files.get(name)
+        if entry is None:
+            raise FileNotFoundError(errno.ENOENT, "no such object", f"{self.url}/{name}")
+        if entry.data is not None:
+            return entry.data[start:end]
+        stop = entry.size if end is None else min(end, entry.size)
+        parts, at = [], 0
+        for digest, size in entry.blocks_and_sizes():
+            if at < stop and at + size > start:
+                block = self._block(digest, size)
+                parts.append(block[max(0, start - at) : stop - at])
+            at += size
+        return b"".join(parts)
+
+    def _block(self, digest: bytes, size: int) -> bytes:
+        def fetch() -> bytes:
+            data = self._repository.get(digest, size)
+            self._on_block(size)
+            return data
+
+        return self._blocks.get_or_make(digest, fetch)
+
+    def get_many(self, names: Sequence[str]) -> list[bytes | Exception]:
+        """Return whole objects, or why one could not be had."""
+        found: list[bytes | Exception] = []
+        for name in names:
+            try:
+                found.append(self.get(name))
+            except Exception as error:  # noqa: BLE001 - the caller is told
+                found.append(error)
+        return found
+
+    def size(self, name: str) -> int:
+        """Return an object's size in bytes."""
+        entry = self._files.get(name)
+        if entry is None:
+            raise FileNotFoundError(errno.ENOENT, "no such object", f"{self.url}/{name}")
+        return entry.size
+
+    def list(self, prefix: str = "", start_after: str = "") -> list[StoredObject]:
+        """Return all objects whose names begin so, sorted by name."""
+        return [
+            StoredObject(name, entry.size, 0)
+            for name, entry in sorted(self._files.items())
+            if name.startswith(prefix) and name > start_after
+        ]
+
+    def put(self, name: str, data: bytes) -> None:
+        """Refused, as all that would change the point."""
+        self._refuse(name)
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Refused."""
+        self._refuse(name)
+
+    def copy(self, source: Store, source_name: str, name: str) -> None:
+        """Refused."""
+        self._refuse(name)
+
+    def put_stream(self, name: str, pieces: Iterable[Buffer], size: int) -> None:
+        """Refused."""
+        self._refuse(name)
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Refused."""
+        self._refuse(", ".join(names))
+
+    def sweep_uploads(self, before_ms: int) -> int:
+        """Return 0: nobody writes here."""
+        return 0
+
+    def _refuse(self, name: str) -> Never:
+        raise InvalidRequestError(f"{self.url}/{name}: an archived point is read-only")

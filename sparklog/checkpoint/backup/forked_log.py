@@ -1,0 +1,140 @@
+"""The log part of a point, where the log has its home in a store: its fork, of references.
+
+The fork is made as any other one, in a directory beside the checkpoint; but what it would copy is
+only noted here, and read where it lies once the point needs it. What is made anew is small, and
+lies in that directory: the ledger, the state, what is cut.
+"""
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sparklog.checkpoint.backup.repository import BLOCK_BYTES
+from sparklog.checkpoint.backup.upload import Stamp
+from sparklog.clock import Clock
+from sparklog.diskless.forking import derived_id
+from sparklog.diskless.home_object import known_home
+from sparklog.diskless.new_homes import fork_stores
+from sparklog.errors import StorageUnavailableError
+from sparklog.log.fork_points import WantedPoint
+from sparklog.tiered.object_store.file_driver import LocalDriver
+from sparklog.tiered.object_store.object_store import ObjectStore
+from sparklog.tiered.object_store.store import Store, StoredObject
+from sparklog.tiered.reading.options import RemoteOptions
+
+
+@dataclass(frozen=True, slots=True)
+class _Reference:
+    source: Store
+    name: str
+    size: int
+    stamp: Stamp
+
+
+class ForkedLog(ObjectStore):
+    """A store below `directory`, in which copies of the one log in `source` are references.
+
+    It is `upload.Files`, too: the content of an object of a log never changes under its name, so
+    the log id and the name tell of a copy what it holds.
+    """
+
+    def __init__(self, directory: str, source: Store) -> None:
+        super().__init__(LocalDriver(directory))
+        self.origin, self._source = source.url, source
+        self._log_id = known_home(source).log_id
+        self._references: dict[str, _Reference] = {}
+        self._listed: dict[str, int] | None = None
+        self._listing = threading.Lock()
+
+    def make(
+        self, writer: str, batch: int, *, options: RemoteOptions | None, threads: int, clock: Clock
+    ) -> None:
+        """Fork the log right behind a batch. Its id follows from the old one's: so do the topics',
+        and manifests are the same in every point.
+
+        Raises: as `sparklog.diskless.new_homes.fork`.
+        """
+        fork_stores(
+            self._source, self, WantedPoint(writer=writer, batch=batch),
+            log_id=derived_id("archive", self._log_id, 0), options=options, threads=threads,
+            clock=clock,
+        )  # fmt: skip
+
+    # -- the store
+
+    def copy(self, source: Store, source_name: str, name: str) -> None:
+        """Note where the object lies."""
+        size = self._size_of(source_name) if source is self._source else source.size(source_name)
+        digest = hashlib.sha256(f"{self._log_id} {source_name}".encode()).digest()
+        first, second, third = (int.from_bytes(digest[at : at + 8], "big") for at in (0, 8, 16))
+        self._references[name] = _Reference(source, source_name, size, (first, second, third))
+
+    def _size_of(self, name: str) -> int:
+        with self._listing:
+            if self._listed is None:  # one request for a thousand objects, not one for each
+                self._listed = {one.name: one.size for one in self._source.list()}
+        size = self._listed.get(name)
+        return self._source.size(name) if size is None else size
+
+    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        """Return bytes of what is here, or of what is referred to."""
+        found = self._references.get(name)
+        if found is None:
+            return super().get(name, start, end)
+        return found.source.get(found.name, start, end)
+
+    def size(self, name: str) -> int:
+        """Return an object's size in bytes."""
+        found = self._references.get(name)
+        return super().size(name) if found is None else found.size
+
+    def list(self, prefix: str = "", start_after: str = "") -> list[StoredObject]:
+        """Return what is here and what is referred to."""
+        mine = super().list(prefix, start_after)
+        more = [
+            StoredObject(name, one.size, 0)
+            for name, one in self._references.items()
+            if name.startswith(prefix) and name > start_after
+        ]
+        return sorted([*mine, *more], key=lambda one: one.name)
+
+    # -- the files of a point
+
+    def paths(self) -> Iterator[tuple[str, bool]]:
+        """Yield every object."""
+        return ((one.name, False) for one in self.list())
+
+    def where(self, path: str) -> str:
+        """The object, for messages."""
+        found = self._references.get(path)
+        return f"{self.url}/{path}" if found is None else f"{found.source.url}/{found.name}"
+
+    def stamp(self, path: str) -> Stamp | None:
+        """What tells a copy; nothing tells what was made anew but reading it."""
+        found = self._references.get(path)
+        return None if found is None else found.stamp
+
+    def is_settled(self, stamp: Stamp, size: int, now_ms: int) -> bool:
+        """True: what stands under a name stays."""
+        return True
+
+    def blocks(self, path: str, size: int) -> Iterator[bytes]:
+        """Yield an object's bytes.
+
+        Raises: StorageUnavailableError: it is gone, or shorter than it was listed.
+        """
+        for at in range(0, size, BLOCK_BYTES):
+            end = min(at + BLOCK_BYTES, size)
+            try:
+                data = self.get(path, at, end)
+            except FileNotFoundError:
+                data = b""
+            if len(data) < end - at:
+                raise StorageUnavailableError(
+                    "it is gone, or was cut, since the log was looked at: its service may have "
+                    "merged it meanwhile; archive again. If that doesn't help, `sparklog verify` "
+                    "tells what the log misses; no point was made",
+                    path=self.where(path),
+                )  # fmt: skip
+            yield data
