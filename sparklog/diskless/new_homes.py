@@ -134,6 +134,7 @@ def fork_stores(
     *,
     origin: str | None = None,
     log_id: str | None = None,
+    adapt: Callable[[NewLog], NewLog] = lambda new: new,
     finish: Callable[[], object] = lambda: None,
     options: RemoteOptions | None = None,
     threads: int = 8,
@@ -146,6 +147,7 @@ def fork_stores(
     Args:
         origin: what a second call must say, too, to complete what this one left.
         log_id: of the new log, for a place that nobody else sees; a random one by default.
+        adapt: changes how objects and manifests of the new log come there.
         finish: is called once the log is there. If that fails, or never comes, a second call
             completes the log and calls it again.
     """
@@ -170,7 +172,7 @@ def fork_stores(
             log, target, log_id, wanted, keyring=keyring, dry_run=dry_run, clock=clock
         )
         points.append(point)
-        return new
+        return adapt(new)
 
     new = _made(
         target, origin or f"the fork of {source.url} at {_words(wanted)}", plan, threads, progress,

@@ -101,9 +101,9 @@ def archive(
         blocks stay.
     Cost: closed segments and other large files that the newest snapshot has are not read; of what
         is read only blocks that the repository lacks are uploaded. Of a log in a store likewise the
-        objects, but for manifests (0.5% of the log), and it is listed; what is new comes through
-        this machine. What records ride in its ledger, and a segment that is cut, lie beside `path`
-        meanwhile.
+        objects, but for encrypted manifests (0.5% of the log), and it is listed; what is new comes
+        through this machine. The records in its ledger, and a segment that is cut, lie beside
+        `path` meanwhile.
     """
     watch = stopwatch()
     local = _own_directory(fs, path)
@@ -125,23 +125,24 @@ def archive(
         chosen = _batch(checkpoint, local, batch)
         if chosen is not None:
             fork_checkpoint(local, staged.directories[0], to=chosen, fs=fs, clock=clock)
+        newest = snapshots.list_snapshots(store)[-1:]
+        query = None if checkpoint is None else query_id(checkpoint)
+        known = _known(repository, newest, ring, query)
         root = local if chosen is None else staged.directories[0]
         parts: dict[str, Files] = {CHECKPOINT: DirectoryFiles(fs, root, local)}
         if log is not None:
             who, number = _known_as(checkpoint, local, writer), chosen or 0
             if in_store is not None:
                 options = RemoteOptions(remote_keyring=log_keyring)
-                forked = ForkedLog(staged.beside(0, LOG), in_store)
+                forked = ForkedLog(staged.beside(0, LOG), in_store, known.get(LOG))
                 forked.make(who, number, options=options, threads=threads, clock=clock)
                 parts[LOG] = forked
             else:
                 at, remote = staged.directories[1], leave_remote
                 fork_log(log, at, writer=who, batch=number, leave_remote=remote, fs=fs, clock=clock)
                 parts[LOG] = DirectoryFiles(fs, at, os.fspath(log))
-        newest = snapshots.list_snapshots(store)[-1:]
-        query = None if checkpoint is None else query_id(checkpoint)
         uploader = Uploader(
-            repository, _stored(store), _known(repository, newest, ring, query),
+            repository, _stored(store), known,
             now_ms=lock.began_ms, threads=threads, keep_alive=lock.refresh, progress=progress,
         )  # fmt: skip
         trees = uploader.upload(parts)

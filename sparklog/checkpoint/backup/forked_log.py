@@ -8,12 +8,14 @@ lies in that directory: the ledger, the state, what is cut.
 import hashlib
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparklog.checkpoint.backup.repository import BLOCK_BYTES
+from sparklog.checkpoint.backup.snapshots import SnapshotTree
 from sparklog.checkpoint.backup.upload import Stamp
 from sparklog.clock import Clock
 from sparklog.diskless.forking import derived_id
+from sparklog.diskless.founding import NewLog, NewObject
 from sparklog.diskless.home_object import known_home
 from sparklog.diskless.new_homes import fork_stores
 from sparklog.errors import StorageUnavailableError
@@ -36,14 +38,21 @@ class ForkedLog(ObjectStore):
     """A store below `directory`, in which copies of the one log in `source` are references.
 
     It is `upload.Files`, too: the content of an object of a log never changes under its name, so
-    the log id and the name tell of a copy what it holds.
+    the log id and the name tell of a copy what it holds. So they do of a copied segment's manifest,
+    but where it has a key, which may be wrapped anew.
+
+    Args: before: the log in the newest point; a manifest that is there is made only if its blocks
+        are gone.
     """
 
-    def __init__(self, directory: str, source: Store) -> None:
+    def __init__(self, directory: str, source: Store, before: SnapshotTree | None = None) -> None:
         super().__init__(LocalDriver(directory))
         self.origin, self._source = source.url, source
         self._log_id = known_home(source).log_id
         self._references: dict[str, _Reference] = {}
+        self._before = {} if before is None else {one.path: one for one in before.files}
+        self._lasting: set[str] = set()
+        self._kept: dict[str, NewObject] = {}
         self._listed: dict[str, int] | None = None
         self._listing = threading.Lock()
 
@@ -57,18 +66,27 @@ class ForkedLog(ObjectStore):
         """
         fork_stores(
             self._source, self, WantedPoint(writer=writer, batch=batch),
-            log_id=derived_id("archive", self._log_id, 0), options=options, threads=threads,
-            clock=clock,
+            log_id=derived_id("archive", self._log_id, 0), adapt=self._without_known,
+            options=options, threads=threads, clock=clock,
         )  # fmt: skip
+
+    def _without_known(self, new: NewLog) -> NewLog:
+        """Leave out the manifests that the newest point has."""
+        copied = {one.name for one in new.objects} - new.keys.keys()
+        self._lasting = {one.name for one in new.manifests if _log_of(one.name) in copied}
+        for one in new.manifests:
+            held = self._before.get(one.name)
+            if held is not None and held.seen == self.stamp(one.name) is not None:
+                self._kept[one.name] = one
+        return replace(new, manifests=[m for m in new.manifests if m.name not in self._kept])
 
     # -- the store
 
     def copy(self, source: Store, source_name: str, name: str) -> None:
         """Note where the object lies."""
         size = self._size_of(source_name) if source is self._source else source.size(source_name)
-        digest = hashlib.sha256(f"{self._log_id} {source_name}".encode()).digest()
-        first, second, third = (int.from_bytes(digest[at : at + 8], "big") for at in (0, 8, 16))
-        self._references[name] = _Reference(source, source_name, size, (first, second, third))
+        stamp = _stamp(f"{self._log_id} {source_name}")
+        self._references[name] = _Reference(source, source_name, size, stamp)
 
     def _size_of(self, name: str) -> int:
         with self._listing:
@@ -87,6 +105,8 @@ class ForkedLog(ObjectStore):
     def size(self, name: str) -> int:
         """Return an object's size in bytes."""
         found = self._references.get(name)
+        if name in self._kept:
+            return self._before[name].size
         return super().size(name) if found is None else found.size
 
     def list(self, prefix: str = "", start_after: str = "") -> list[StoredObject]:
@@ -103,7 +123,8 @@ class ForkedLog(ObjectStore):
 
     def paths(self) -> Iterator[tuple[str, bool]]:
         """Yield every object."""
-        return ((one.name, False) for one in self.list())
+        names = {one.name for one in self.list()} | self._kept.keys()
+        return ((name, False) for name in sorted(names))
 
     def where(self, path: str) -> str:
         """The object, for messages."""
@@ -112,6 +133,8 @@ class ForkedLog(ObjectStore):
 
     def stamp(self, path: str) -> Stamp | None:
         """What tells a copy; nothing tells what was made anew but reading it."""
+        if path in self._lasting:
+            return _stamp(f"{self._log_id} as {path}")
         found = self._references.get(path)
         return None if found is None else found.stamp
 
@@ -124,6 +147,9 @@ class ForkedLog(ObjectStore):
 
         Raises: StorageUnavailableError: it is gone, or shorter than it was listed.
         """
+        kept = self._kept.get(path)
+        if kept is not None:
+            kept.write()
         for at in range(0, size, BLOCK_BYTES):
             end = min(at + BLOCK_BYTES, size)
             try:
@@ -138,3 +164,15 @@ class ForkedLog(ObjectStore):
                     path=self.where(path),
                 )  # fmt: skip
             yield data
+
+
+def _stamp(text: str) -> Stamp:
+    digest = hashlib.sha256(text.encode()).digest()
+    first, second, third = (int.from_bytes(digest[at : at + 8], "big") for at in (0, 8, 16))
+    return first, second, third
+
+
+def _log_of(manifest: str) -> str:
+    """The object of the segment's log, by the name of its manifest."""
+    directory, _, name = manifest.rpartition("/")
+    return f"{directory}/{name.partition('.')[0]}.log"

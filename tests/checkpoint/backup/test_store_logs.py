@@ -54,10 +54,10 @@ class Places:
                 log.commit(stager.finish(), identity=identity)
 
     def merge(self, keyring: Keyring | None = None) -> None:
-        options = {"diskless.merge.max.extents": 1, "diskless.merge.interval.ms": 1}
+        options = {"diskless.merge.max.extents": 2, "diskless.merge.interval.ms": 1}
         service = Service(self.log, options=options, keyring=keyring)
         service.run_once()
-        service.stop()
+        service.close()
         assert [one for one in open_store(self.log).list("t-0-") if one.name.endswith(".log")]
 
     def back(self, **given: object) -> tuple[Path, str]:
@@ -119,8 +119,10 @@ def test_checkpoint_and_log_of_one_batch(places: Places, merged: bool) -> None:
         assert not open_store(url).list("sparklog.import")
         with sparklog.open(url, mode="rw") as log:
             ids.add(log.topic("t").id)
-            assert log.committed(Identity(places.query, 11, "11")) is not None
-            assert log.committed(Identity(places.query, 12, "12")) is None
+            assert (
+                log.committed(Identity(writer=places.query, batch=11, fingerprint="11")) is not None
+            )
+            assert log.committed(Identity(writer=places.query, batch=12, fingerprint="12")) is None
             log.append("t", pa.table({"value": [b"99 "]}))
         assert numbers(url) == [*range(12), 99]
     assert len(ids) == 2
@@ -145,7 +147,11 @@ def test_only_what_is_new_goes(places: Places, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(ObjectStore, "get", counted)
     again = archive(places.path, places.points, batch=10, log=places.log)
-    assert (again.bytes // STAGED, again.new_bytes // STAGED, again.read_bytes // STAGED) == (5, 0, 0)
+    assert (again.bytes // STAGED, again.new_bytes // STAGED, again.read_bytes // STAGED) == (
+        5,
+        0,
+        0,
+    )
     assert not [name for name, size in fetched if size > STAGED // 2]
     assert not [name for name, _ in fetched if name.endswith(".manifest")]
     places.write(range(12, 14), large=frozenset({12}))
