@@ -26,7 +26,6 @@ class ArchivedLog:
         repository: Repository,
         snapshot: Snapshot,
         tree: SnapshotTree,
-        *,
         threads: int,
         on_block: Callable[[int], None] = lambda size: None,
     ) -> None:

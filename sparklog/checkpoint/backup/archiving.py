@@ -19,7 +19,13 @@ from sparklog.checkpoint.backup.forked_log import ForkedLog
 from sparklog.checkpoint.backup.repository import BLOCKS, Repository, as_keyring
 from sparklog.checkpoint.backup.repository_locks import ARCHIVING, RepositoryLock, check_no_pruning
 from sparklog.checkpoint.backup.snapshots import CHECKPOINT, LOG, Snapshot, SnapshotTrees
-from sparklog.checkpoint.backup.upload import DirectoryFiles, Files, Progress, Uploader
+from sparklog.checkpoint.backup.upload import (
+    DirectoryFiles,
+    Files,
+    Progress,
+    Uploader,
+    check_threads,
+)
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint, local_path, own_path
 from sparklog.checkpoint.fork import fork as fork_checkpoint
@@ -36,7 +42,6 @@ from sparklog.logdir.staged_directory import StagedDirectories
 from sparklog.opening import url_of
 from sparklog.tiered.keyring import Keyring
 from sparklog.tiered.object_store.store import Store
-from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tiered.target import open_store
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -92,30 +97,21 @@ def archive(
         log, writer: the sink's log, as of that batch, and by which name it knows the query; by
             default the query's id. leave_remote: see `sparklog.logdir.forking.fork.fork`.
         keyring: encrypts; one of `sparklog.tiered.keyring`, or its file.
-        log_storage_options: of a log in a store, if they aren't `storage_options`. log_keyring:
-            the file of its keys, for segments that end behind the batch and so are cut.
-        threads: files that go at once, each with a block (16 MiB) in memory.
+        log_storage_options, log_keyring: of a log in a store, if they aren't `storage_options`; the
+            file of its keys, for segments that end behind the batch and so are cut.
+        threads: files that go at once, each with a block (16 MiB).
     Raises: InvalidRequestError: the batch can't be had, a bad URL or key ring, another query's
         archive; LogLockedError: the archive is being pruned, or the same is archived already;
-        StorageUnavailableError; DataCorruptionError. No snapshot is made then; uploaded
-        blocks stay.
+        StorageUnavailableError; DataCorruptionError. No snapshot is made; uploaded blocks stay.
     Cost: closed segments and other large files that the newest snapshot has are not read; of what
-        is read only blocks that the repository lacks are uploaded. Of a log in a store likewise the
-        objects, but for encrypted manifests (0.5% of the log), and it is listed; what is new comes
-        through this machine. The records in its ledger, and a segment that is cut, lie beside
-        `path` meanwhile.
+        is read only blocks that the repository lacks are uploaded. A log in a store: forked_log.py.
     """
     watch = stopwatch()
     local = _own_directory(fs, path)
-    if threads < 1:
-        raise InvalidRequestError(f"threads={threads}: want at least 1")
+    check_threads(threads)
     store = open_store(url, storage_options)
-    homes, in_store = [local], None
-    if log is not None:
-        in_store = _log_in_store(log, store, log_storage_options or storage_options, fs)
-        homes += split_path(log)[:1] if in_store is None else []
-    if in_store is not None and leave_remote:
-        raise InvalidRequestError(f"leave_remote is for log dirs; all of {log} is in the store")
+    in_store = _log_in_store(log, store, log_storage_options or storage_options, fs, leave_remote)
+    homes = [local, *([] if log is None or in_store is not None else split_path(log)[:1])]
     _check_places(store.url, homes)
     ring = as_keyring(keyring)
     repository = Repository.writing(store, ring)
@@ -123,36 +119,56 @@ def archive(
         check_no_pruning(lock, store.url)
         checkpoint = _checkpoint(fs, local)
         chosen = _batch(checkpoint, local, batch)
-        if chosen is not None:
-            fork_checkpoint(local, staged.directories[0], to=chosen, fs=fs, clock=clock)
         newest = snapshots.list_snapshots(store)[-1:]
-        query = None if checkpoint is None else query_id(checkpoint)
+        query = query_id(checkpoint) if checkpoint is not None else None
         known = _known(repository, newest, ring, query)
-        root = local if chosen is None else staged.directories[0]
-        parts: dict[str, Files] = {CHECKPOINT: DirectoryFiles(fs, root, local)}
+        parts: dict[str, Files] = {CHECKPOINT: _at_batch(fs, local, staged, chosen, clock)}
         if log is not None:
-            who, number = _known_as(checkpoint, local, writer), chosen or 0
-            if in_store is not None:
-                options = RemoteOptions(remote_keyring=log_keyring)
-                forked = ForkedLog(staged.beside(0, LOG), in_store, known.get(LOG))
-                forked.make(who, number, options=options, threads=threads, clock=clock)
-                parts[LOG] = forked
+            who = _known_as(checkpoint, local, writer)
+            if in_store is None:
+                parts[LOG] = _of_log_dirs(fs, log, staged, who, chosen, clock, leave_remote)
             else:
-                at, remote = staged.directories[1], leave_remote
-                fork_log(log, at, writer=who, batch=number, leave_remote=remote, fs=fs, clock=clock)
-                parts[LOG] = DirectoryFiles(fs, at, os.fspath(log))
+                forked = ForkedLog(staged.beside(0, LOG), in_store, known.get(LOG), threads, clock)
+                parts[LOG] = forked.make(who, chosen or 0, log_keyring)
         uploader = Uploader(
             repository, _stored(store), known,
             now_ms=lock.began_ms, threads=threads, keep_alive=lock.refresh, progress=progress,
         )  # fmt: skip
         trees = uploader.upload(parts)
         trees[CHECKPOINT] = replace(trees[CHECKPOINT], query=query)
-        made = _next_snapshot(clock(), newest, chosen, has_log=log is not None)
+        made = _next_snapshot(clock(), newest, chosen, has_log=LOG in trees)
         snapshots.write(repository, made, trees)
     return Archived(
         url=store.url, point=made.name, batch=chosen, log=log is not None,
         took_ms=watch(), **asdict(uploader.stats),
     )  # fmt: skip
+
+
+def _at_batch(
+    fs: FileSystem, local: str, staged: StagedDirectories, batch: int | None, clock: Clock
+) -> DirectoryFiles:
+    """The checkpoint's files, as of a batch."""
+    if batch is None:
+        return DirectoryFiles(fs, local, local)
+    fork_checkpoint(local, staged.directories[0], to=batch, fs=fs, clock=clock)
+    return DirectoryFiles(fs, staged.directories[0], local)
+
+
+def _of_log_dirs(
+    fs: FileSystem,
+    log: Path,
+    staged: StagedDirectories,
+    writer: str,
+    batch: int | None,
+    clock: Clock,
+    leave_remote: bool,
+) -> DirectoryFiles:
+    """The log's files, as of a batch."""
+    fork_log(
+        log, staged.directories[1], writer=writer, batch=batch, leave_remote=leave_remote, fs=fs,
+        clock=clock,
+    )  # fmt: skip
+    return DirectoryFiles(fs, staged.directories[1], os.fspath(log))
 
 
 def _own_directory(fs: FileSystem, path: Path) -> str:
@@ -166,15 +182,23 @@ def _own_directory(fs: FileSystem, path: Path) -> str:
 
 
 def _log_in_store(
-    log: Path, target: Store, storage_options: Mapping[str, Any] | None, fs: FileSystem
+    log: Path | None,
+    target: Store,
+    storage_options: Mapping[str, Any] | None,
+    fs: FileSystem,
+    leave_remote: bool,
 ) -> Store | None:
-    """The store where the log has its home; None for log dirs.
+    """The store where the log has its home; None for log dirs, or none.
 
     Raises: InvalidRequestError: no log is there, or it and the repository lie in one another.
     """
-    url = url_of(log, fs=fs)
+    url = None if log is None else url_of(log, fs=fs)
     if url is None:
         return None
+    if leave_remote:
+        raise InvalidRequestError(
+            f"{url}: leave_remote is for log dirs; all of this log is in its store", path=url
+        )
     store = open_store(url, storage_options)
     check_apart(store, target)
     known_home(store)

@@ -24,7 +24,7 @@ from sparklog.checkpoint.backup.snapshots import (
     SnapshotFile,
     SnapshotTree,
 )
-from sparklog.checkpoint.backup.upload import Progress
+from sparklog.checkpoint.backup.upload import Progress, check_threads
 from sparklog.checkpoint.files import local_path
 from sparklog.checkpoint.fork import fork as fork_checkpoint
 from sparklog.clock import Clock, stopwatch, system_clock
@@ -80,64 +80,47 @@ def restore(
     """Make the checkpoint `path`, and the log `log`, out of a snapshot at `url`.
 
     Both must not exist yet. They appear when all of them is there and checked, the checkpoint
-    last; a log dir that a restore left without its checkpoint goes with the next one, a log in a
-    store is completed by the next one that brings the same point there.
+    last. A log dir that a restore left alone goes with the next one; a log in a store is completed.
 
     Args:
         batch, point: the newest snapshot of that batch, or the one of that name; by default the
             newest.
-        log: where the log is to be, a directory, or the URL of an empty place in a store, as it
-            was archived; without it only the checkpoint comes.
-        log_storage_options: of that place, if they aren't `storage_options`.
+        log, log_storage_options: where the log is to be, a directory, or the URL of an empty place
+            in a store, as it was archived; without it only the checkpoint comes.
     Raises: InvalidRequestError: no such snapshot, or it has no log; a path that exists;
         DataCorruptionError: an object is gone or damaged; StorageUnavailableError; LogLockedError:
         another process restores to the same place.
     """
     watch = stopwatch()
     target = local_path(os.fspath(path))
-    log_url = None if log is None else url_of(log, mode="rw", fs=fs)
-    logs = [] if log is None or log_url is not None else split_path(log)
+    log_url = url_of(log, mode="rw", fs=fs) if log is not None else None
+    logs = split_path(log) if log is not None and log_url is None else []
     if target is None or len(logs) > 1:
         raise InvalidRequestError(
             f"{path}, {log}: want a directory each, on this machine's disk", path=os.fspath(path)
         )
-    if threads < 1:
-        raise InvalidRequestError(f"threads={threads}: want at least 1")
+    check_threads(threads)
     store = open_store(url, storage_options)
     wanted = snapshots.choose(store, batch, point)
-    if log is not None and not wanted.has_log:
-        raise InvalidRequestError(
-            f"{store.url}: point {wanted.name} has no log; leave out log", path=store.url
-        )
     repository, trees = snapshots.read(store, wanted, as_keyring(keyring))
     parts = [CHECKPOINT] if log is None else [CHECKPOINT, LOG]
     if log is not None:
-        _check_home(trees[LOG], log, is_url=log_url is not None)
+        _check_log(store.url, wanted, trees.get(LOG), log, is_url=log_url is not None)
     with StagedDirectories(fs, [target, *logs], "restore") as staged:
         total = sum(trees[part].size for part in parts)
         fetcher = _Fetcher(fs, repository, total, threads, progress)
-        roots = {
-            part: staged.beside(n, _RAW)
-            for n, part in enumerate([CHECKPOINT, LOG][: len(logs) + 1])
-        }
-        for number, part in enumerate(roots):
-            _check_room(fs, os.path.dirname([target, *logs][number]), trees[part].size)
-        for part, root in roots.items():
-            fetcher.fetch(trees[part], root)
+        local = dict(zip(parts, [target, *logs], strict=False))
+        roots = {part: staged.beside(number, _RAW) for number, part in enumerate(local)}
+        _fetch_all(fs, fetcher, trees, local, roots)
         finish = partial(_finish, fs, clock, wanted, roots[CHECKPOINT], target)
         if log_url is not None:
-            target_store = open_store(log_url, log_storage_options or storage_options)
-            archived = ArchivedLog(
-                repository, wanted, trees[LOG], threads=threads, on_block=fetcher.add
-            )
-            check_apart(store, target_store)
-            _restore_log(archived, target_store, finish, threads, clock)
+            to = open_store(log_url, log_storage_options or storage_options)
+            archived = ArchivedLog(repository, wanted, trees[LOG], threads, fetcher.add)
+            _restore_log(archived, store, to, finish, threads, clock)
         else:
             if logs:
-                waits_for = staged.waiting(1)
-                fork_log(
-                    roots[LOG], logs[0], time_ms=_EVER_MS, waits_for=waits_for, fs=fs, clock=clock
-                )
+                waits, raw = staged.waiting(1), roots[LOG]
+                fork_log(raw, logs[0], time_ms=_EVER_MS, waits_for=waits, fs=fs, clock=clock)
             finish()
             arrived(fs, logs)
     return Restored(
@@ -151,8 +134,12 @@ def restore(
     )
 
 
-def _check_home(tree: SnapshotTree, log: Path, *, is_url: bool) -> None:
-    """Raise InvalidRequestError where a log is to come back in another kind of home."""
+def _check_log(
+    url: str, wanted: Snapshot, tree: SnapshotTree | None, log: Path, *, is_url: bool
+) -> None:
+    """Raise InvalidRequestError where no log is, or it is to come back in another kind of home."""
+    if tree is None:
+        raise InvalidRequestError(f"{url}: point {wanted.name} has no log; leave out log", path=url)
     if tree.is_home and not is_url:
         raise InvalidRequestError(
             f"{os.fspath(log)}: the point's log had its home in a store ({tree.origin}), and comes "
@@ -169,16 +156,32 @@ def _check_home(tree: SnapshotTree, log: Path, *, is_url: bool) -> None:
 
 def _restore_log(
     archived: ArchivedLog,
+    repository: Store,
     target: Store,
     finish: Callable[[], None],
     threads: int,
     clock: Clock,
 ) -> None:
     """Make a log in an empty place, and the checkpoint last."""
+    check_apart(repository, target)
     fork_stores(
         archived, target, WantedPoint(time_ms=_EVER_MS), origin=f"the log of {archived.url}",
         finish=finish, threads=threads, clock=clock,
     )  # fmt: skip
+
+
+def _fetch_all(
+    fs: FileSystem,
+    fetcher: "_Fetcher",
+    trees: Mapping[str, SnapshotTree],
+    places: Mapping[str, str],
+    roots: Mapping[str, str],
+) -> None:
+    """Bring the trees that go to directories, once there is room for all of them."""
+    for part, place in places.items():
+        _check_room(fs, os.path.dirname(place), trees[part].size)
+    for part, root in roots.items():
+        fetcher.fetch(trees[part], root)
 
 
 def _finish(fs: FileSystem, clock: Clock, wanted: Snapshot, raw: str, target: str) -> None:

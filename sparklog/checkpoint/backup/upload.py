@@ -21,7 +21,7 @@ from sparklog.checkpoint.backup.repository import BLOCK_BYTES, Repository
 from sparklog.checkpoint.backup.segment_blocks import block_sizes
 from sparklog.checkpoint.backup.snapshots import SnapshotFile, SnapshotTree, SnapshotTrees
 from sparklog.checkpoint.log_backed.layout import LOGS
-from sparklog.errors import StorageUnavailableError
+from sparklog.errors import InvalidRequestError, StorageUnavailableError
 from sparklog.fs import FileSystem
 
 INLINE_BYTES: Final = 256  # smaller files are in the snapshot itself
@@ -31,6 +31,12 @@ _RECORDS: Final = re.compile(rf"{LOGS}/[^/]+/[0-9]{{20}}\.log")
 Stamp = tuple[int, int, int]
 Progress = Callable[[int, int], None]
 """Is told (bytes of files that are done, bytes in all)."""
+
+
+def check_threads(threads: int) -> None:
+    """Raise InvalidRequestError for a number of threads that nothing can be done with."""
+    if threads < 1:
+        raise InvalidRequestError(f"threads={threads}: want at least 1")
 
 
 class Files(Protocol):

@@ -188,7 +188,10 @@ def test_an_encrypted_log_stays_encrypted(in_files: Places, sealed: bool) -> Non
     places.merge(RING)
     given = {"keyring": RING} if sealed else {}
     with pytest.raises(InvalidRequestError, match="key"):  # its segment has to be cut
-        archive(places.path, places.points, batch=9, log=places.log, **given)  # type: ignore[arg-type]
+        archive(
+            places.path, places.points, batch=9, log=places.log,
+            **given,  # type: ignore[arg-type]
+        )  # fmt: skip
     assert list_points(places.points) == []
     archive(
         places.path, places.points, batch=9, log=places.log, log_keyring=str(ring),
@@ -255,10 +258,11 @@ def test_objects_that_go_meanwhile(places: Places, monkeypatch: pytest.MonkeyPat
     places.write(range(12), large=frozenset({3}))
     make = ForkedLog.make
 
-    def made(self: ForkedLog, *args: object, **given: object) -> None:
-        make(self, *args, **given)  # type: ignore[arg-type]
+    def made(self: ForkedLog, writer: str, batch: int, keyring: str) -> ForkedLog:
+        make(self, writer, batch, keyring)
         store: Store = open_store(places.log)
         store.delete([one.name for one in store.list("staged-")])
+        return self
 
     monkeypatch.setattr(ForkedLog, "make", made)
     with pytest.raises(StorageUnavailableError, match="archive again"):
