@@ -118,7 +118,7 @@ def _fork_in_store(
 
 
 def print_made(made: MadeLog, *, as_json: bool) -> None:
-    """Print what a log in a store was made of."""
+    """Print what a log was made, of another one."""
     if as_json:
         print_json(asdict(made))
         return

@@ -10,17 +10,21 @@ from rich.table import Table
 import sparklog
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_OK, EXIT_STOPPED
+from sparklog.cli.fork import print_made
 from sparklog.cli.open_log import check_creation, to_read
-from sparklog.cli.output import console, count_bar, print_json
+from sparklog.cli.output import bytes_bar, console, count_bar, print_json
 from sparklog.cli.parsing import parse_properties, parse_when
 from sparklog.cli.stopping import stop_signal
 from sparklog.cli.storage import Reach, reach_options
+from sparklog.errors import InvalidRequestError
 from sparklog.format.compression import Codec
 from sparklog.log.fetch import ISOLATION
 from sparklog.log.log import Log
 from sparklog.log.positions import Position
+from sparklog.opening import url_of
 from sparklog.pluralize import pluralize
 from sparklog.storage.staging import Framing
+from sparklog.tiered.reading.options import RemoteOptions
 from sparklog.tools.moving.export_delta import export_delta
 from sparklog.tools.moving.export_kafka import export_kafka
 from sparklog.tools.moving.export_log import export_log
@@ -28,6 +32,8 @@ from sparklog.tools.moving.export_parquet import export_parquet
 from sparklog.tools.moving.exporting import Exported
 from sparklog.tools.moving.import_kafka import Imported, check_source, import_topic
 from sparklog.tools.moving.kafka import read_config
+from sparklog.tools.moving.to_log_dir import move_to_log_dir
+from sparklog.tools.moving.to_store import move_to_store
 
 _codec = click.option(
     "--compression-type", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
@@ -134,7 +140,11 @@ def import_(
 
 @click.command(cls=Command)
 @click.argument("path")
-@click.option("--topic", required=True)
+@click.option("--topic", help="The topic; or give --all.")
+@click.option(
+    "--all", "whole", is_flag=True,
+    help="The whole log, from a log dir to a store or back: topic ids, epochs, writers, groups.",
+)  # fmt: skip
 @click.option(
     "--to", metavar="PATH",
     help="A log dir that a broker loads, offsets kept; or, with the ending .parquet, one file.",
@@ -159,7 +169,8 @@ def import_(
 @_as_json
 def export(
     path: str,
-    topic: str,
+    topic: str | None,
+    whole: bool,
     from_offsets: Sequence[str],
     to_offsets: Sequence[str],
     from_time: str | None,
@@ -172,7 +183,17 @@ def export(
 
     Done again, an export to a log dir, to Delta, to Kafka or to a directory of Parquet goes on
     where the last one ended; no record comes twice. PATH may be an archive's URL.
+
+    With --all the log itself moves, from a log dir to an empty place in a store (--to URL) or from
+    a store to a new log dir: a query's checkpoint goes on there, and a micro-batch that is replayed
+    is dropped. Stop its writers before; what they write afterwards isn't moved.
     """
+    if whole:
+        given = (topic, from_offsets, to_offsets, from_time, to_time)
+        _check_alone(target, any(one not in (None, ()) for one in given))
+        return _move(path, target["to"] or "", reach, as_json=as_json)
+    if topic is None:
+        raise click.UsageError("give --topic, or --all for the whole log")
     places = {name: target[name] for name in _PLACES}
     chosen = [(how, to) for how, to in places.items() if to is not None]
     if len(chosen) != 1:
@@ -193,6 +214,33 @@ def export(
     _show(done.topic, done.offsets)
     _say(done, f" to {done.to}")
     return _exit_code(done)
+
+
+def _check_alone(target: "_Target", is_range: bool) -> None:
+    others = [name for name in _PLACES if name != "to" and target[name] is not None]
+    changed = target["compression_type"] or target["kafka_topic"] or target["create"]
+    if target["to"] is None or others or is_range or changed or target["command_config"]:
+        raise click.UsageError("--all takes the log as it is: give --to alone with it")
+
+
+def _move(path: str, to: str, reach: Reach, *, as_json: bool) -> int:
+    """Move a whole log to the other kind of home."""
+    options = RemoteOptions.parse(reach.options)[0]
+    into_store, home = url_of(to, mode="rw") is not None, url_of(path)
+    if into_store == (home is not None):
+        raise InvalidRequestError(
+            f"{path} and {to} are of one kind: --all goes from a log dir to a store, or back; a "
+            "copy in the same kind of home is a fork (`sparklog fork`)",
+            path=path,
+        )
+    move = move_to_store if home is None else move_to_log_dir
+    with bytes_bar("moving", shown=not as_json) as progress:
+        made = move(
+            path if home is None else home, to, storage_options=reach.storage, options=options,
+            progress=progress,
+        )  # fmt: skip
+    print_made(made, as_json=as_json)
+    return EXIT_OK
 
 
 def _export(
@@ -222,9 +270,7 @@ def _export(
         raise click.UsageError(f"{to} is one file by its name: give --to, or a directory's name")
     if how == "to_parquet" or to.endswith(".parquet"):
         return export_parquet(log, topic, to, compression=codec or "zstd", **span)
-    return export_log(
-        log, topic, to, framing=_framing(codec), storage_options=storage, **span
-    )
+    return export_log(log, topic, to, framing=_framing(codec), storage_options=storage, **span)
 
 
 def _framing(codec: str | None) -> Framing:

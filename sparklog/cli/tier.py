@@ -31,6 +31,7 @@ from sparklog.tiered.restoring import restore as restore_log
 from sparklog.tiered.status import TierStatus, by_topic, keys_of
 from sparklog.tiered.status import status as tier_status
 from sparklog.tools.moving.export_log import export_log
+from sparklog.tools.moving.to_log_dir import move_to_log_dir
 
 _UNTIERED = "`sparklog topics describe` shows its segments, all of which are there"
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
@@ -134,8 +135,11 @@ def restore(
     """Make the log dir PATH out of the archive at URL; a broker loads it as well.
 
     Where PATH is a URL, the copies become a log in that store, which goes on at their end; the
-    store copies them itself. Where URL is a log in a store, its records go into the log dir, at
-    their offsets. Run again, it goes on where it was broken off.
+    store copies them itself. Run again, it goes on where it was broken off.
+
+    Where URL is a log in a store, the whole log becomes the new log dir PATH, with its writers'
+    last micro-batches and its groups' positions; stop its writers before. With --topic, --start or
+    --end it is their records alone, at their offsets; run again, what has come since.
     """
     if url_of(path, mode="rw") is not None:
         if start is not None or end is not None:
@@ -149,7 +153,9 @@ def restore(
     }
     home = url_of(url)
     if home is not None and holds_home(home, reach.storage):
-        return _of_log(home, path, topics, span, reach, as_json=as_json)
+        if topics or start is not None or end is not None:
+            return _of_log(home, path, topics, span, reach, as_json=as_json)
+        return _whole_log(home, path, threads, reach, as_json=as_json)
     with bytes_bar("restoring", shown=not as_json) as progress:
         done = restore_log(
             url,
@@ -185,6 +191,16 @@ def _into_store(
         made = restore_tier(
             url, path, topics=topics or None, storage_options=reach.storage, threads=threads,
             options=RemoteOptions.parse(reach.options)[0], dry_run=dry_run, progress=progress,
+        )  # fmt: skip
+    print_made(made, as_json=as_json)
+    return EXIT_OK
+
+
+def _whole_log(url: str, path: str, threads: int, reach: Reach, *, as_json: bool) -> int:
+    with bytes_bar("moving", shown=not as_json) as progress:
+        made = move_to_log_dir(
+            url, path, storage_options=reach.storage, threads=threads, progress=progress,
+            options=RemoteOptions.parse(reach.options)[0],
         )  # fmt: skip
     print_made(made, as_json=as_json)
     return EXIT_OK

@@ -345,5 +345,11 @@ class DisklessGroups:
         return f"{self._store.url}/{_name(prefix, number)}"
 
 
+def first_position(reader: Reader) -> tuple[str, bytes]:
+    """Return (name, contents) of a group's first object, in a log that is being made."""
+    content = {"attempt": uuid.uuid4().hex, "reader": reader_to_json(reader)}
+    return _name(readers_prefix(reader.group), 0), seal("reader", content)
+
+
 def _name(prefix: str, number: int) -> str:
     return f"{prefix}{number:020d}"

@@ -87,10 +87,10 @@ def restore_tier(
             objects, target, log_id, topics=topics, threads=threads, clock=clock
         )
 
-    new = _made(
+    new = make_log(
         target, f"the tier at {source.url}{said}", plan, threads, progress, clock, dry_run=dry_run
     )
-    return _described(new, target, watch(), dry_run=dry_run)
+    return described(new, target, watch(), dry_run=dry_run)
 
 
 def fork(
@@ -174,12 +174,12 @@ def fork_stores(
         points.append(point)
         return adapt(new)
 
-    new = _made(
+    new = make_log(
         target, origin or f"the fork of {source.url} at {_words(wanted)}", plan, threads, progress,
         clock, log_id=log_id, finish=finish, dry_run=dry_run,
     )  # fmt: skip
     point = points[-1]
-    return _described(
+    return described(
         new, target, watch(), dry_run=dry_run, ledger_offset=point.count,
         time_ms=point.state.log.time_ms,
     )  # fmt: skip
@@ -201,7 +201,14 @@ def check_apart(source: Store, target: Store) -> None:
         )
 
 
-def _made(
+def current_state(store: Store) -> DisklessState:
+    """Return the state at the head of the log in a store. Raises: InvalidRequestError: no log."""
+    entries = EntryReader(store, known_home(store).log_id)
+    states = StateObjects(store, lambda: entries.log_id)
+    return Head(entries, newer=states.newest).follow()
+
+
+def make_log(
     target: Store,
     origin: str,
     plan: Callable[[str], NewLog],
@@ -211,8 +218,12 @@ def _made(
     *,
     log_id: str | None = None,
     finish: Callable[[], object] = lambda: None,
-    dry_run: bool,
+    dry_run: bool = False,
 ) -> NewLog:
+    """Make what `plan` says of a log id; `origin` says in words what it is made of.
+
+    Raises: as `NewHome.claim` and `found`.
+    """
     home = NewHome(
         target,
         origin,
@@ -237,7 +248,10 @@ def _write_state(store: Store, state: DisklessState) -> None:
     StateObjects(store, lambda: state.log_id).write(state)
 
 
-def _described(new: NewLog, target: Store, took_ms: int, *, dry_run: bool, **more: int) -> MadeLog:
+def described(
+    new: NewLog, target: Store, took_ms: int, *, dry_run: bool = False, **more: int
+) -> MadeLog:
+    """Say what was made, for people and scripts."""
     snapshot = new.snapshot
     offsets: dict[str, dict[int, tuple[int, int]]] = {}
     for key, end in sorted(snapshot.ends.items()):

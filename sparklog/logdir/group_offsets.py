@@ -291,6 +291,11 @@ def expire_readers(
     return gone
 
 
+def write_reader(fs: FileSystem, home: str, reader: Reader) -> None:
+    """Write a group as it is, durably, into a log dir that is being made."""
+    _write(fs, _path(home, reader.group), reader, is_new=True)
+
+
 def _path(home: str, group: str) -> str:
     digest = hashlib.sha256(group.encode()).hexdigest()[:32]
     return os.path.join(home, READERS_PREFIX + digest)

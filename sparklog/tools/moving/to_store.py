@@ -1,0 +1,360 @@
+"""A whole log dir becomes a log in a store, where its queries and groups go on.
+
+Not its records alone: topics keep their ids, configs, log starts and leader epochs, writers their
+last micro-batches, groups their positions, and what resets abandoned stays abandoned. So a query's
+checkpoint holds for the new place too: a micro-batch that is replayed there is dropped.
+
+Segments are put as a tier's copies are, byte for byte, each with its manifest. What is in the log
+dir's own tier alone is read from there.
+"""
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+from sparklog.clock import Clock, stopwatch, system_clock
+from sparklog.common import TopicPartition
+from sparklog.config import TopicConfig
+from sparklog.diskless.entries import ObjectKey
+from sparklog.diskless.extents import Extent
+from sparklog.diskless.founding import NewLog, NewObject, NewPartition, Progress
+from sparklog.diskless.groups import first_position
+from sparklog.diskless.home_object import read_home
+from sparklog.diskless.new_homes import MadeLog, current_state, described, make_log
+from sparklog.diskless.tier_import import batch_of
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.format.checkpoint_files import Epochs, topic_id_text
+from sparklog.format.names import TXNINDEX, snapshot_name
+from sparklog.format.producer_snapshot import format_snapshot, parse_snapshot
+from sparklog.log.batch_windows import walk
+from sparklog.log.committed_batches import find_commit
+from sparklog.log.log import Log
+from sparklog.log.producer_state_loading import load_producer_state
+from sparklog.log.timeline import find_abandoned, within
+from sparklog.log.topic_names import INTERNAL
+from sparklog.logdir.commit_log import LogDirCommits
+from sparklog.logdir.group_offsets import read_readers
+from sparklog.logdir.home import commits_of
+from sparklog.opening import Path, holds_own_log, open_log, url_of
+from sparklog.storage.leader_epochs import clipped
+from sparklog.storage.ledger_records import LastMicroBatch, SnapshotRecord
+from sparklog.storage.segment_store import SegmentPut
+from sparklog.storage.segments import PartitionSegments, SegmentLog
+from sparklog.storage.topic_state import TopicState
+from sparklog.tiered.copying.segment_objects import LogObject, look_at_log, put_log
+from sparklog.tiered.keyring import Keyring
+from sparklog.tiered.layout.manifest import log_object, manifest_object
+from sparklog.tiered.object_store.store import Store
+from sparklog.tiered.reading.options import RemoteOptions
+from sparklog.tiered.remote_segment import RemoteSegment, SegmentState
+from sparklog.tiered.target import open_store
+
+_NOT_KEPT: Final = ("remote.", "local.")
+_NO_EPOCHS: Final = ((0, 0),)
+_NEVER_EXPIRES: Final = 2**63 - 1
+_ID_HEAD: Final = bytes(6) + b"\x01"  # no service's term; made of segments
+
+
+def move_to_store(
+    path: Path,
+    url: str,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    options: RemoteOptions | None = None,
+    threads: int = 4,
+    progress: Progress | None = None,
+    clock: Clock = system_clock,
+) -> MadeLog:
+    """Make the store's place at `url`, which must be empty, the log that is in the log dir `path`.
+
+    The log dir's write lock is held all the time, so what is moved is all there is; readers go on.
+    It stays as it is: write to one of the two from then on.
+    Args: storage_options: of the store, and of the log dir's own tier. options: the key ring; with
+        it the new log is encrypted.
+    Raises: InvalidRequestError: no log dir of ours, `url` isn't empty, or is to become something
+        else; LogLockedError; DataCorruptionError: a partition is offline, or segments are damaged;
+        StorageUnavailableError. Nothing is a log there then; call again to go on.
+    Cost: two passes over all segments, a put and a manifest for each.
+    """
+    watch = stopwatch()
+    if url_of(path) is not None or not holds_own_log(path):
+        raise InvalidRequestError(f"{path} is no log dir that sparklog keeps: give one")
+    target = open_store(url, storage_options)
+    remote = options or RemoteOptions()
+    keyring = Keyring.load(remote.remote_keyring) if remote.remote_keyring else None
+    with open_log(path, mode="rw", storage_options=storage_options, remote=remote) as log:
+        session = commits_of(log)
+        with session.exclusive():
+
+            def plan(log_id: str) -> NewLog:
+                if read_home(target) is not None:  # all but its tidying up was done before
+                    return NewLog(
+                        log_id=log_id, snapshot=current_state(target).log.snapshot(),
+                        partitions=(), objects=(),
+                    )  # fmt: skip
+                return _Plan(log, session, target, log_id, keyring, clock).whole()
+
+            new = make_log(target, f"the log dir {log.path}", plan, threads, progress, clock)
+    return described(new, target, watch(), time_ms=new.snapshot.time_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class _SegmentData:
+    """A segment of the log dir, or of its tier: `sparklog.storage.segment_store.LogSegmentData`.
+
+    Under the write lock nobody changes it. `start`: the log start.
+    """
+
+    segments: PartitionSegments
+    base: int
+    end: int
+    start: int
+
+    @property
+    def where(self) -> str:
+        return self.segments.log(self.base).path
+
+    def version(self) -> object:
+        return self.base
+
+    @contextlib.contextmanager
+    def log(self) -> Iterator[SegmentLog]:
+        log = self.segments.log(self.base)
+        with contextlib.ExitStack() as stack:
+            if isinstance(log, contextlib.AbstractContextManager):
+                stack.enter_context(log)
+            yield log
+
+    def transaction_index(self) -> bytes:
+        index = self.segments.closed_index(self.base, TXNINDEX)
+        return b"" if index is None else bytes(index.data)
+
+    def producer_snapshot(self) -> bytes:
+        if self.end in self.segments.producer_snapshots():
+            path = f"{self.segments.where}/{snapshot_name(self.end)}"
+            with contextlib.suppress(FileNotFoundError, DataCorruptionError):
+                raw = self.segments.producer_snapshot(self.end)
+                parse_snapshot(raw, path)
+                return raw
+        state = load_producer_state(
+            self.segments, self.end, log_start=self.start, now=0, expiration_ms=_NEVER_EXPIRES
+        )
+        return format_snapshot(state.entries())
+
+    def leader_epochs(self) -> Epochs:
+        return clipped(list(self.segments.leader_epochs()), end=self.end)
+
+
+class _Plan:
+    """What the new log is to be; under the write lock."""
+
+    def __init__(
+        self,
+        log: Log,
+        session: LogDirCommits,
+        target: Store,
+        log_id: str,
+        keyring: Keyring | None,
+        clock: Clock,
+    ) -> None:
+        self._log, self._session, self._target = log, session, target
+        self._log_id, self._keyring = log_id, keyring
+        self._time_ms = max(clock(), session.state.time_ms)
+        self._keys: dict[str, ObjectKey] = {}
+        self._made: dict[str, LogObject] = {}
+        self._objects: list[NewObject] = []
+        self._manifests: list[NewObject] = []
+
+    def whole(self) -> NewLog:
+        session = self._session
+        if session.offline:
+            raise next(iter(session.offline.values()))
+        snapshot = _snapshot(session, self._time_ms)
+        partitions = [self._partition(key, snapshot) for key in sorted(snapshot.ends)]
+        latest = max((e for one in partitions for e, _ in one.epochs), default=0)
+        self._add_groups()
+        return NewLog(
+            log_id=self._log_id,
+            snapshot=replace(snapshot, epoch=max(snapshot.epoch, latest) + 1),
+            partitions=partitions,
+            objects=self._objects,
+            manifests=self._manifests,
+            keys=self._keys,
+        )
+
+    def _add_groups(self) -> None:
+        readers = read_readers(self._session.fs, self._session.home)
+        for path in readers.damaged:
+            raise DataCorruptionError(
+                "the position of a group can't be read, so it can't be moved: let its reader "
+                "commit anew, or delete the file to forget it", path=path,
+            )  # fmt: skip
+        for reader in readers.groups:
+            name, raw = first_position(reader)
+            self._objects.append(NewObject(name, -1, partial(self._target.put, name, raw)))
+
+    def _partition(self, key: TopicPartition, snapshot: SnapshotRecord) -> NewPartition:
+        topic = snapshot.topics[key.topic]
+        start, end = snapshot.starts.get(key, 0), snapshot.ends[key]
+        segments = self._log.view.of_partition(*key, _itself, topic.id)
+        epochs = tuple(clipped(list(segments.leader_epochs()), start=start, end=end))
+        gaps = topic.adopted or topic.parsed().compact or segments.gaps
+        extents = [
+            self._extent(key, topic, segments, span, start, list(epochs), gaps=gaps)
+            for span in _spans(segments, start, end)
+        ]
+        producers = self._session.writer(*key).producers.entries() if end else []
+        return NewPartition(
+            key=key,
+            extents=tuple(extents),
+            epochs=epochs,
+            gaps=gaps,
+            producers=tuple(batch_of(one) for one in producers if one.last_offset >= 0),
+        )
+
+    def _extent(
+        self,
+        key: TopicPartition,
+        topic: TopicState,
+        segments: PartitionSegments,
+        span: "_Span",
+        start: int,
+        epochs: Epochs,
+        *,
+        gaps: bool,
+    ) -> Extent:
+        data = _SegmentData(segments, span.base, span.end, start)
+        config: TopicConfig = topic.parsed()
+        segment = RemoteSegment(
+            topic=key.topic, topic_id=topic.id, partition=key.partition,
+            id=self._id(key, topic, segments, span), base=span.base, end=span.end, size=span.size,
+            max_timestamp=span.max_timestamp,
+            epochs=tuple(clipped(list(epochs), start=span.base, end=span.end)) or _NO_EPOCHS,
+            state=SegmentState.COPY_STARTED, time_ms=0,
+            has_txn_index=bool(data.transaction_index()),
+        )  # fmt: skip
+        put = SegmentPut(
+            segment=segment, data=data, config=config.to_dict(), gaps=gaps,
+            interval_bytes=config.index_interval_bytes,
+        )  # fmt: skip
+        name = log_object(segment)
+        if span.size:
+            self._objects.append(NewObject(name, span.size, partial(self._put, name, put)))
+            manifest = partial(self._put_manifest, name, put)
+            self._manifests.append(NewObject(manifest_object(segment), -1, manifest))
+        return Extent(
+            span.base, span.end, name, 0, span.size, span.max_timestamp, segment.epochs[-1][0], -1,
+            segment.id,
+        )  # fmt: skip
+
+    def _id(
+        self, key: TopicPartition, topic: TopicState, segments: PartitionSegments, span: "_Span"
+    ) -> str:
+        """The same for the same file, so that a second call finds what the first one put.
+
+        Not where it is sealed: nobody has the first one's data key any more.
+        """
+        salt = "" if self._keyring is None else self._log_id
+        said = (segments.where, segments.modified_ms(span.base), topic.id, key.partition, span)
+        digest = hashlib.sha256(repr((salt, said)).encode()).digest()
+        return topic_id_text(_ID_HEAD + digest[: 16 - len(_ID_HEAD)])
+
+    def _put(self, name: str, put: SegmentPut[RemoteSegment]) -> None:
+        made = self._made[name] = put_log(self._target, put, keyring=self._keyring)
+        if made.wrapped is not None:
+            self._keys[name] = ObjectKey(put.segment.id, made.wrapped, put.segment.size)
+
+    def _put_manifest(self, name: str, put: SegmentPut[RemoteSegment]) -> None:
+        made = self._made.get(name) or look_at_log(put)
+        manifest, raw = made.manifest(self._time_ms)
+        self._target.put(manifest.name, raw)
+
+
+def _itself(segments: PartitionSegments) -> PartitionSegments:
+    return segments
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """The offsets [base, end) of a segment, and what of its log holds them."""
+
+    base: int
+    end: int
+    size: int
+    max_timestamp: int
+
+
+def _spans(segments: PartitionSegments, start: int, end: int) -> list[_Span]:
+    """Return the segments that hold [start, end), each up to the next one, without empty ones.
+
+    Cost: a pass over the batch headers of those that are local.
+    """
+    listed = segments.metadata()
+    found: list[_Span] = []
+    for each, after in zip(listed, [*listed[1:], None], strict=True):
+        stop = end if after is None else min(after.base, end)
+        if start == end or stop <= start or each.base >= stop:
+            continue
+        if each.local or each.max_timestamp is None:
+            size, latest = _measured(segments.log(each.base), stop)
+        else:
+            size, latest = each.size, each.max_timestamp
+        if not size and found:  # what it held was compacted away
+            found[-1] = replace(found[-1], end=stop)
+        else:
+            found.append(_Span(each.base, stop, size, latest))
+    return found
+
+
+def _measured(log: SegmentLog, end: int) -> tuple[int, int]:
+    """Return (bytes, largest timestamp) of the batches below offset `end`."""
+    size, latest = 0, -1
+    for window in walk(log, check_crc=False):
+        if window.batches.error is not None:
+            raise window.batches.error
+        table = window.batches.table
+        below = table[table["last_offset"] < end]
+        if len(below):
+            size = int(below["position"][-1] + below["size"][-1])
+            latest = max(latest, int(below["max_timestamp"].max()))
+    return size, latest
+
+
+def _snapshot(session: LogDirCommits, time_ms: int) -> SnapshotRecord:
+    """The log dir's state as one that has neither directories nor a tier."""
+    state = session.state
+    topics = {
+        name: replace(
+            topic,
+            config={k: v for k, v in topic.config.items() if not k.startswith(_NOT_KEPT)},
+            dirs=dict.fromkeys(topic.dirs, 0),
+        )
+        for name, topic in state.topics.items() if name not in INTERNAL
+    }  # fmt: skip
+    ends = {key: end for key, end in state.ends.items() if key.topic in topics}
+    abandoned = state.abandoned
+    if abandoned is None:
+        abandoned = find_abandoned(session, session.ledger.end)
+    return replace(
+        state.snapshot(),
+        time_ms=time_ms,
+        topics=topics,
+        ends=ends,
+        starts={key: at for key, at in state.starts.items() if key in ends and at},
+        local_starts=None,
+        dropped={key: end for key, end in state.dropped.items() if key.topic not in INTERNAL},
+        writers={name: _whole(session, name, last) for name, last in state.writers.items()},
+        idempotent=frozenset(state.idempotent & ends.keys()),
+        abandoned={k: some for k, some in within(abandoned, state).items() if k in ends},
+    )
+
+
+def _whole(session: LogDirCommits, writer: str, last: LastMicroBatch) -> LastMicroBatch:
+    """Return it with its offsets: the ledger that has them doesn't come along."""
+    if last.ends is not None:
+        return last
+    found = find_commit(session, session.ledger.end, [writer], last.batch)
+    return last if found is None else last._replace(ends=found[1].ends)
