@@ -1,10 +1,10 @@
 """A whole log moves from a log dir to a store, and back: its queries and groups go on there."""
 
 import json
+import shutil
 import subprocess
 import sys
 from base64 import b64encode
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import sparklog
 from sparklog.cli.app import run
 from sparklog.clock import system_clock
 from sparklog.common import TopicPartition
+from sparklog.diskless.founding import NewHome
 from sparklog.diskless.new_homes import current_state
 from sparklog.errors import (
     DataCorruptionError,
@@ -73,12 +74,12 @@ def fill_log(log: sparklog.Log) -> None:
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "compacted"])
-def path(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+def path(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     with sparklog.open(tmp_path / "log", "rw") as log:
         fill_log(log)
     if request.param:
         Service(tmp_path / "log").run_once()
-    yield tmp_path / "log"
+    return tmp_path / "log"
 
 
 def state_of(log: sparklog.Log) -> LogState:
@@ -152,7 +153,7 @@ def test_segments_stay_files_that_a_broker_loads(path: Path, tmp_path: Path) -> 
                 log.with_suffix(".index").read_bytes().rstrip(b"\0")
             )
             checked += 1
-    assert checked > 3
+    assert checked > 1
     (back / "__sparklog_commits-0").rename(tmp_path / "ledger")  # as a broker meets it
     for name in back.glob("sparklog.*"):
         name.unlink()
@@ -170,7 +171,7 @@ def test_what_was_staged_becomes_segments_of_their_size(tmp_path: Path) -> None:
     move_to_log_dir(url, back)
     assert told(back) == before
     sizes = [one.stat().st_size for one in sorted((back / "t-0").glob("*.log"))]
-    assert len(sizes) > 3
+    assert len(sizes) > 2
     assert max(sizes) <= 600
     go_on(back)
     assert verify(back).ok
@@ -205,7 +206,7 @@ def test_encrypted(path: Path, tmp_path: Path) -> None:
     assert told(back) == before
 
 
-@pytest.mark.parametrize("after", [0, 3, 9])
+@pytest.mark.parametrize("after", [0, 1, 3])
 def test_an_interrupted_move_goes_on(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
@@ -231,11 +232,13 @@ def test_an_interrupted_move_goes_on(
     with pytest.raises(InvalidRequestError, match="was to become"):
         move_to_store(tmp_path / "other", url)
     puts: list[str] = []
+
+    def noted(self: ObjectStore, name: str, *args: Any) -> None:
+        puts.append(name)
+        put_stream(self, name, *args)
+
     with monkeypatch.context() as patch:
-        patch.setattr(
-            ObjectStore, "put_stream",
-            lambda self, name, *args: (puts.append(name), put_stream(self, name, *args))[1],
-        )  # fmt: skip
+        patch.setattr(ObjectStore, "put_stream", noted)
         move_to_store(path, url)
     assert len([name for name in puts if name.endswith(".log")]) + after == len(
         list((tmp_path / "home").glob("*/*.log"))
@@ -244,6 +247,53 @@ def test_an_interrupted_move_goes_on(
     assert verify(url).ok
     with pytest.raises(InvalidRequestError, match="a log already"):
         move_to_store(path, url)
+
+
+def test_cut_off_before_it_was_tidied_up(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log is there, and was written to since: the second call changes nothing of it."""
+    url = f"file://{tmp_path}/home"
+
+    def cut(*_: object) -> None:
+        raise StorageUnavailableError("the store is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(NewHome, "complete", cut)
+        with pytest.raises(StorageUnavailableError):
+            move_to_store(path, url)
+    go_on(url)
+    with sparklog.open(path, "rw") as log:
+        fill(log, "t", 0, 3)
+    now = told(url)
+    made = move_to_store(path, url)
+    assert made.offsets["t"] == now["offsets"]["t"]
+    assert told(url) == now
+    Service(url).run_once()  # it makes the manifests
+    assert verify(url).ok
+    with pytest.raises(InvalidRequestError, match="a log already"):
+        move_to_store(path, url)
+
+
+def test_what_is_only_in_its_tier_comes_along(tmp_path: Path) -> None:
+    path, url, back = tmp_path / "log", f"file://{tmp_path}/home", tmp_path / "back"
+    with sparklog.open(path, "rw") as log:
+        tiered = {"remote.storage.enable": "true", "local.retention.bytes": "1"}
+        log.create_topic("t", config={**SMALL, **tiered})
+        fill(log, "t", 0, 40)
+    for _ in range(3):  # it copies, tells of the deletion, deletes
+        Service(path, remote=f"file://{tmp_path}/tier").run_once()
+    assert min(int(one.stem) for one in (path / "t-0").glob("*.log")) > 0
+    before = told(path)
+    move_to_store(path, url)
+    shutil.rmtree(tmp_path / "tier")
+    there = told(url)
+    assert all(there[name] == before[name] for name in ("rows", "offsets", "ids"))
+    assert there["configs"]["t"] == {k: v for k, v in before["configs"]["t"].items()
+                                     if k not in tiered}  # fmt: skip
+    assert verify(url).ok
+    move_to_log_dir(url, back)
+    assert told(back) == there
 
 
 def test_an_interrupted_way_back_leaves_nothing(path: Path, tmp_path: Path) -> None:

@@ -210,7 +210,7 @@ class _Move:
         state = self._state
         extents = state.extents.get(key, ()) if start < end else ()
         logs = ExtentLogs(self._objects, state.log_id, key.topic, extents, state.keys, eager=True)
-        limit = state.log.topics[key.topic].parsed().segment_bytes
+        limit = state.log.topics[key.topic].parsed().roll_bytes
         with _Segments(self._fs, path, limit) as segments:
             for at, extent in enumerate(extents):
                 if extent.size:

@@ -54,6 +54,7 @@ from sparklog.tiered.target import open_store
 
 _NOT_KEPT: Final = ("remote.", "local.")
 _NO_EPOCHS: Final = ((0, 0),)
+_OFFSETS_MAX: Final = 2**31 - 1  # an index tells apart so many
 _NEVER_EXPIRES: Final = 2**63 - 1
 _ID_HEAD: Final = bytes(6) + b"\x01"  # no service's term; made of segments
 
@@ -226,7 +227,7 @@ class _Plan:
         *,
         gaps: bool,
     ) -> Extent:
-        data = _SegmentData(segments, span.base, span.end, start)
+        data = _SegmentData(segments, span.file, span.end, start)
         config: TopicConfig = topic.parsed()
         segment = RemoteSegment(
             topic=key.topic, topic_id=topic.id, partition=key.partition,
@@ -241,10 +242,9 @@ class _Plan:
             interval_bytes=config.index_interval_bytes,
         )  # fmt: skip
         name = log_object(segment)
-        if span.size:
-            self._objects.append(NewObject(name, span.size, partial(self._put, name, put)))
-            manifest = partial(self._put_manifest, name, put)
-            self._manifests.append(NewObject(manifest_object(segment), -1, manifest))
+        self._objects.append(NewObject(name, span.size, partial(self._put, name, put)))
+        manifest = partial(self._put_manifest, name, put)
+        self._manifests.append(NewObject(manifest_object(segment), -1, manifest))
         return Extent(
             span.base, span.end, name, 0, span.size, span.max_timestamp, segment.epochs[-1][0], -1,
             segment.id,
@@ -258,7 +258,7 @@ class _Plan:
         Not where it is sealed: nobody has the first one's data key any more.
         """
         salt = "" if self._keyring is None else self._log_id
-        said = (segments.where, segments.modified_ms(span.base), topic.id, key.partition, span)
+        said = (segments.where, segments.modified_ms(span.file), topic.id, key.partition, span)
         digest = hashlib.sha256(repr((salt, said)).encode()).digest()
         return topic_id_text(_ID_HEAD + digest[: 16 - len(_ID_HEAD)])
 
@@ -279,8 +279,9 @@ def _itself(segments: PartitionSegments) -> PartitionSegments:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """The offsets [base, end) of a segment, and what of its log holds them."""
+    """The offsets [base, end), and what of a segment's log holds them; `file`: its own base."""
 
+    file: int
     base: int
     end: int
     size: int
@@ -288,7 +289,7 @@ class _Span:
 
 
 def _spans(segments: PartitionSegments, start: int, end: int) -> list[_Span]:
-    """Return the segments that hold [start, end), each up to the next one, without empty ones.
+    """Return the segments that hold [start, end), each up to the next one; empty ones go along.
 
     Cost: a pass over the batch headers of those that are local.
     """
@@ -302,10 +303,12 @@ def _spans(segments: PartitionSegments, start: int, end: int) -> list[_Span]:
             size, latest = _measured(segments.log(each.base), stop)
         else:
             size, latest = each.size, each.max_timestamp
-        if not size and found:  # what it held was compacted away
-            found[-1] = replace(found[-1], end=stop)
-        else:
-            found.append(_Span(each.base, stop, size, latest))
+        span = _Span(each.base, each.base, stop, size, latest)
+        is_near = found and stop - found[-1].base <= _OFFSETS_MAX
+        if is_near and not (size and found[-1].size):  # what one of them held was compacted away
+            before = found.pop()
+            span = replace(span if size else before, base=before.base, end=stop)
+        found.append(span)
     return found
 
 
