@@ -105,7 +105,7 @@ def _fork_in_store(
         if url_of(one, mode=mode) is None:
             raise InvalidRequestError(
                 f"{one} is a log dir and the other place a store: a fork stays in its kind of "
-                "home; `sparklog tier restore` and `sparklog export --to` cross over",
+                "home; `sparklog export --all --to` crosses over",
                 path=one,
             )
     with bytes_bar("copying", shown=not as_json) as progress:
