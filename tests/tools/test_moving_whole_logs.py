@@ -357,3 +357,39 @@ def test_by_command(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     for wrong in (["--topic", "t", "--to", url], ["--to-delta", url], [], ["--to", again],
                   ["--to", url]):  # fmt: skip
         assert run(["export", str(path), "--all", *wrong]) == 2, wrong
+
+
+def committed(place: Any) -> dict[str, Any]:
+    """What a reader of committed records alone gets."""
+    with sparklog.open(place) as log:
+        return {
+            topic: log.read(topic, columns=COLUMNS, isolation="read_committed").read_all()
+            for topic in sorted(log.topics())
+        }
+
+
+def test_what_a_broker_wrote(tmp_path: Path) -> None:
+    """Aborted transactions, LogAppendTime, compaction, a trimmed topic."""
+    first, url, back = tmp_path / "a", f"file://{tmp_path}/home", tmp_path / "back"
+    shutil.copytree(Path(__file__).parents[1] / "golden" / "kafka-4.1" / "logdir", first)
+    with sparklog.open(first, "rw") as log:
+        fill_log(log)
+    before, seen = told(first), committed(first)
+    assert seen["txn"].num_rows < len(before["rows"]["txn"])
+    move_to_store(first, url)
+    assert (told(url), committed(url)) == (before, seen)
+    assert verify(url).ok
+    move_to_log_dir(url, back)
+    assert (told(back), committed(back)) == (before, seen)
+    assert verify(back).ok
+    go_on(back)
+
+
+def test_several_log_dirs(tmp_path: Path) -> None:
+    path, url = f"{tmp_path}/a,{tmp_path}/b", f"file://{tmp_path}/home"
+    with sparklog.open(path, "rw") as log:
+        fill_log(log)
+    before = told(path)
+    move_to_store(path, url)
+    assert told(url) == before
+    assert verify(url).ok

@@ -44,7 +44,7 @@ from sparklog.logdir.group_offsets import write_reader
 from sparklog.logdir.high_watermarks import publish
 from sparklog.logdir.ledger import LEDGER, LEDGER_TOPIC, Ledger, ledger_config, ledger_path
 from sparklog.logdir.log_dirs import write_new_dirs
-from sparklog.logdir.offset_checkpoints import CLEANED, write_offsets
+from sparklog.logdir.offset_checkpoints import CLEANED, CLEANER, write_offsets
 from sparklog.logdir.partition.leader_epochs import write_epochs
 from sparklog.logdir.partition.partition_log import PartitionLog
 from sparklog.logdir.partition.segment import Segment
@@ -156,6 +156,7 @@ class _Move:
     ) -> None:
         self._fs, self._clock, self._directory = fs, clock, directory
         self._state, self._objects = state, objects
+        self._cleaned: dict[TopicPartition, int] = {}
         self._done, self._total, self._progress = 0, total, progress
 
     def bring(self, threads: int) -> None:
@@ -217,7 +218,9 @@ class _Move:
                     self._extent(segments, logs, at)
                 else:
                     segments.begin(extent.base)
-            return segments.end
+        if segments.gaps_below > start:
+            self._cleaned[key] = segments.gaps_below
+        return segments.end
 
     def _extent(self, segments: "_Segments", logs: ExtentLogs, at: int) -> None:
         extent = logs.extents[at]
@@ -269,6 +272,8 @@ class _Move:
         if known.gaps:
             cleaned = {key: then.ends[key] for key in known.gaps if then.ends[key]}
             write_offsets(fs, home, CLEANED, cleaned)
+        if self._cleaned:
+            write_offsets(fs, home, CLEANER, self._cleaned)
         write_checkpoints(fs, [home], then, 1)
         publish(fs, home, {**then.ends, LEDGER: 1}, then.starts, durable=1)
         return then
@@ -281,7 +286,8 @@ def _in_log_dir(topic: TopicState, *, gaps: bool) -> TopicState:
 class _Segments:
     """A partition's `.log` files, written one after the other; each durable when it ends.
 
-    `limit`: segment.bytes. `end`: the offset behind the last batch.
+    `limit`: segment.bytes. `end`: the offset behind the last batch;
+    `gaps_below`: behind the last one where offsets are missing, so far a cleaner has come.
     """
 
     def __init__(self, fs: FileSystem, path: str, limit: int) -> None:
@@ -289,7 +295,7 @@ class _Segments:
         self._file: File | None = None
         self._base = self._size = 0
         self._whole = False
-        self.end = 0
+        self.end = self.gaps_below = 0
 
     def __enter__(self) -> "_Segments":
         return self
@@ -299,6 +305,8 @@ class _Segments:
 
     def begin(self, base: int, *, whole: bool = False) -> None:
         """Say that an extent begins. `whole`: it is a closed segment, which stays one."""
+        if self._file is None:
+            self.end = base
         if self._file is None or ((whole or self._whole) and self._size):
             self._roll(base)
         self._whole = whole
@@ -321,7 +329,14 @@ class _Segments:
             self._put(window.data[first : int(stops[at + count - 1])])
             at += count
         if len(table):
+            self._note_gaps(table["base_offset"], table["last_offset"], table["count"])
             self.end = int(table["last_offset"][-1]) + 1
+
+    def _note_gaps(self, first: Any, last: Any, count: Any) -> None:
+        holes = first > np.concatenate(([self.end], last[:-1] + 1))
+        short = last - first + 1 > count
+        if holes.any() or short.any():
+            self.gaps_below = int(last[holes | short][-1]) + 1
 
     def _put(self, data: bytes) -> None:
         assert self._file is not None
