@@ -137,7 +137,7 @@ def test_what_cannot_be_looked_for_is_not_lost(
     """Reading is allowed and listing isn't; or another service answers 404 to everything."""
     del store.bucket.objects[log_names(store)[0]]
 
-    def refuse(prefix: str, token: str | None) -> Any:
+    def refuse(prefix: str, token: str | None, start_after: str = "") -> Any:
         raise PermissionError("no listing for you")
 
     monkeypatch.setattr(store.requests, "page", refuse)
