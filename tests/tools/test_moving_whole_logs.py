@@ -255,7 +255,7 @@ def test_cut_off_before_it_was_tidied_up(
     """The log is there, and was written to since: the second call changes nothing of it."""
     url = f"file://{tmp_path}/home"
 
-    def cut(*_: object) -> None:
+    def cut(*_: object, **__: object) -> None:
         raise StorageUnavailableError("the store is away")
 
     with monkeypatch.context() as patch:
