@@ -4,11 +4,12 @@ from sparklog import Log
 from sparklog.source.batch import BatchReader
 from sparklog.source.options import parse
 from sparklog.source.schema import full_schema
+from tests.log.conftest import log_path
 from tests.log.test_timeline import commit, log
 from tests.source.test_replaced import ALL, stream
 from tests.source.test_replaced import values as rows_of
 
-__all__ = ["log"]
+__all__ = ["log", "log_path"]
 
 
 def test_sources_of_spark(log: Log) -> None:

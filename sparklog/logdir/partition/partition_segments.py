@@ -33,9 +33,8 @@ class LogDirSegments:
     def metadata(self) -> list[SegmentMetadata]:
         """Return the segments by base offset. Cost: a listing, and a stat each."""
         bases = self.bases()
-        return [
-            self._described(base, end) for base, end in zip(bases, [*bases[1:], None], strict=True)
-        ]
+        ends = [*bases[1:], None] if bases else []
+        return [self._described(base, end) for base, end in zip(bases, ends, strict=True)]
 
     def _described(self, base: int, end: int | None) -> SegmentMetadata:
         path = self._path(base, LOG)

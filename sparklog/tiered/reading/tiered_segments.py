@@ -86,7 +86,7 @@ class TieredSegments:
         """Return the segments by base offset, listed now."""
         bases = self.bases()
         found = [*self._remote.metadata(), *self._local.metadata()]
-        ends = dict(zip(bases, [*bases[1:], None], strict=True))
+        ends = dict(zip(bases, [*bases[1:], None][: len(bases)], strict=True))
         return [replace(each, end=ends.get(each.base, each.end)) for each in found]
 
     def max_timestamp(self, base: int) -> int | None:

@@ -295,7 +295,7 @@ def _spans(segments: PartitionSegments, start: int, end: int) -> list[_Span]:
     """
     listed = segments.metadata()
     found: list[_Span] = []
-    for each, after in zip(listed, [*listed[1:], None], strict=True):
+    for each, after in zip(listed, [*listed[1:], None][: len(listed)], strict=True):
         stop = end if after is None else min(after.base, end)
         if start == end or stop <= start or each.base >= stop:
             continue
