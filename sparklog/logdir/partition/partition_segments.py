@@ -1,6 +1,7 @@
 """The segments of a partition as files of its directory: `PartitionSegments` of a log dir."""
 
 import os
+from itertools import zip_longest
 
 from sparklog.format.checkpoint_files import Epochs, parse_partition_metadata
 from sparklog.format.names import LOG, PARTITION_METADATA, SNAPSHOT, log_name, snapshot_name
@@ -33,8 +34,7 @@ class LogDirSegments:
     def metadata(self) -> list[SegmentMetadata]:
         """Return the segments by base offset. Cost: a listing, and a stat each."""
         bases = self.bases()
-        ends = [*bases[1:], None] if bases else []
-        return [self._described(base, end) for base, end in zip(bases, ends, strict=True)]
+        return [self._described(base, end) for base, end in zip_longest(bases, bases[1:])]
 
     def _described(self, base: int, end: int | None) -> SegmentMetadata:
         path = self._path(base, LOG)

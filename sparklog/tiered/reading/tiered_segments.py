@@ -7,6 +7,7 @@ none falls between the two looks.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Final, Protocol
 
 from sparklog.errors import DataCorruptionError
@@ -86,7 +87,7 @@ class TieredSegments:
         """Return the segments by base offset, listed now."""
         bases = self.bases()
         found = [*self._remote.metadata(), *self._local.metadata()]
-        ends = dict(zip(bases, [*bases[1:], None][: len(bases)], strict=True))
+        ends = dict(zip_longest(bases, bases[1:]))
         return [replace(each, end=ends.get(each.base, each.end)) for each in found]
 
     def max_timestamp(self, base: int) -> int | None:

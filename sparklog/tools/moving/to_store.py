@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import zip_longest
 from typing import Any, Final
 
 from sparklog.clock import Clock, stopwatch, system_clock
@@ -295,7 +296,7 @@ def _spans(segments: PartitionSegments, start: int, end: int) -> list[_Span]:
     """
     listed = segments.metadata()
     found: list[_Span] = []
-    for each, after in zip(listed, [*listed[1:], None][: len(listed)], strict=True):
+    for each, after in zip_longest(listed, listed[1:]):
         stop = end if after is None else min(after.base, end)
         if start == end or stop <= start or each.base >= stop:
             continue
