@@ -60,7 +60,7 @@ def test_an_index_entry_is_as_the_page_says(suffix: str) -> None:
 
 def test_the_checkpoint_managers_settings_are_as_the_page_says() -> None:
     """Names and defaults stand in the JVM's part."""
-    scala = "".join(path.read_text() for path in (ROOT / "sparklog/state/scala").glob("*.scala"))
+    scala = "".join(path.read_text() for path in (ROOT / "sparklog/jvm/scala").rglob("*.scala"))
     names = dict(re.findall(rf'val (\w+) = "({re.escape(PREFIX)}[^"]+)"', scala))
     assert set(names.values()) == CHECKPOINT_KEYS.keys()
     read = re.findall(r"conf\.get(?:Long)?\((?:\w+\.)?(\w+), ([^)]+)\)", scala)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sparklog.errors import InvalidRequestError
-from sparklog.state.jar import jar
+from sparklog.jvm.jar import jar
 from sparklog.state.workers import workers_find_daemon
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The settings of the checkpoint manager, as Spark's session conf has them.
 
-Read by the JVM (scala/LogDir.scala, scala/Durable.scala) when a query starts; here for the
+Read by the JVM (LogDir.scala, Durable.scala) when a query starts; here for the
 reference page, and tests hold both together.
 """
 

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from sparklog.state.jar import jar
+from sparklog.jvm.jar import jar
 from tests.paths import ROOT
 from tests.spark.jvm import QUICK, quick
 

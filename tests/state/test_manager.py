@@ -462,7 +462,7 @@ class Other(Manager):
         import pyspark
         from py4j.java_gateway import JavaGateway
 
-        from sparklog.state.jar import jar
+        from sparklog.jvm.jar import jar
 
         jars = os.path.join(os.path.dirname(pyspark.__file__), "jars", "*")
         java = os.path.join(os.environ["JAVA_HOME"], "bin", "java")

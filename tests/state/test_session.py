@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 import sparklog
 from sparklog.cli.spark_conf import spark_conf
 from sparklog.errors import InvalidRequestError
-from sparklog.state.jar import CACHE_VARIABLE, jar
+from sparklog.jvm.jar import CACHE_VARIABLE, jar
 from sparklog.state.session import MANAGER, MANAGER_KEY
 
 

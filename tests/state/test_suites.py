@@ -17,7 +17,7 @@ from tests import jars
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 HERE = Path(__file__).parent / "suites"
-SOURCES = Path(__file__).parents[2] / "sparklog" / "state" / "scala"
+SOURCES = Path(__file__).parents[2] / "sparklog" / "jvm" / "scala"
 STREAMING = "org.apache.spark.sql.execution.streaming"
 SUITES = {
     "LogCheckpointFileManagerSuite": 1,
@@ -45,7 +45,7 @@ def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
     except jars.Unavailable as e:
         pytest.skip(str(e))
     classes = tmp_path_factory.mktemp("classes")
-    sources = [*map(str, SOURCES.glob("*.scala")), str(HERE / "Suites.scala")]
+    sources = [*map(str, SOURCES.rglob("*.scala")), str(HERE / "Suites.scala")]
     compiler = ["-cp", libraries, "scala.tools.nsc.Main", "-usejavacp", "-nowarn"]
     subprocess.run([java, *compiler, "-d", str(classes), *sources], check=True, timeout=300)
     return os.pathsep.join([str(HERE), str(classes), libraries])

@@ -11,7 +11,7 @@ layout only (one uncompressed record, no producer, no headers), which all of it 
 is corrected: with a wrong byte elsewhere such a change is found by chance once in 40,000 times, and
 doesn't fit the layout. Otherwise, with a whole layout, the damage is in the value: the key is as it
 stands there. What fits none of this may be of any file.
-Source: sparklog/state/scala/DamagedRecord.scala does the same.
+Source: sparklog/jvm/scala/checkpoint/DamagedRecord.scala does the same.
 """
 
 from collections.abc import Iterator

@@ -7,7 +7,7 @@
     everything else                   metadata-0                      the whole path
 
 The log dir is `<checkpoint>/sparklog`. Files that Spark reads past its checkpoint manager stay
-where they are. Source: sparklog/state/scala/Layout.scala, which does the same.
+where they are. Source: sparklog/jvm/scala/checkpoint/Layout.scala, which does the same.
 """
 
 import re

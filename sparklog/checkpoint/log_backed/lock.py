@@ -5,7 +5,8 @@
     byte 16 + hash  writing one partition; hash = CRC-32C of its directory's name, 30 bits
 
 The driver's JVM locks the same bytes (FileChannel.lock). The file's text, written by the JVM, is
-the boot id of its last user, and how far it flushes. Source: sparklog/state/scala/Locks.scala.
+the boot id of its last user, and how far it flushes. Source:
+sparklog/jvm/scala/checkpoint/Locks.scala.
 """
 
 import contextlib

@@ -2,7 +2,7 @@
 
 Spark can't parse a query id from it: a session without sparklog's manager fails, and shows the
 sentence that the file holds, where it would begin from batch 0. To sparklog the file isn't there.
-Source: sparklog/state/scala/MetadataMarker.scala, which writes the same.
+Source: sparklog/jvm/scala/checkpoint/MetadataMarker.scala, which writes the same.
 """
 
 import os

@@ -9,7 +9,7 @@ that file follows, or if it is a deletion: then nothing is missing.
 Batches are walked as in any log (log.batch_windows). What differs from logdir.partition: no ledger
 says where a partition ends, so that its last whole batch does; and where a log dir stops at damage,
 the newest record of a key may still be known behind it.
-Source: sparklog/state/scala/Partition.scala, Segment.scala.
+Source: sparklog/jvm/scala/checkpoint/Partition.scala, Segment.scala.
 """
 
 import contextlib

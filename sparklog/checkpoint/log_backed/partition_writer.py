@@ -7,7 +7,7 @@ for its offset.
 
 What differs from logdir.partition.partition_log and logdir.cleaning: no indexes, producers or
 ledger to keep in step, and a deletion needs no retention, as no reader depends on seeing it.
-Source: sparklog/state/scala/Partition.scala.
+Source: sparklog/jvm/scala/checkpoint/Partition.scala.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""The checkpoint manager's jar: compiled at first use, by the compiler that ships with pyspark.
+"""The jar of what runs in Spark's JVM: compiled at first use, by the compiler of pyspark.
 
 Spark's classes change with every minor version, so a jar belongs to one of them: it is kept by the
 version of Spark and the digest of its sources. No JDK, Maven or sbt is needed, a Java runtime does.
@@ -32,7 +32,7 @@ def jar() -> str:
         import pyspark
     sources = _sources()
     digest = hashlib.sha256(b"".join(text for _, text in sources)).hexdigest()
-    name = f"sparklog-checkpoint-{pyspark.__version__}-{digest[:16]}.jar"
+    name = f"sparklog-jvm-{pyspark.__version__}-{digest[:16]}.jar"
     home = _cache()
     path = home / name
     if not path.exists():
@@ -43,9 +43,14 @@ def jar() -> str:
 
 
 def _sources() -> list[tuple[str, bytes]]:
-    folder = importlib.resources.files("sparklog.state").joinpath("scala")
-    found = [(file.name, file.read_bytes()) for file in folder.iterdir()]
-    return sorted((name, text) for name, text in found if name.endswith(".scala"))
+    """Names and texts of the Scala files; a name begins with its package's folder."""
+    root = importlib.resources.files("sparklog.jvm").joinpath("scala")
+    return sorted(
+        (f"{folder.name}-{file.name}", file.read_bytes())
+        for folder in root.iterdir()
+        for file in folder.iterdir()
+        if file.name.endswith(".scala")
+    )
 
 
 def _cache() -> pathlib.Path:
@@ -55,7 +60,7 @@ def _cache() -> pathlib.Path:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as e:
         raise InvalidRequestError(
-            f"{home} can't be made for the compiled checkpoint manager ({e.strerror}): set "
+            f"{home} can't be made for the compiled jar ({e.strerror}): set "
             f"{CACHE_VARIABLE} to a directory that can be written"
         ) from e
     return home
@@ -85,12 +90,12 @@ def _compile(sources: list[tuple[str, bytes]], jars: pathlib.Path, directory: st
         )
     except (OSError, subprocess.TimeoutExpired) as e:
         raise InvalidRequestError(
-            f"the checkpoint manager couldn't be compiled ({e}): Spark needs a Java runtime, 17 or "
+            f"sparklog's jar couldn't be compiled ({e}): Spark needs a Java runtime, 17 or "
             "later; set JAVA_HOME to it"
         ) from e
     if done.returncode != 0 or not built.exists():
         raise InvalidRequestError(
-            f"the checkpoint manager doesn't compile against {jars} (sparklog is made for Spark "
+            f"sparklog's jar doesn't compile against {jars} (sparklog is made for Spark "
             f"4.3): {(done.stdout + done.stderr).strip()[-2000:]}"
         )
     return built

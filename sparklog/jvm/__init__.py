@@ -1,0 +1,6 @@
+"""What runs in Spark's JVM: Scala sources, and the jar that they are compiled to.
+
+- `jar`: compiled at first use, by the compiler that ships with pyspark
+- `scala/`: `checkpoint` (checkpoints as logs), `format` (record batches), `sink` (rows become
+  chunks), `source` (segments become rows), `datasource` (`format("sparklog")` in the JVM)
+"""
