@@ -7,6 +7,7 @@ with sparklog.open("/data/log", mode="rw") as log:
     for batch in log.read("flights"): ...
 
 - `datasource`, `source`, `sink`, `state`: Spark: the data source, reading, writing, checkpoints
+- `jvm`: Spark's JVM: Scala, and the jar of it
 - `cli`, `tools`: commands, and what they do as functions; `checkpoint`: a query's checkpoint
 - `service`: background work on a log: retention, compaction, tiering, checks
 - `tiered`: closed segments in object storage, and a bucket alone; `diskless`: a log in a bucket
