@@ -1,0 +1,161 @@
+package sparklog.format
+
+/**
+ * A batch's header: its fields, and what can be wrong with them. One object serves all batches of a
+ * walk; layout and checks are those of sparklog/format/batch.py and scan.py's read_header.
+ */
+final class BatchHeader {
+  import BatchHeader._
+
+  var baseOffset: Long = 0
+  /** From the first offset to the last, whose record compaction may have taken. */
+  var lastOffsetDelta: Int = 0
+  /** Bytes of the whole batch. */
+  var sizeBytes: Int = 0
+  var leaderEpoch: Int = 0
+  var magic: Int = 0
+  var attributes: Int = 0
+  var baseTimestampMs: Long = 0
+  var maxTimestampMs: Long = 0
+  var producerId: Long = 0
+  var producerEpoch: Int = 0
+  var baseSequence: Int = 0
+  /** Records in the batch. */
+  var count: Int = 0
+
+  def lastOffset: Long = baseOffset + lastOffsetDelta
+  /** Where readers go on. */
+  def nextOffset: Long = lastOffset + 1
+  def codec: Codec = Codec.of(attributes & Codec.Mask)
+  def isCompressed: Boolean = (attributes & Codec.Mask) != 0
+  def isControl: Boolean = (attributes & Control) != 0
+  def isTransactional: Boolean = (attributes & Transactional) != 0
+  def hasLogAppendTime: Boolean = (attributes & LogAppendTime) != 0
+
+  /**
+   * Read and check the batch that begins at `at` and may go up to `stop`.
+   *
+   * Returns: Sound; Cut if the batch isn't all there (`sizeBytes` then is what it wants, or 0 if
+   * that can't be told from so few bytes); Legacy for a magic of 0 or 1, of which nothing is read
+   * but magic and size; or a fault, whose text `describe` has. The fields are set if it is Sound.
+   */
+  def read(bytes: Array[Byte], at: Int, stop: Int): Int = {
+    val left = stop - at
+    sizeBytes = 0
+    if (left <= MagicEnd) Cut
+    else {
+      val length = intAt(bytes, at + LengthAt)
+      magic = bytes(at + MagicAt)
+      if (length < LegacyBytesMin) BadLength
+      else if (length > left - LogOverhead) {
+        sizeBytes = math.min(length.toLong + LogOverhead, Int.MaxValue).toInt
+        Cut
+      } else {
+        sizeBytes = length + LogOverhead
+        if (magic == 0 || magic == 1) Legacy
+        else if (magic != Magic) BadMagic
+        else if (sizeBytes < HeaderBytes) BadLength
+        else readFields(bytes, at)
+      }
+    }
+  }
+
+  private def readFields(bytes: Array[Byte], at: Int): Int = {
+    baseOffset = longAt(bytes, at)
+    leaderEpoch = intAt(bytes, at + LeaderEpochAt)
+    attributes = shortAt(bytes, at + AttributesAt)
+    lastOffsetDelta = intAt(bytes, at + LastOffsetDeltaAt)
+    baseTimestampMs = longAt(bytes, at + BaseTimestampAt)
+    maxTimestampMs = longAt(bytes, at + MaxTimestampAt)
+    producerId = longAt(bytes, at + ProducerIdAt)
+    producerEpoch = shortAt(bytes, at + ProducerEpochAt)
+    baseSequence = intAt(bytes, at + BaseSequenceAt)
+    count = intAt(bytes, at + CountAt)
+    if (baseOffset < 0) BadOffset
+    else if (!hasGoodCrc(bytes, at, sizeBytes)) BadCrc
+    else if (!Codec.isKnown(attributes & Codec.Mask)) BadCodec
+    else if (lastOffsetDelta < 0 || count < 0 || count > lastOffsetDelta + 1L) BadCount
+    else if (baseOffset > Long.MaxValue - lastOffsetDelta) TooHigh
+    else Sound
+  }
+}
+
+object BatchHeader {
+  /** What the length field doesn't count: itself and what is before it. */
+  val LogOverhead = 12
+  val HeaderBytes = 61
+  val Magic = 2
+
+  val LengthAt = 8
+  val LeaderEpochAt = 12
+  val MagicAt = 16
+  val CrcAt = 17
+  val AttributesAt = 21
+  val LastOffsetDeltaAt = 23
+  val BaseTimestampAt = 27
+  val MaxTimestampAt = 35
+  val ProducerIdAt = 43
+  val ProducerEpochAt = 51
+  val BaseSequenceAt = 53
+  val CountAt = 57
+
+  val LogAppendTime = 0x08
+  val Transactional = 0x10
+  val Control = 0x20
+
+  /** Kafka's scan ends quietly if no more than this is left. */
+  private val MagicEnd = 17
+  /** LegacyRecord.RECORD_OVERHEAD_V0: below it the length can't be right, whatever the magic. */
+  private val LegacyBytesMin = 14
+
+  /** What `read` returns. */
+  val Sound = 0
+  val Cut = 1
+  val Legacy = 2
+  val BadLength = 3
+  val BadMagic = 4
+  val BadOffset = 5
+  val BadCrc = 6
+  val BadCodec = 7
+  val BadCount = 8
+  val TooHigh = 9
+
+  private val texts = Array(
+    "it is sound", "it is cut", "it has magic 0 or 1", "its length is below that of a header",
+    "its magic is unknown", "its base offset is negative", "its CRC is another",
+    "its codec is unknown", "so many records can't be up to its last offset delta",
+    "its offsets are too high")
+
+  def describe(status: Int): String = texts(status)
+
+  def baseOffsetAt(bytes: Array[Byte], at: Int): Long = longAt(bytes, at)
+  def crcAt(bytes: Array[Byte], at: Int): Int = intAt(bytes, at + CrcAt)
+
+  /** Whether the CRC of the batch of `sizeBytes` at `at` holds; it covers all after itself. */
+  def hasGoodCrc(bytes: Array[Byte], at: Int, sizeBytes: Int): Boolean =
+    Crc32c.of(bytes, at + AttributesAt, sizeBytes - AttributesAt) == crcAt(bytes, at)
+
+  def shortAt(bytes: Array[Byte], at: Int): Int = (bytes(at) << 8) | (bytes(at + 1) & 0xff)
+
+  def intAt(bytes: Array[Byte], at: Int): Int =
+    (bytes(at) << 24) | ((bytes(at + 1) & 0xff) << 16) | ((bytes(at + 2) & 0xff) << 8) |
+      (bytes(at + 3) & 0xff)
+
+  def longAt(bytes: Array[Byte], at: Int): Long =
+    (intAt(bytes, at).toLong << 32) | (intAt(bytes, at + 4) & 0xffffffffL)
+
+  def putShort(bytes: Array[Byte], at: Int, value: Int): Unit = {
+    bytes(at) = (value >> 8).toByte
+    bytes(at + 1) = value.toByte
+  }
+
+  def putInt(bytes: Array[Byte], at: Int, value: Int): Unit = {
+    putShort(bytes, at, value >> 16)
+    putShort(bytes, at + 2, value)
+  }
+
+  def putLong(bytes: Array[Byte], at: Int, value: Long): Unit = {
+    putInt(bytes, at, (value >> 32).toInt)
+    putInt(bytes, at + 4, value.toInt)
+  }
+}

@@ -1,0 +1,12 @@
+package sparklog.format
+
+import java.util.zip.CRC32C
+
+/** CRC-32C (Castagnoli) of bytes of an array; the JVM has it as an intrinsic. */
+object Crc32c {
+  def of(bytes: Array[Byte], at: Int, count: Int): Int = {
+    val crc = new CRC32C
+    crc.update(bytes, at, count)
+    crc.getValue.toInt
+  }
+}

@@ -1,0 +1,1 @@
+"""What runs in Spark's JVM, without Spark: `probe` asks Scala, the tests compare with Python."""
