@@ -46,7 +46,12 @@ class UnknownTopicError(InvalidRequestError):
 
 
 class RecordTooLargeError(InvalidRequestError):
-    """A record batch would exceed max.message.bytes (Kafka: RecordTooLargeException)."""
+    """A record batch would exceed max.message.bytes (Kafka: RecordTooLargeException).
+
+    `size_bytes`: of the batch that the record alone makes; None where that isn't known.
+    """
+
+    size_bytes: int | None = None
 
 
 class UnsupportedVersionError(InvalidRequestError):

@@ -246,6 +246,14 @@ class DisklessStaging:
         """Return the driver's stager."""
         return ChunkStager(ChunksInMemory(self.url), self.clock, framing, spread=spread)
 
+    def jvm_place(self) -> Mapping[str, Any]:
+        """Return that the JVM gives chunks back, a table for each object that is to be put."""
+        return {"kind": "objects", "object_bytes": self.object_bytes}
+
+    def jvm_topic(self, topic: TopicInfo) -> Mapping[str, Any]:
+        """Return nothing: all partitions go to the same objects."""
+        return {}
+
     def planned_topic(self, name: str, partitions: int, config: TopicConfig) -> TopicInfo:
         """Return a topic that is to be made, without an id."""
         dirs = {p: f"{self.url.rstrip('/')}/{partition_dir(name, p)}" for p in range(partitions)}

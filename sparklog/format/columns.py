@@ -20,6 +20,7 @@ Views = tuple[memoryview, memoryview, memoryview, int]
 HEADERS_TYPE: Final = pa.list_(
     pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
 )
+NULL_HEADER: Final = "column headers holds a null header or a null header key"
 _CHUNK_MIN: Final = 1 << 20
 _DATA_MAX: Final = 2**31 - 1
 _ENDS: Final = struct.Struct("=2i")
@@ -144,7 +145,7 @@ def to_headers(column: Any) -> Any:
         ) from error
     used = lists.flatten()
     if used.null_count or (len(used) and used.field("key").null_count):
-        raise InvalidRequestError("column headers holds a null header or a null header key")
+        raise InvalidRequestError(NULL_HEADER)
     return lists
 
 

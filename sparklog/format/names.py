@@ -36,6 +36,13 @@ RESERVED: Final = KAFKA_INTERNAL | {
 }
 """Topics that Kafka or sparklog keep for themselves."""
 
+TOPIC_REFUSED: Final = "topic name {name} is not allowed; choose another"
+TOPIC_TOO_LONG: Final = "topic name {name}... has {length} characters, over {most}"
+TOPIC_CHARACTERS: Final = (
+    "topic name {name} holds other characters than letters, digits, '.', '_' and '-'"
+)
+"""Why a name is refused; `name` as Python's repr has it."""
+
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _DIRECTORY: Final = re.compile(r"(.+)-([0-9]{1,10})", re.ASCII | re.DOTALL)
 _STEM_MAX: Final = f"{OFFSET_MAX:020d}"
@@ -101,15 +108,12 @@ def check_topic(name: str) -> None:
         [a-zA-Z0-9._-].
     """
     if not name or name in (".", ".."):
-        raise InvalidRequestError(f"topic name {name!r} is not allowed; choose another")
+        raise InvalidRequestError(TOPIC_REFUSED.format(name=repr(name)))
     if len(name) > TOPIC_LENGTH_MAX:
-        raise InvalidRequestError(
-            f"topic name {name[:20]!r}... has {len(name)} characters, over {TOPIC_LENGTH_MAX}"
-        )
+        told = {"name": repr(name[:20]), "length": len(name), "most": TOPIC_LENGTH_MAX}
+        raise InvalidRequestError(TOPIC_TOO_LONG.format(**told))
     if not _TOPIC.fullmatch(name):
-        raise InvalidRequestError(
-            f"topic name {name!r} holds other characters than letters, digits, '.', '_' and '-'"
-        )
+        raise InvalidRequestError(TOPIC_CHARACTERS.format(name=repr(name)))
 
 
 def collides(a: str, b: str) -> bool:

@@ -281,7 +281,9 @@ def _summary(frames: list[Frames], options: _Options) -> Table:
 
 
 def _too_large(row: int, size: int, options: _Options) -> NoReturn:
-    raise RecordTooLargeError(
+    error = RecordTooLargeError(
         f"row {row} makes a batch of {size} bytes, max.message.bytes is {options.message_max}: "
         "raise it, or make the record smaller"
     )
+    error.size_bytes = size
+    raise error

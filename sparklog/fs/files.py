@@ -7,10 +7,21 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Self
+from typing import Final, Self
 
 from sparklog.errors import StorageUnavailableError
 from sparklog.fs.protocol import Buffer
+
+HINTS: Final = {
+    errno.ENOSPC: "; free space on that disk, then repeat the call",
+    errno.EDQUOT: "; raise the quota, then repeat the call",
+    errno.EACCES: "; give this user the right to do so",
+    errno.EROFS: "; the file system is mounted read-only",
+}
+"""What to do about a system error, by its number."""
+
+REFUSED: Final = "can't {verb} {path}: {reason}{hint}"
+"""The text of StorageUnavailableError; `reason`: the system's own."""
 
 
 @contextlib.contextmanager
@@ -21,13 +32,9 @@ def translate_os_errors(verb: str, path: str) -> Iterator[None]:
     except (FileNotFoundError, FileExistsError):
         raise
     except OSError as error:
-        hint = {
-            errno.ENOSPC: "; free space on that disk, then repeat the call",
-            errno.EDQUOT: "; raise the quota, then repeat the call",
-            errno.EACCES: "; give this user the right to do so",
-            errno.EROFS: "; the file system is mounted read-only",
-        }.get(error.errno or 0, "")
-        raise StorageUnavailableError(f"can't {verb} {path}: {error.strerror}{hint}") from error
+        hint = HINTS.get(error.errno or 0, "")
+        told = REFUSED.format(verb=verb, path=path, reason=error.strerror, hint=hint)
+        raise StorageUnavailableError(told) from error
 
 
 pools: "weakref.WeakSet[Pool]" = weakref.WeakSet()

@@ -13,14 +13,17 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparklog.clock import Clock
 from sparklog.common import TopicPartition
 from sparklog.errors import InvalidRequestError, RecordTooLargeError
+from sparklog.format import columns
 from sparklog.format.partitioner import grouped, murmur2_partitions
 from sparklog.format.records import Encoded, Scratch, encode
 from sparklog.format.rows import Picked, Rows
+from sparklog.storage import row_faults
 from sparklog.storage.commits import Chunk
 from sparklog.storage.staging import ChunkPlace, Framing, GrowingChunk
 from sparklog.storage.view import TopicInfo
@@ -67,8 +70,9 @@ class ChunkStager:
     """A `sparklog.storage.staging.Stager`: takes rows of any topics; `finish` gives the chunks.
 
     Rows that say nothing of their partition go to one, and every batch.size bytes to the next, as
-    Kafka's producer sends them; `spread` says where that begins, so that an attempt does what the
-    one before it did. Source: BuiltInPartitioner (Kafka 4.1).
+    Kafka's producer sends them; `spread` says where that begins. The values of such rows alone
+    count, so the same rows go to the same partitions, however they come together in Arrow batches,
+    and in the JVM too (ChunkStager.scala). Source: BuiltInPartitioner (Kafka 4.1).
     Memory: about _HELD_BYTES of rows, and what `place` holds.
     """
 
@@ -79,7 +83,7 @@ class ChunkStager:
         self._growing: dict[TopicPartition, _Partition] = {}
         self._done: list[Chunk] = []
         self._start = _hashed(str(spread))
-        self._adrift: dict[str, int] = {}  # topic -> bytes of rows without a partition
+        self._adrift: dict[str, int] = {}  # topic -> bytes of values without a partition
         self._sequences: dict[TopicPartition, int] = {}  # of a producer, over all chunks
         self._scratch = None if place.is_memory else Scratch()
         self._held = 0  # bytes of Arrow batches since all was framed
@@ -122,14 +126,12 @@ class ChunkStager:
             _check_partition(topic, partition, partition)
             yield partition, Picked(batch)
             return
-        numbers = self._numbers(topic, rows, batch.size_bytes)
+        numbers = self._numbers(topic, rows)
         _check_partition(topic, int(numbers.min()), int(numbers.max()))
         for number, order in grouped(numbers):
             yield number, Picked(batch, order)
 
-    def _numbers(
-        self, topic: TopicInfo, rows: pa.RecordBatch, size_bytes: int
-    ) -> NDArray[np.int32]:
+    def _numbers(self, topic: TopicInfo, rows: pa.RecordBatch) -> NDArray[np.int32]:
         """Each row's partition: its column, else murmur2 of its key, else sticky."""
         given = rows.column("partition") if "partition" in rows.schema.names else None
         if given is not None and not given.null_count:
@@ -137,21 +139,23 @@ class ChunkStager:
         numbers = np.full(rows.num_rows, -1, np.int32)
         if "key" in rows.schema.names:
             numbers = murmur2_partitions(rows.column("key"), topic.partitions)
-        if (numbers < 0).any():
-            numbers = np.where(numbers < 0, self._sticky(topic, len(numbers), size_bytes), numbers)
-        if given is None:
-            return numbers
-        asked = np.asarray(_as_numbers(given).fill_null(0))
-        return np.where(np.asarray(given.is_null()), numbers, asked)
+        adrift = numbers < 0
+        if given is not None:
+            free = np.asarray(given.is_null())
+            numbers = np.where(free, numbers, np.asarray(_as_numbers(given).fill_null(0)))
+            adrift &= free
+        if adrift.any():
+            numbers[adrift] = self._sticky(topic, _lengths(rows.column("value"))[adrift])
+        return numbers
 
-    def _sticky(self, topic: TopicInfo, count: int, size_bytes: int) -> NDArray[np.int32]:
-        """A partition for each of `count` rows that together have about `size_bytes`."""
-        before = self._adrift.get(topic.name, 0)
-        self._adrift[topic.name] = before + size_bytes
-        come = before + np.arange(count, dtype=np.int64) * size_bytes // count
-        steps = self._start + come // self._framing.batch_size
+    def _sticky(self, topic: TopicInfo, sizes: NDArray[np.int64]) -> NDArray[np.int32]:
+        """A partition for each of some rows, by the bytes of those before it."""
+        come = self._adrift.get(topic.name, 0) + np.cumsum(sizes)
+        self._adrift[topic.name] = int(come[-1])
+        steps = self._start + (come - sizes) // self._framing.batch_size
         there = [p for p in range(topic.partitions) if p not in topic.offline] or [0]
-        return np.asarray(there, np.int32)[steps % len(there)]  # Kafka: availablePartitionsForTopic
+        found: NDArray[np.int32] = np.asarray(there, np.int32)[steps % len(there)]
+        return found  # Kafka: availablePartitionsForTopic
 
     def _begun(self, topic: TopicInfo, partition: int) -> GrowingChunk:
         return GrowingChunk(topic, partition, idempotent=self._framing.producer is not None)
@@ -230,11 +234,16 @@ def _naming(topic: TopicInfo, home: str) -> Iterator[None]:
     try:
         yield
     except RecordTooLargeError as error:
-        raise RecordTooLargeError(
-            f"topic {topic.name}: {error}. Where the topic exists an option of the writer doesn't "
-            f"raise it, but: sparklog configs alter {home} --topic {topic.name} --add-config "
-            "max.message.bytes=..., or Log.alter_topic"
+        most = topic.config.max_message_bytes
+        raise row_faults.TOO_LARGE.error(
+            topic=topic.name, size=error.size_bytes, most=most, home=home
         ) from None
+
+
+def _lengths(values: pa.Array) -> NDArray[np.int64]:
+    """Each value's bytes; of a null, 0."""
+    binary = columns.to_binary(values, "value")
+    return np.asarray(pc.fill_null(pc.binary_length(binary), 0)).astype(np.int64)
 
 
 def _hashed(text: str) -> int:
@@ -245,23 +254,15 @@ def _check_keys(topic: TopicInfo, rows: pa.RecordBatch) -> None:
     """Refuse what compaction would erase. Source: LogValidator.validateKey (Kafka 4.1)."""
     if not topic.config.compact or not rows.num_rows:
         return
-    nulls = rows.num_rows
-    if "key" in rows.schema.names:
-        nulls = rows.column("key").null_count
-    if nulls:
-        raise InvalidRequestError(
-            f"topic {topic.name} is compacted (cleanup.policy), and {nulls} of {rows.num_rows} "
-            "rows have no key: compaction would erase them. Give every row a key; nothing was "
-            "appended"
-        )
+    if "key" not in rows.schema.names or rows.column("key").null_count:
+        raise row_faults.NO_KEY.error(topic=topic.name)
 
 
 def _check_partition(topic: TopicInfo, low: int, high: int) -> None:
     for number in (low, high):
         if number not in topic.dirs:
-            raise InvalidRequestError(
-                f"topic {topic.name} has no partition {number}: want one of {sorted(topic.dirs)}; "
-                "nothing was appended"
+            raise row_faults.NO_PARTITION.error(
+                topic=topic.name, partition=number, partitions=sorted(topic.dirs)
             )
 
 

@@ -26,12 +26,13 @@ def new_chunk_path(directory: str, label: str) -> str:
     return os.path.join(directory, f"{CHUNK_PREFIX}{label}-{uuid.uuid4().hex}")
 
 
-def is_worth_a_segment(size_bytes: int, config: TopicConfig) -> bool:
-    """Tell whether a chunk is large enough to become a segment: its task then syncs the file.
+def segment_bytes_min(config: TopicConfig) -> int:
+    """Return from which size on a chunk becomes a segment as it is: its task then syncs the file.
 
-    Others are copied by the commit, alone and under the lock, while the tasks' cores stand idle.
+    Smaller ones are copied by the commit, alone and under the lock, while the tasks' cores stand
+    idle.
     """
-    return size_bytes >= min(config.roll_bytes // _SEGMENT_SHARE, _SEGMENT_BYTES)
+    return min(config.roll_bytes // _SEGMENT_SHARE, _SEGMENT_BYTES)
 
 
 def is_adoptable(
@@ -45,7 +46,7 @@ def is_adoptable(
 ) -> bool:
     """Tell whether a commit takes a chunk as a segment, by rename, and so without a copy.
 
-    It is a file that its task made durable in this boot (see `is_worth_a_segment`), in the
+    It is a file that its task made durable in this boot (see `segment_bytes_min`), in the
     partition's log dir, and fits a segment. What is in it `PartitionLog.adopt` looks at.
     """
     return (

@@ -6,13 +6,22 @@ task that reads the same page sees the same file, be it on this host or over a s
 
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any, Final
 
 from sparklog.errors import InvalidRequestError, LogReplacedError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.logdir.lock import LOCK_NAME
 
-_PAGE_BYTES = 96
+_PAGE_BYTES: Final = 96
+_REPLACED: Final = (
+    "{home} was removed or replaced since this micro-batch was planned: nothing was written; "
+    "start the query again to go on with what is there now"
+)
+_UNSEEN: Final = (
+    "the executor on host {here} can't see the log {home} of the driver on host {host}: put the "
+    "log on a disk that all executors share, or run them on the driver's host; nothing was written"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +55,18 @@ class LogDirIdentity:
             page = b""
         if self.boot.encode() not in page or self._inode_of(page) != self.inode:
             if fs.boot_id() == self.boot:
-                raise LogReplacedError(
-                    f"{self.home} was removed or replaced since this micro-batch was planned: "
-                    "nothing was written; start the query again to go on with what is there now"
-                )
-            raise InvalidRequestError(
-                f"the executor on host {socket.gethostname()} can't see the log {self.home} of "
-                f"the driver on host {self.host}: put the log on a disk that all executors "
-                "share, or run them on the driver's host; nothing was written"
-            )
+                raise LogReplacedError(_REPLACED.format(home=self.home))
+            here = socket.gethostname()
+            raise InvalidRequestError(_UNSEEN.format(here=here, home=self.home, host=self.host))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the JVM checks by, and the texts of what it raises (LogDirCheck.scala)."""
+        return {
+            **asdict(self),
+            "lock": os.path.join(self.home, LOCK_NAME),
+            "replaced": [LogReplacedError.__name__, _REPLACED],
+            "unseen": [InvalidRequestError.__name__, _UNSEEN],
+        }
 
     @staticmethod
     def _inode_of(page: bytes) -> int:

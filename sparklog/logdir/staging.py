@@ -6,7 +6,7 @@ What is never committed is rubbish with a name of its own, and is swept (`chunk_
 import contextlib
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -14,8 +14,9 @@ from sparklog.clock import Clock, system_clock
 from sparklog.config import TopicConfig
 from sparklog.errors import StorageUnavailableError
 from sparklog.fs import LOCAL, File, FileSystem
+from sparklog.fs.files import HINTS, REFUSED
 from sparklog.log.chunk_stager import ChunksInMemory, ChunkStager
-from sparklog.logdir.chunk_files import is_worth_a_segment, new_chunk_path
+from sparklog.logdir.chunk_files import CHUNK_PREFIX, new_chunk_path, segment_bytes_min
 from sparklog.logdir.log_dir_check import LogDirIdentity
 from sparklog.logdir.topics_file import planned_topic
 from sparklog.storage.chunk_table import ChunkTable
@@ -82,7 +83,7 @@ class ChunkFiles:
             return chunk.closed(data=chunk.data())
         self._write(chunk)
         boot = None
-        if is_worth_a_segment(chunk.size_bytes, chunk.topic.config):
+        if chunk.size_bytes >= segment_bytes_min(chunk.topic.config):
             growing.file.sync()
             boot = self._fs.boot_id()
         growing.file.close()
@@ -142,6 +143,29 @@ class LogDirStaging:
     def memory_stager(self, framing: Framing, *, spread: str) -> Stager:
         """Return the driver's stager."""
         return ChunkStager(ChunksInMemory(self.home), self.clock, framing, spread=spread)
+
+    def jvm_place(self) -> Mapping[str, Any] | None:
+        """Return how the JVM writes the same files (ChunkFiles.scala); None for a file system that
+        isn't the machine's own.
+        """
+        if self.fs is not LOCAL:
+            return None
+        return {
+            "kind": "files",
+            "prefix": CHUNK_PREFIX,
+            "file_bytes": FILE_BYTES,
+            "inline_bytes": INLINE_BYTES,
+            "identity": self.log_dir.to_json(),
+            "refused": [StorageUnavailableError.__name__, REFUSED],
+            "hints": {os.strerror(number): hint for number, hint in HINTS.items()},
+        }
+
+    def jvm_topic(self, topic: TopicInfo) -> Mapping[str, Any]:
+        """Return the log dir of each partition, and what is worth a segment."""
+        return {
+            "directories": {p: os.path.dirname(path) for p, path in topic.dirs.items()},
+            "segment_bytes_min": segment_bytes_min(topic.config),
+        }
 
     def planned_topic(self, name: str, partitions: int, config: TopicConfig) -> TopicInfo:
         """Return a topic that is to be made; its rows are staged in the first log dir."""

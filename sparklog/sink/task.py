@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.config import TopicConfig
-from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.format.names import check_topic
+from sparklog.storage import row_faults
 from sparklog.storage.chunk_table import ChunkTable
 from sparklog.storage.commits import Chunk
 from sparklog.storage.staging import Framing, Stager, TaskStaging
@@ -69,10 +69,7 @@ class TaskPlan:
         info = self.topics.get(topic)
         if info is None:
             if self.new_topic is None:
-                raise UnknownTopicError(
-                    f"topic {topic} is not in {self.staging.home} and auto.create.topics.enable is "
-                    "false: create it, or correct the rows; nothing was appended"
-                )
+                raise row_faults.UNKNOWN_TOPIC.error(topic=topic, home=self.staging.home)
             check_topic(topic)
             partitions, config = self.new_topic
             info = self.staging.planned_topic(topic, partitions, config)
@@ -95,10 +92,7 @@ def _plain(rows: pa.RecordBatch) -> pa.RecordBatch:
 def _by_topic(rows: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
     column = rows.column("topic")
     if column.null_count:
-        raise InvalidRequestError(
-            f"{column.null_count} rows have a null topic: give each one, or set option topic; "
-            "nothing was appended"
-        )
+        raise row_faults.NULL_TOPIC.error()
     rest = rows.drop_columns(["topic"])
     names = pc.unique(column).to_pylist()
     if len(names) == 1:

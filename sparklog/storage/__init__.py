@@ -6,7 +6,8 @@
 - `groups`: registered readers, and how far they are
 - `commits`: a log's changes in one order; `lease`: one service at a time
 - `upkeep`: a home's background work, as a service asks for it; `round_report`: what it did
-- `staging`: rows become the chunks of a commit; `chunk_table`: many of them as columns
+- `staging`: rows become the chunks of a commit; `chunk_table`: many of them as columns;
+  `row_faults`: why rows are refused
 - `ledger_records`: the records of the commit ledger, and their form on disk; `topic_state`
 - `log_state`: what the ledger says, folded
 - `leader_epochs`: which epoch began where

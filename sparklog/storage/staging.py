@@ -6,7 +6,7 @@ the tasks of a Spark job need for that comes with them: a `TaskStaging`.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -186,6 +186,15 @@ class TaskStaging(Protocol):
 
     def memory_stager(self, framing: Framing, *, spread: str) -> Stager:
         """Return the stager of a small micro-batch in the driver: nothing leaves its memory."""
+
+    def jvm_place(self) -> Mapping[str, Any] | None:
+        """Return where tasks in Spark's JVM put chunks, as JSON has it; None: they can't.
+
+        `kind` says which of the JVM's places it is: "files" or "objects" (StagePlan.scala).
+        """
+
+    def jvm_topic(self, topic: TopicInfo) -> Mapping[str, Any]:
+        """Return what that place needs to know of a topic."""
 
     def planned_topic(self, name: str, partitions: int, config: TopicConfig) -> TopicInfo:
         """Return a topic that the commit of its first rows will make, without an id."""

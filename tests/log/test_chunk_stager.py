@@ -1,10 +1,14 @@
 """Rows become chunks, wherever these go: a place may have them all closed at any time."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sparklog.clock import ManualClock
 from sparklog.config import TopicConfig
@@ -14,6 +18,7 @@ from sparklog.log.chunk_stager import ChunksInMemory, ChunkStager
 from sparklog.storage.commits import Chunk
 from sparklog.storage.staging import Framing, GrowingChunk
 from sparklog.storage.view import TopicInfo
+from tests.log.chunks import records_of
 
 SMALL = Framing(batch_size=1 << 10)
 TOPIC = TopicInfo("t", "A" * 22, 3, TopicConfig(), {0: "/log/t-0", 1: "/log/t-1", 2: "/log/t-2"})
@@ -100,6 +105,40 @@ def test_what_was_closed_is_let_go_of_after_a_failure() -> None:
         stager.finish()
     stager.discard()
     assert sum(place.let_go) == sum(chunk.size_bytes for chunk in place.closed) > 0
+
+
+@given(
+    values=st.lists(st.tuples(st.none() | st.binary(max_size=9), st.booleans()), max_size=60),
+    cuts=st.lists(st.integers(0, 60), max_size=4),
+    batch_size=st.integers(1, 40),
+)
+def test_rows_adrift_are_spread_by_their_values_however_they_come_together(
+    values: list[tuple[bytes | None, bool]], cuts: list[int], batch_size: int
+) -> None:
+    """A step to the next partition each batch.size bytes of values without key and partition."""
+    framing, clock = Framing(batch_size=batch_size), ManualClock(1000)
+    stager = ChunkStager(ChunksInMemory("memory"), clock, framing, spread="label-3")
+    ends = sorted({0, len(values), *(cut for cut in cuts if cut < len(values))})
+    for first, end in pairwise(ends):
+        part = values[first:end]
+        stager.add(
+            TOPIC,
+            pa.RecordBatch.from_pydict(
+                {
+                    "value": pa.array([value for value, _ in part], pa.binary()),
+                    "partition": pa.array([1 if told else None for _, told in part], pa.int32()),
+                }
+            ),
+        )
+    at = int.from_bytes(hashlib.sha256(b"label-3").digest()[:4], "big") * batch_size
+    want: dict[int, list[bytes | None]] = {0: [], 1: [], 2: []}
+    for value, told in values:
+        want[1 if told else at // batch_size % 3].append(value)
+        at += 0 if told else len(value or b"")
+    found = records_of(stager.finish())
+    assert {key.partition: [r["value"] for r in rows] for key, rows in found.items()} == {
+        partition: some for partition, some in want.items() if some
+    }
 
 
 def test_chunks_that_stay_in_memory_are_not_overwritten_by_the_next_batches() -> None:

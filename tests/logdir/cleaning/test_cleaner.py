@@ -72,7 +72,7 @@ class TestRecords:
             pa.table({"value": [b"v"]}),
             pa.table({"key": pa.array([b"k", None]), "value": [b"v", b"v"]}),
         ):
-            with pytest.raises(InvalidRequestError, match="have no key"):
+            with pytest.raises(InvalidRequestError, match="a row has no key"):
                 log.log.append(TOPIC, rows)
         log.log.append(TOPIC, pa.table({"key": [b"k"], "value": pa.array([None], pa.binary())}))
         assert log.offsets() == [0]
