@@ -155,6 +155,9 @@ class PlannedView:
         """Return none: what is planned already isn't planned again."""
         return None
 
+    def local_files(self, key: TopicPartition) -> None:
+        """Return None: nothing lies in files of this host."""
+
     def set_following(self) -> None:
         """Wait for the store as long as a reader that goes on for ever does."""
         self._whole.set_following()

@@ -153,6 +153,9 @@ class DisklessView:
     def forget(self) -> None:
         """Do nothing: what this process changes, it knows."""
 
+    def local_files(self, key: TopicPartition) -> None:
+        """Return None: nothing lies in files of this host."""
+
     def set_following(self) -> None:
         """Wait for the store as long as a reader that goes on for ever does."""
         self.objects.remote.retry.set_following()

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparklog.format.batch import CONTROL, TRANSACTIONAL
-from sparklog.format.index import collect_aborted
+from sparklog.format.index import Entries, collect_aborted
 from sparklog.log.index_entries import txn_entries
 from sparklog.log.offset_lookup import Lookup
 
@@ -27,19 +27,36 @@ class AbortedTxn(NamedTuple):
     last_offset: int
 
 
-def aborted_transactions(lookup: Lookup, start: int, end: int) -> list[AbortedTxn]:
-    """Return the aborted transactions that touch [start, end), by their markers' offsets."""
-    found: list[AbortedTxn] = []
-    base: int | None = lookup.floor(start)
-    while base is not None:
-        # Markers past `end` are needed as well: the data before them is below it.
-        entries = txn_entries(lookup.segments, base, end=2**63 - 1)
-        hits, complete = collect_aborted(entries, start, end)
-        found += (AbortedTxn(*hit) for hit in hits)
-        if complete:
-            break
-        base = lookup.following(base)
-    return found
+class TransactionIndexes:
+    """The `.txnindex` files of a partition, each read once. For one look at its segments."""
+
+    def __init__(self, lookup: Lookup) -> None:
+        self._lookup = lookup
+        self._read: dict[int, Entries] = {}
+
+    def aborted(self, start: int, end: int) -> list[AbortedTxn]:
+        """Return the aborted transactions that touch [start, end), by their markers' offsets.
+
+        Cost: a look for a file for each segment from the one that holds `start`.
+        """
+        found: list[AbortedTxn] = []
+        base: int | None = self._lookup.floor(start)
+        while base is not None:
+            entries = self._entries(base)
+            if len(entries):
+                hits, complete = collect_aborted(entries, start, end)
+                found += (AbortedTxn(*hit) for hit in hits)
+                if complete:
+                    break
+            base = self._lookup.following(base)
+        return found
+
+    def _entries(self, base: int) -> Entries:
+        found = self._read.get(base)
+        if found is None:
+            # Markers past the end are needed as well: the data before them is below it.
+            found = self._read[base] = txn_entries(self._lookup.segments, base, end=2**63 - 1)
+        return found
 
 
 class AbortedFilter:

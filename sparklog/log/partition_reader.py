@@ -18,7 +18,7 @@ from sparklog.format.batch import CONTROL, LOG_OVERHEAD
 from sparklog.format.control import ControlType
 from sparklog.format.records import Decoder
 from sparklog.format.scan import Batches, scan
-from sparklog.log.aborted_transactions import AbortedFilter, AbortedTxn, aborted_transactions
+from sparklog.log.aborted_transactions import AbortedFilter, AbortedTxn, TransactionIndexes
 from sparklog.log.batch_windows import Window, marker_reader, walk
 from sparklog.log.offset_lookup import Lookup
 from sparklog.log.producer_state import ProducerState
@@ -117,7 +117,7 @@ class PartitionReader:
 
     def aborted(self, start: int, end: int) -> list[AbortedTxn]:
         """Return the aborted transactions that touch [start, end)."""
-        return aborted_transactions(self._lookup, start, end)
+        return TransactionIndexes(self._lookup).aborted(start, end)
 
     def offset_for_time(self, timestamp: int, start: int, end: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record at or after `timestamp` (ms), as Kafka finds it.

@@ -19,6 +19,7 @@
 - `service_lease`: one service at a time
 - `staging`, `chunk_files`: chunks that tasks stage as files, which a commit takes in
   (`chunk_appends`); `log_dir_check`: whether an executor sees the driver's log dir
-- `paths`, `segment_files`: names and listings of log dirs and segments; `file_sync`: fsync errors
+- `paths`, `segment_files`, `segment_listing`: names and listings of log dirs and segments;
+  `file_sync`: fsync errors
 - `meters`: what a writer counts
 """

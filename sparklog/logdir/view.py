@@ -36,7 +36,9 @@ from sparklog.logdir.log_dirs import find_dirs, not_found, offline_error
 from sparklog.logdir.offset_checkpoints import HIGH_WATERMARK, LOG_START, Offsets, read_offsets
 from sparklog.logdir.partition.partition_segments import LogDirSegments
 from sparklog.logdir.segment_files import is_partition
+from sparklog.logdir.segment_listing import SegmentListing
 from sparklog.logdir.topics_file import read_topics
+from sparklog.storage.local_files import LocalFiles
 from sparklog.storage.log_state import LogState
 from sparklog.storage.segments import PartitionSegments, StaleReadError
 from sparklog.storage.view import KeptPartition, TopicInfo, unknown_partition
@@ -197,6 +199,21 @@ class LogDirView:
 
     def plan(self, key: TopicPartition, start: int, end: int) -> None:
         """Nothing to plan: a task lists the directory itself."""
+
+    def local_files(self, key: TopicPartition) -> LocalFiles | None:
+        """Return which of a partition's segments are here; see `sparklog.storage.view.View`."""
+        listing = self.of_partition(*key, self._listing)  # looks which log dirs these are, first
+        standing = self._standing.files()
+        try:
+            bases = listing.bases()
+        except FileNotFoundError:
+            return None
+        if standing is None or not bases:
+            return None
+        return LocalFiles(listing.directory, bases, listing.gaps, standing)
+
+    def _listing(self, segments: PartitionSegments) -> SegmentListing:
+        return SegmentListing(self._fs, segments)
 
     def set_following(self) -> None:
         """Wait for remote storage as a reader does that goes on for ever (remote.patience.ms)."""

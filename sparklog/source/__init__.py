@@ -6,6 +6,7 @@
 - `offset_bounds`, `filters`: where reading starts and ends: offsets, timestamps, pushed filters
 - `admission`, `byte_offsets`: the limits of a micro-batch (maxOffsetsPerTrigger and the like)
 - `input_partitions`: offset ranges become tasks; `read_task`: what a task does
+- `jvm_plan`: tasks that the JVM reads by itself; `jvm_caller`: what it says of itself
 - `data_loss`: failOnDataLoss
 - `group_registration`: the query as a registered reader
 - `state`, `state_options`: the state of another query's checkpoint as a source

@@ -1,12 +1,12 @@
 """The batch reader: what `spark.read.format("sparklog")` runs, and its filters."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from sparklog.source import jvm_plan
 from sparklog.source.data_loss import DataLossPolicy, readable
 from sparklog.source.filters import Filters
 from sparklog.source.input_partitions import coalesce, exclude_abandoned, plan_ranges, split
@@ -42,12 +42,13 @@ class BatchReader(DataSourceReader):
         ranges = self._filters.narrow(ranges, lambda t: log.at_times(t, held))
         planned = split(plan_ranges(ranges, snapshot.ids), options, log.sizes)
         planned = log.with_plans(exclude_abandoned(planned, log.abandoned()))
-        return [InputPartition(task) for task in coalesce(planned, options, log.sizes)]
+        tasks = coalesce(planned, options, log.sizes)
+        return [InputPartition(value) for value in jvm_plan.values(log.view, tasks, options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Runs in an executor. Spark sends None where there is nothing to read at all."""
-        task: Any = partition.value
-        return self._reader.read_all(task or ())
+        """Runs in an executor."""
+        task = jvm_plan.task_of(partition.value)
+        return self._reader.read_all(jvm_plan.pieces_of(task))
 
 
 class FilteringBatchReader(BatchReader):

@@ -11,6 +11,9 @@ behind the last one, once that is in the commit log: it registers those. So a qu
 all shows no lag, unless Spark doesn't ask again (trigger Once, a query that is stopped, or fails,
 before its next trigger), or two sources of the query read the same topic, of which the tasks of
 one micro-batch know the lower offset only.
+
+Where the JVM's data source stands before this one it says which query it is, so that the planner
+needs no task to tell it.
 """
 
 import logging
@@ -85,6 +88,7 @@ class Planner:
         self.id = uuid.uuid4().hex
         self._has_planned = False
         self._group: str | None = None
+        self._is_heeded = True  # else it is for the query's tasks to say how far it is
         self._said: Offsets | None = None
         self._due_ms = 0
 
@@ -92,6 +96,31 @@ class Planner:
         """Note that a task will register this planner, by the id that is returned."""
         self._has_planned = True
         return self.id
+
+    def registered(self, groups: Groups, start: Offsets, origins: Origins) -> bool:
+        """Register where the query's first micro-batch begins; False if a task is to do that.
+
+        So where nobody has said which query this is, or another source of it reads the same
+        topic. All later ones: `committed`. A failure is a warning.
+        """
+        caller = self._options.caller
+        group = None if caller.query_id is None else self._options.group(caller.query_id)
+        if group is None or not self._is_heeded:
+            return False
+        if self._group is not None:
+            return True
+        query = Reader(
+            group, "query", host=socket.gethostname(), app=caller.app_id, run=caller.run_id
+        )
+        try:
+            if _is_waited_for(groups, self._options):
+                groups.commit_query(
+                    query, start, now_ms=self._clock(), planner=self.id, origins=origins
+                )
+                self._group, self._has_planned = group, True
+        except SparklogError as error:
+            _LOGGER.warning(_FAILED, error)
+        return True
 
     def committed(self, groups: Groups, offsets: Offsets, origins: Origins) -> None:
         """Register with the log's groups that all before `offsets` is in the query's commit log.
@@ -108,7 +137,7 @@ class Planner:
             if self._group is None:
                 self._group = groups.group_of_planner(self.id)
             if self._group is not None:
-                groups.commit_planned(
+                self._is_heeded = groups.commit_planned(
                     self._group, offsets, planner=self.id, now_ms=now_ms, origins=origins
                 )
                 self._said, self._due_ms = dict(offsets), now_ms + RENEW_MS

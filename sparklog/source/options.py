@@ -24,6 +24,7 @@ from sparklog.configdef import (
 from sparklog.errors import InvalidRequestError
 from sparklog.log.timeline import TIMELINES
 from sparklog.opening import resolved
+from sparklog.source.jvm_caller import JvmCaller
 from sparklog.source.offsets import (
     EARLIEST,
     LATEST,
@@ -226,7 +227,14 @@ class SourceOptions:
         doc="Own: JSON with fsspec's options for a store, endpoint_url and the like. Better leave "
         "credentials to the environment of driver and executors: plans may show options.",
     )
+    jvm: bool = option(
+        "jvm",
+        True,
+        doc="Own: read in Spark's JVM what lies in local files, where sparklog's jar is loaded; "
+        "false: in Python, all of it. The rows are the same.",
+    )
     remote: RemoteOptions = field(default_factory=RemoteOptions)
+    caller: JvmCaller = field(default_factory=JvmCaller)
     streaming: bool = False  # `spark.readStream`
 
     @property
@@ -324,10 +332,11 @@ def parse(values: Mapping[str, str], *, streaming: bool) -> SourceOptions:
 
     Raises: InvalidRequestError for an unknown, a meaningless or a wrong option, by name.
     """
+    caller, values = JvmCaller.parse(values)
     given = _SPARK.given(values)
     remote, rest = RemoteOptions.parse(given)
     found, _ = read(keys_of(SourceOptions).values(), rest)
-    options = SourceOptions(**found, remote=remote, streaming=streaming)
+    options = SourceOptions(**found, remote=remote, caller=caller, streaming=streaming)
     _check(options, given, streaming=streaming)
     return replace(options, path=resolved(options.path or ""))  # a task's directory is another
 

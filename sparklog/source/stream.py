@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 
 from sparklog.clock import Clock, system_clock
 from sparklog.common import TopicPartition
+from sparklog.source import jvm_plan
 from sparklog.source.admission import MinOffsetsDelay, by_bytes, by_records
 from sparklog.source.data_loss import DataLossPolicy, advance, readable
 from sparklog.source.group_registration import Planner, begins, register
@@ -219,18 +220,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         planned = self._log.with_plans(exclude_abandoned(planned, self._log.abandoned()))
         if not planned:
             return []
-        tasks = coalesce(planned, self._options, self._log.sizes)
+        tasks: list[jvm_plan.Task] = list(coalesce(planned, self._options, self._log.sizes))
         start_at, origins = begins(begin, finish, held), origins_from_json(start)
-        first = FirstTask(tasks[0], start_at, origins, self._planner.planned())
-        return [InputPartition(task) for task in (first, *tasks[1:])]
+        if not self._planner.registered(self._log.groups, start_at, origins):
+            pieces = jvm_plan.pieces_of(tasks[0])
+            tasks[0] = FirstTask(pieces, start_at, origins, self._planner.planned())
+        values = jvm_plan.values(self._log.view, tasks, self._options)
+        return [InputPartition(value) for value in values]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs in an executor."""
-        task = partition.value
+        task = jvm_plan.task_of(partition.value)
         if isinstance(task, FirstTask):
             register(self._options, task.start, origins=task.origins, planner=task.planner)
-            task = task.pieces
-        return self._reader.read_all(task)
+        return self._reader.read_all(jvm_plan.pieces_of(task))
 
     def commit(self, end: Json) -> None:
         """Nothing to do: the query's checkpoint keeps the offsets, tasks register the query."""

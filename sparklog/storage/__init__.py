@@ -1,7 +1,8 @@
 """What a log's home is, as protocols and the types that they exchange. No files, no store, no lock.
 
 - `home`: what a log asks of its home, which has all of these
-- `view`: what a reader sees of a log; `segments`: the segments of a partition
+- `view`: what a reader sees of a log; `segments`: the segments of a partition; `local_files`:
+  those that are files of this host
 - `segment_store`: who makes and removes closed segments
 - `groups`: registered readers, and how far they are
 - `commits`: a log's changes in one order; `lease`: one service at a time

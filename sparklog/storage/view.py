@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 from sparklog.common import TopicPartition
 from sparklog.config import TopicConfig
 from sparklog.errors import DataCorruptionError, UnknownTopicError
+from sparklog.storage.local_files import LocalFiles
 from sparklog.storage.segments import PartitionSegments
 
 T = TypeVar("T")
@@ -137,6 +138,13 @@ class View(Protocol):
 
         None: a task finds its way by the log's own view, at no cost (a log dir's listing, which it
         has anyhow). Asks for nothing. Size: some 100 bytes an extent that the range touches.
+        """
+
+    def local_files(self, key: TopicPartition) -> LocalFiles | None:
+        """Return which of a partition's segments are this host's files now; None if none is.
+
+        Asks no store. Cost: two stats where nothing changed since the last time, else a listing.
+        Raises: UnknownTopicError, PartitionOfflineError.
         """
 
     def set_following(self) -> None:

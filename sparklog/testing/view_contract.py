@@ -5,6 +5,8 @@ class TestMine(ViewContract):
     def view(self) -> View: ...  # of a log with topic "t": two partitions with records
 """
 
+import os
+
 import pytest
 
 from sparklog.common import TopicPartition
@@ -74,6 +76,22 @@ class ViewContract:
         assert one.segments.topic_id == view.topic_id(TOPIC, 0)
         another = view.of_partition(TOPIC, 0, PartitionReader, "AAAAAAAAAAAAAAAAAAAAAA")
         assert another is not one
+
+    def test_local_files_are_its_segments(self, view: View) -> None:
+        for key, (start, end) in view.spans([FIRST, SECOND]).items():
+            files = view.local_files(key)
+            metadata = view.of_partition(*key, lambda segments: segments.metadata())
+            local = [each.base for each in metadata if each.local]
+            assert list(files.bases if files else ()) == local
+            if files is None:
+                continue
+            assert files.standing
+            assert os.path.dirname(metadata[-1].where) == files.directory
+            for at in range(start, end):
+                first = [base for base in local if base <= at][-1:]
+                assert list(files.holding(at, at + 1)) == first
+                assert files.following(at) == next((b for b in local if b >= at), None)
+            assert list(files.holding(local[0], end)) == [b for b in local if b < end]
 
     def test_every_record_is_read(self, view: View) -> None:
         view.set_following()

@@ -249,6 +249,9 @@ class ArchiveView:
     def plan(self, key: TopicPartition, start: int, end: int) -> None:
         """Nothing to plan: a task lists the copies itself."""
 
+    def local_files(self, key: TopicPartition) -> None:
+        """Return None: nothing lies in files of this host."""
+
     def set_following(self) -> None:
         """Wait for the store as long as a reader that goes on for ever does."""
         self.objects.retry.set_following()

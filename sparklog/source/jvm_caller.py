@@ -1,0 +1,37 @@
+"""What the data source in the JVM says to the Python one that it wraps: options of its own.
+
+They come among the user's options, which Spark hands over in lower case, and are none of these: no
+user sets them, no docs name them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+_PREFIX: Final = "sparklog.jvm."
+PLAN_VERSIONS: Final = _PREFIX + "plan"
+"""The versions of plans that the JVM reads, joined by commas; missing where it reads nothing."""
+QUERY_ID: Final = _PREFIX + "query"
+RUN_ID: Final = _PREFIX + "run"
+APP_ID: Final = _PREFIX + "app"
+
+
+@dataclass(frozen=True, slots=True)
+class JvmCaller:
+    """Who asks. `query_id`, `run_id`: of a streaming query; None where nobody said."""
+
+    plan_versions: frozenset[str] = frozenset()
+    query_id: str | None = None
+    run_id: str = ""
+    app_id: str = ""
+
+    @classmethod
+    def parse(cls, values: Mapping[str, str]) -> "tuple[JvmCaller, dict[str, str]]":
+        """Return who asks, and the options without theirs."""
+        said = {name.lower(): text for name, text in values.items()}
+        rest = {n: text for n, text in values.items() if not n.lower().startswith(_PREFIX)}
+        versions = frozenset(filter(None, said.get(PLAN_VERSIONS, "").split(",")))
+        return (
+            cls(versions, said.get(QUERY_ID), said.get(RUN_ID, ""), said.get(APP_ID, "")),
+            rest,
+        )

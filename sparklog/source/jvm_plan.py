@@ -1,0 +1,176 @@
+"""The plan by which the JVM reads a task's records itself: segment files, offsets, what to leave.
+
+JSON, one document a task, version `PLAN_VERSION`:
+
+    {"version": 1,
+     "standing": [[path, device, inode]],   what tells that the log is still the planned one
+     "pieces": [{"topic", "partition", "start", "end",
+                 "python": why}             not for the JVM; or else
+                {..., "directory",          of the segments BASE.log
+                 "topicId": null            what partition.metadata must say; null: nothing
+                 "gaps": false,             offsets may be missing: a compacted log
+                 "segments": [base],        those that [start, end) may lie in
+                 "next": null,              the first one behind them
+                 "without": [[first, end]], offsets to leave out
+                 "aborted": [[producer id, first offset, marker's offset]]}]}
+
+The JVM decides nothing: whatever it doesn't find as planned, in a file that isn't there, a batch
+that isn't whole or doesn't begin where it should, another topic id or inode, it leaves to Python,
+from the offset on that it reached. So errors, retries and failOnDataLoss are Python's alone. To
+look up an offset in a segment it asks the index, which is a hint, as Python does.
+
+A partition's value for Spark is `(plan, task)`, both bytes, and `(plan, task, piece, at)` where
+the JVM hands over: Python reads that piece from offset `at` on, and those behind it that are not
+for the JVM.
+"""
+
+import json
+import pickle
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import takewhile
+from typing import Any, Final, TypeAlias
+
+from sparklog.common import TopicPartition
+from sparklog.errors import SparklogError
+from sparklog.log.aborted_transactions import AbortedTxn, TransactionIndexes
+from sparklog.log.offset_lookup import Lookup
+from sparklog.source.input_partitions import FirstTask, PlannedRange
+from sparklog.source.options import SourceOptions
+from sparklog.storage.local_files import LocalFiles
+from sparklog.storage.offset_ranges import clipped
+from sparklog.storage.view import View
+
+PLAN_VERSION: Final = 1
+Pieces: TypeAlias = tuple[PlannedRange, ...]
+Task: TypeAlias = Pieces | FirstTask
+Json: TypeAlias = dict[str, Any]
+
+
+def values(view: View, tasks: Iterable[Task], options: SourceOptions) -> list[Any]:
+    """Return what `InputPartition` takes for each task: a plan for the JVM if it asked for one.
+
+    Cost: `View.local_files` once a partition; for read_committed a look for a `.txnindex` of each
+    segment from a piece's start on.
+    """
+    if not (options.jvm and str(PLAN_VERSION) in options.caller.plan_versions):
+        return list(tasks)
+    look = _Look(view, is_committed=options.isolation_level == "read_committed")
+    return [look.value(task) for task in tasks]
+
+
+def task_of(value: Any) -> Task:
+    """Return what Python reads of a partition's value: all of its task, or what the JVM left.
+
+    None, for which Spark hands in where there is nothing to read at all, is an empty task.
+    """
+    if not (isinstance(value, tuple) and value and isinstance(value[0], bytes)):
+        return value or ()
+    plan, raw, *resumed = value
+    task: Task = pickle.loads(raw)  # noqa: S301 - ours, out of what Spark has unpickled
+    if not resumed:
+        return task
+    piece, at = resumed
+    pieces = pieces_of(task)
+    planned = json.loads(plan)["pieces"]
+    behind = takewhile(lambda each: "python" in planned[each], range(piece + 1, len(pieces)))
+    return (_part(pieces[piece], at, pieces[piece].end), *(pieces[each] for each in behind))
+
+
+def pieces_of(task: Task) -> Pieces:
+    """Return the offset ranges that a task reads."""
+    return task.pieces if isinstance(task, FirstTask) else task
+
+
+class _Look:
+    """One look at a log's files, for all tasks of a plan."""
+
+    def __init__(self, view: View, *, is_committed: bool) -> None:
+        self._view, self._is_committed = view, is_committed
+        self._found: dict[TopicPartition, LocalFiles | str] = {}
+        self._indexes: dict[TopicPartition, TransactionIndexes] = {}
+
+    def value(self, task: Task) -> tuple[bytes, bytes]:
+        if isinstance(task, FirstTask):
+            cut = [(piece, _python(piece, "its task registers the query")) for piece in task.pieces]
+            return self._encoded(cut), pickle.dumps(task)
+        cut = [pair for piece in task for pair in self._cut(piece)]
+        return self._encoded(cut), pickle.dumps(tuple(piece for piece, _ in cut))
+
+    def _encoded(self, cut: list[tuple[PlannedRange, Json]]) -> bytes:
+        found = (self._found.get(piece.topic_partition) for piece, _ in cut)
+        standing = next((files.standing for files in found if isinstance(files, LocalFiles)), ())
+        plan = {
+            "version": PLAN_VERSION,
+            "standing": [[each.path, each.device, each.inode] for each in standing],
+            "pieces": [json for _, json in cut],
+        }
+        return json.dumps(plan, separators=(",", ":")).encode()
+
+    def _cut(self, piece: PlannedRange) -> Iterator[tuple[PlannedRange, Json]]:
+        """Yield the piece in parts, each for the JVM or for Python."""
+        files = self._files(piece)
+        if isinstance(files, str):
+            yield piece, _python(piece, files)
+            return
+        first = files.bases[0]
+        if piece.start < first:
+            older = _part(piece, piece.start, min(first, piece.end))
+            yield older, _python(older, "its segments are not in local files")
+        if first < piece.end:
+            rest = piece if first <= piece.start else _part(piece, first, piece.end)
+            yield rest, self._jvm(rest, files)
+
+    def _files(self, piece: PlannedRange) -> LocalFiles | str:
+        """Return where the piece's partition lies, or why that is not for the JVM."""
+        if piece.plan is not None:
+            return "its records are in a store"
+        key = piece.topic_partition
+        if key not in self._found:
+            try:
+                files = self._view.local_files(key)
+            except SparklogError as error:
+                self._found[key] = str(error)  # Python judges it, when it reads
+            else:
+                self._found[key] = files or "its records are not in local files"
+        return self._found[key]
+
+    def _jvm(self, piece: PlannedRange, files: LocalFiles) -> Json:
+        aborted: list[AbortedTxn] = []
+        if self._is_committed and files.gaps:  # a broker was here, or there are none
+            try:
+                aborted = self._aborted(piece)
+            except (SparklogError, FileNotFoundError) as error:
+                return _python(piece, str(error))
+        return _offsets(piece) | {
+            "directory": files.directory,
+            "topicId": piece.topic_id,
+            "gaps": files.gaps,
+            "segments": files.holding(piece.start, piece.end),
+            "next": files.following(piece.end),
+            "without": clipped(piece.without, piece.start, piece.end),
+            "aborted": aborted,
+        }
+
+    def _aborted(self, piece: PlannedRange) -> list[AbortedTxn]:
+        key = piece.topic_partition
+        indexes = self._indexes.get(key)
+        if indexes is None:
+            lookup = self._view.of_partition(*key, Lookup)
+            lookup.refresh()
+            indexes = self._indexes[key] = TransactionIndexes(lookup)
+        return indexes.aborted(piece.start, piece.end)
+
+
+def _offsets(piece: PlannedRange) -> Json:
+    return {
+        "topic": piece.topic, "partition": piece.partition, "start": piece.start, "end": piece.end,
+    }  # fmt: skip
+
+
+def _python(piece: PlannedRange, why: str) -> Json:
+    return _offsets(piece) | {"python": why}
+
+
+def _part(piece: PlannedRange, start: int, end: int) -> PlannedRange:
+    return replace(piece, start=start, end=end)
