@@ -27,7 +27,8 @@ from sparklog.tools.moving.import_kafka import import_topic
 def orders(servers: str, topic: str) -> None:
     """300 orders in three transactions; the second one is aborted."""
     admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(30)
+    keep = {"retention.ms": "-1"}  # orders of 2023: a broker's week would be over at once
+    admin.create_topics([NewTopic(topic, 2, 1, config=keep)])[topic].result(30)
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": servers, "transactional.id": f"orders-{topic}"}
     )

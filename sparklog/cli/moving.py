@@ -153,7 +153,9 @@ def import_(
 @click.option("--to-delta", metavar="URI", help="A Delta table; goes on where it ends.")
 @click.option("--to-kafka", metavar="HOST:PORT", help="A live Kafka, by transactions; goes on.")
 @click.option("--kafka-topic", help="Kafka's topic, if it has another name.")
-@click.option("--create", is_flag=True, help="Make Kafka's topic if need be.")
+@click.option(
+    "--create", is_flag=True, help="Make Kafka's topic if need be, with this one's retention.ms."
+)
 @_config
 @click.option(
     "--from-offset", "from_offsets", multiple=True, metavar="[PARTITION=]OFFSET",

@@ -197,6 +197,10 @@ def properties(log_dir: str, port: int, controller_port: int) -> dict[str, str]:
         "share.coordinator.state.topic.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
         "replica.high.watermark.checkpoint.interval.ms": "200",
+        # Retention looks all the time, not 30 s after a start: a topic whose records are too old
+        # for it loses them in each run, not in slow ones alone.
+        "log.initial.task.delay.ms": "500",
+        "log.retention.check.interval.ms": "250",
         "broker.heartbeat.interval.ms": "500",
         "broker.session.timeout.ms": "2500",  # what a start after a kill waits for
     }

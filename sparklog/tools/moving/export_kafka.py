@@ -54,7 +54,9 @@ def export_kafka(
     """Produce the records of [start, end) to `kafka_topic` (by default of the same name).
 
     Args:
-        config: librdkafka's settings. create: make the topic, with as many partitions.
+        config: librdkafka's settings.
+        create: make the topic, with as many partitions and the retention.ms that is set on the
+            log's topic (-1 if none is: a broker's own default may delete old records at once).
         progress, stopped: as with `import_topic`; it ends after the transaction at hand.
     How far it has got is kept in Kafka as group `sparklog-export-TOPICID`, for as long as
     offsets.retention.minutes says.
@@ -70,7 +72,8 @@ def export_kafka(
     group = f"sparklog-export-{log.view.topic_id(topic, min(first))}"
     target = _Target(bootstrap_servers, name, group, dict(config or {}))
     try:
-        origin = target.check(max(first) + 1, topic, create=create)
+        kept = log.topic(topic).config.to_dict().get("retention.ms", "-1") if create else None
+        origin = target.check(max(first) + 1, topic, retention_ms=kept)
         if origin is not None and _came_from(log, topic, origin):
             raise InvalidRequestError(
                 f"topic {topic} came from there, {done.to}: each record would be in that topic "
@@ -127,16 +130,19 @@ class _Target:
         )
         self._failed: list[Any] = []
 
-    def check(self, partitions: int, source: str, *, create: bool) -> str | None:
-        """Make the topic, or return by which writer the log's topic `source` would be its copy."""
+    def check(self, partitions: int, source: str, *, retention_ms: str | None) -> str | None:
+        """Return by which writer the log's topic `source` would be this one's copy.
+
+        Or make the topic, with retention.ms `retention_ms`; None: raises UnknownTopicError.
+        """
         try:
             cluster, held = metadata(self._group, self._topic, self._servers)
         except UnknownTopicError as error:
-            if not create:
+            if retention_ms is None:
                 raise UnknownTopicError(
                     f"{error}; make it there with {partitions} partitions, or give --create"
                 ) from None
-            self._create(partitions)
+            self._create(partitions, retention_ms)
             return None
         if len(held) < partitions:
             raise InvalidRequestError(
@@ -148,9 +154,10 @@ class _Target:
     def _admin(self) -> Any:
         return client(self._kafka.admin.AdminClient, self._servers, self._config)
 
-    def _create(self, partitions: int) -> None:
+    def _create(self, partitions: int, retention_ms: str) -> None:
         admin = self._admin()
-        wanted = self._kafka.admin.NewTopic(self._topic, partitions, -1)
+        config = {"retention.ms": retention_ms}
+        wanted = self._kafka.admin.NewTopic(self._topic, partitions, -1, config=config)
         with errors(f"{self.what}: making it"):
             admin.create_topics([wanted])[self._topic].result(TIMEOUT_S)
 
