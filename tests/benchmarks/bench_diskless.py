@@ -113,9 +113,7 @@ def request_rows(server: S3Server) -> Iterable[Row]:
         times = iter(range(1_700_000_000_500, 1_700_000_001_000))
         with sparklog.open(url, storage_options=server.options()) as reader:
             reader.offsets("t")
-            look = requests(
-                store_of(reader), lambda: reader.offsets_for_times("t", next(times))
-            )
+            look = requests(store_of(reader), lambda: reader.offsets_for_times("t", next(times)))
             yield Row("point look-up by time", said(look), target="<= 4 requests")
     yield from large_rows(server)
     yield from million_rows(server)
@@ -239,9 +237,7 @@ def driver_rows(server: S3Server, directory: Path) -> Iterable[Row]:
         yield from drivers_at(place, url_of, options)
 
 
-def drivers_at(
-    place: str, url_of: Callable[[int], str], options: dict[str, Any]
-) -> Iterable[Row]:
+def drivers_at(place: str, url_of: Callable[[int], str], options: dict[str, Any]) -> Iterable[Row]:
     rates = {}
     for drivers in (1, DRIVERS):
         url = url_of(drivers)
@@ -399,7 +395,7 @@ def one_load(server: S3Server, tasks: int, partitions: int, size: int) -> dict[s
 def spark_rows(server: S3Server, directory: Path) -> Iterable[Row]:
     """A micro-batch of 1,000 rows from source to sink, in a bucket and in a log dir."""
     from sparklog.sink import SegmentSink, close
-    from tests.benchmarks.bench_spark import session
+    from tests.benchmarks.spark_rows import session
 
     spark = session([])
     homes = {

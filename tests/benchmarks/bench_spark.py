@@ -1,175 +1,103 @@
-"""Sink and source in Spark, both cores, beside their ceilings and Spark's Kafka connector.
+"""Sink and source in Spark, both cores, beside their ceilings, Parquet and Spark's Kafka connector.
 
-    python -m tests.benchmarks.bench_spark [--rows N] [--codecs none lz4] [--memory GB]
+    make bench BENCH_ARGS=spark
+    make bench BENCH_ARGS="spark --only write read --codecs none --values 100 --rounds 5"
 
-The ceiling of the sink is the same rows through a mapInArrow that only counts; that of the source
-is one prebuilt Arrow batch yielded over and over. The connector has a broker on this machine and
-the settings that make it quickest. All run in one session, by turns; medians of `--rounds`.
+Each table's variants take turns in one session; medians of `--rounds`, after a round that doesn't
+count. Before each the disk has nothing left to write, and the JVM no garbage. `noop` is Spark's
+sink that drops the rows: what making them costs. Kafka and Parquet don't sync what they write; a
+commit of sparklog does. The connector has a broker on this machine and the settings that make it
+quickest.
 """
 
 import argparse
 import contextlib
+import logging
 import os
 import shutil
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 import sparklog
 from sparklog.sink import SegmentSink, close
-from sparklog.source.schema import arrow_schema, full_schema
-from tests import jars
+from tests.benchmarks import micro_batches
+from tests.benchmarks.connector import FAST_READ, FAST_WRITE, connector, delete_topic
+from tests.benchmarks.spark_rows import KEY_BYTES, rows, session
 from tests.benchmarks.table import Row, print_rows
-from tests.kafka.broker import Broker, JarEngine, free_port
+from tests.kafka.broker import Broker
 
-KEY_BYTES = 16
-CODECS = ("none", "lz4", "zstd")
-VALUE_BYTES = (100, 1000)
-TASKS = 2
+CASES = ((100, "none"), (1000, "lz4"), (1000, "zstd"))
 PARTITIONS = 4
-FAST_WRITE = {"kafka.batch.size": str(1 << 20), "kafka.linger.ms": "20"}
-FAST_READ = {
-    "kafka.max.partition.fetch.bytes": str(16 << 20),
-    "kafka.fetch.max.bytes": str(64 << 20),
-    "kafka.max.poll.records": "20000",
+_PARQUET = {"none": "uncompressed", "lz4": "lz4_raw"}
+
+# What the figure of sparklog is to be, as a multiple of another variant's rate.
+WRITE_TARGETS = {
+    (100, "none"): {"connector": 5.0, "parquet": 1.0, "noop": 0.8},
+    (1000, "lz4"): {"connector": 3.0, "noop": 0.8},
+    (1000, "zstd"): {"connector": 3.0, "noop": 0.8},
 }
-
-
-def session(connector: list[str]) -> SparkSession:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = (
-        SparkSession.builder.master(f"local[{TASKS}]")
-        .appName("bench")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.memory", "3g")
-        .config("spark.python.unix.domain.socket.enabled", "true")
-    )
-    if connector:
-        builder = builder.config("spark.jars", ",".join(connector))
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
-
-
-def sample_text(size: int) -> bytes:
-    """JSON lines with random numbers in them: lz4 makes a quarter of it, as of real events."""
-    rng = np.random.default_rng(1)
-    lines, made = [], 0
-    while made < size:
-        number, place, amount = rng.integers(0, 10_000, 3)
-        lines.append(
-            f'{{"event":"departure","number":{number},"origin":"{_PLACES[place % 7]}",'
-            f'"dest":"{_PLACES[number % 7]}","delay":{amount},"carrier":"{_PLACES[amount % 7]}"}}\n'
-        )
-        made += len(lines[-1])
-    return "".join(lines).encode()[:size]
-
-
-_PLACES = ("EWR", "JFK", "LGA", "ATL", "ORD", "SFO", "MIA")
-
-
-def rows(spark: SparkSession, count: int, value_bytes: int) -> DataFrame:
-    """`count` rows of 16-byte keys, values that compress as JSON does; cheap to make."""
-    text = sample_text(1 << 20)
-    at = F.pmod(F.xxhash64("id"), F.lit(len(text) - value_bytes)).cast("int") + 1
-    return spark.range(0, count, 1, TASKS).select(
-        F.lpad(F.col("id").cast("string"), KEY_BYTES, "0").cast("binary").alias("key"),
-        F.substring(F.lit(text), at, F.lit(value_bytes)).alias("value"),
-    )
-
-
-def counting(df: DataFrame) -> None:
-    """The ceiling of any sink in Python: rows arrive and are counted."""
-
-    def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        total = sum(batch.num_rows for batch in batches)
-        yield pa.RecordBatch.from_pydict({"n": [total]})
-
-    df.mapInArrow(count, "n long").collect()
-
-
-def prebuilt_format(value_bytes: int, count: int) -> type[DataSource]:
-    """A data source whose tasks yield one and the same Arrow batch: the ceiling of any source."""
-    size = 20_000
-
-    class Reader(DataSourceReader):
-        def partitions(self) -> list[InputPartition]:
-            return [InputPartition(n) for n in range(TASKS)]
-
-        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-            schema = arrow_schema(full_schema(headers=False))
-            columns = {
-                "key": [b"k" * KEY_BYTES] * size,
-                "value": [b"v" * value_bytes] * size,
-                "topic": ["t"] * size,
-                "partition": [0] * size,
-                "offset": list(range(size)),
-                "timestamp": [0] * size,
-                "timestampType": [0] * size,
-            }
-            batch = pa.RecordBatch.from_pydict(columns, schema=schema)
-            for _ in range(count // size // TASKS):
-                yield batch
-
-    class Prebuilt(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return f"prebuilt{value_bytes}"
-
-        def schema(self) -> Any:
-            return full_schema(headers=False)
-
-        def reader(self, schema: Any) -> DataSourceReader:
-            return Reader()
-
-    return Prebuilt
+READ_TARGETS = {
+    (100, "none"): {"connector": 5.0, "parquet": 1.5, "walk": 0.8},
+    (1000, "lz4"): {"parquet": 1.5, "walk": 0.8},
+    (1000, "zstd"): {"parquet": 1.5, "walk": 0.8},
+}
+SPARKLOG = "sparklog"
 
 
 def drain(df: DataFrame) -> None:
     df.write.format("noop").mode("overwrite").save()
 
 
-def median_seconds(actions: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
-    """Median of each, taken by turns after one run that doesn't count."""
-    times: dict[str, list[float]] = {name: [] for name in actions}
-    for turn in range(rounds + 1):
-        for name, action in actions.items():
-            begun = time.perf_counter()
-            action()
-            if turn:
-                times[name].append(time.perf_counter() - begun)
-    return {name: statistics.median(found) for name, found in times.items()}
-
-
 class Bench:
-    def __init__(self, spark: SparkSession, base: Path, kafka: Broker | None, rounds: int) -> None:
-        self.spark, self.base, self.kafka, self.rounds = spark, base, kafka, rounds
+    def __init__(
+        self, spark: SparkSession, base: Path, kafka: Broker | None, given: argparse.Namespace
+    ) -> None:
+        self.spark, self.base, self.kafka = spark, base, kafka
+        self.rounds, self.wanted = given.rounds, given.variants
         self.log = str(base / "log")
         self._batch = 0
 
-    def sink(self, df: DataFrame, codec: str, topic: str) -> None:
+    def _medians(self, actions: dict[str, Callable[[], None]]) -> dict[str, float]:
+        """Median seconds of each by turns; who comes first is another one every round."""
+        times: dict[str, list[float]] = {name: [] for name in actions}
+        actions = {k: v for k, v in actions.items() if not self.wanted or k in self.wanted}
+        names = list(actions)
+        for turn in range(self.rounds + 1):
+            for name in names[turn % len(names) :] + names[: turn % len(names)]:
+                os.sync()
+                self.spark._jvm.System.gc()  # type: ignore[union-attr]
+                begun = time.perf_counter()
+                actions[name]()
+                if turn:
+                    times[name].append(time.perf_counter() - begun)
+        return {name: statistics.median(found) for name, found in times.items()}
+
+    # --- writing -------------------------------------------------------------------------------
+
+    def sink(self, df: DataFrame, codec: str, topic: str, **more: str) -> None:
         """One micro-batch of all rows, staged and committed, by a call outside of a query."""
         self._batch += 1
         offsets = self.base / "checkpoint" / "offsets"
         offsets.mkdir(parents=True, exist_ok=True)
         (offsets / str(self._batch)).write_text(f"v1\n{{}}\n{self._batch}")
-        options = {"checkpointLocation": str(offsets.parent), "writerId": "bench"}
+        options = {"checkpointLocation": str(offsets.parent), "writerId": "bench", **more}
         sink = SegmentSink(
             self.log, topic, partitions=PARTITIONS, compression_type=codec, **options
         )
         sink(df, self._batch)
+
+    def native(self, df: DataFrame, codec: str, topic: str) -> None:
+        """The same by `df.write`."""
+        options = {
+            "path": self.log, "topic": topic, "partitions": str(PARTITIONS),
+            "compression.type": codec,
+        }  # fmt: skip
+        df.write.format("sparklog").mode("append").options(**options).save()
 
     def connector_sink(self, df: DataFrame, codec: str, topic: str) -> None:
         assert self.kafka is not None
@@ -177,131 +105,72 @@ class Bench:
         options = {**FAST_WRITE, "kafka.compression.type": codec, "topic": topic}
         writer.options(**options).save()
 
-    def sinks(self, count: int, value_bytes: int, codec: str) -> list[Row]:
-        df, topic = rows(self.spark, count, value_bytes), f"s{value_bytes}{codec}"
-        actions = {
-            "count": lambda: counting(df),
-            "sink": lambda: self.sink(df, codec, topic),
+    def parquet_sink(self, df: DataFrame, codec: str, name: str) -> None:
+        codec = _PARQUET.get(codec, codec)
+        df.write.mode("overwrite").option("compression", codec).parquet(self._parquet(name))
+
+    def _parquet(self, name: str) -> str:
+        return str(self.base / f"{name}.parquet")
+
+    def writes(self, count: int, value_bytes: int, codec: str) -> list[Row]:
+        df, topic = rows(self.spark, count, value_bytes), f"w{value_bytes}{codec}"
+        actions: dict[str, Callable[[], None]] = {
+            "noop": lambda: drain(df),
+            SPARKLOG: lambda: self.sink(df, codec, topic),
+            "sparklog, df.write": lambda: self.native(df, codec, topic),
+            "sparklog, jvm=false": lambda: self.sink(df, codec, topic, jvm="false"),
+            "parquet": lambda: self.parquet_sink(df, codec, topic),
         }
-        if self.kafka is not None:
-            self.kafka.create_topic(topic, PARTITIONS)
-            actions["connector"] = lambda: self.connector_sink(df, codec, topic)
-        took = median_seconds(actions, self.rounds)
-        return self._rows(f"sink {value_bytes} B {codec}", took, count, value_bytes, "sink", 2.0)
+        with self._topic(topic):
+            if self.kafka is not None:
+                actions["connector"] = lambda: self.connector_sink(df, codec, topic)
+            took = self._medians(actions)
+        shutil.rmtree(self._parquet(topic))
+        targets = WRITE_TARGETS.get((value_bytes, codec), {})
+        return _rows(f"write {value_bytes} B {codec}", took, count, value_bytes, targets)
 
-    def sources(self, count: int, value_bytes: int, codec: str) -> list[Row]:
-        topic = f"r{value_bytes}{codec}"
-        df = rows(self.spark, count, value_bytes)
-        self.sink(df, codec, topic)
-        self.spark.dataSource.register(prebuilt_format(value_bytes, count))
-        actions = {
-            "count": lambda: drain(self.spark.read.format(f"prebuilt{value_bytes}").load()),
-            "source": lambda: drain(
-                self.spark.read.format("sparklog")
-                .option("path", self.log)
-                .option("subscribe", topic)
-                .load()
-            ),
-        }
-        if self.kafka is not None:
-            self.kafka.create_topic(topic, PARTITIONS)
-            self.connector_sink(df, codec, topic)
-            bootstrap = self.kafka.bootstrap
-            actions["connector"] = lambda: drain(
-                self.spark.read.format("kafka")
-                .option("kafka.bootstrap.servers", bootstrap)
-                .option("subscribe", topic)
-                .options(**FAST_READ)
-                .load()
-            )
-        took = median_seconds(actions, self.rounds)
-        return self._rows(
-            f"source {value_bytes} B {codec}", took, count, value_bytes, "source", 1.8
-        )
+    # --- reading -------------------------------------------------------------------------------
 
-    @staticmethod
-    def _rows(
-        name: str, took: dict[str, float], count: int, value_bytes: int, mine: str, times: float
-    ) -> list[Row]:
-        size = count * (KEY_BYTES + value_bytes)
-        figure = f"{count / took[mine] / 1e6:.2f} M rows/s, {size / took[mine] / 1e6:.0f} MB/s"
-        ceiling = f"ceiling {count / took['count'] / 1e6:.2f} M rows/s"
-        found = [Row(name, figure, took["count"] / took[mine], ceiling, "0.80")]
-        if "connector" in took:
-            beside = f"connector {count / took['connector'] / 1e6:.2f} M rows/s"
-            found.append(Row(name, figure, took["connector"] / took[mine], beside, f"{times}"))
-        return found
+    def source(self, topic: str, **more: str) -> DataFrame:
+        options = {"path": self.log, "subscribe": topic, **more}
+        return self.spark.read.format("sparklog").options(**options).load()
 
-    # --- latency -------------------------------------------------------------------------------
-
-    def latency(self) -> list[Row]:
-        """Median trigger of a 1,000-row micro-batch, from the rate source and from the log."""
-        rate = (
-            self.spark.readStream.format("rate-micro-batch")
-            .option("rowsPerBatch", 1000)
-            .option("numPartitions", TASKS)
-            .load()
-            .selectExpr("cast(value as string) as value")
-        )
-        sink = SegmentSink(self.log, "latency", partitions=1)
-        mine = self._trigger(rate.writeStream.foreachBatch(sink))
-        own = SegmentSink(self.log, "latency2", partitions=1)
-        logged = (
-            self.spark.readStream.format("sparklog")
-            .option("path", self.log)
-            .option("subscribe", "latency")
-            .option("startingOffsets", "earliest")
-            .option("maxOffsetsPerTrigger", 1000)
-            .load()
-            .select("value")
-        )
-        both = self._trigger(logged.writeStream.foreachBatch(own))
-        theirs: dict[str, float] = {}
-        if self.kafka is not None:
-            theirs = self._connector_latency(rate)
-        return [
-            self._latency_row("1,000 rows, sink", mine, theirs.get("sink")),
-            self._latency_row("1,000 rows, source and sink", both, theirs.get("both")),
-        ]
-
-    def _connector_latency(self, rate: DataFrame) -> dict[str, float]:
+    def connector_source(self, topic: str) -> DataFrame:
         assert self.kafka is not None
-        servers = {"kafka.bootstrap.servers": self.kafka.bootstrap}
-        for topic in ("latency", "latency2"):
-            self.kafka.create_topic(topic, 1)
-        writer = rate.writeStream.format("kafka").options(**servers).option("topic", "latency")
-        sink = self._trigger(writer)
-        logged = (
-            self.spark.readStream.format("kafka")
-            .options(**servers, subscribe="latency", startingOffsets="earliest")
-            .option("maxOffsetsPerTrigger", 1000)
-            .load()
-            .select("value")
-        )
-        writer = logged.writeStream.format("kafka").options(**servers).option("topic", "latency2")
-        return {"sink": sink, "both": self._trigger(writer)}
+        reader = self.spark.read.format("kafka").options(**FAST_READ).option("subscribe", topic)
+        return reader.option("kafka.bootstrap.servers", self.kafka.bootstrap).load()
 
-    def _trigger(self, writer: Any, *, warm: int = 15, counted: int = 30) -> float:
-        checkpoint = tempfile.mkdtemp(dir=self.base)
-        query = (
-            writer.option("checkpointLocation", checkpoint)
-            .trigger(processingTime="0 seconds")
-            .start()
-        )
-        found: dict[int, float] = {}
-        while query.isActive and len(found) < warm + counted:
-            for progress in query.recentProgress:
-                if progress["numInputRows"]:
-                    found[progress["batchId"]] = progress["durationMs"]["triggerExecution"]
-            time.sleep(0.1)
-        query.stop()
-        return statistics.median(sorted(found.items())[n][1] for n in range(warm, len(found)))
+    def reads(self, count: int, value_bytes: int, codec: str) -> list[Row]:
+        """All seven columns of a topic, into Spark's noop sink."""
+        topic, df = f"r{value_bytes}{codec}", rows(self.spark, count, value_bytes)
+        with self._topic(topic):
+            self.sink(df, codec, topic)
+            self.parquet_sink(self.source(topic), codec, topic)
+            stored = self.spark.read.parquet(self._parquet(topic))
+            actions: dict[str, Callable[[], None]] = {
+                SPARKLOG: lambda: drain(self.source(topic)),
+                "sparklog, jvm=false": lambda: drain(self.source(topic, jvm="false")),
+                "parquet": lambda: drain(stored),
+            }
+            if self.kafka is not None:
+                self.connector_sink(df, codec, topic)
+                actions["connector"] = lambda: drain(self.connector_source(topic))
+            took = self._medians(actions)
+        shutil.rmtree(self._parquet(topic))
+        targets = READ_TARGETS.get((value_bytes, codec), {})
+        return _rows(f"read {value_bytes} B {codec}", took, count, value_bytes, targets)
 
-    @staticmethod
-    def _latency_row(name: str, mine: float, theirs: float | None) -> Row:
-        if theirs is None:
-            return Row(name, f"{mine:.0f} ms")
-        return Row(name, f"{mine:.0f} ms", mine / theirs, f"connector {theirs:.0f} ms", "<= 1")
+    @contextlib.contextmanager
+    def _topic(self, topic: str) -> Iterator[None]:
+        """A topic of the broker, and at the end neither that nor the log's is left."""
+        if self.kafka is not None:
+            self.kafka.create_topic(topic, PARTITIONS, file_delete_delay_ms=0)
+        yield
+        if self.kafka is not None:
+            delete_topic(self.kafka, topic)
+        close()  # the sink's handle
+        with sparklog.open(self.log, mode="rw") as log:
+            log.delete_topic(topic)
 
     # --- memory --------------------------------------------------------------------------------
 
@@ -311,20 +180,34 @@ class Bench:
         df = rows(self.spark, count, 1000)
         peaks = {}
         with watched() as peak:
-            self.sink(df, "none", "memory")
+            self.sink(df, "none", "memory", jvm="false")
         peaks["sink"] = peak[0]
         with watched() as peak:
-            drain(
-                self.spark.read.format("sparklog")
-                .option("path", self.log)
-                .option("subscribe", "memory")
-                .load()
-            )
+            drain(self.source("memory", jvm="false"))
         peaks["source"] = peak[0]
         return [
             Row(f"{name}, {gigabytes} GB", f"{size / 1e6:.0f} MB", None, "peak RSS", "500 MB")
             for name, size in peaks.items()
         ]
+
+
+def _rows(
+    name: str, took: dict[str, float], count: int, value_bytes: int, targets: dict[str, float]
+) -> list[Row]:
+    """A line for each variant: its rate, and how many times that sparklog's is."""
+    found = []
+    for variant, seconds in took.items():
+        size = count * (KEY_BYTES + value_bytes)
+        figure = f"{count / seconds / 1e6:.2f} M rows/s, {size / seconds / 1e6:.0f} MB/s"
+        if variant == SPARKLOG:
+            found.append(Row(f"{name}: {variant}", figure))
+            continue
+        times, least = seconds / took[SPARKLOG], targets.get(variant)
+        verdict = ""
+        if least is not None:
+            verdict = f">= {least}: {'met' if times >= least else 'NOT MET'}"
+        found.append(Row(f"{name}: {variant}", figure, times, "sparklog / this", verdict))
+    return found
 
 
 @contextlib.contextmanager
@@ -353,58 +236,37 @@ def watched() -> Iterator[list[int]]:
         thread.join()
 
 
-class FastEngine(JarEngine):
-    """The broker with all of HotSpot and a heap of 1 GB; the tests' own starts quickly instead."""
-
-    def _command(self, main: str, *arguments: str) -> list[str]:
-        command = super()._command(main, *arguments)
-        slow = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m")
-        kept = [part for part in command if part not in slow]
-        return [kept[0], "-Xmx1g", *kept[1:]]
-
-
-@contextlib.contextmanager
-def connector(base: Path) -> Iterator[tuple[list[str], Broker | None]]:
-    """The connector's jars and a broker, or nothing, with the reason printed."""
-    try:
-        found = jars.connector_jars()
-        home = base / "kafka"
-        (home / "logs").mkdir(parents=True)
-        port = free_port()
-        running = Broker(home / "logs", port, FastEngine(home, home / "logs", port))
-    except jars.Unavailable as reason:
-        print(f"without Spark's Kafka connector: {reason}")
-        yield [], None
-        return
-    running.start()
-    try:
-        yield found, running
-    finally:
-        running.kill()
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(prog="spark")
     parser.add_argument("--rows", type=int, default=4_000_000, help="of 100 B; a quarter of 1 KB")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--memory", type=float, default=0, help="GB of a topic to write and read")
-    parser.add_argument("--codecs", nargs="+", default=CODECS)
-    parser.add_argument("--values", nargs="+", type=int, default=VALUE_BYTES)
+    parser.add_argument("--codecs", nargs="+", default=("none", "lz4", "zstd"))
+    parser.add_argument("--values", nargs="+", type=int, default=(100, 1000))
+    parser.add_argument("--variants", nargs="+", default=(), help="names; all of them if empty")
+    parser.add_argument("--only", nargs="+", default=("write", "read", "latency"))
+    micro_batches.add_arguments(parser)
     given, _ = parser.parse_known_args()
+    logging.basicConfig(level=logging.WARNING)
+    logging.getLogger("sparklog").setLevel(logging.INFO)  # which path runs, and why not the other
     base = Path(tempfile.mkdtemp(prefix="sparklog-bench-"))
+    print(f"load average at the start: {os.getloadavg()[0]:.1f}")
     try:
         with connector(base) as (connector_jars, kafka):
             spark = session(connector_jars)
             sparklog.register(spark)
-            bench = Bench(spark, base, kafka, given.rounds)
-            found: list[Row] = []
-            for value_bytes in given.values:
+            bench = Bench(spark, base, kafka, given)
+            cases = [c for c in CASES if c[0] in given.values and c[1] in given.codecs]
+            for value_bytes, codec in cases:
                 count = given.rows if value_bytes == 100 else given.rows // 4
-                for codec in given.codecs:
-                    found += bench.sinks(count, value_bytes, codec)
-                    found += bench.sources(count, value_bytes, codec)
-            print_rows("Spark, both cores", found)
-            print_rows("Spark, latency", bench.latency())
+                if "write" in given.only:
+                    found = bench.writes(count, value_bytes, codec)
+                    print_rows(f"Spark, both cores: write {value_bytes} B {codec}", found)
+                if "read" in given.only:
+                    found = bench.reads(count, value_bytes, codec)
+                    print_rows(f"Spark, both cores: read {value_bytes} B {codec}", found)
+            if "latency" in given.only:
+                micro_batches.measure(spark, base, kafka, given)
             if given.memory:
                 print_rows("Spark, memory", bench.memory(given.memory))
             close()

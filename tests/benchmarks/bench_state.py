@@ -85,7 +85,8 @@ def run(spark: SparkSession, checkpoint: Path, batches: int, *, stateful: bool) 
 def session(spark: SparkSession, manager: str, provider: str, partitions: int) -> SparkSession:
     new = spark.newSession()
     settings = {
-        MANAGER_KEY: MANAGERS[manager], **PROVIDERS[provider],
+        MANAGER_KEY: MANAGERS[manager],
+        **PROVIDERS[provider],
         "spark.sql.shuffle.partitions": str(partitions),
     }
     for key, value in settings.items():

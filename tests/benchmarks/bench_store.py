@@ -89,9 +89,7 @@ def small_rows(server: S3Server) -> Iterable[Row]:
             ),
             ("get", lambda: store.get("small"), lambda: fs.cat_file(f"{bucket}/small")),
         ):
-            turns = [
-                (_rate(ours, requests), _rate(plain, requests)) for _ in range(ROUNDS + 1)
-            ][1:]
+            turns = [(_rate(ours, requests), _rate(plain, requests)) for _ in range(ROUNDS + 1)][1:]
             rate, beside = (statistics.median(side) for side in zip(*turns, strict=True))
             ratio = statistics.median(mine / theirs for mine, theirs in turns)
             shown = f"s3fs: {beside:.0f}/s"
