@@ -64,8 +64,8 @@ class Bench:
 
     def _medians(self, actions: dict[str, Callable[[], None]]) -> dict[str, float]:
         """Median seconds of each by turns; who comes first is another one every round."""
-        times: dict[str, list[float]] = {name: [] for name in actions}
         actions = {k: v for k, v in actions.items() if not self.wanted or k in self.wanted}
+        times: dict[str, list[float]] = {name: [] for name in actions}
         names = list(actions)
         for turn in range(self.rounds + 1):
             for name in names[turn % len(names) :] + names[: turn % len(names)]:

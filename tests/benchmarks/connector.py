@@ -48,4 +48,5 @@ def connector(base: Path) -> Iterator[tuple[list[str], Broker | None]]:
 
 def delete_topic(broker: Broker, topic: str) -> None:
     """Give the disk back. The broker removes the files by and by."""
-    broker.admin().delete_topics([topic])[topic].result(30)
+    admin = broker.admin()  # its futures die with it
+    admin.delete_topics([topic])[topic].result(30)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import DataStreamWriter
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 import sparklog
 from sparklog.sink import SegmentSink
@@ -35,7 +35,6 @@ SPARKS_MANAGER = (
 )
 _SHOWN = ("latestOffset", "queryPlanning", "getBatch", "walCommit", "addBatch", "commitOffsets")
 _WAIT_S_MAX = 600
-_SIDES = {"log": "sparklog", "kafka": "connector"}
 
 
 @dataclass(slots=True)
@@ -127,15 +126,21 @@ class Latency:
             .trigger(processingTime="0 seconds")
             .start()
         )
-        until = time.monotonic() + _WAIT_S_MAX
         with self._feeding(variant.side):
-            while (query.lastProgress or {"batchId": 0})["batchId"] < wanted + 1:
-                assert query.isActive, query.exception()
-                assert time.monotonic() < until, f"{variant.name}: too slow"
-                time.sleep(1)
-        found = [p["durationMs"] for p in query.recentProgress if p["numInputRows"]]
+            self._wait(query, wanted)
+        query.processAllAvailable()  # a query that is stopped at work prints long traces
+        found = [p["durationMs"] for p in query.recentProgress if p["numInputRows"] == ROWS]
         query.stop()
         variant.times += found[self.given.warm : wanted]
+
+    @staticmethod
+    def _wait(query: StreamingQuery, batches: int) -> None:
+        """Wait until so many micro-batches have ended; seldom, as each look costs the query."""
+        until = time.monotonic() + _WAIT_S_MAX
+        while (query.lastProgress or {"batchId": 0})["batchId"] < batches + 5:
+            assert query.isActive, query.exception()
+            assert time.monotonic() < until, "the query is too slow"
+            time.sleep(1)
 
 
 def measure(
@@ -167,10 +172,12 @@ def summary(variants: list[Variant]) -> list[Row]:
         good = median < MEDIAN_MS_MAX and p99 < P99_MS_MAX
         target = f"< {MEDIAN_MS_MAX}, < {P99_MS_MAX}: {'met' if good else 'NOT MET'}"
         found.append(Row(variant.name, figure, None, "", target))
-        for other in (v.name for v in variants if v.side == "kafka"):
-            share = median / medians[other]
+        for other in (v for v in variants if v.side == "kafka"):
+            share = median / medians[other.name]
             verdict = f"<= {SHARE_MAX}: {'met' if share <= SHARE_MAX else 'NOT MET'}"
-            found.append(Row(variant.name, f"{median:.0f} ms", share, other, verdict))
+            is_target = other.manager != MANAGER  # whoever has no sparklog has no such checkpoint
+            figure = f"{median:.0f} ms"
+            found.append(Row(variant.name, figure, share, other.name, verdict * is_target))
     return found
 
 
