@@ -1,0 +1,242 @@
+package sparklog.format
+
+import java.nio.ByteBuffer
+
+import org.apache.spark.unsafe.Platform
+
+/**
+ * Frames records as batches v2, one batch after the other, as sparklog/format/records.py does:
+ * `append` until it says that the batch is full, `close` it, and so on. Its memory grows with the
+ * batch, from nothing, and serves the next one. Not thread-safe.
+ *
+ * @param compressor may be shared by all the builders of a thread; whoever made it closes it
+ * @param batchBytes of records to aim at in a batch, before compression (batch.size); a larger
+ *   record gets a batch of its own
+ * @param maxMessageBytes bound of a whole batch as written (max.message.bytes)
+ */
+final class BatchBuilder(compressor: Compressor, batchBytes: Int, maxMessageBytes: Int) {
+  import BatchBuilder._
+  import BatchHeader.HeaderBytes
+
+  require(batchBytes >= 1 && maxMessageBytes > HeaderBytes,
+    s"batchBytes=$batchBytes maxMessageBytes=$maxMessageBytes")
+
+  private val isPlain = compressor.codec == Codec.Uncompressed
+  private val recordsMax = math.min(batchBytes, maxMessageBytes - HeaderBytes)
+  /** Only what comes out of a codec is held against max.message.bytes. */
+  private val recordMax =
+    if (isPlain) maxMessageBytes - HeaderBytes else Arrays.SizeMax - HeaderBytes
+
+  private var area = nothing // room for a header, then the records
+  private var end = HeaderBytes // behind the last of them
+  private var records = 0
+  private var baseTimestamp = 0L
+  private var lowest = Long.MaxValue
+  private var highest = Long.MinValue
+
+  /** Records in the open batch. */
+  def count: Int = records
+
+  /** Bytes of the open batch before compression, its header included; 0 without records. */
+  def sizeBytes: Int = if (records == 0) 0 else end
+
+  /** Memory that it keeps, the compressor's not counted. */
+  def heldBytes: Long = area.length
+
+  /** In ms, of the open batch, or of the one just closed until the next append. */
+  def minTimestamp: Long = lowest
+  def maxTimestamp: Long = highest
+
+  /**
+   * Append a record; false if the batch is full (never when it is empty): close it and append
+   * again.
+   *
+   * Key and value are where Spark's Platform has them: base object, offset, bytes (-1: null). The
+   * headers are `headers[0, headersBytes)` in record form, their count included (HeadersBuffer); 0
+   * bytes: none. RecordTooLarge if the record can't ever be in a batch of maxMessageBytes; what a
+   * codec might make small enough is found by `close`.
+   */
+  def append(
+      timestampMs: Long, keyBase: AnyRef, keyOffset: Long, keyBytes: Int, valueBase: AnyRef,
+      valueOffset: Long, valueBytes: Int, headers: Array[Byte], headersBytes: Int): Boolean = {
+    val delta = if (records == 0) 0L else timestampMs - baseTimestamp
+    val body = 1L + Varint.size(delta) + Varint.size(records) + fieldBytes(keyBytes) +
+      fieldBytes(valueBytes) + math.max(headersBytes, 1)
+    if (!begin(timestampMs, delta, body)) false
+    else {
+      var at = putField(area, end, keyBase, keyOffset, keyBytes)
+      at = putField(area, at, valueBase, valueOffset, valueBytes)
+      if (headersBytes > 0) System.arraycopy(headers, 0, area, at, headersBytes)
+      else area(at) = 0
+      end = at + math.max(headersBytes, 1)
+      true
+    }
+  }
+
+  /** Write a record's start, if it fits; its body has `body` bytes. */
+  private def begin(timestampMs: Long, delta: Long, body: Long): Boolean = {
+    val size = Varint.size(body) + body
+    if (records > 0 && end - HeaderBytes + size > recordsMax) false
+    else {
+      if (size > recordMax) throw new RecordTooLarge(0, size + HeaderBytes, maxMessageBytes)
+      if (records == 0) reset(timestampMs, size.toInt)
+      if (end + size > area.length) grow(end + size.toInt)
+      var at = Varint.put(area, end, body.toInt)
+      area(at) = 0 // attributes
+      at = Varint.put(area, at + 1, delta)
+      end = Varint.put(area, at, records)
+      if (timestampMs < lowest) lowest = timestampMs
+      if (timestampMs > highest) highest = timestampMs
+      records += 1
+      true
+    }
+  }
+
+  private def reset(timestampMs: Long, size: Int): Unit = {
+    end = HeaderBytes
+    baseTimestamp = timestampMs
+    lowest = timestampMs
+    highest = timestampMs
+    // What one large record took isn't kept for the smaller ones after it.
+    val usual = HeaderBytes + recordsMax
+    if (area.length > usual && HeaderBytes + size <= usual) area = nothing
+  }
+
+  /** Twice as large, but not larger than a full batch unless one record is. */
+  private def grow(needed: Int): Unit = {
+    val usual = math.max(HeaderBytes + recordsMax, needed)
+    area = java.util.Arrays.copyOf(area, math.min(Arrays.grown(
+      math.max(area.length, FirstBytes / 2), needed), usual))
+  }
+
+  /**
+   * End the batch: it is whole (CRC set, leader epoch 0, no producer), its first record has the
+   * offset `baseOffset`. It is several batches one after the other if a codec made one larger than
+   * maxMessageBytes. RecordTooLarge if it does so with a single record: the batch is then lost.
+   *
+   * Returns: the bytes from position to limit, until the next append here or the next close of a
+   *   builder with the same compressor.
+   */
+  def close(baseOffset: Long): ByteBuffer = {
+    require(records > 0, "a batch without records can't be closed")
+    val count = records
+    records = 0
+    if (isPlain) {
+      putHeader(area, end, baseOffset, count)
+      ByteBuffer.wrap(area, 0, end)
+    } else {
+      val stop = compressor.compress(area, HeaderBytes, end - HeaderBytes, HeaderBytes)
+      if (stop <= maxMessageBytes) {
+        putHeader(compressor.output, stop, baseOffset, count)
+        ByteBuffer.wrap(compressor.output, 0, stop)
+      } else if (count == 1) throw new RecordTooLarge(0, stop, maxMessageBytes)
+      else split(baseOffset)
+    }
+  }
+
+  private def putHeader(out: Array[Byte], stop: Int, baseOffset: Long, count: Int): Unit = {
+    import BatchHeader._
+    putLong(out, 0, baseOffset)
+    putInt(out, LengthAt, stop - LogOverhead)
+    putInt(out, LeaderEpochAt, 0) // the append's, which patches it
+    out(MagicAt) = Magic.toByte
+    putShort(out, AttributesAt, compressor.codec.id)
+    putInt(out, LastOffsetDeltaAt, count - 1)
+    putLong(out, BaseTimestampAt, baseTimestamp)
+    putLong(out, MaxTimestampAt, highest)
+    putLong(out, ProducerIdAt, NoProducer)
+    putShort(out, ProducerEpochAt, NoProducer)
+    putInt(out, BaseSequenceAt, NoProducer)
+    putInt(out, CountAt, count)
+    putInt(out, CrcAt, Crc32c.of(out, AttributesAt, stop - AttributesAt))
+  }
+
+  /** The records in batches of half the bytes, and so on: the codec made them no smaller. */
+  private def split(baseOffset: Long): ByteBuffer = {
+    val half = new BatchBuilder(compressor, (end - HeaderBytes) / 2, maxMessageBytes)
+    val parts = new Parts(end)
+    var done = 0
+    var at = HeaderBytes
+    while (at < end) {
+      val bodyBytes = Varint.sizeAt(area, at, end, Varint.IntBytesMax)
+      val from = at + bodyBytes
+      val stop = from + Varint.get(area, at, bodyBytes).toInt
+      val deltaBytes = Varint.sizeAt(area, from + 1, stop, Varint.LongBytesMax)
+      val timestamp = baseTimestamp + Varint.get(area, from + 1, deltaBytes)
+      val indexAt = from + 1 + deltaBytes
+      val rest = indexAt + Varint.sizeAt(area, indexAt, stop, Varint.IntBytesMax)
+      if (!half.appendRest(timestamp, area, rest, stop)) {
+        done += half.closeInto(parts, baseOffset, done)
+        half.appendRest(timestamp, area, rest, stop)
+      }
+      at = stop
+    }
+    half.closeInto(parts, baseOffset, done)
+    parts.buffer
+  }
+
+  /** Append what is behind a record's deltas as another builder wrote it. */
+  private def appendRest(timestampMs: Long, bytes: Array[Byte], from: Int, stop: Int): Boolean = {
+    val delta = if (records == 0) 0L else timestampMs - baseTimestamp
+    val body = 1L + Varint.size(delta) + Varint.size(records) + (stop - from)
+    val fits = begin(timestampMs, delta, body)
+    if (fits) {
+      System.arraycopy(bytes, from, area, end, stop - from)
+      end += stop - from
+    }
+    fits
+  }
+
+  /** Close into `parts` what begins with the record `done`; returns how many records that were. */
+  private def closeInto(parts: Parts, baseOffset: Long, done: Int): Int = {
+    val count = records
+    try parts.add(close(baseOffset + done))
+    catch {
+      case e: RecordTooLarge =>
+        throw new RecordTooLarge(done + e.index, e.sizeBytes, maxMessageBytes)
+    }
+    count
+  }
+
+  /** Give the memory back, and what was appended since the last close. */
+  def release(): Unit = {
+    area = nothing
+    end = HeaderBytes
+    records = 0
+  }
+}
+
+private object BatchBuilder {
+  private val nothing = new Array[Byte](0)
+  private val FirstBytes = 512
+  private val NoProducer = -1
+
+  /** Bytes of a key or value and its length; null has none. */
+  private def fieldBytes(bytes: Int): Long = Varint.size(bytes).toLong + math.max(bytes, 0)
+
+  private def putField(
+      out: Array[Byte], at: Int, base: AnyRef, offset: Long, bytes: Int): Int = {
+    val to = Varint.put(out, at, bytes)
+    if (bytes > 0) {
+      Platform.copyMemory(base, offset, out, Platform.BYTE_ARRAY_OFFSET + to, bytes)
+      to + bytes
+    } else to
+  }
+
+  /** Batches one after the other. */
+  private final class Parts(sizeBytes: Int) {
+    private var bytes = new Array[Byte](sizeBytes)
+    private var end = 0
+
+    def add(batch: ByteBuffer): Unit = {
+      val size = batch.remaining
+      if (end + size.toLong > bytes.length) {
+        bytes = java.util.Arrays.copyOf(bytes, Arrays.grown(bytes.length, end + size.toLong))
+      }
+      batch.get(bytes, end, size)
+      end += size
+    }
+
+    def buffer: ByteBuffer = ByteBuffer.wrap(bytes, 0, end)
+  }
+}

@@ -1,0 +1,213 @@
+package sparklog.format
+
+import java.util.zip.{CRC32, Deflater}
+
+import com.github.luben.zstd.{Zstd, ZstdCompressCtx}
+import net.jpountz.lz4.{LZ4Compressor, LZ4Factory}
+import org.xerial.snappy.Snappy
+
+/**
+ * Compresses the records of batches with one codec at one level, each in the framing that Kafka
+ * writes (sparklog/format/compression.py). One serves all the batches that a thread makes: what it
+ * made last is in `output`, which is used again. Not thread-safe.
+ */
+abstract class Compressor private[format] (val codec: Codec) {
+  private var made = Compressor.nothing
+
+  /** Where `compress` put its bytes. */
+  final def output: Array[Byte] = made
+
+  /** Memory that it keeps on the heap. */
+  final def heldBytes: Long = made.length
+
+  /** Compress `in[at, at + size)` into `output` from `to` on, and return the end there. */
+  def compress(in: Array[Byte], at: Int, size: Int, to: Int): Int
+
+  /** Give memory back, the native too. It can be used again: it takes what it needs anew. */
+  def close(): Unit = made = Compressor.nothing
+
+  /** An output of at least `size` bytes, the first `keep` as they are. */
+  protected final def room(size: Long, keep: Int = 0): Array[Byte] = {
+    val isTooLarge = made.length > Compressor.KeptBytes && size <= Compressor.KeptBytes
+    if (size > made.length || isTooLarge) {
+      val larger = new Array[Byte](Arrays.grown(0, size))
+      System.arraycopy(made, 0, larger, 0, keep)
+      made = larger
+    }
+    made
+  }
+}
+
+object Compressor {
+  private val nothing = new Array[Byte](0)
+
+  /** A larger output, of one large record, isn't kept for the smaller batches after it. */
+  private val KeptBytes = 8 << 20
+
+  /**
+   * `level` None is Kafka's default (gzip -1, lz4 9, zstd 3); snappy and none have no levels.
+   * An IllegalArgumentException if the codec has no such level. Source: CompressionType.java.
+   */
+  def apply(codec: Codec, level: Option[Int]): Compressor = codec match {
+    case Codec.Uncompressed => new AsIs
+    case Codec.Gzip =>
+      new GzipCompressor(checked(codec, level.getOrElse(-1), -1, 9, without = 0))
+    case Codec.Snappy => new SnappyCompressor
+    case Codec.Lz4 => new Lz4Compressor(checked(codec, level.getOrElse(9), 1, 17))
+    case Codec.Zstd => new ZstdCompressor(checked(codec, level.getOrElse(3), -131072, 22))
+  }
+
+  private def checked(
+      codec: Codec, level: Int, low: Int, high: Int, without: Int = Int.MinValue): Int = {
+    require(level >= low && level <= high && level != without,
+      s"$codec level $level, want $low..$high")
+    level
+  }
+
+  private[format] def putIntLittle(bytes: Array[Byte], at: Int, value: Int): Unit =
+    BatchHeader.putInt(bytes, at, Integer.reverseBytes(value))
+}
+
+/** Not at all: a builder takes the records from where they are. */
+private final class AsIs extends Compressor(Codec.Uncompressed) {
+  override def compress(in: Array[Byte], at: Int, size: Int, to: Int): Int = {
+    System.arraycopy(in, at, room(to.toLong + size), to, size)
+    to + size
+  }
+}
+
+/** One member without a name, mtime 0. */
+private final class GzipCompressor(level: Int) extends Compressor(Codec.Gzip) {
+  import GzipCompressor._
+
+  private var deflater: Deflater = _
+  private val crc = new CRC32
+
+  override def compress(in: Array[Byte], at: Int, size: Int, to: Int): Int = {
+    if (deflater == null) deflater = new Deflater(level, true) else deflater.reset()
+    var out = room(to + bound(size))
+    System.arraycopy(head, 0, out, to, head.length)
+    var end = to + head.length
+    deflater.setInput(in, at, size)
+    deflater.finish()
+    while (!deflater.finished) {
+      if (end == out.length) out = room(2L * out.length, keep = end)
+      end += deflater.deflate(out, end, out.length - end)
+    }
+    out = room(end.toLong + TailBytes, keep = end)
+    crc.reset()
+    crc.update(in, at, size)
+    Compressor.putIntLittle(out, end, crc.getValue.toInt)
+    Compressor.putIntLittle(out, end + 4, size)
+    end + TailBytes
+  }
+
+  override def close(): Unit = {
+    super.close()
+    if (deflater != null) deflater.end()
+    deflater = null
+  }
+}
+
+private object GzipCompressor {
+  /** Magic, deflate, no flags, no time, no word on effort, an unknown system. */
+  val head: Array[Byte] = Array(0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff).map(_.toByte)
+  val TailBytes = 8
+
+  /** What zlib makes of `size` bytes at most, by deflateBound; if it is wrong the output grows. */
+  def bound(size: Int): Long =
+    size.toLong + (size >> 12) + (size >> 14) + (size >> 25) + 13 + head.length + TailBytes
+}
+
+/** Xerial's stream: a head, then of each 32 KiB the compressed size (i32) and the raw snappy. */
+private final class SnappyCompressor extends Compressor(Codec.Snappy) {
+  import SnappyCompressor._
+
+  override def compress(in: Array[Byte], at: Int, size: Int, to: Int): Int = {
+    val blocks = size / BlockBytes + 1
+    val out = room(to.toLong + head.length + blocks * (4L + blockBound))
+    System.arraycopy(head, 0, out, to, head.length)
+    var end = to + head.length
+    var from = at
+    val stop = at + size
+    while (from < stop) {
+      val some = math.min(BlockBytes, stop - from)
+      val packed = Snappy.compress(in, from, some, out, end + 4)
+      BatchHeader.putInt(out, end, packed)
+      end += 4 + packed
+      from += some
+    }
+    end
+  }
+}
+
+private object SnappyCompressor {
+  val BlockBytes: Int = 32 << 10
+  lazy val blockBound: Int = Snappy.maxCompressedLength(BlockBytes)
+  val head: Array[Byte] = Array[Byte](-126) ++ "SNAPPY".getBytes("US-ASCII") ++
+    Array[Byte](0, 0, 0, 0, 1, 0, 0, 0, 1)
+}
+
+/** One frame of independent 64 KiB blocks: no sizes, no checksums. */
+private final class Lz4Compressor(level: Int) extends Compressor(Codec.Lz4) {
+  import Lz4Compressor._
+
+  // As Kafka: its default level is the fast compressor, every other the one of high compression.
+  private val block: LZ4Compressor = {
+    val factory = LZ4Factory.fastestInstance
+    if (level == FastLevel) factory.fastCompressor else factory.highCompressor(level)
+  }
+  private val blockBound = block.maxCompressedLength(BlockBytes)
+
+  override def compress(in: Array[Byte], at: Int, size: Int, to: Int): Int = {
+    val blocks = size / BlockBytes
+    val out = room(to.toLong + head.length + 4 + blocks * (4L + BlockBytes) + 4 + blockBound)
+    System.arraycopy(head, 0, out, to, head.length)
+    var end = to + head.length
+    var from = at
+    val stop = at + size
+    while (from < stop) {
+      val some = math.min(BlockBytes, stop - from)
+      val packed = block.compress(in, from, some, out, end + 4, blockBound)
+      if (packed < some) {
+        Compressor.putIntLittle(out, end, packed)
+        end += 4 + packed
+      } else {
+        Compressor.putIntLittle(out, end, some | Stored)
+        System.arraycopy(in, from, out, end + 4, some)
+        end += 4 + some
+      }
+      from += some
+    }
+    Compressor.putIntLittle(out, end, 0)
+    end + 4
+  }
+}
+
+private object Lz4Compressor {
+  val FastLevel = 9
+  val BlockBytes: Int = 64 << 10
+  /** A block that isn't compressed: the top bit of its size. */
+  val Stored: Int = 1 << 31
+  /** Magic; version 1, independent blocks; 64 KiB; the check of the two bytes before. */
+  val head: Array[Byte] = Array(0x04, 0x22, 0x4d, 0x18, 0x60, 0x40, 0x82).map(_.toByte)
+}
+
+/** One frame without its size and checksum. The context is some 100 KiB to MBs of native memory. */
+private final class ZstdCompressor(level: Int) extends Compressor(Codec.Zstd) {
+  private var context: ZstdCompressCtx = _
+
+  override def compress(in: Array[Byte], at: Int, size: Int, to: Int): Int = {
+    if (context == null) {
+      context = new ZstdCompressCtx().setLevel(level).setContentSize(false).setChecksum(false)
+    }
+    val out = room(to + Zstd.compressBound(size))
+    to + context.compressByteArray(out, to, out.length - to, in, at, size)
+  }
+
+  override def close(): Unit = {
+    super.close()
+    if (context != null) context.close()
+    context = null
+  }
+}
