@@ -212,7 +212,12 @@ def _unsnappy(data: Buffer) -> bytes:
     return b"".join(parts)
 
 
+_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+
+
 def _unlz4(data: Buffer) -> bytes:
+    if bytes(data[:4]) != _LZ4_MAGIC:  # the library takes frames to be skipped for empty ones
+        raise ValueError("it is no lz4 frame")
     # A declared content size is allocated at once by the library: bound it by lz4's best ratio.
     if len(data) > 14 and data[4] & 0x08:
         size = int.from_bytes(data[6:14], "little")
@@ -223,17 +228,34 @@ def _unlz4(data: Buffer) -> bytes:
     return plain
 
 
+_REPEATED_BYTE: Final = 1  # the type of a block whose size is that of what it makes
 _ZSTD_SLICE: Final = 1024  # a block of 4 bytes can make 128 KiB, so this much makes 32 MiB
 
 
 def _unzstd(data: Buffer) -> bytes:
-    size = zstandard.get_frame_parameters(data).content_size
-    if size <= SIZE_MAX or size == zstandard.CONTENTSIZE_UNKNOWN:
+    view = memoryview(data)
+    frame = zstandard.get_frame_parameters(data)
+    size = frame.content_size
+    if 0 < size <= SIZE_MAX or size == zstandard.CONTENTSIZE_UNKNOWN:
+        # The library doesn't look into a frame that says it is empty, and it ignores what follows
+        # one that says no size.
+        end = _frame_end(view, has_checksum=frame.has_checksum)
         with contextlib.suppress(zstandard.ZstdError):
-            return _contexts.decompressor.decompress(
-                data, max_output_size=16 * len(data) + (1 << 16), allow_extra_data=False
-            )
-    return _unzstd_slowly(memoryview(data))
+            if end == len(view):
+                return _contexts.decompressor.decompress(
+                    data, max_output_size=16 * len(data) + (1 << 16)
+                )
+    return _unzstd_slowly(view)
+
+
+def _frame_end(view: memoryview, *, has_checksum: bool) -> int:
+    """Where the first frame ends, by the sizes of its blocks; they may lead past the end."""
+    at, last = zstandard.frame_header_size(view), False
+    while not last and at < len(view):
+        block = int.from_bytes(view[at : at + 3], "little")
+        last = bool(block & 1)
+        at += 3 + (1 if block >> 1 & 3 == _REPEATED_BYTE else block >> 3)
+    return at + (4 if has_checksum else 0)
 
 
 def _unzstd_slowly(view: memoryview) -> bytes:

@@ -59,6 +59,9 @@ READABLE = {
     ),
     "zstd size and checksum": (Codec.ZSTD, zstandard.compress(BIG)),
     "zstd frames": (Codec.ZSTD, zstandard.compress(BIG[:9]) + compress(Codec.ZSTD, BIG[9:])),
+    "zstd frames without sizes": (
+        Codec.ZSTD, compress(Codec.ZSTD, BIG[:9]) + compress(Codec.ZSTD, BIG[9:])
+    ),
     "zstd of extreme ratio": (Codec.ZSTD, compress(Codec.ZSTD, BIG)),
 }
 

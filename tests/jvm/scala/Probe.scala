@@ -22,7 +22,7 @@ trait Operations {
 
   protected def bytesTo(out: DataOutputStream, bytes: Array[Byte], at: Int, count: Int): Unit = {
     out.writeInt(count)
-    out.write(bytes, at, count)
+    if (count > 0) out.write(bytes, at, count)
   }
 
   protected def textFrom(in: DataInputStream): String = new String(bytesFrom(in), "UTF-8")

@@ -58,6 +58,30 @@ object Varint {
     (bits >>> 1) ^ -(bits & 1)
   }
 
+  /** What `read` gives for a number that is cut or too long. */
+  val Cut = 0L
+
+  /**
+   * The number at `at`, of up to five bytes and before `stop`, together with how many it has:
+   * `valueOf` and `sizeOf` take them apart. `Cut` has the size 0.
+   */
+  def read(bytes: Array[Byte], at: Int, stop: Int): Long =
+    if (at < stop && bytes(at) >= 0) {
+      val bits = bytes(at)
+      (((bits >>> 1) ^ -(bits & 1)) << SizeBits).toLong | 1
+    } else readMore(bytes, at, stop)
+
+  private def readMore(bytes: Array[Byte], at: Int, stop: Int): Long = {
+    val size = sizeAt(bytes, at, stop, IntBytesMax)
+    (get(bytes, at, size) << SizeBits) | size
+  }
+
+  def valueOf(read: Long): Long = read >> SizeBits
+  def sizeOf(read: Long): Int = (read & SizeMask).toInt
+
+  private val SizeBits = 4
+  private val SizeMask = (1 << SizeBits) - 1
+
   private def zigzag(value: Int): Int = (value << 1) ^ (value >> 31)
   private def zigzag(value: Long): Long = (value << 1) ^ (value >> 63)
 }

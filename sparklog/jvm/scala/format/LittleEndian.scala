@@ -1,0 +1,19 @@
+package sparklog.format
+
+/** Numbers as gzip, lz4 and zstd have them; Kafka's own are big-endian (BatchHeader). */
+private[format] object LittleEndian {
+  /** The number in `count` bytes, up to four; negative if the fourth's top bit is set. */
+  def get(bytes: Array[Byte], at: Int, count: Int): Int = {
+    var number = 0
+    var n = count
+    while (n > 0) {
+      n -= 1
+      number = (number << 8) | (bytes(at + n) & 0xff)
+    }
+    number
+  }
+
+  /** The number in eight bytes. */
+  def getLong(bytes: Array[Byte], at: Int): Long =
+    (get(bytes, at, 4) & 0xffffffffL) | get(bytes, at + 4, 4).toLong << 32
+}

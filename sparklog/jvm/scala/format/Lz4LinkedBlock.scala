@@ -1,0 +1,82 @@
+package sparklog.format
+
+/**
+ * An lz4 block whose matches may lie in the 64 KiB that earlier blocks made. The bindings to lz4's
+ * own code have no call for it. What is refused is what LZ4_decompress_safe_usingDict refuses, and
+ * matches at a distance of 0. Source: lz4_Block_format.md, lz4.c of lz4 1.9.4.
+ */
+private[format] object Lz4LinkedBlock {
+  private val MatchMin = 4
+  private val LastLiterals = 5
+  private val MatchFindLimit = 12
+  private val More = 15 // a length that goes on in the next bytes
+
+  /**
+   * Decompress `size` bytes at `start` to `to`, at most `room`; how many come out. Everything in
+   * `out` before `to` may be referred to. DamagedData if they are no block.
+   */
+  def decompress(
+      bytes: Array[Byte], start: Int, size: Int, out: Array[Byte], to: Int, room: Int): Int = {
+    val stop = start + size
+    val end = to + room
+    var at = start
+    var made = to
+    var more = true
+    while (more) {
+      if (at >= stop) damaged()
+      val token = bytes(at) & 0xff
+      at += 1
+      var literals = token >> 4
+      if (literals == More) {
+        // Its bytes end at the latest where 15 literals still can follow.
+        var byte = 255
+        while (byte == 255) {
+          if (at >= stop - More) damaged()
+          byte = bytes(at) & 0xff
+          literals += byte
+          at += 1
+          if (literals > room) damaged()
+        }
+      }
+      val isLast = made + literals > end - MatchFindLimit ||
+        at + literals > stop - (2 + 1 + LastLiterals)
+      if (isLast && (at + literals != stop || made + literals > end)) damaged()
+      System.arraycopy(bytes, at, out, made, literals)
+      at += literals
+      made += literals
+      if (isLast) more = false
+      else {
+        val distance = (bytes(at) & 0xff) | (bytes(at + 1) & 0xff) << 8
+        at += 2
+        var length = token & More
+        if (length == More) {
+          var byte = 255
+          while (byte == 255) {
+            byte = bytes(at) & 0xff
+            length += byte
+            at += 1
+            if (at > stop - LastLiterals + 1 || length > room) damaged()
+          }
+        }
+        length += MatchMin
+        if (distance == 0 || distance > made || made + length > end - LastLiterals) damaged()
+        copyMatch(out, made, distance, length)
+        made += length
+      }
+    }
+    made - to
+  }
+
+  /** What lies `distance` before is repeated, also where that is nearer than `length`. */
+  private def copyMatch(out: Array[Byte], to: Int, distance: Int, length: Int): Unit =
+    if (distance >= length) System.arraycopy(out, to - distance, out, to, length)
+    else {
+      var n = 0
+      while (n < length) {
+        out(to + n) = out(to - distance + n)
+        n += 1
+      }
+    }
+
+  private def damaged(): Nothing = throw new DamagedData("a block is damaged")
+}

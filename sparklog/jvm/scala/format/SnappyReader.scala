@@ -1,0 +1,63 @@
+package sparklog.format
+
+import java.io.IOException
+
+import org.xerial.snappy.{Snappy, SnappyError}
+
+/** Snappy in xerial's framing, (i32 size, block)* after 16 bytes; or one raw block. */
+private[format] final class SnappyReader {
+  import SnappyReader._
+
+  def read(bytes: Array[Byte], start: Int, count: Int, out: PlainBytes): Unit = {
+    val stop = start + count
+    if (!isFramed(bytes, start, stop)) block(bytes, start, stop, out)
+    else {
+      if (count < FrameHeaderBytes) throw new DamagedData("the header is cut")
+      var at = start + FrameHeaderBytes
+      while (at < stop) {
+        if (stop - at < 4) throw new DamagedData("a block size is cut")
+        val size = BatchHeader.intAt(bytes, at)
+        at += 4
+        if (size < 0 || size > stop - at) throw new DamagedData("a block is cut")
+        block(bytes, at, at + size, out)
+        at += size
+      }
+    }
+  }
+
+  private def isFramed(bytes: Array[Byte], at: Int, stop: Int): Boolean =
+    stop - at >= Magic.length &&
+      java.util.Arrays.equals(bytes, at, at + Magic.length, Magic, 0, Magic.length)
+
+  private def block(bytes: Array[Byte], at: Int, stop: Int, out: PlainBytes): Unit = {
+    val size = claim(bytes, at, stop)
+    // A copy makes at most 64 bytes of 2, so a larger claim is a lie.
+    if (size > RatioMax * (stop - at)) throw new DamagedData(
+      s"a block of ${stop - at} bytes claims to hold $size")
+    out.reserve(size)
+    try out.used += Snappy.rawUncompress(bytes, at, stop - at, out.array, out.used)
+    catch {
+      case e: IOException => throw new DamagedData(String.valueOf(e.getMessage))
+      case e: SnappyError => throw new DamagedData(String.valueOf(e.getMessage))
+    }
+  }
+
+  /** The size that a block says it has. */
+  private def claim(bytes: Array[Byte], at: Int, stop: Int): Long = {
+    val last = math.min(stop, at + Varint.IntBytesMax)
+    var size = 0L
+    var from = at
+    while (from < last && bytes(from) < 0) {
+      size |= (bytes(from) & 0x7fL) << 7 * (from - at)
+      from += 1
+    }
+    if (from == last) throw new DamagedData("a block has no size")
+    size | bytes(from).toLong << 7 * (from - at)
+  }
+}
+
+private object SnappyReader {
+  private val Magic = Array[Byte](-126, 'S', 'N', 'A', 'P', 'P', 'Y', 0)
+  private val FrameHeaderBytes = 16
+  private val RatioMax = 32L
+}
