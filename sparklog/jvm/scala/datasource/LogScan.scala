@@ -2,7 +2,9 @@ package sparklog.datasource
 
 import org.apache.spark.sql.connector.metric.{CustomMetric, CustomTaskMetric}
 import org.apache.spark.sql.connector.read.{Batch, Scan}
-import org.apache.spark.sql.connector.read.streaming.{ContinuousStream, MicroBatchStream, SupportsTriggerAvailableNow}
+import org.apache.spark.sql.connector.read.streaming.{
+  ContinuousStream, MicroBatchStream, SupportsTriggerAvailableNow
+}
 import org.apache.spark.sql.internal.connector.SupportsMetadata
 import org.apache.spark.sql.types.StructType
 

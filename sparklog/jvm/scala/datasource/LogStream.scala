@@ -1,7 +1,9 @@
 package sparklog.datasource
 
 import org.apache.spark.sql.connector.read.{InputPartition, PartitionReaderFactory}
-import org.apache.spark.sql.connector.read.streaming.{MicroBatchStream, Offset, ReadLimit, SupportsTriggerAvailableNow}
+import org.apache.spark.sql.connector.read.streaming.{
+  MicroBatchStream, Offset, ReadLimit, SupportsTriggerAvailableNow
+}
 
 /** A stream of the log: offsets and admission are the Python source's. */
 final class LogStream(python: MicroBatchStream with SupportsTriggerAvailableNow)
@@ -21,4 +23,7 @@ final class LogStream(python: MicroBatchStream with SupportsTriggerAvailableNow)
     python.planInputPartitions(start, end)
 
   override def createReaderFactory(): PartitionReaderFactory = python.createReaderFactory()
+
+  /** Progress shows it. */
+  override def toString: String = "sparklog"
 }
