@@ -103,6 +103,12 @@ class SinkOptions:
         doc="fsspec's options for a store, endpoint_url and the like: JSON, or a dict. Better "
         "leave credentials to the environment of driver and executors.",
     )
+    jvm: bool = option(
+        "jvm",
+        True,
+        doc="Frame, compress and stage records in Spark's JVM, where sparklog's jar is loaded; "
+        "false: in Python. The same records get to the same partitions.",
+    )
     topic_config: TopicConfig = field(default_factory=TopicConfig)
     given: frozenset[str] = frozenset()
     log: LogOptions = field(default_factory=LogOptions)

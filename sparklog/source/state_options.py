@@ -61,6 +61,9 @@ class StateOptions:
         "was read; false: warn with the exact batches and go on behind those removed, or back at "
         "the first that is computed anew.",
     )
+    jvm: bool = option(
+        "jvm", True, doc="As of a log's options; state is read in Python, whichever it is."
+    )
 
     def start(self, *, streaming: bool) -> int:
         """A batch number, or EARLIEST or LATEST. Raises: InvalidRequestError."""

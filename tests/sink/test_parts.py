@@ -28,6 +28,9 @@ def test_options_come_under_kafkas_names_or_with_underscores() -> None:
     assert options.topic_config.segment_bytes == 2**21
     assert options.topic_config.retention_ms == -1  # the sink's own departure
     assert not options.include_headers
+    assert parse({"path": "/log"}).jvm
+    assert not parse({"path": "/log", "jvm": "false"}).jvm  # as Spark's options give it
+    assert not parse({"path": "/log", "jvm": False}).jvm  # as SegmentSink's do
 
 
 @pytest.mark.parametrize(

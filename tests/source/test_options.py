@@ -26,6 +26,8 @@ def test_defaults_are_the_connectors() -> None:
     assert read().end() == Bound("offset", LATEST)
     assert read().fail_on_data_loss
     assert not read().include_headers
+    assert read().jvm
+    assert not read(jvm="false").jvm
     assert read().max_trigger_delay_ms == 15 * 60_000
     assert read().isolation_level == "read_uncommitted"
 

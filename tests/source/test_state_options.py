@@ -17,6 +17,13 @@ def test_defaults_and_any_case() -> None:
     assert numbered.start(streaming=True) == 7
 
 
+def test_who_reads_it_may_be_said() -> None:
+    assert parse({"path": "/c", "stateOperator": "0"}).jvm
+    assert not parse({"path": "/c", "stateOperator": "0", "JVM": "false"}).jvm
+    with pytest.raises(InvalidRequestError, match="jvm=maybe: want true or false"):
+        parse({"path": "/c", "stateOperator": "0", "jvm": "maybe"})
+
+
 def test_what_chooses_it() -> None:
     assert asks_for_state({"STATEOPERATOR": "0"})
     assert not asks_for_state({"path": "/log", "subscribe": "t"})
