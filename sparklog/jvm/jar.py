@@ -11,6 +11,8 @@ import pathlib
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from importlib.resources.abc import Traversable
 
 from sparklog.errors import InvalidRequestError
 from sparklog.extras import needed
@@ -43,14 +45,17 @@ def jar() -> str:
 
 
 def _sources() -> list[tuple[str, bytes]]:
-    """Names and texts of the Scala files; a name begins with its package's folder."""
+    """Names and texts of the Scala files; one in a package begins with its folder."""
     root = importlib.resources.files("sparklog.jvm").joinpath("scala")
-    return sorted(
-        (f"{folder.name}-{file.name}", file.read_bytes())
-        for folder in root.iterdir()
-        for file in folder.iterdir()
-        if file.name.endswith(".scala")
-    )
+    return sorted(_scala_files(root, ""))
+
+
+def _scala_files(directory: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
+    for entry in directory.iterdir():
+        if entry.is_dir():
+            yield from _scala_files(entry, f"{prefix}{entry.name}-")
+        elif entry.name.endswith(".scala"):
+            yield prefix + entry.name, entry.read_bytes()
 
 
 def _cache() -> pathlib.Path:

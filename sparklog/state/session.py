@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sparklog.errors import InvalidRequestError
+from sparklog.jvm.gateway import NO_JAR, find
 from sparklog.jvm.jar import jar
 from sparklog.state.workers import workers_find_daemon
 
@@ -63,8 +64,7 @@ def enable(spark: "SparkSession") -> None:
             "with the settings that sparklog.spark_conf() gives (on the command line: sparklog "
             "spark-conf), and call sparklog.register(spark) here"
         )
-    path = jar()
-    if path not in spark.sparkContext._jsc.sc().listJars().mkString(","):
-        spark.sql(f"ADD JAR '{path}'")
+    if find(spark) is NO_JAR:  # listJars doesn't tell: spark.jars of a second context aren't loaded
+        spark.sql(f"ADD JAR '{jar()}'")
     for key, value in _IN_SESSION.items():
         spark.conf.set(key, value)

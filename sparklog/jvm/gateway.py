@@ -1,0 +1,177 @@
+"""The way from Python to what the jar has: found in the session's JVM, or why it isn't used.
+
+A jar comes to a session by `spark.jars`, the class path, or ADD JAR (`sparklog.enable`). py4j's own
+look-up (`jvm.package.Class`) knows none that came later than the JVM's start; the loader which all
+sessions of an application share knows all three. Source: SessionResourceLoader.addJar (Spark 4.3).
+"""
+
+import logging
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from sparklog.jvm.plans import PLAN_VERSION
+from sparklog.lru_cache import LruCache
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOGGER: Final = logging.getLogger("sparklog")
+_SESSIONS_MAX: Final = 64  # of an application: each start of a query makes one
+_QUERIES_MAX: Final = 1024
+_OLD_CLASS: Final = "sparklog.checkpoint.LogCheckpointFileManager"  # in jars before Version
+_MISSING: Final = "java.lang.ClassNotFoundException"
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why the JVM doesn't do it; `level` is logging's."""
+
+    reason: str
+    level: int = logging.INFO
+
+
+NOT_WANTED: Final = Obstacle("option jvm is false")
+CONNECT: Final = Obstacle("Spark Connect gives Python no way into its server's JVM")
+NO_JAR: Final = Obstacle(
+    "the session hasn't sparklog's jar: call sparklog.enable(spark), or build the session with the "
+    "settings of sparklog.spark_conf()"
+)
+
+
+class Gateway:
+    """The jar of one session, of the version that this package speaks. Threads may share it."""
+
+    def __init__(self, load: Callable[[str], Any]) -> None:
+        self._load = load
+        self._objects: dict[str, Any] = {}
+
+    def call(self, name: str, method: str, *arguments: Any) -> Any:
+        """Call a method of a Scala object, by its full name: `call("sparklog.sink.StageJob", ...)`.
+
+        Arguments and result as py4j has them: bytes for byte[], a Java object for any other.
+
+        Raises: what py4j makes of what the method throws.
+        Cost: one round trip to the JVM, three more at the first use of an object.
+        """
+        found = self._objects.get(name)
+        if found is None:
+            found = self._objects[name] = _scala_object(self._load(name + "$"))
+        return getattr(found, method)(*arguments)
+
+
+def gateway(spark: "SparkSession", *, wanted: bool = True) -> Gateway | None:
+    """Return the way to the jar that a session has; None where Python is to do it (`obstacle`)."""
+    found = find(spark, wanted=wanted)
+    return found if isinstance(found, Gateway) else None
+
+
+def obstacle(spark: "SparkSession", *, wanted: bool = True) -> Obstacle | None:
+    """Return why `gateway` gives None; None if it doesn't."""
+    found = find(spark, wanted=wanted)
+    return found if isinstance(found, Obstacle) else None
+
+
+def find(spark: "SparkSession", *, wanted: bool = True) -> Gateway | Obstacle:
+    """Return the way to the jar, or why there is none. `wanted`: option jvm.
+
+    It is remembered for the session, as long as its SparkContext lives; that there is no jar until
+    another jar comes, which `sparklog.enable` may bring.
+    Cost: one round trip to the JVM, three where there is no jar; at the first use some ten.
+    """
+    if not wanted:
+        return NOT_WANTED
+    session = getattr(spark, "_jsparkSession", None)
+    if session is None:
+        return CONNECT
+    sessions = _known.setdefault(spark.sparkContext, LruCache(_SESSIONS_MAX))
+    uuid = session.sessionUUID()
+    known = sessions.get(uuid)
+    if known is None or not known.holds():
+        known = _look_up(session)
+        sessions.put(uuid, known)
+    return known.found
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    found: Gateway | Obstacle
+    loader: Any
+    jars: int  # that the loader had then
+
+    def holds(self) -> bool:
+        """Whether it can't have changed: of two jars of sparklog the first one counts."""
+        return self.found is not NO_JAR or len(self.loader.getURLs()) == self.jars
+
+
+# What holds the session of a stopped context isn't asked again: its successor is another object.
+_known: weakref.WeakKeyDictionary[Any, LruCache[str, _Known]] = weakref.WeakKeyDictionary()
+
+
+def _look_up(session: Any) -> _Known:
+    loader = session.sharedState().jarClassLoader()
+    jars = len(loader.getURLs())
+    return _Known(_found(session, loader.loadClass), loader, jars)
+
+
+def _found(session: Any, load: Callable[[str], Any]) -> Gateway | Obstacle:
+    found = _class(load, "sparklog.Version$")
+    if found is None:
+        old = _class(load, _OLD_CLASS)
+        return NO_JAR if old is None else _mismatch("an earlier sparklog's")
+    version = _scala_object(found)
+    made_by = version.sparklog() or "another sparklog"
+    if version.plans() != PLAN_VERSION:
+        return _mismatch(f"{made_by}'s, with plans of version {version.plans()}")
+    if _minor(version.spark()) not in ("", _minor(session.version())):
+        return _mismatch(f"made for Spark {version.spark()}, this is {session.version()}")
+    return Gateway(load)
+
+
+def _class(load: Callable[[str], Any], name: str) -> Any:
+    """Load a class; None if there is none of that name."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        return load(name)
+    except Py4JJavaError as e:
+        if e.java_exception.getClass().getName() != _MISSING:
+            raise
+        return None
+
+
+def _scala_object(loaded: Any) -> Any:
+    """The one instance of a Scala object's class."""
+    return loaded.getField("MODULE$").get(None)
+
+
+def _minor(version: str | None) -> str:
+    return ".".join((version or "").split(".")[:2])
+
+
+def _mismatch(of: str) -> Obstacle:
+    return Obstacle(
+        f"the session's jar isn't this sparklog's (plans of version {PLAN_VERSION}) but {of}: take "
+        "the one that `sparklog spark-conf` names, and take the other off spark.jars and the class "
+        "path",
+        logging.WARNING,
+    )
+
+
+def say(what: str, obstacle: Obstacle | None, *, query: str) -> None:
+    """Say in the log, once a query, who moves the bytes: the JVM, or Python and why.
+
+    Args: what: is done ("writes t"); query: by whom: its run's id, or any text.
+    """
+    key = f"{query} {what}"
+    if _said.get(key) == (obstacle is None):
+        return
+    _said.put(key, obstacle is None)
+    if obstacle is None:
+        _LOGGER.info("%s: %s in the JVM", query, what)
+    else:
+        _LOGGER.log(obstacle.level, "%s: %s in Python: %s", query, what, obstacle.reason)
+
+
+_said: LruCache[str, bool] = LruCache(_QUERIES_MAX)

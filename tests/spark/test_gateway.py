@@ -1,0 +1,105 @@
+"""The way from a session to the jar, by each way that a jar comes to a session."""
+
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sparklog.jvm import gateway as gateways
+from sparklog.jvm.gateway import CONNECT, NO_JAR, NOT_WANTED, Gateway, Obstacle, find, gateway
+from sparklog.jvm.plans import PLAN_VERSION
+from tests.spark.conftest import environment
+
+WAYS = Path(__file__).with_name("ways_to_the_jar.py")
+
+
+@pytest.mark.spark
+def test_in_a_session_that_has_the_jar(spark: SparkSession) -> None:
+    for session in (spark, spark.newSession()):
+        found = gateway(session)
+        assert found is not None
+        assert found.call("sparklog.Version", "plans") == PLAN_VERSION
+        assert gateways.obstacle(session) is None
+        assert gateway(session) is found  # it isn't looked up again
+
+
+@pytest.mark.spark
+def test_option_and_connect(spark: SparkSession) -> None:
+    assert gateways.obstacle(spark, wanted=False) is NOT_WANTED
+    assert gateway(spark, wanted=False) is None
+    assert find(object()) is CONNECT  # type: ignore[arg-type]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("way", ["jars", "class path", "enable", "second context"])
+def test_each_way_that_a_jar_comes(way: str, tmp_path: Path) -> None:
+    """Main session, a new one, and the one that foreachBatch has; executors of their own."""
+    command = [sys.executable, str(WAYS), way, str(tmp_path)]
+    done = subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = json.loads(done.stdout.splitlines()[-1])
+    want = ["Gateway", "Gateway", "Gateway"]
+    assert said == ([NO_JAR.reason, *want] if way in ("enable", "second context") else want)
+
+
+class Version:
+    """What `sparklog.Version` of some jar answers."""
+
+    def __init__(self, plans: int, sparklog: str | None, spark: str | None) -> None:
+        self._answers = {"plans": plans, "sparklog": sparklog, "spark": spark}
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda: self._answers[name]
+
+    def getField(self, _: str) -> Any:
+        return self
+
+    def get(self, _: None) -> Any:
+        return self
+
+
+class Session:
+    """A session's JVM side."""
+
+    def version(self) -> str:
+        return "4.3.1"
+
+
+@pytest.mark.parametrize(
+    ("version", "says"),
+    [
+        (Version(PLAN_VERSION, "0.1.0", "4.3.0"), None),
+        (Version(PLAN_VERSION, None, None), None),  # put together by hand
+        (Version(PLAN_VERSION + 1, "9.9.9", "4.3.0"), f"9.9.9's, with plans of {PLAN_VERSION + 1}"),
+        (Version(PLAN_VERSION, "0.1.0", "4.4.0"), "made for Spark 4.4.0, this is 4.3.1"),
+    ],
+)
+def test_a_jar_of_another_version(version: Version, says: str | None) -> None:
+    found = gateways._found(Session(), lambda _: version)
+    if says is None:
+        assert isinstance(found, Gateway)
+    else:
+        assert isinstance(found, Obstacle)
+        assert says.replace("plans of", "plans of version") in found.reason
+        assert found.level == logging.WARNING
+
+
+def test_it_is_said_once_a_query(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "sparklog")
+    for query in ("a", "b", "a", "a"):
+        gateways.say("writes t", NO_JAR, query=query)
+    gateways.say("writes t", None, query="a")
+    gateways.say("writes t", None, query="a")
+    said = [record.message for record in caplog.records]
+    assert said == [
+        f"a: writes t in Python: {NO_JAR.reason}",
+        f"b: writes t in Python: {NO_JAR.reason}",
+        "a: writes t in the JVM",
+    ]

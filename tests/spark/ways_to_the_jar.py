@@ -1,0 +1,76 @@
+"""An application whose executors are processes of their own; prints what it finds, as JSON.
+
+python ways_to_the_jar.py WAY DIRECTORY
+"""
+
+import json
+import sys
+
+from pyspark.sql import DataFrame, SparkSession
+
+import sparklog
+from sparklog.jvm.gateway import NO_JAR, find, gateway
+from sparklog.jvm.jar import jar
+from tests.spark.jvm import QUICK
+
+
+def builder(**conf: str) -> SparkSession.Builder:
+    """A session's, with two executors."""
+    made = SparkSession.builder.master("local-cluster[2,1,1024]")
+    given = {
+        "spark.ui.enabled": "false",
+        "spark.executor.extraJavaOptions": QUICK,
+        "spark.sql.shuffle.partitions": "2",
+        **conf,
+    }
+    for key, value in given.items():
+        made = made.config(key, value)
+    return made
+
+
+def session(way: str) -> SparkSession:
+    """A session that has the jar, in the way of that name."""
+    match way:
+        case "jars":
+            return builder(**{"spark.jars": jar()}).getOrCreate()
+        case "class path":
+            places = ("spark.driver.extraClassPath", "spark.executor.extraClassPath")
+            return builder(**dict.fromkeys(places, jar())).getOrCreate()
+        case "enable":
+            spark = builder().getOrCreate()
+        case "second context":  # spark.jars come to the class path when the JVM starts, or never
+            builder().getOrCreate().stop()
+            spark = builder(**{"spark.jars": jar()}).getOrCreate()
+        case _:
+            raise ValueError(way)
+    found.append(find(spark))
+    assert found == [NO_JAR]
+    sparklog.enable(spark)
+    return spark
+
+
+found: list[object] = []
+
+
+def main(way: str, directory: str) -> None:
+    spark = session(way)
+    found.extend([find(spark), find(spark.newSession())])
+    seen = []
+
+    def batch(df: DataFrame, _: int) -> None:
+        seen.append(find(df.sparkSession))
+        df.collect()
+
+    sparklog.enable(spark)  # executors load its checkpoint manager from the jar, for the state
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+    counts = rows.groupBy("value").count()
+    writer = counts.writeStream.foreachBatch(batch).outputMode("complete")
+    writer = writer.option("checkpointLocation", f"{directory}/checkpoint")
+    writer.trigger(availableNow=True).start().awaitTermination()
+    assert gateway(spark).call("sparklog.Version", "plans") == 1  # type: ignore[union-attr]
+    found.extend(seen)
+    print(json.dumps([getattr(one, "reason", type(one).__name__) for one in found]))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
