@@ -8,6 +8,7 @@ if cython.compiled:
     from cython.cimports.libc.string import memcpy
 
 View = memoryview
+NOTHING = memoryview(b"")
 
 HEADER = 61  # bytes of a batch's header
 
@@ -135,6 +136,11 @@ class Framer:
         self.has_headers = self.has_order = self.more = 0
         self.opened, self.held, self.base, self.highest = -1, 0, 0, 0
         self.lowest = 0x7FFFFFFFFFFFFFFF
+        self.value_bit = self.list_bit = self.content_bit = -1
+        if not cython.compiled:  # C's memoryviews begin empty
+            self.order = self.value_offsets = self.value_data = self.value_valid = NOTHING
+            self.list_offsets = self.list_valid = self.name_offsets = self.name_data = NOTHING
+            self.content_offsets = self.content_data = self.content_valid = NOTHING
 
     def set_order(self, order: View) -> None:
         """Frame only these rows (i32), in this order."""

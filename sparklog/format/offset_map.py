@@ -14,6 +14,7 @@ if cython.compiled:
     from cython.cimports.sparklog.format.intrinsics import prefetch
 
 View = memoryview
+NOTHING = memoryview(b"")
 
 # Literals over 31 bits would be Python objects to Cython: these are C variables in the pxd.
 MASK64 = 0xFFFFFFFFFFFFFFFF
@@ -97,6 +98,8 @@ class OffsetMapKernel:
         # The record at hand:
         self.delta = self.step = self.key_size = self.value_size = 0
         self.tail_at = self.key_at = self.stop_at = 0
+        if not cython.compiled:  # C's memoryviews begin empty
+            self.table = self.pending = NOTHING
 
     def set_table(
         self, table: View, pending: View, shards: int, region: int, used: int, room: int

@@ -8,6 +8,7 @@ if cython.compiled:
     from cython.cimports.libc.string import memcpy
 
 View = memoryview
+NOTHING = memoryview(b"")
 
 # Literals over 31 bits would be Python objects to Cython: these are C variables in the pxd.
 MS_MAX = (2**63 - 1) // 1000
@@ -84,6 +85,12 @@ class Parser:
         # The record at hand:
         self.delta = self.step = self.header_count = self.headers_at = self.stop_at = 0
         self.key_size = self.key_at = self.value_size = self.value_at = 0
+        if not cython.compiled:  # C's memoryviews begin empty
+            self.offsets = self.stamps = self.kinds = NOTHING
+            self.key_offsets = self.key_data = self.key_valid = NOTHING
+            self.value_offsets = self.value_data = self.value_valid = NOTHING
+            self.list_offsets = self.name_offsets = self.name_data = NOTHING
+            self.content_offsets = self.content_data = self.content_valid = NOTHING
 
     def set_rows(self, offsets: View, stamps: View, kinds: View) -> None:
         """Offset, timestamp in microseconds and timestamp type of each record."""

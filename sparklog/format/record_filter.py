@@ -14,6 +14,7 @@ if cython.compiled:
     from cython.cimports.libc.string import memcpy
 
 View = memoryview
+NOTHING = memoryview(b"")
 
 HEADER = 61  # bytes of a batch's header
 DONE, FULL, BAD_COUNT, BAD_LENGTH, BAD_FIELD, BAD_OFFSET, BAD_SIZE, GROW, BAD_REST = range(9)
@@ -84,6 +85,8 @@ class RecordFilterKernel:
         self.records_read = self.records_kept = 0
         self.base_time = self.largest = -1  # of the batch that was written last
         self.seals = 0  # batches that `filter_many` has written anew: they need a CRC
+        if not cython.compiled:  # C's memoryviews begin empty
+            self.places = NOTHING
 
     def set_places(self, places: View) -> None:
         """Where the survivors of one batch are noted: a row a record."""
