@@ -41,7 +41,8 @@ class SuiteManager(path: Path, conf: Configuration)
       done = true
       record.close()
       val in = SuiteManager.super.open(path)
-      try Files.write(Paths.get(path.toUri.getPath), in.readAllBytes()) finally in.close()
+      try Files.write(Paths.get(path.toUri.getPath), in.readAllBytes())
+      finally in.close()
     }
 
     override def cancel(): Unit = {

@@ -23,7 +23,8 @@ object DamagedRecord {
    * What the damaged bytes `raw` were, which lie at `position`, between whole batches with offsets
    * from `first` to before `end` in between. None if that can't be told.
    */
-  def examine(raw: Array[Byte], position: Long, first: Long, end: Long): Option[Seq[DamagedRecord]] =
+  def examine(
+      raw: Array[Byte], position: Long, first: Long, end: Long): Option[Seq[DamagedRecord]] =
     if (first >= end) None
     else one(raw, position).map(Seq(_)).orElse {
       val parts = framed(raw).map { case (at, until) => one(raw.slice(at, until), position + at) }
@@ -40,7 +41,7 @@ object DamagedRecord {
     while (at < raw.length) {
       val left = raw.length - at
       val size = if (left < RecordBatch.LogOverhead) left.toLong
-        else buffer.getInt(at + 8).toLong + RecordBatch.LogOverhead
+      else buffer.getInt(at + 8).toLong + RecordBatch.LogOverhead
       val until = if (size >= Smallest && size <= left) at + size.toInt else raw.length
       found += at -> until
       at = until
@@ -55,7 +56,8 @@ object DamagedRecord {
       batch.putInt(8, raw.length - RecordBatch.LogOverhead).put(16, 2.toByte)
       val isKnown = correct(batch)
       fields(batch).collect {
-        case (key, valueLength) if valueLength >= 0 || isKnown => DamagedRecord(position, key, valueLength < 0)
+        case (key, valueLength) if valueLength >= 0 || isKnown =>
+          DamagedRecord(position, key, valueLength < 0)
       }
     }
 
@@ -120,23 +122,24 @@ object DamagedRecord {
   }
 
   /** Key and length of the value, if it is laid out as a checkpoint's batches are. */
-  private def fields(batch: ByteBuffer): Option[(String, Int)] = try {
-    val plain = batch.getShort(21) == 0 && batch.getInt(23) == 0 &&
-      batch.getLong(27) == batch.getLong(35) && batch.getLong(43) == -1 &&
-      batch.getShort(51) == -1 && batch.getInt(53) == -1 && batch.getInt(57) == 1
-    batch.position(RecordBatch.HeaderBytes)
-    val bodyFits = RecordBatch.getVarint(batch) == batch.remaining
-    val deltas = Seq.fill(3)(batch.get()).forall(_ == 0)
-    val key = new Array[Byte](RecordBatch.getVarint(batch))
-    batch.get(key)
-    val valueLength = RecordBatch.getVarint(batch)
-    val fits = valueLength >= -1 && batch.remaining == math.max(0, valueLength) + 1
-    val isWhole = plain && bodyFits && deltas && key.nonEmpty && fits
-    if (isWhole && batch.get(batch.capacity - 1) == 0) {
-      Some(StandardCharsets.UTF_8.newDecoder.decode(ByteBuffer.wrap(key)).toString -> valueLength)
-    } else None
-  } catch {
-    case _: IOException | _: java.nio.BufferUnderflowException | _: NegativeArraySizeException |
-        _: CharacterCodingException => None
-  }
+  private def fields(batch: ByteBuffer): Option[(String, Int)] =
+    try {
+      val plain = batch.getShort(21) == 0 && batch.getInt(23) == 0 &&
+        batch.getLong(27) == batch.getLong(35) && batch.getLong(43) == -1 &&
+        batch.getShort(51) == -1 && batch.getInt(53) == -1 && batch.getInt(57) == 1
+      batch.position(RecordBatch.HeaderBytes)
+      val bodyFits = RecordBatch.getVarint(batch) == batch.remaining
+      val deltas = Seq.fill(3)(batch.get()).forall(_ == 0)
+      val key = new Array[Byte](RecordBatch.getVarint(batch))
+      batch.get(key)
+      val valueLength = RecordBatch.getVarint(batch)
+      val fits = valueLength >= -1 && batch.remaining == math.max(0, valueLength) + 1
+      val isWhole = plain && bodyFits && deltas && key.nonEmpty && fits
+      if (isWhole && batch.get(batch.capacity - 1) == 0) {
+        Some(StandardCharsets.UTF_8.newDecoder.decode(ByteBuffer.wrap(key)).toString -> valueLength)
+      } else None
+    } catch {
+      case _: IOException | _: java.nio.BufferUnderflowException | _: NegativeArraySizeException |
+          _: CharacterCodingException => None
+    }
 }

@@ -8,7 +8,8 @@ import java.util.concurrent.{ConcurrentHashMap, Executors, ScheduledExecutorServ
 object Durable {
   def sync(path: Path): Unit = {
     val channel = FileChannel.open(path, StandardOpenOption.READ)
-    try channel.force(true) finally channel.close()
+    try channel.force(true)
+    finally channel.close()
   }
 
   /** Replace a small file whole; what a crash leaves of it lies at `next`, beside it. */
@@ -20,7 +21,8 @@ object Durable {
 
   /** Sync a file that Spark's own manager wrote, with Hadoop's checksum of it, if they are there. */
   def syncWritten(file: Path): Unit =
-    Seq(file, file.resolveSibling(s".${file.getFileName}.crc")).filter(Files.exists(_)).foreach(sync)
+    Seq(file, file.resolveSibling(s".${file.getFileName}.crc")).filter(Files.exists(_)).foreach(
+      sync)
 
   def rename(from: Path, to: Path): Unit = {
     Files.move(from, to, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING)
@@ -55,7 +57,7 @@ object Flush {
     case "interval" => new ByInterval(intervalMs)
     case "none" => Never
     case other => throw new IllegalArgumentException(
-      s"$Key is $other: use commit (each write is synced), interval (every $IntervalKey) or none")
+        s"$Key is $other: use commit (each write is synced), interval (every $IntervalKey) or none")
   }
 
   private object OnCommit extends Flush {

@@ -4,7 +4,7 @@ import java.io.IOException
 import java.nio.ByteBuffer
 import java.nio.channels.{FileChannel, FileLock, OverlappingFileLockException}
 import java.nio.charset.StandardCharsets.UTF_8
-import java.nio.file.{Files, NoSuchFileException, Path, StandardOpenOption}
+import java.nio.file.{Files, Path, StandardOpenOption}
 import java.nio.file.attribute.BasicFileAttributes
 import java.util.AbstractMap.SimpleImmutableEntry
 import java.util.concurrent.ConcurrentHashMap
@@ -34,7 +34,8 @@ final class Locks(file: Path, timeoutMs: () => Long) {
         body
       } else {
         val lock = waitFor(id, position)
-        try body finally release(id, lock)
+        try body
+        finally release(id, lock)
       }
     } finally mutex.unlock()
   }
@@ -59,16 +60,19 @@ final class Locks(file: Path, timeoutMs: () => Long) {
       s"$file can't be written (a read-only mount, or another user's): its checkpoint can be read, " +
         "and archived. Nothing was written")
     use(id) { channel =>
-      val lock = try Option(channel.tryLock(position, 1, false)) catch {
-        case _: OverlappingFileLockException => None // another thread's, which holds it by itself
-      }
+      val lock =
+        try Option(channel.tryLock(position, 1, false))
+        catch {
+          case _: OverlappingFileLockException => None // another thread's, which holds it by itself
+        }
       if (lock.isDefined) holders.merge(id, 1, (a: Integer, b: Integer) => a + b)
       lock
     }
   }
 
   private def release(id: String, lock: FileLock): Unit =
-    try lock.release() finally holders.merge(id, -1, (a: Integer, b: Integer) => a + b)
+    try lock.release()
+    finally holders.merge(id, -1, (a: Integer, b: Integer) => a + b)
 
   /**
    * Take the lock at `position` for `owner`, from whomever in this JVM has it; until it is given back.
@@ -76,19 +80,23 @@ final class Locks(file: Path, timeoutMs: () => Long) {
    */
   def take(position: Long, owner: String): Boolean = {
     val id = name()
-    taken.compute(s"$id@$position", (_, known) =>
-      if (known != null && known.getValue.isValid) new SimpleImmutableEntry(owner, known.getValue)
-      else tryLock(id, position).map(new SimpleImmutableEntry(owner, _)).orNull) != null
+    taken.compute(
+      s"$id@$position",
+      (_, known) =>
+        if (known != null && known.getValue.isValid) new SimpleImmutableEntry(owner, known.getValue)
+        else tryLock(id, position).map(new SimpleImmutableEntry(owner, _)).orNull
+    ) != null
   }
 
   /** Give back what `owner` took at `position` of the lock file `identity`, unless it is another's. */
   def giveBack(position: Long, owner: String, identity: AnyRef): Unit =
-    taken.computeIfPresent(s"$identity@$position", (_, known) =>
-      if (known.getKey != owner) known
-      else {
-        release(identity.toString, known.getValue)
-        null
-      })
+    taken.computeIfPresent(s"$identity@$position",
+      (_, known) =>
+        if (known.getKey != owner) known
+        else {
+          release(identity.toString, known.getValue)
+          null
+        })
 
   /** The inode of the lock file now: another one means that another checkpoint lies here. */
   def identity(): AnyRef = Files.readAttributes(file, classOf[BasicFileAttributes]).fileKey()
@@ -113,21 +121,23 @@ final class Locks(file: Path, timeoutMs: () => Long) {
   /** Do something with the lock file's channel that neither waits nor lets it be closed meanwhile. */
   private def use[T](id: String)(what: FileChannel => T): T = {
     var done: Option[T] = None
-    channels.compute(id, (_, known) => {
-      val channel = if (known == null) Locks.open(file) else known
-      done = Some(what(channel))
-      channel
-    })
+    channels.compute(id,
+      (_, known) => {
+        val channel = if (known == null) Locks.open(file) else known
+        done = Some(what(channel))
+        channel
+      })
     done.get
   }
 
   /** Close the channel of the lock file `identity`, unless a lock is held there. */
-  def rest(identity: AnyRef): Unit = channels.computeIfPresent(identity.toString, (id, channel) =>
-    if (holders.getOrDefault(id, 0) > 0) channel
-    else {
-      channel.close()
-      null
-    })
+  def rest(identity: AnyRef): Unit = channels.computeIfPresent(identity.toString,
+    (id, channel) =>
+      if (holders.getOrDefault(id, 0) > 0) channel
+      else {
+        channel.close()
+        null
+      })
 
   /** Forget what there was of a lock file that is gone. */
   def forget(identity: AnyRef): Unit = {

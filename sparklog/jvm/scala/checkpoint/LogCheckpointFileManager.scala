@@ -4,10 +4,14 @@ import java.io.{FileNotFoundException, IOException}
 import java.nio.file.{Files, Path => LocalPath}
 
 import org.apache.hadoop.conf.Configuration
-import org.apache.hadoop.fs.{FileStatus, FSDataInputStream, Path, PathFilter, UnsupportedFileSystemException}
+import org.apache.hadoop.fs.{
+  FileStatus, FSDataInputStream, Path, PathFilter, UnsupportedFileSystemException
+}
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.checkpointing.{CheckpointFileManager, FileContextBasedCheckpointFileManager, FileSystemBasedCheckpointFileManager}
+import org.apache.spark.sql.execution.streaming.checkpointing.{
+  CheckpointFileManager, FileContextBasedCheckpointFileManager, FileSystemBasedCheckpointFileManager
+}
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream
 
 /**
@@ -95,8 +99,8 @@ class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
     LogCheckpointFileManager.local(qualified).filter(LogCheckpointFileManager.hasLocks) match {
       case Some(local) => found = Some(local -> Uninterruptible(LogDir.create(local, settings)))
       case None => logWarning(
-        s"the checkpoint $qualified isn't on this host's own file system: Spark's own manager " +
-          "keeps it, as files. A log needs sound locks and fsync: use a local directory for it")
+          s"the checkpoint $qualified isn't on this host's own file system: Spark's own manager " +
+            "keeps it, as files. A log needs sound locks and fsync: use a local directory for it")
     }
     qualified
   }

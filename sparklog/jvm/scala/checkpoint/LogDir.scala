@@ -21,13 +21,15 @@ final class LogDir private (val checkpoint: Path, @volatile private var settings
 
   /** Another checkpoint lies at `path`, where this one was: it was reset, or restored. */
   def isReplacedAt(path: Path): Boolean =
-    try LogDir.identityAt(path) != identity catch { case _: NoSuchFileException => false }
+    try LogDir.identityAt(path) != identity
+    catch { case _: NoSuchFileException => false }
 
   def isGoneFrom(path: Path): Boolean = !Files.exists(LogDir.lockOf(path))
 
   def partition(name: String): Partition = {
     usedNanos = System.nanoTime()
-    partitions.computeIfAbsent(name, _ => new Partition(directory.resolve(name), locks, () => settings))
+    partitions.computeIfAbsent(name,
+      _ => new Partition(directory.resolve(name), locks, () => settings))
   }
 
   /** Names of the partitions on disk. */
@@ -88,7 +90,9 @@ object Settings {
       conf.getLong(OpenFilesKey, 0)),
     { case (flush, ms, bytes, timeoutMs, files) =>
       val openFiles = if (files > 0) files.min(Int.MaxValue).toInt else OpenFiles.Default
-      Settings(Flush.of(flush, ms), bytes, timeoutMs, openFiles) })
+      Settings(Flush.of(flush, ms), bytes, timeoutMs, openFiles)
+    }
+  )
 }
 
 object LogDir {
@@ -121,8 +125,8 @@ object LogDir {
   private def isCheckpoint(path: Path): Boolean = {
     val directory = path.resolve(Layout.LogDirName)
     Files.exists(directory.resolve(Layout.LockName)) &&
-      (Files.exists(directory.resolve(Layout.Metadata)) ||
-        !Files.exists(directory.resolve(Layout.Ledger)))
+    (Files.exists(directory.resolve(Layout.Metadata)) ||
+      !Files.exists(directory.resolve(Layout.Ledger)))
   }
 
   /** Make `checkpoint` one with a log dir, if it isn't yet. An IOException if a log lies there. */
@@ -143,26 +147,34 @@ object LogDir {
   /** One for a directory, whichever of its names leads there. */
   private def at(path: Path, settings: Settings): LogDir = {
     tidying
-    open.compute(path.toRealPath(), (checkpoint, known) => {
-      val stands =
-        known != null && !known.isGoneFrom(checkpoint) && !known.isReplacedAt(checkpoint)
-      val logDir = if (stands) known else new LogDir(checkpoint, settings)
-      if ((logDir ne known) || logDir.settings != settings) {
-        if (!stands && known != null) known.tidy()
-        logDir.settings = settings
-        logDir.recover()
+    open.compute(
+      path.toRealPath(),
+      (checkpoint, known) => {
+        val stands =
+          known != null && !known.isGoneFrom(checkpoint) && !known.isReplacedAt(checkpoint)
+        val logDir = if (stands) known else new LogDir(checkpoint, settings)
+        if ((logDir ne known) || logDir.settings != settings) {
+          if (!stands && known != null) known.tidy()
+          logDir.settings = settings
+          logDir.recover()
+        }
+        logDir
       }
-      logDir
-    })
+    )
   }
 
   private lazy val tidying = {
     val all: Runnable = () =>
-      open.keySet().forEach(path => open.computeIfPresent(path, (_, logDir) =>
-        if (try logDir.tidy() catch { case NonFatal(_) => false }) null else logDir))
+      open.keySet().forEach { path =>
+        open.computeIfPresent(path, (_, logDir) => if (tidied(logDir)) null else logDir)
+      }
     Executors.newSingleThreadScheduledExecutor(Daemons.named("sparklog-checkpoint-tidy"))
       .scheduleWithFixedDelay(all, TidyMs, TidyMs, TimeUnit.MILLISECONDS)
   }
+
+  private def tidied(logDir: LogDir): Boolean =
+    try logDir.tidy()
+    catch { case NonFatal(_) => false }
 
   /** Linux's id of this boot; without one every start of a JVM counts as a boot. */
   private def bootId(): String = {

@@ -12,10 +12,11 @@ import java.nio.file.{Files, Path}
 object MetadataMarker {
   val File = "metadata"
   private val Begin = "{\"id\":[\"sparklog "
-  val Text: String = Begin + "keeps this checkpoint as a log, which Spark's own checkpoint manager " +
-    "can't read: start the query with sparklog's, on a local disk, by sparklog.enable(spark), " +
-    "sparklog.spark_conf() or spark-submit $(sparklog spark-conf --args); or make files of it " +
-    "again, by: sparklog checkpoint export CHECKPOINT\"]}\n"
+  val Text: String =
+    Begin + "keeps this checkpoint as a log, which Spark's own checkpoint manager " +
+      "can't read: start the query with sparklog's, on a local disk, by sparklog.enable(spark), " +
+      "sparklog.spark_conf() or spark-submit $(sparklog spark-conf --args); or make files of it " +
+      "again, by: sparklog checkpoint export CHECKPOINT\"]}\n"
 
   private val Id = "(?s).*\"id\"\\s*:\\s*\"([^\"]+)\".*".r
   private val Number = "[0-9]+"
@@ -61,7 +62,7 @@ object MetadataMarker {
       }
     }
     for (name <- Seq("offsets", "commits"); directory = logDir.checkpoint.resolve(name)
-        if Files.isDirectory(directory)) {
+      if Files.isDirectory(directory)) {
       val partition = logDir.partition(Layout.address(s"$name/0").partition)
       val kept = partition.entries().map(_._1).filter(_.matches(Number)).toSet
       val files = filesIn(directory).filter(_.matches(Number))
@@ -80,7 +81,8 @@ object MetadataMarker {
   private def filesIn(directory: Path): Set[String] = {
     val found = Set.newBuilder[String]
     val entries = Files.newDirectoryStream(directory)
-    try entries.forEach(p => found += p.getFileName.toString) finally entries.close()
+    try entries.forEach(p => found += p.getFileName.toString)
+    finally entries.close()
     found.result()
   }
 

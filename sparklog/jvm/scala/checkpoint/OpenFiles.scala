@@ -34,7 +34,8 @@ object OpenFiles {
   private val open: LinkedHashMap[AnyRef, Runnable] = {
     val properties = System.getProperties.asInstanceOf[java.util.Map[AnyRef, AnyRef]]
     properties.synchronized {
-      properties.computeIfAbsent("sparklog.checkpoint.open", _ => new LinkedHashMap[AnyRef, Runnable])
+      properties.computeIfAbsent("sparklog.checkpoint.open",
+        _ => new LinkedHashMap[AnyRef, Runnable])
         .asInstanceOf[LinkedHashMap[AnyRef, Runnable]]
     }
   }

@@ -90,10 +90,12 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
 
   /** Close the files, unless a thread is at work here; what is known of them is kept. */
   def rest(): Unit = if (mutex.tryLock()) {
-    try if (mutex.getHoldCount == 1) {
-      segments.filterNot(_.rests).foreach(s => settings().flush.closing(s.channel))
-      segments.foreach(_.close())
-      OpenFiles.closed(this)
+    try {
+      if (mutex.getHoldCount == 1) {
+        segments.filterNot(_.rests).foreach(s => settings().flush.closing(s.channel))
+        segments.foreach(_.close())
+        OpenFiles.closed(this)
+      }
     } finally mutex.unlock()
   }
 
@@ -124,7 +126,8 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
       settings().flush.written(segment.channel)
     } catch {
       case NonFatal(e) => // never a second fsync: what failed to be synced may be dropped already
-        try segment.channel.truncate(segment.end) catch { case NonFatal(t) => e.addSuppressed(t) }
+        try segment.channel.truncate(segment.end)
+        catch { case NonFatal(t) => e.addSuppressed(t) }
         forget()
         throw new IOException(s"$key wasn't written to ${segment.path}: ${e.getMessage}", e)
     }
@@ -180,12 +183,13 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     (segments.last.end >= settings().segmentBytes ||
       Files.exists(Segment.pathOf(directory, nextOffset)))
 
-  private def isReplaced: Boolean = try {
-    val now = Files.readAttributes(segments.last.path, classOf[BasicFileAttributes])
-    now.fileKey() != segments.last.inode
-  } catch {
-    case _: NoSuchFileException => true
-  }
+  private def isReplaced: Boolean =
+    try {
+      val now = Files.readAttributes(segments.last.path, classOf[BasicFileAttributes])
+      now.fileKey() != segments.last.inode
+    } catch {
+      case _: NoSuchFileException => true
+    }
 
   private def forget(): Unit = {
     segments.foreach(_.close())
@@ -230,8 +234,9 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     val found = damage.examine(nextOffset, base)
     for ((records, until) <- found) {
       for (record <- records) {
-        Partition.warn(s"${segment.path} at position ${record.position}: a record of ${record.key} " +
-          "is damaged; it is left out, as long as nobody needs it")
+        Partition.warn(
+          s"${segment.path} at position ${record.position}: a record of ${record.key} " +
+            "is damaged; it is left out, as long as nobody needs it")
         if (record.isDeletion) {
           live.remove(record.key).foreach(old => liveBytes -= old.bytes)
           lost.remove(record.key)
@@ -242,10 +247,13 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     found.isDefined
   }
 
-  private def seen(segment: Segment)(position: Long, buffer: ByteBuffer, at: Int, bytes: Int): Unit = {
-    val batch = try RecordBatch.decode(buffer, at, bytes) catch {
-      case NonFatal(e) => throw Damage(segment, position, short = false).error(e.getMessage)
-    }
+  private def seen(segment: Segment)(
+      position: Long, buffer: ByteBuffer, at: Int, bytes: Int): Unit = {
+    val batch =
+      try RecordBatch.decode(buffer, at, bytes)
+      catch {
+        case NonFatal(e) => throw Damage(segment, position, short = false).error(e.getMessage)
+      }
     live.remove(batch.key).foreach(old => liveBytes -= old.bytes)
     lost.remove(batch.key)
     if (!batch.isDeletion) {

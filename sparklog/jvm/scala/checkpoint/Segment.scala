@@ -33,17 +33,18 @@ final class Segment(val path: Path) {
    * Open it again; false if it isn't the file that rested. A cleaned one has every batch behind the
    * first that went at a lower position, so that the last one, where it was, tells.
    */
-  def awake(): Boolean = try {
-    Segment.inodeOf(path) == inode && channel.size >= end && last.forall { tail =>
-      val header = read(tail.position, RecordBatch.HeaderBytes)
-      RecordBatch.offsetAt(header, 0) == tail.offset && RecordBatch.crcAt(header, 0) == tail.crc
-    }
-  } catch { case _: NoSuchFileException => false }
+  def awake(): Boolean =
+    try {
+      Segment.inodeOf(path) == inode && channel.size >= end && last.forall { tail =>
+        val header = read(tail.position, RecordBatch.HeaderBytes)
+        RecordBatch.offsetAt(header, 0) == tail.offset && RecordBatch.crcAt(header, 0) == tail.crc
+      }
+    } catch { case _: NoSuchFileException => false }
 
   /** The batch at `position`, in `buffer` from `at` on, is the last one. */
   def lastIs(position: Long, buffer: ByteBuffer, at: Int): Unit =
     last = Some(Segment.Tail(
-      position, RecordBatch.offsetAt(buffer, at), RecordBatch.crcAt(buffer, at)))
+        position, RecordBatch.offsetAt(buffer, at), RecordBatch.crcAt(buffer, at)))
 
   def read(position: Long, bytes: Int): ByteBuffer = {
     val buffer = ByteBuffer.allocate(bytes)

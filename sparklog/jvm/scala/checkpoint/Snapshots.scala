@@ -41,13 +41,16 @@ final class Snapshots(setting: () => Flush) {
   private def syncNew(directory: Path): Unit = {
     val found = Set.newBuilder[Path]
     val entries = Files.newDirectoryStream(directory)
-    try entries.forEach(p => found += p) finally entries.close()
+    try entries.forEach(p => found += p)
+    finally entries.close()
     val now = found.result()
     val fresh = now -- synced.getOrDefault(directory, Set.empty)
     if (fresh.nonEmpty) {
-      fresh.foreach(file => try Durable.sync(file) catch {
-        case _: java.nio.file.NoSuchFileException => // another version's clean-up was quicker
-      })
+      fresh.foreach(file =>
+        try Durable.sync(file)
+        catch {
+          case _: java.nio.file.NoSuchFileException => // another version's clean-up was quicker
+        })
       Durable.sync(directory)
     }
     synced.put(directory, now)

@@ -46,10 +46,11 @@ final class RecordOutput private (
   def this(
       file: CheckpointFile, spark: CheckpointFileManager, path: Path, overwrite: Boolean,
       caller: Caller) =
-    this(file, path, overwrite, caller, new Collected(() => {
-      Files.createDirectories(file.local.getParent)
-      spark.createAtomic(path, overwrite)
-    }))
+    this(file, path, overwrite, caller,
+      new Collected(() => {
+        Files.createDirectories(file.local.getParent)
+        spark.createAtomic(path, overwrite)
+      }))
 
   private var done = false
 
@@ -82,7 +83,8 @@ final class RecordOutput private (
 
 /** The content of a record, as Hadoop's streams want it. */
 final class RecordInput(content: ByteBuffer)
-    extends ByteArrayInputStream(content.array, content.arrayOffset + content.position(), content.remaining)
+    extends ByteArrayInputStream(content.array, content.arrayOffset + content.position(),
+      content.remaining)
     with Seekable with PositionedReadable {
   private val start = pos
 

@@ -1,0 +1,86 @@
+"""The layout of our Scala, and what its compiler warns of.
+
+python -m tests.scala lint            what `make lint` asks: nothing is changed
+python -m tests.scala format [FILE]   lay out all files, or these
+
+The formatter is scalafmt, brought by Maven once (tests/jars.py); where it can't be had, lint says
+so and goes on with the rest. What passed is remembered in the tests' cache, by the files' digest.
+"""
+
+import hashlib
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests import jars
+from tests.paths import ROOT
+
+CONF = ROOT / ".scalafmt.conf"
+POM = Path(__file__).with_name("scalafmt.xml")
+
+
+def sources() -> list[str]:
+    """Our Scala files, relative to the root."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.scala"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return sorted(name for name in set(listed.stdout.splitlines()) if (ROOT / name).is_file())
+
+
+def formatter(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run scalafmt. Raises: jars.Unavailable."""
+    class_path = jars.pom_jars(POM, "scalafmt")
+    command = [jars.java(), "-XX:+UseSerialGC", "-cp", class_path, "org.scalafmt.cli.Cli"]
+    options = ["--non-interactive", "--quiet", "--config", str(CONF)]
+    return subprocess.run(
+        [*command, *options, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=600
+    )
+
+
+def misplaced(files: list[str]) -> list[str]:
+    """The files that scalafmt would lay out otherwise. Raises: jars.Unavailable."""
+    with tempfile.TemporaryDirectory() as directory:
+        copies = [Path(directory, name) for name in files]
+        for copy, name in zip(copies, files, strict=True):
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes((ROOT / name).read_bytes())
+        done = formatter(*map(str, copies))
+        if done.returncode != 0:
+            raise ValueError(f"scalafmt: {(done.stdout + done.stderr).strip()[:2000]}")
+        pairs = zip(copies, files, strict=True)
+        return [name for copy, name in pairs if copy.read_bytes() != (ROOT / name).read_bytes()]
+
+
+def lint() -> int:
+    """Say what is wrong; return the exit code."""
+    files = sources()
+    told = [*files, str(CONF), str(POM)]
+    digest = hashlib.sha256(b"\0".join((ROOT / name).read_bytes() for name in told)).hexdigest()
+    passed = jars.cache() / f"scala-lint-{digest[:16]}"
+    if passed.exists():
+        return 0
+    try:
+        wrong = misplaced(files)
+    except jars.Unavailable as e:
+        print(f"Scala's layout isn't checked: {e}")
+        return 0
+    for name in wrong:
+        print(f"{name}: scalafmt lays it out otherwise: python -m tests.scala format {name}")
+    if wrong:
+        return 1
+    passed.touch()
+    return 0
+
+
+def main(command: str, *files: str) -> int:
+    """Run a command; return the exit code."""
+    if command == "format":
+        done = formatter(*(files or sources()))
+        print(done.stdout + done.stderr, end="")
+        return done.returncode
+    assert command == "lint", command
+    return lint()
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
