@@ -47,6 +47,7 @@ READ_TARGETS = {
     (1000, "zstd"): {"parquet": 1.5, "walk": 0.8},
 }
 SPARKLOG = "sparklog"
+Action = Callable[[str], None]
 
 
 def drain(df: DataFrame) -> None:
@@ -60,22 +61,47 @@ class Bench:
         self.spark, self.base, self.kafka = spark, base, kafka
         self.rounds, self.wanted = given.rounds, given.variants
         self.log = str(base / "log")
-        self._batch = 0
+        self._batch = self._topics = 0
 
-    def _medians(self, actions: dict[str, Callable[[], None]]) -> dict[str, float]:
-        """Median seconds of each by turns; who comes first is another one every round."""
+    def _medians(
+        self,
+        actions: dict[str, Action],
+        place: Callable[[], contextlib.AbstractContextManager[str]],
+    ) -> dict[str, float]:
+        """Median seconds of each by turns; who comes first is another one every round.
+
+        `place` gives each run the name of the topic that it writes or reads.
+        """
         actions = {k: v for k, v in actions.items() if not self.wanted or k in self.wanted}
         times: dict[str, list[float]] = {name: [] for name in actions}
         names = list(actions)
         for turn in range(self.rounds + 1):
             for name in names[turn % len(names) :] + names[: turn % len(names)]:
-                os.sync()
-                self.spark._jvm.System.gc()  # type: ignore[union-attr]
-                begun = time.perf_counter()
-                actions[name]()
+                with place() as topic:
+                    os.sync()
+                    self.spark._jvm.System.gc()  # type: ignore[union-attr]
+                    begun = time.perf_counter()
+                    actions[name](topic)
+                    took = time.perf_counter() - begun
                 if turn:
-                    times[name].append(time.perf_counter() - begun)
+                    times[name].append(took)
         return {name: statistics.median(found) for name, found in times.items()}
+
+    @contextlib.contextmanager
+    def _topic(self) -> Iterator[str]:
+        """A new topic of log and broker, which is gone at the end: the disk has its limits."""
+        self._topics += 1
+        topic = f"t{self._topics}"
+        with sparklog.open(self.log, mode="rw") as log:
+            log.create_topic(topic, partitions=PARTITIONS)
+        if self.kafka is not None:
+            self.kafka.create_topic(topic, PARTITIONS, file_delete_delay_ms=0)
+        yield topic
+        if self.kafka is not None:
+            delete_topic(self.kafka, topic)
+        with sparklog.open(self.log, mode="rw") as log:
+            log.delete_topic(topic)
+        shutil.rmtree(self._parquet(topic), ignore_errors=True)
 
     # --- writing -------------------------------------------------------------------------------
 
@@ -113,19 +139,17 @@ class Bench:
         return str(self.base / f"{name}.parquet")
 
     def writes(self, count: int, value_bytes: int, codec: str) -> list[Row]:
-        df, topic = rows(self.spark, count, value_bytes), f"w{value_bytes}{codec}"
-        actions: dict[str, Callable[[], None]] = {
-            "noop": lambda: drain(df),
-            SPARKLOG: lambda: self.sink(df, codec, topic),
-            "sparklog, df.write": lambda: self.native(df, codec, topic),
-            "sparklog, jvm=false": lambda: self.sink(df, codec, topic, jvm="false"),
-            "parquet": lambda: self.parquet_sink(df, codec, topic),
+        df = rows(self.spark, count, value_bytes)
+        actions: dict[str, Action] = {
+            "noop": lambda topic: drain(df),
+            SPARKLOG: lambda topic: self.sink(df, codec, topic),
+            "sparklog, df.write": lambda topic: self.native(df, codec, topic),
+            "sparklog, jvm=false": lambda topic: self.sink(df, codec, topic, jvm="false"),
+            "parquet": lambda topic: self.parquet_sink(df, codec, topic),
         }
-        with self._topic(topic):
-            if self.kafka is not None:
-                actions["connector"] = lambda: self.connector_sink(df, codec, topic)
-            took = self._medians(actions)
-        shutil.rmtree(self._parquet(topic))
+        if self.kafka is not None:
+            actions["connector"] = lambda topic: self.connector_sink(df, codec, topic)
+        took = self._medians(actions, self._topic)
         targets = WRITE_TARGETS.get((value_bytes, codec), {})
         return _rows(f"write {value_bytes} B {codec}", took, count, value_bytes, targets)
 
@@ -142,35 +166,21 @@ class Bench:
 
     def reads(self, count: int, value_bytes: int, codec: str) -> list[Row]:
         """All seven columns of a topic, into Spark's noop sink."""
-        topic, df = f"r{value_bytes}{codec}", rows(self.spark, count, value_bytes)
-        with self._topic(topic):
+        df = rows(self.spark, count, value_bytes)
+        actions: dict[str, Action] = {
+            SPARKLOG: lambda topic: drain(self.source(topic)),
+            "sparklog, jvm=false": lambda topic: drain(self.source(topic, jvm="false")),
+            "parquet": lambda topic: drain(self.spark.read.parquet(self._parquet(topic))),
+        }
+        with self._topic() as topic:
             self.sink(df, codec, topic)
             self.parquet_sink(self.source(topic), codec, topic)
-            stored = self.spark.read.parquet(self._parquet(topic))
-            actions: dict[str, Callable[[], None]] = {
-                SPARKLOG: lambda: drain(self.source(topic)),
-                "sparklog, jvm=false": lambda: drain(self.source(topic, jvm="false")),
-                "parquet": lambda: drain(stored),
-            }
             if self.kafka is not None:
                 self.connector_sink(df, codec, topic)
-                actions["connector"] = lambda: drain(self.connector_source(topic))
-            took = self._medians(actions)
-        shutil.rmtree(self._parquet(topic))
+                actions["connector"] = lambda topic: drain(self.connector_source(topic))
+            took = self._medians(actions, lambda: contextlib.nullcontext(topic))
         targets = READ_TARGETS.get((value_bytes, codec), {})
         return _rows(f"read {value_bytes} B {codec}", took, count, value_bytes, targets)
-
-    @contextlib.contextmanager
-    def _topic(self, topic: str) -> Iterator[None]:
-        """A topic of the broker, and at the end neither that nor the log's is left."""
-        if self.kafka is not None:
-            self.kafka.create_topic(topic, PARTITIONS, file_delete_delay_ms=0)
-        yield
-        if self.kafka is not None:
-            delete_topic(self.kafka, topic)
-        close()  # the sink's handle
-        with sparklog.open(self.log, mode="rw") as log:
-            log.delete_topic(topic)
 
     # --- memory --------------------------------------------------------------------------------
 
@@ -238,7 +248,7 @@ def watched() -> Iterator[list[int]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="spark")
-    parser.add_argument("--rows", type=int, default=4_000_000, help="of 100 B; a quarter of 1 KB")
+    parser.add_argument("--rows", type=int, default=8_000_000, help="of 100 B; an eighth of 1 KB")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--memory", type=float, default=0, help="GB of a topic to write and read")
     parser.add_argument("--codecs", nargs="+", default=("none", "lz4", "zstd"))
@@ -258,7 +268,7 @@ def main() -> None:
             bench = Bench(spark, base, kafka, given)
             cases = [c for c in CASES if c[0] in given.values and c[1] in given.codecs]
             for value_bytes, codec in cases:
-                count = given.rows if value_bytes == 100 else given.rows // 4
+                count = given.rows if value_bytes == 100 else given.rows // 8
                 if "write" in given.only:
                     found = bench.writes(count, value_bytes, codec)
                     print_rows(f"Spark, both cores: write {value_bytes} B {codec}", found)

@@ -49,10 +49,13 @@ def sample_text(size: int) -> bytes:
 
 
 def rows(spark: SparkSession, count: int, value_bytes: int) -> DataFrame:
-    """`count` rows of 16-byte keys, values that compress as JSON does; cheap to make."""
+    """`count` rows of 16-byte keys, values that compress as JSON does.
+
+    Made of what Spark does fastest: a hash or lpad in their place takes half of the time of all.
+    """
     text = sample_text(1 << 20)
-    at = F.pmod(F.xxhash64("id"), F.lit(len(text) - value_bytes)).cast("int") + 1
+    at = (F.col("id") * 7919 % F.lit(len(text) - value_bytes)).cast("int") + 1
     return spark.range(0, count, 1, TASKS).select(
-        F.lpad(F.col("id").cast("string"), KEY_BYTES, "0").cast("binary").alias("key"),
+        (F.col("id") + 10 ** (KEY_BYTES - 1)).cast("string").cast("binary").alias("key"),
         F.substring(F.lit(text), at, F.lit(value_bytes)).alias("value"),
     )
