@@ -51,5 +51,7 @@ DRIVER_KILLS: Final = by_depth(small=1, ci=5, all=5)
 SERVICE_KILLS_AT: Final = by_depth(small=(1, 22), ci=(1, 10, 22, 40), all=(1, 10, 22, 40))
 # A service under load whose driver is killed about every 4 s; `deep`.
 SOAK_SECONDS: Final = 30
+# Random foreign logs that the JVM and Python both read: 0.5 s each.
+JVM_LOGS: Final = by_depth(small=9, ci=60, all=1000)
 # Cases that hypothesis tries where a test names no number of its own.
 EXAMPLES: Final = by_depth(small=50, ci=100, all=500)

@@ -137,7 +137,7 @@ class _Look:
 
     def _jvm(self, piece: PlannedRange, files: LocalFiles) -> Json:
         aborted: list[AbortedTxn] = []
-        if self._is_committed and files.gaps:  # a broker was here, or there are none
+        if self._is_committed:
             try:
                 aborted = self._aborted(piece)
             except (SparklogError, FileNotFoundError) as error:

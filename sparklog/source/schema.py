@@ -62,6 +62,8 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Give the columns of `schema`, in its order; without a copy where the types agree."""
+    if not len(schema):
+        return batch.select([])  # which still counts its rows
     columns = [
         column if column.type.equals(field.type) else column.cast(field.type)
         for field, column in ((field, batch.column(field.name)) for field in schema)

@@ -1,0 +1,135 @@
+package sparklog.source
+
+import java.io.{IOException, InterruptedIOException}
+import java.nio.channels.ClosedByInterruptException
+
+import scala.util.control.NonFatal
+
+import org.apache.spark.TaskKilledException
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.connector.metric.CustomTaskMetric
+import org.apache.spark.sql.connector.read.PartitionReader
+import org.apache.spark.sql.types.StructType
+import org.slf4j.LoggerFactory
+
+import sparklog.format.RecordCursor
+
+/**
+ * Reads the pieces of a task, one after the other: by itself what was planned for the JVM, by
+ * `python` the rest, and all that isn't as planned, from the offset on that was reached. So whatever
+ * is wrong with a log is said, retried or left out by Python, as ever.
+ *
+ * `python(piece, at)` reads that piece of the plan from offset `at` on, and behind it the pieces up
+ * to the next one that is the JVM's. Memory: 64 KiB to 2 MiB of a segment and a batch's records
+ * decompressed; never more than twice RecordCursor.MaxPlainBytes.
+ */
+final class LogPartitionReader(
+    plan: ReadPlan, schema: StructType, python: (Int, Long) => PartitionReader[InternalRow])
+    extends PartitionReader[InternalRow] {
+  import LogPartitionReader._
+
+  private val cursor = new RecordCursor
+  private val segment = new SegmentReader
+  private val record = new RecordRow(Column.of(schema), cursor)
+  private val counts = new ReadMetrics
+
+  private var index = 0 // of the piece at hand, or of the next one
+  private var piece: PieceReader = _
+  private var other: PartitionReader[InternalRow] = _ // reads in the JVM's place
+  private var row: InternalRow = _
+
+  override def next(): Boolean = {
+    var found = false
+    while (!found && (piece != null || other != null || index < plan.pieces.length)) {
+      found =
+        if (piece != null) nextOfPiece()
+        else if (other != null) nextOfOther()
+        else begin()
+    }
+    found
+  }
+
+  override def get(): InternalRow = row
+
+  /** Begin with the next piece; false, for there is no row yet. */
+  private def begin(): Boolean = {
+    val planned = plan.pieces(index)
+    if (planned.files == null) handOver(planned.start)
+    else guarded(planned.start) {
+      piece = new PieceReader(planned, plan.standing, segment, cursor)
+      record.of(planned)
+      row = record
+      false
+    }
+    false
+  }
+
+  private def nextOfPiece(): Boolean = {
+    val reader = piece
+    try {
+      if (reader.next()) return true
+      counts.jvmPieces += 1
+      index += 1
+      closePiece()
+    } catch { case e: Exception => handOverFor(e, reader.at) }
+    false
+  }
+
+  private def guarded(at: Long)(body: => Boolean): Boolean =
+    try body catch { case e: Exception => handOverFor(e, at); false }
+
+  private def nextOfOther(): Boolean = {
+    val found = other.next()
+    if (found) row = other.get()
+    else closeOther()
+    found
+  }
+
+  /** Let Python go on at `at`, unless it was the task's own end that came between. */
+  private def handOverFor(reason: Exception, at: Long): Unit = {
+    reason match {
+      case e: ClosedByInterruptException => throw e
+      case e: InterruptedIOException => throw e
+      case e: TaskKilledException => throw e
+      case e: IOException => Interrupts.check(); log.debug("{}; Python goes on at {}", e, at)
+      case NonFatal(e) => Interrupts.check(); log.warn(s"Python goes on at offset $at", e)
+      case e => throw e
+    }
+    handOver(at)
+  }
+
+  private def handOver(at: Long): Unit = {
+    closePiece()
+    val first = index
+    index += 1
+    while (index < plan.pieces.length && plan.pieces(index).files == null) index += 1
+    counts.pythonPieces += index - first
+    other = python(first, at)
+  }
+
+  override def currentMetricsValues(): Array[CustomTaskMetric] = counts.values(segment.bytesRead)
+
+  private def closePiece(): Unit = if (piece != null) {
+    piece.close()
+    piece = null
+  }
+
+  private def closeOther(): Unit = if (other != null) {
+    other.close()
+    other = null
+  }
+
+  override def close(): Unit = {
+    index = plan.pieces.length
+    try closeOther()
+    finally {
+      closePiece()
+      segment.close()
+      cursor.release()
+    }
+  }
+}
+
+private object LogPartitionReader {
+  private val log = LoggerFactory.getLogger("sparklog")
+}

@@ -1,0 +1,28 @@
+package sparklog.source
+
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.connector.read.{InputPartition, PartitionReader, PartitionReaderFactory}
+import org.apache.spark.sql.types.StructType
+
+/** The Python source's partitions, for who may read them in its place. It goes to the executors. */
+trait PythonPartitions extends Serializable {
+  /** The plan (JSON) that a partition carries; null if it is Python's alone. */
+  def plan(partition: InputPartition): Array[Byte]
+
+  /** Python's reader of all of a partition. */
+  def reader(partition: InputPartition): PartitionReader[InternalRow]
+
+  /** Python's reader of what is left of a partition: see LogPartitionReader. */
+  def reader(partition: InputPartition, piece: Int, at: Long): PartitionReader[InternalRow]
+}
+
+/** Reads a partition in this JVM if it carries a plan, else in Python. `schema`: the scan's. */
+final class LogReaderFactory(schema: StructType, python: PythonPartitions)
+    extends PartitionReaderFactory {
+  override def createReader(partition: InputPartition): PartitionReader[InternalRow] = {
+    val plan = python.plan(partition)
+    if (plan == null) python.reader(partition)
+    else new LogPartitionReader(
+      ReadPlan.parse(plan), schema, (piece, at) => python.reader(partition, piece, at))
+  }
+}

@@ -1,0 +1,67 @@
+package sparklog.source
+
+import java.io.Closeable
+import java.nio.charset.StandardCharsets.UTF_8
+import java.nio.file.{DirectoryStream, Files, NoSuchFileException, Path}
+import java.nio.file.attribute.BasicFileAttributes
+
+/**
+ * Tells, while a piece is read, whether its log and its topic still are the planned ones: after each
+ * read of bytes and before any record of them is given out, as Python does (read_retry.py).
+ *
+ * Names and contents of a log that was replaced may all be the same, inodes are not. The
+ * partition's directory is held open: its inode goes to no other directory until `close`. The lock
+ * file must not be: POSIX frees this JVM's own locks on a file when any descriptor of it is closed.
+ */
+private[source] final class LogStanding(standing: Array[Standing], files: PieceFiles)
+    extends Closeable {
+  import LogStanding._
+
+  private val held: DirectoryStream[Path] = Files.newDirectoryStream(files.directory)
+  private val keys: Array[AnyRef] = new Array(standing.length)
+  private val directoryKey: AnyRef = try {
+    var n = 0
+    while (n < keys.length) {
+      val found = Files.readAttributes(standing(n).path, "unix:ino,fileKey")
+      // Hosts that share a file system agree on inodes, not on devices.
+      if (found.get("ino") != standing(n).inode) throw replaced(standing(n).path)
+      keys(n) = found.get("fileKey")
+      n += 1
+    }
+    keyOf(files.directory)
+  } catch { case e: Throwable => held.close(); throw e }
+
+  /** NotAsPlanned if anything is another one by now. Cost: a stat each, and a small file. */
+  def check(): Unit = {
+    var n = 0
+    while (n < keys.length) {
+      if (keyOf(standing(n).path) != keys(n)) throw replaced(standing(n).path)
+      n += 1
+    }
+    if (keyOf(files.directory) != directoryKey) throw replaced(files.directory)
+    if (files.topicId != null) {
+      val found = topicId(Files.readAllBytes(files.directory.resolve(MetadataName)))
+      if (found != files.topicId) throw new NotAsPlanned(
+        s"${files.directory} is of the topic with id $found, ${files.topicId} was planned")
+    }
+  }
+
+  override def close(): Unit = held.close()
+}
+
+private object LogStanding {
+  private val MetadataName = "partition.metadata"
+  private val TopicId = "topic_id: "
+
+  private def keyOf(path: Path): AnyRef = try {
+    Files.readAttributes(path, classOf[BasicFileAttributes]).fileKey
+  } catch { case _: NoSuchFileException => throw replaced(path) }
+
+  private def replaced(path: Path): NotAsPlanned =
+    new NotAsPlanned(s"$path isn't what it was when the read was planned")
+
+  /** The topic id in a partition.metadata file; null if there is none. */
+  private def topicId(metadata: Array[Byte]): String =
+    new String(metadata, UTF_8).linesIterator.find(_.startsWith(TopicId))
+      .map(_.substring(TopicId.length).trim).orNull
+}

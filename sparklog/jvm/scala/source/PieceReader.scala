@@ -1,0 +1,168 @@
+package sparklog.source
+
+import java.io.Closeable
+import java.nio.file.Files
+
+import scala.util.Using
+
+import sparklog.format.{BatchHeader, RecordCursor}
+
+/**
+ * Steps through the records of a piece, in `cursor`. What it finds must be just what was planned:
+ * batch after batch, as sparklog/log/partition_reader.py checks it, or NotAsPlanned, or another
+ * IOException, and nothing was given out from `at` on. `segment` and `cursor` serve one piece after
+ * the other; `close` gives back all but their memory.
+ */
+private[source] final class PieceReader(
+    piece: Piece, standing: Array[Standing], segment: SegmentReader, cursor: RecordCursor)
+    extends Closeable {
+  import PieceReader._
+
+  private val files = piece.files
+  private val guard = new LogStanding(standing, files)
+  private val aborted =
+    if (files.aborted.isEmpty) null else new AbortedTransactions(files.aborted)
+  private val without = files.without
+
+  /** All before this offset was given out, or is left out: where somebody else can go on. */
+  var at: Long = piece.start
+
+  private var index = -1 // in files.segments: of the segment that is open
+  private var isFirst = true // of the batches from a place on: it may begin before `at`
+  private var isInBatch = false
+  private var behindBatch = 0L
+  private var span = 0 // in without: of the first span that doesn't lie before `at`
+
+  /** Step to the next record; false if there is none. */
+  def next(): Boolean = {
+    while (true) {
+      while (isInBatch) {
+        if (cursor.next()) {
+          val offset = cursor.offset
+          if (without.length == 0 || !isLeftOut(offset)) {
+            at = offset + 1
+            return true
+          }
+        } else {
+          isInBatch = false
+          at = math.max(at, behindBatch)
+        }
+      }
+      if (!nextBatch()) return false
+    }
+    false
+  }
+
+  /** Open the next batch that may have records to give out; false if there is none. */
+  private def nextBatch(): Boolean = {
+    while (!isInBatch && at < piece.end) {
+      if (index < 0 || isBeforeLongSpan) jump()
+      if (at < piece.end) {
+        if (!segment.next(at)) nextSegment()
+        else {
+          val header = segment.header
+          checkOrder(header)
+          isFirst = false
+          if (header.baseOffset >= piece.end) at = piece.end // compaction left nothing before it
+          else if (isWanted(header)) open(header)
+          else at = header.lastOffset + 1
+        }
+      }
+    }
+    isInBatch
+  }
+
+  private def open(header: BatchHeader): Unit = {
+    val status = cursor.open(segment.bytes, segment.batchAt, header, at, piece.end)
+    if (status != BatchHeader.Sound) throw new NotAsPlanned(
+      s"${files.directory}: batch ${header.baseOffset}: ${RecordCursor.describe(status)}")
+    isInBatch = true
+    behindBatch = header.lastOffset + 1
+  }
+
+  private def isWanted(header: BatchHeader): Boolean = {
+    val isAborted =
+      aborted != null && aborted.holds(header, segment.bytes, segment.batchAt)
+    !isAborted && !header.isControl
+  }
+
+  private def checkOrder(header: BatchHeader): Unit = {
+    val first = header.baseOffset
+    val isRight =
+      if (isFirst) files.gaps || first <= at else if (files.gaps) first >= at else first == at
+    if (!isRight) throw new NotAsPlanned(
+      s"${files.directory}: offset $at is expected, the batch begins with $first")
+  }
+
+  // --- segments -----------------------------------------------------------------------------
+
+  /** Go to where `at` is looked up, past a span that is left out and begins there. */
+  private def jump(): Unit = {
+    if (span < without.length && without(span) <= at) at = math.min(without(span + 1), piece.end)
+    if (at < piece.end) {
+      val segments = files.segments
+      index = math.max(index, 0)
+      while (index + 1 < segments.length && segments(index + 1) <= at) index += 1
+      if (segments.length == 0 || segments(index) > at) throw new NotAsPlanned(
+        s"${files.directory}: no segment holds offset $at")
+      openSegment()
+    }
+  }
+
+  private def nextSegment(): Unit = {
+    val segments = files.segments
+    index += 1
+    // What a swap has replaced already, by a segment that reaches further: as good as gone.
+    if (files.gaps) while (index < segments.length && segments(index) < at) index += 1
+    if (index < segments.length) {
+      if (!files.gaps && segments(index) != at) throw new NotAsPlanned(
+        s"${files.directory}: segment ${segments(index)} begins where $at is expected")
+      at = math.max(at, segments(index))
+      openSegment()
+    } else if (files.gaps && files.next >= 0 && nothingFollows()) {
+      at = piece.end
+    } else throw new NotAsPlanned(
+      s"${files.directory} ends at offset $at, ${piece.end} is expected")
+  }
+
+  private def openSegment(): Unit = {
+    isFirst = true
+    segment.open(files.directory, files.segments(index), at, guard)
+  }
+
+  /**
+   * Whether compaction left nothing of [at, end): the segment that was read is still the one in its
+   * place, and none has come behind it before `end`.
+   */
+  private def nothingFollows(): Boolean = {
+    val last = files.segments.last
+    val names = Using.resource(Files.newDirectoryStream(files.directory, "*.log")) { entries =>
+      val found = Seq.newBuilder[String]
+      entries.forEach(path => found += path.getFileName.toString.stripSuffix(".log"))
+      found.result()
+    }
+    val bases = names.flatMap(_.toLongOption)
+    segment.isCurrent && !bases.exists(base => base > last && base < piece.end)
+  }
+
+  // --- what is left out ---------------------------------------------------------------------
+
+  private def isLeftOut(offset: Long): Boolean = {
+    while (span < without.length && without(span + 1) <= offset) span += 2
+    span < without.length && without(span) <= offset
+  }
+
+  /** Whether so much is left out from `at` on that it is quicker to look up its end. */
+  private def isBeforeLongSpan: Boolean =
+    without.length > 0 && isLeftOut(at) && {
+      val end = without(span + 1)
+      end >= piece.end || end - at >= BridgeOffsets
+    }
+
+  override def close(): Unit = guard.close()
+}
+
+private object PieceReader {
+  /** sparklog/log/fetch.py, BRIDGE_OFFSETS. */
+  val BridgeOffsets = 4096L
+}

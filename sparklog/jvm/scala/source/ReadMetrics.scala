@@ -1,0 +1,63 @@
+package sparklog.source
+
+import org.apache.spark.sql.connector.metric.{CustomMetric, CustomSumMetric, CustomTaskMetric}
+
+/** What a task counts of its read, for the scan's node in Spark's UI. */
+private[source] final class ReadMetrics {
+  import ReadMetrics._
+
+  var jvmPieces = 0L
+  var pythonPieces = 0L
+
+  private var said: Array[CustomTaskMetric] = Array.empty
+  private var saidPieces = -1L
+  private var saidBytes = -1L
+
+  /** As of now; Spark asks every 100 rows, so that what didn't change is not made again. */
+  def values(bytesRead: Long): Array[CustomTaskMetric] = {
+    if (saidBytes != bytesRead || saidPieces != jvmPieces + pythonPieces) {
+      saidBytes = bytesRead
+      saidPieces = jvmPieces + pythonPieces
+      said = Array(
+        new Count(JvmPieces.Name, jvmPieces),
+        new Count(PythonPieces.Name, pythonPieces),
+        new Count(BytesRead.Name, bytesRead))
+    }
+    said
+  }
+}
+
+object ReadMetrics {
+  /** For a scan's `supportedCustomMetrics`. */
+  def supported: Array[CustomMetric] = Array(new JvmPieces, new PythonPieces, new BytesRead)
+
+  private final class Count(override val name: String, override val value: Long)
+      extends CustomTaskMetric
+}
+
+final class JvmPieces extends CustomSumMetric {
+  override def name: String = JvmPieces.Name
+  override def description: String = "partition ranges read in the JVM"
+}
+
+object JvmPieces {
+  val Name = "sparklogJvmPieces"
+}
+
+final class PythonPieces extends CustomSumMetric {
+  override def name: String = PythonPieces.Name
+  override def description: String = "partition ranges read in Python"
+}
+
+object PythonPieces {
+  val Name = "sparklogPythonPieces"
+}
+
+final class BytesRead extends CustomSumMetric {
+  override def name: String = BytesRead.Name
+  override def description: String = "bytes of segments read in the JVM"
+}
+
+object BytesRead {
+  val Name = "sparklogBytesRead"
+}

@@ -1,0 +1,91 @@
+package sparklog.source
+
+import java.nio.file.{Path, Paths}
+
+import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
+
+/**
+ * What a task reads, as sparklog/source/jvm_plan.py plans it, which says what the fields mean.
+ *
+ * An IllegalArgumentException, or Jackson's JsonProcessingException, for what is no plan.
+ */
+final class ReadPlan(val standing: Array[Standing], val pieces: Array[Piece])
+
+/** A file or directory that another `inode` has if the log was replaced. */
+final class Standing(val path: Path, val inode: Long)
+
+/** Offsets [start, end) of a partition; `files` is null where Python reads them, for `python`. */
+final class Piece(
+    val topic: String,
+    val partition: Int,
+    val start: Long,
+    val end: Long,
+    val python: String,
+    val files: PieceFiles)
+
+/**
+ * Where a piece lies. `topicId` is null where nothing is to be checked. `next`: the first segment
+ * behind it, -1 for none. `without`, `aborted`: rows of two and of three numbers, one by one.
+ */
+final class PieceFiles(
+    val directory: Path,
+    val topicId: String,
+    val gaps: Boolean,
+    val segments: Array[Long],
+    val next: Long,
+    val without: Array[Long],
+    val aborted: Array[Long])
+
+object ReadPlan {
+  val Version = 1
+
+  private val mapper = new ObjectMapper
+
+  def parse(json: Array[Byte]): ReadPlan = {
+    val plan = mapper.readTree(json)
+    val version = required(plan, "version").asInt
+    if (version != Version) throw new IllegalArgumentException(
+      s"a read plan of version $version, $Version is known: the jar and the Python package are of " +
+        "two versions of sparklog")
+    val standing = mapped(required(plan, "standing")) { each =>
+      new Standing(Paths.get(each.get(0).asText), each.get(2).asLong)
+    }
+    new ReadPlan(standing.toArray, mapped(required(plan, "pieces"))(piece).toArray)
+  }
+
+  private def piece(node: JsonNode): Piece = {
+    val python = node.get("python")
+    new Piece(
+      required(node, "topic").asText,
+      required(node, "partition").asInt,
+      required(node, "start").asLong,
+      required(node, "end").asLong,
+      if (python == null) null else python.asText,
+      if (python == null) files(node) else null)
+  }
+
+  private def files(node: JsonNode): PieceFiles = {
+    val topicId = required(node, "topicId")
+    val next = required(node, "next")
+    new PieceFiles(
+      Paths.get(required(node, "directory").asText),
+      if (topicId.isNull) null else topicId.asText,
+      required(node, "gaps").asBoolean,
+      mapped(required(node, "segments"))(_.asLong).toArray,
+      if (next.isNull) -1 else next.asLong,
+      rows(required(node, "without")),
+      rows(required(node, "aborted")))
+  }
+
+  private def rows(node: JsonNode): Array[Long] =
+    mapped(node)(row => mapped(row)(_.asLong)).flatten.toArray
+
+  private def mapped[T](array: JsonNode)(made: JsonNode => T): Seq[T] =
+    (0 until array.size).map(at => made(array.get(at)))
+
+  private def required(node: JsonNode, name: String): JsonNode = {
+    val found = node.get(name)
+    if (found == null) throw new IllegalArgumentException(s"a read plan without $name: $node")
+    found
+  }
+}

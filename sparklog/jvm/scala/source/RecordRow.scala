@@ -1,0 +1,152 @@
+package sparklog.source
+
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
+import org.apache.spark.sql.catalyst.util.{ArrayData, GenericArrayData, MapData}
+import org.apache.spark.sql.types._
+import org.apache.spark.unsafe.types._
+
+import sparklog.format.RecordCursor
+
+/**
+ * The record at hand as a row: nothing of it is copied before somebody asks for it. Spark puts a
+ * projection above every scan that isn't columnar, which makes UnsafeRows of what is left of the
+ * columns by then; a row made here would only be copied once more. Like all of a scan it is one
+ * object for all rows: who keeps one takes a `copy`.
+ *
+ * `columns`: names of Column, in the order of the scan's schema.
+ */
+private[source] final class RecordRow(columns: Array[Int], cursor: RecordCursor)
+    extends InternalRow {
+  import Column._
+
+  private var topic: UTF8String = _
+  private var partition = 0
+  private var kept: ArrayData = _ // the headers of the record with offset `headersOf`
+  private var headersOf = -1L
+
+  /** The records come from this partition from now on. */
+  def of(piece: Piece): Unit = {
+    topic = UTF8String.fromString(piece.topic)
+    partition = piece.partition
+    headersOf = -1
+  }
+
+  override def numFields: Int = columns.length
+
+  override def isNullAt(ordinal: Int): Boolean = {
+    val column = columns(ordinal)
+    if (column == Key) cursor.keyBytes < 0
+    else if (column == Value) cursor.valueBytes < 0
+    else false
+  }
+
+  override def getBinary(ordinal: Int): Array[Byte] = {
+    val column = columns(ordinal)
+    if (column == Value) bytes(cursor.valueAt, cursor.valueBytes)
+    else if (column == Key) bytes(cursor.keyAt, cursor.keyBytes)
+    else none(ordinal)
+  }
+
+  private def bytes(at: Int, count: Int): Array[Byte] =
+    if (count < 0) null else java.util.Arrays.copyOfRange(cursor.buffer, at, at + count)
+
+  override def getUTF8String(ordinal: Int): UTF8String =
+    if (columns(ordinal) == Topic) topic else none(ordinal)
+
+  override def getInt(ordinal: Int): Int = {
+    val column = columns(ordinal)
+    if (column == Partition) partition
+    else if (column == TimestampKind) cursor.timestampType
+    else none(ordinal)
+  }
+
+  override def getLong(ordinal: Int): Long = {
+    val column = columns(ordinal)
+    if (column == Offset) cursor.offset
+    else if (column == Timestamp) cursor.timestampMicros
+    else none(ordinal)
+  }
+
+  override def getArray(ordinal: Int): ArrayData =
+    if (columns(ordinal) == Headers) headers else none(ordinal)
+
+  /** The cursor goes through a record's headers once: they are kept for who asks again. */
+  private def headers: ArrayData = {
+    if (headersOf != cursor.offset) {
+      val found = new Array[Any](cursor.headersCount)
+      var n = 0
+      while (cursor.nextHeader()) {
+        val value = bytes(cursor.headerValueAt, cursor.headerValueBytes)
+        found(n) = new GenericInternalRow(Array[Any](headerKey, value))
+        n += 1
+      }
+      kept = new GenericArrayData(found)
+      headersOf = cursor.offset
+    }
+    kept
+  }
+
+  /** As Kafka's Utils.utf8: bytes that are no UTF-8 become U+FFFD. */
+  private def headerKey: UTF8String = {
+    val key = UTF8String.fromBytes(bytes(cursor.headerKeyAt, cursor.headerKeyBytes))
+    if (key.isValid) key
+    else UTF8String.fromString(
+      new String(cursor.buffer, cursor.headerKeyAt, cursor.headerKeyBytes, "UTF-8"))
+  }
+
+  override def get(ordinal: Int, dataType: DataType): AnyRef = columns(ordinal) match {
+    case Key | Value => getBinary(ordinal)
+    case Topic => topic
+    case Partition | TimestampKind => Int.box(getInt(ordinal))
+    case Offset | Timestamp => Long.box(getLong(ordinal))
+    case Headers => headers
+  }
+
+  override def copy(): InternalRow =
+    new GenericInternalRow(Array.tabulate[Any](numFields)(get(_, null)))
+
+  private def none(ordinal: Int): Nothing = throw new UnsupportedOperationException(
+    s"column $ordinal, ${Column.name(columns(ordinal))}, is of another type")
+
+  // No column is of these types, and no row is written to.
+  override def getBoolean(ordinal: Int): Boolean = none(ordinal)
+  override def getByte(ordinal: Int): Byte = none(ordinal)
+  override def getShort(ordinal: Int): Short = none(ordinal)
+  override def getFloat(ordinal: Int): Float = none(ordinal)
+  override def getDouble(ordinal: Int): Double = none(ordinal)
+  override def getDecimal(ordinal: Int, precision: Int, scale: Int): Decimal = none(ordinal)
+  override def getBinaryView(ordinal: Int): BinaryView = none(ordinal)
+  override def getInterval(ordinal: Int): CalendarInterval = none(ordinal)
+  override def getTimestampNTZNanos(ordinal: Int): TimestampNanosVal = none(ordinal)
+  override def getTimestampLTZNanos(ordinal: Int): TimestampNanosVal = none(ordinal)
+  override def getVariant(ordinal: Int): VariantVal = none(ordinal)
+  override def getStruct(ordinal: Int, numFields: Int): InternalRow = none(ordinal)
+  override def getMap(ordinal: Int): MapData = none(ordinal)
+  override def setNullAt(ordinal: Int): Unit = none(ordinal)
+  override def update(ordinal: Int, value: Any): Unit = none(ordinal)
+}
+
+/** The columns that records have; names and types are those of sparklog/source/schema.py. */
+private[source] object Column {
+  final val Key = 0
+  final val Value = 1
+  final val Topic = 2
+  final val Partition = 3
+  final val Offset = 4
+  final val Timestamp = 5
+  final val TimestampKind = 6
+  final val Headers = 7
+
+  private val names = Array(
+    "key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+
+  def name(column: Int): String = names(column)
+
+  /** An IllegalArgumentException for a field that no record has; Python refuses it before. */
+  def of(schema: StructType): Array[Int] = schema.fieldNames.map { name =>
+    val column = names.indexOf(name)
+    if (column < 0) throw new IllegalArgumentException(s"records have no column $name")
+    column
+  }
+}
