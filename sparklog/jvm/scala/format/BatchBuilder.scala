@@ -218,7 +218,11 @@ private object BatchBuilder {
       out: Array[Byte], at: Int, base: AnyRef, offset: Long, bytes: Int): Int = {
     val to = Varint.put(out, at, bytes)
     if (bytes > 0) {
-      Platform.copyMemory(base, offset, out, Platform.BYTE_ARRAY_OFFSET + to, bytes)
+      base match {
+        case array: Array[Byte] =>
+          System.arraycopy(array, (offset - Platform.BYTE_ARRAY_OFFSET).toInt, out, to, bytes)
+        case _ => Platform.copyMemory(base, offset, out, Platform.BYTE_ARRAY_OFFSET + to, bytes)
+      }
       to + bytes
     } else to
   }
