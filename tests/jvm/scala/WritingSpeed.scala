@@ -5,6 +5,7 @@ import java.lang.management.ManagementFactory
 import java.nio.ByteBuffer
 
 import org.apache.spark.unsafe.Platform
+
 import sparklog.format._
 
 /** How long rows take to become batches, beside what can't be saved: copy, CRC, codec. */
@@ -38,9 +39,11 @@ object WritingSpeed extends Operations {
       () => rows.feed(builder, _ => ()),
       () => batches.foreach(batch => System.arraycopy(batch, 0, to, 0, batch.length)),
       () => batches.foreach(_ => Crc32c.of(crc, 0, crc.length)),
-      () => if (compressor.codec != Codec.Uncompressed) {
-        batches.foreach(batch => bare.compress(batch, header, batch.length - header, 0))
-      })
+      () =>
+        if (compressor.codec != Codec.Uncompressed) {
+          batches.foreach(batch => bare.compress(batch, header, batch.length - header, 0))
+        }
+    )
     val took = Array.fill(candidates.size)(Array.newBuilder[Long])
     for (_ <- 0 until rounds; (run, which) <- candidates.zipWithIndex) {
       val start = cpu.getCurrentThreadCpuTime

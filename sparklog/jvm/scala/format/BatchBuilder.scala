@@ -104,9 +104,9 @@ final class BatchBuilder(compressor: Compressor, batchBytes: Int, maxMessageByte
 
   /** Twice as large, but not larger than a full batch unless one record is. */
   private def grow(needed: Int): Unit = {
+    val doubled = Arrays.grown(math.max(area.length, FirstBytes / 2), needed)
     val usual = math.max(HeaderBytes + recordsMax, needed)
-    area = java.util.Arrays.copyOf(area, math.min(Arrays.grown(
-      math.max(area.length, FirstBytes / 2), needed), usual))
+    area = java.util.Arrays.copyOf(area, math.min(doubled, usual))
   }
 
   /**
