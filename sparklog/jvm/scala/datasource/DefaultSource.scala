@@ -4,10 +4,13 @@ import java.util.{Map => JavaMap}
 
 import org.apache.spark.sql.connector.catalog.Table
 import org.apache.spark.sql.connector.expressions.Transform
-import org.apache.spark.sql.execution.datasources.v2.python.{PythonDataSourceV2, PythonTable}
+import org.apache.spark.sql.execution.datasources.v2.python.{
+  PythonDataSourceCreationResult, PythonDataSourceV2
+}
 import org.apache.spark.sql.types.StructType
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
-import sparklog.datasource.LogTable
+import sparklog.datasource.{CallerOptions, LogTable, Mover}
 
 /**
  * `format("sparklog")` where this jar is loaded: Spark looks for a class `<format>.DefaultSource`
@@ -17,14 +20,28 @@ import sparklog.datasource.LogTable
  * (schema, options, offsets, planning, commits), and moves the bytes in the JVM.
  */
 final class DefaultSource extends PythonDataSourceV2 {
+  override def getOrCreateDataSourceInPython(
+      name: String,
+      options: CaseInsensitiveStringMap,
+      schema: Option[StructType]): PythonDataSourceCreationResult = {
+    val given =
+      if (CallerOptions.whyPython(options) != null) options else CallerOptions.planning(options)
+    super.getOrCreateDataSourceInPython(name, given, schema)
+  }
+
   override def getTable(
       schema: StructType,
       partitioning: Array[Transform],
-      properties: JavaMap[String, String]): Table =
-    super.getTable(schema, partitioning, properties) match {
-      case python: PythonTable => new LogTable(python)
-      case other => other
+      properties: JavaMap[String, String]): Table = {
+    val python = super.getTable(schema, partitioning, properties)
+    val options = new CaseInsensitiveStringMap(properties)
+    val why = CallerOptions.whyPython(options)
+    if (why == null) new LogTable(this, python)
+    else {
+      new Mover().say(null, CallerOptions.described(options), Mover.Python(why))
+      python
     }
+  }
 
   /** A plan shows it. */
   override def toString: String = "sparklog"

@@ -1,9 +1,32 @@
 package sparklog.datasource
 
 import org.apache.spark.sql.connector.read.{Batch, InputPartition, PartitionReaderFactory}
+import org.apache.spark.sql.execution.datasources.v2.python.PythonBatch
+import org.apache.spark.sql.types.StructType
 
-/** One read of the log. */
-final class LogBatch(python: Batch) extends Batch {
-  override def planInputPartitions(): Array[InputPartition] = python.planInputPartitions()
-  override def createReaderFactory(): PartitionReaderFactory = python.createReaderFactory()
+import sparklog.source.LogReaderFactory
+
+/**
+ * One read of the log. Python plans for all columns of the table: whoever reads others of them later
+ * needs no other plan. It is asked for those wanted only where it reads itself.
+ */
+private[datasource] final class LogBatch(source: ScanSource, schema: StructType, wanted: StructType)
+    extends Batch {
+  private val whole = new PythonBatch(source, source.name, schema, source.options)
+  private val pruned = ReadColumns.ofPython(schema, wanted)
+  private val narrow = new PythonBatch(source, source.name, pruned, source.options)
+
+  private lazy val planned = PlannedPartitions.of(whole.planInputPartitions())
+
+  override def planInputPartitions(): Array[InputPartition] = {
+    val what = s"reads ${CallerOptions.described(source.options)}"
+    new Mover().say(null, what, planned.mover)
+    planned.partitions
+  }
+
+  override def createReaderFactory(): PartitionReaderFactory = {
+    val isNarrow = planned.mover != Mover.Jvm && !source.hasPushed
+    val (python, given) = if (isNarrow) (narrow, pruned) else (whole, schema)
+    new LogReaderFactory(wanted, new UnpackedPartitions(python.createReaderFactory(), given, wanted))
+  }
 }

@@ -1,33 +1,48 @@
 package sparklog.datasource
 
+import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.connector.metric.{CustomMetric, CustomTaskMetric}
 import org.apache.spark.sql.connector.read.{Batch, Scan}
 import org.apache.spark.sql.connector.read.streaming.{
   ContinuousStream, MicroBatchStream, SupportsTriggerAvailableNow
 }
+import org.apache.spark.sql.execution.datasources.v2.python.{PythonDataSourceV2, PythonScan}
 import org.apache.spark.sql.internal.connector.SupportsMetadata
+import org.apache.spark.sql.sources.Filter
 import org.apache.spark.sql.types.StructType
 
-/** A read of the log, as a batch or as a stream. */
-final class LogScan(python: Scan) extends Scan with SupportsMetadata {
-  override def readSchema(): StructType = python.readSchema()
+import sparklog.source.ReadMetrics
+
+/** A read of the log, as a batch or as a stream. `schema`: the table's; `wanted`: of its columns. */
+private[datasource] final class LogScan(
+    source: ScanSource, schema: StructType, wanted: StructType, filters: Array[Filter])
+    extends Scan with SupportsMetadata {
+  private val python = new PythonScan(source, source.name, wanted, source.options, filters)
+
+  override def readSchema(): StructType = wanted
   override def description(): String = "(sparklog)"
-  override def supportedCustomMetrics(): Array[CustomMetric] = python.supportedCustomMetrics()
+  override def getMetaData(): Map[String, String] = python.getMetaData()
   override def reportDriverMetrics(): Array[CustomTaskMetric] = python.reportDriverMetrics()
   override def columnarSupportMode(): Scan.ColumnarSupportMode = python.columnarSupportMode()
 
-  override def getMetaData(): Map[String, String] = python match {
-    case scan: SupportsMetadata => scan.getMetaData()
-    case _ => Map.empty
-  }
+  override def supportedCustomMetrics(): Array[CustomMetric] =
+    python.supportedCustomMetrics() ++ ReadMetrics.supported
 
-  override def toBatch(): Batch = new LogBatch(python.toBatch())
+  override def toBatch(): Batch = new LogBatch(source, schema, wanted)
 
-  override def toMicroBatchStream(checkpointLocation: String): MicroBatchStream =
-    python.toMicroBatchStream(checkpointLocation) match {
-      case stream: MicroBatchStream with SupportsTriggerAvailableNow => new LogStream(stream)
+  /** Python gets to know the query, of which it makes a source of its own. */
+  override def toMicroBatchStream(checkpointLocation: String): MicroBatchStream = {
+    val context = SparkSession.active.sparkContext
+    val options = CallerOptions.streaming(source.options, context)
+    val own = new PythonDataSourceV2
+    own.setShortName(source.name)
+    new PythonScan(own, source.name, wanted, options, filters)
+      .toMicroBatchStream(checkpointLocation) match {
+      case stream: MicroBatchStream with SupportsTriggerAvailableNow =>
+        new LogStream(stream, wanted, CallerOptions.described(options), CallerOptions.run(context))
       case other => other
     }
+  }
 
   override def toContinuousStream(checkpointLocation: String): ContinuousStream =
     python.toContinuousStream(checkpointLocation)

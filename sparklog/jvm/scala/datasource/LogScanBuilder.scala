@@ -1,13 +1,18 @@
 package sparklog.datasource
 
-import org.apache.spark.sql.connector.read.{Scan, ScanBuilder, SupportsPushDownFilters}
+import org.apache.spark.sql.connector.read.{Scan, SupportsPushDownFilters, SupportsPushDownRequiredColumns}
+import org.apache.spark.sql.execution.datasources.v2.python.PythonScanBuilder
 import org.apache.spark.sql.sources.Filter
+import org.apache.spark.sql.types.StructType
 
-/** Plans a read; filters are the Python source's. */
-final class LogScanBuilder(python: ScanBuilder) extends SupportsPushDownFilters {
-  private val filtering = python.asInstanceOf[SupportsPushDownFilters]
+/** Plans a read: filters are the Python source's, of the columns only those wanted are read. */
+private[datasource] final class LogScanBuilder(source: ScanSource, schema: StructType)
+    extends SupportsPushDownFilters with SupportsPushDownRequiredColumns {
+  private val python = new PythonScanBuilder(source, source.name, schema, source.options)
+  private var wanted = schema
 
-  override def pushFilters(filters: Array[Filter]): Array[Filter] = filtering.pushFilters(filters)
-  override def pushedFilters(): Array[Filter] = filtering.pushedFilters()
-  override def build(): Scan = new LogScan(python.build())
+  override def pushFilters(filters: Array[Filter]): Array[Filter] = python.pushFilters(filters)
+  override def pushedFilters(): Array[Filter] = python.pushedFilters()
+  override def pruneColumns(required: StructType): Unit = wanted = required
+  override def build(): Scan = new LogScan(source, schema, wanted, python.pushedFilters())
 }

@@ -1,29 +1,61 @@
 package sparklog.datasource
 
+import java.util.{Map => JavaMap, Optional}
+
 import org.apache.spark.sql.connector.read.{InputPartition, PartitionReaderFactory}
 import org.apache.spark.sql.connector.read.streaming.{
-  MicroBatchStream, Offset, ReadLimit, SupportsTriggerAvailableNow
+  MicroBatchStream, Offset, ReadLimit, ReportsSourceMetrics, SupportsTriggerAvailableNow
 }
+import org.apache.spark.sql.types.StructType
 
-/** A stream of the log: offsets and admission are the Python source's. */
-final class LogStream(python: MicroBatchStream with SupportsTriggerAvailableNow)
-    extends MicroBatchStream with SupportsTriggerAvailableNow {
+import sparklog.source.LogReaderFactory
+
+/**
+ * A stream of the log: offsets, admission and planning are the Python source's. `described`: which
+ * log; `run`: of the query.
+ */
+private[datasource] final class LogStream(
+    python: MicroBatchStream with SupportsTriggerAvailableNow,
+    schema: StructType,
+    described: String,
+    run: String)
+    extends MicroBatchStream with SupportsTriggerAvailableNow with ReportsSourceMetrics {
+  private val reader = new Mover
+  @volatile private var latest: Offset = _
+
   override def initialOffset(): Offset = python.initialOffset()
   override def deserializeOffset(json: String): Offset = python.deserializeOffset(json)
   override def latestOffset(): Offset = python.latestOffset()
   override def latestOffset(start: Offset, limit: ReadLimit): Offset =
     python.latestOffset(start, limit)
-  override def reportLatestOffset(): Offset = python.reportLatestOffset()
   override def getDefaultReadLimit(): ReadLimit = python.getDefaultReadLimit()
   override def prepareForTriggerAvailableNow(): Unit = python.prepareForTriggerAvailableNow()
   override def commit(end: Offset): Unit = python.commit(end)
   override def stop(): Unit = python.stop()
 
-  override def planInputPartitions(start: Offset, end: Offset): Array[InputPartition] =
-    python.planInputPartitions(start, end)
+  override def reportLatestOffset(): Offset = {
+    latest = python.reportLatestOffset()
+    latest
+  }
 
-  override def createReaderFactory(): PartitionReaderFactory = python.createReaderFactory()
+  override def planInputPartitions(start: Offset, end: Offset): Array[InputPartition] = {
+    val planned = PlannedPartitions.of(python.planInputPartitions(start, end))
+    if (planned.partitions.nonEmpty) reader.say(run, s"reads $described", planned.mover)
+    planned.partitions
+  }
 
-  /** Progress shows it. */
-  override def toString: String = "sparklog"
+  override def createReaderFactory(): PartitionReaderFactory = new LogReaderFactory(
+    schema, new UnpackedPartitions(python.createReaderFactory(), schema, schema))
+
+  /** How far the query is behind, and who reads. */
+  override def metrics(consumed: Optional[Offset]): JavaMap[String, String] = {
+    val found = reader.metrics("reader")
+    if (latest != null && consumed.isPresent) {
+      OffsetsBehind.put(found, latest.json, consumed.get.json)
+    }
+    found
+  }
+
+  /** Progress and errors show it. */
+  override def toString: String = s"sparklog[$described]"
 }

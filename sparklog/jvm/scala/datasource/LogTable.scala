@@ -2,17 +2,23 @@ package sparklog.datasource
 
 import java.util.{Map => JavaMap, Set => JavaSet}
 
-import org.apache.spark.sql.connector.catalog.{Column, SupportsRead, SupportsWrite, TableCapability}
+import org.apache.spark.sql.connector.catalog.{Column, SupportsRead, SupportsWrite, Table, TableCapability}
 import org.apache.spark.sql.connector.catalog.constraints.Constraint
 import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.connector.read.ScanBuilder
+import org.apache.spark.sql.connector.read.streaming.ReportsSinkMetrics
 import org.apache.spark.sql.connector.write.{LogicalWriteInfo, WriteBuilder}
-import org.apache.spark.sql.execution.datasources.v2.python.PythonTable
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
+import sparklog.DefaultSource
+
 /** The log as a table: the Python source's in all, but for who moves the bytes. */
-final class LogTable(python: PythonTable) extends SupportsRead with SupportsWrite {
+final class LogTable(source: DefaultSource, python: Table)
+    extends SupportsRead with SupportsWrite with ReportsSinkMetrics {
+  private val plans = new ReadPlans(source, python.name())
+  private val writer = new Mover
+
   override def name(): String = python.name()
   override def id(): String = python.id()
   override def schema(): StructType = python.schema()
@@ -24,10 +30,14 @@ final class LogTable(python: PythonTable) extends SupportsRead with SupportsWrit
   override def version(): String = python.version()
 
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
-    new LogScanBuilder(python.newScanBuilder(options))
+    new LogScanBuilder(new ScanSource(plans, options), schema())
 
   override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder =
-    new LogWriteBuilder(python.newWriteBuilder(info))
+    new LogWriteBuilder(source, name(), info, writer)
 
+  /** Of a streaming query's sink: who wrote. */
+  override def metrics(): JavaMap[String, String] = writer.metrics("writer")
+
+  /** Plans and progress show it. */
   override def toString: String = name()
 }

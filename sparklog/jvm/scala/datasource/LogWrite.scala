@@ -3,11 +3,18 @@ package sparklog.datasource
 import org.apache.spark.sql.connector.metric.{CustomMetric, CustomTaskMetric}
 import org.apache.spark.sql.connector.write._
 import org.apache.spark.sql.connector.write.streaming.StreamingWrite
+import org.apache.spark.sql.execution.datasources.v2.python.PythonWriteBuilder
+
+import sparklog.DefaultSource
 
 /** Plans a write. */
-final class LogWriteBuilder(python: WriteBuilder) extends SupportsTruncate {
+private[datasource] final class LogWriteBuilder(
+    source: DefaultSource, name: String, info: LogicalWriteInfo, mover: Mover)
+    extends SupportsTruncate {
+  private val python = new PythonWriteBuilder(source, name, info)
+
   override def truncate(): WriteBuilder = {
-    python.asInstanceOf[SupportsTruncate].truncate()
+    python.truncate()
     this
   }
 
@@ -15,7 +22,7 @@ final class LogWriteBuilder(python: WriteBuilder) extends SupportsTruncate {
 }
 
 /** A write to the log, of a batch or of a stream. */
-final class LogWrite(python: Write) extends Write {
+private[datasource] final class LogWrite(python: Write) extends Write {
   override def description(): String = "(sparklog)"
   override def supportedCustomMetrics(): Array[CustomMetric] = python.supportedCustomMetrics()
   override def reportDriverMetrics(): Array[CustomTaskMetric] = python.reportDriverMetrics()

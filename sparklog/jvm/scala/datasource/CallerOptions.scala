@@ -1,0 +1,73 @@
+package sparklog.datasource
+
+import java.util.HashMap
+
+import org.apache.spark.SparkContext
+import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
+
+/**
+ * What the user's options say of who moves the bytes, and options that this JVM adds for the Python
+ * source: of sparklog/source/jvm_caller.py. Only Python gets to see those; no plan shows them.
+ */
+private[sparklog] object CallerOptions {
+  /** Session conf: what option jvm is where it isn't given. */
+  val JvmConf = "spark.datasource.sparklog.jvm"
+
+  private val Jvm = "jvm"
+  private val State = "stateOperator"
+  private val Prefix = "sparklog.jvm."
+  private val Plans = Prefix + "plan"
+  private val Query = Prefix + "query"
+  private val Run = Prefix + "run"
+  private val App = Prefix + "app"
+  private val Chosen = Seq("subscribe", "assign", "subscribePattern")
+
+  /** Why all is the Python source's alone; null if it isn't. A wrong value is for Python to tell. */
+  def whyPython(options: CaseInsensitiveStringMap): String = {
+    val jvm = Option(options.get(Jvm))
+    val asked = jvm.getOrElse(SQLConf.get.getConfString(JvmConf, "true"))
+    if (options.containsKey(State)) "a checkpoint's state is read"
+    else if (!asked.trim.equalsIgnoreCase("false")) null
+    else if (jvm.isDefined) "option jvm is false"
+    else s"$JvmConf is false"
+  }
+
+  /** What Python gets: that this JVM takes plans. IllegalArgumentException for options of ours. */
+  def planning(options: CaseInsensitiveStringMap): CaseInsensitiveStringMap =
+    if (options.containsKey(Plans)) options
+    else {
+      options.keySet.forEach(name => if (name.toLowerCase.startsWith(Prefix)) refuse(name))
+      plus(options, Plans -> PlanVersion.toString)
+    }
+
+  /** The same for a streaming query that is being started by this thread. */
+  def streaming(options: CaseInsensitiveStringMap, context: SparkContext): CaseInsensitiveStringMap =
+    plus(planning(options),
+      Query -> context.getLocalProperty("sql.streaming.queryId"),
+      Run -> context.getLocalProperty("spark.jobGroup.id"),
+      App -> context.applicationId)
+
+  /** Which log, and which part of it, for progress and messages. */
+  def described(options: CaseInsensitiveStringMap): String = {
+    val part = Chosen.collectFirst {
+      case name if options.containsKey(name) => s"${options.get(name)} of "
+    }
+    part.getOrElse("") + options.getOrDefault("path", "a log")
+  }
+
+  /** The run of the streaming query that this thread works for; null if it works for none. */
+  def run(context: SparkContext): String =
+    if (context.getLocalProperty("sql.streaming.queryId") == null) null
+    else context.getLocalProperty("spark.jobGroup.id")
+
+  private def refuse(name: String): Unit =
+    throw new IllegalArgumentException(s"option $name is for sparklog's own use: leave it out")
+
+  private def plus(
+      options: CaseInsensitiveStringMap, added: (String, String)*): CaseInsensitiveStringMap = {
+    val all = new HashMap[String, String](options.asCaseSensitiveMap)
+    for ((name, text) <- added if text != null) all.put(name, text)
+    new CaseInsensitiveStringMap(all)
+  }
+}

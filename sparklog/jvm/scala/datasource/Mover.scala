@@ -1,0 +1,49 @@
+package sparklog.datasource
+
+import java.util.{LinkedHashMap, Map => JavaMap}
+
+import org.slf4j.LoggerFactory
+
+/** Who moves the bytes of a read or a write, as it was planned last: said in the log, and kept. */
+private[sparklog] final class Mover {
+  import Mover._
+
+  @volatile private var last: Choice = _
+
+  /**
+   * Say who does it, once and when that changes. `run`: of a streaming query, else null; `what` is
+   * done: "reads t of /data/log".
+   */
+  def say(run: String, what: String, choice: Choice): Unit = if (choice != last) {
+    last = choice
+    val who = if (run == null) "a batch" else run
+    choice match {
+      case Jvm => log.info("{}: {} in the JVM", who, what)
+      case Python(why, false) => log.info("{}: {} in Python: {}", who, what, why)
+      case Python(why, true) => log.warn("{}: {} in Python: {}", who, what, why)
+      case Both(why) => log.info("{}: {} in the JVM, some of it in Python: {}", who, what, why)
+    }
+  }
+
+  /** For a query's progress: {role: jvm, python, or both}, and why Python. */
+  def metrics(role: String): JavaMap[String, String] = {
+    val found = new LinkedHashMap[String, String]
+    last match {
+      case null =>
+      case Jvm => found.put(role, "jvm")
+      case Python(why, _) => found.put(role, "python"); found.put(s"${role}Reason", why)
+      case Both(why) => found.put(role, "jvm, python"); found.put(s"${role}Reason", why)
+    }
+    found
+  }
+}
+
+private[sparklog] object Mover {
+  private val log = LoggerFactory.getLogger("sparklog")
+
+  sealed trait Choice
+  case object Jvm extends Choice
+  /** `isFault`: something is wrong with how sparklog is installed. */
+  final case class Python(why: String, isFault: Boolean = false) extends Choice
+  final case class Both(why: String) extends Choice
+}

@@ -1,0 +1,60 @@
+package sparklog.datasource
+
+import java.util.HashMap
+
+import net.razorvine.pickle.{IObjectConstructor, PickleException, Unpickler}
+
+/** What a partition of the Python source is pickled as: see sparklog/source/jvm_plan.py. */
+private[datasource] object PartitionPickle {
+  /** `plan` is null where the partition is Python's alone. */
+  final class Value(val plan: Array[Byte], val task: Array[Byte])
+
+  private val Module = "pyspark.sql.datasource"
+  private val Name = "InputPartition"
+  private val PythonsAlone = new Value(null, null)
+
+  Unpickler.registerConstructor(Module, Name, new UnpickledConstructor)
+
+  /** What is in the pickle of an InputPartition; null if that is None: there is nothing to read. */
+  def value(pickle: Array[Byte]): Value =
+    try {
+      new Unpickler().loads(pickle) match {
+        case found: UnpickledPartition => found.value match {
+          case null => null
+          case Array(plan: Array[Byte], task: Array[Byte]) => new Value(plan, task)
+          case _ => PythonsAlone
+        }
+        case _ => PythonsAlone
+      }
+    } catch { case _: PickleException => PythonsAlone } // of classes that no JVM knows
+
+  /** The pickle of InputPartition((plan, task)). */
+  def of(plan: Array[Byte], task: Array[Byte]): Array[Byte] = {
+    val out = new PickleWriter
+    out.call(Module, Name)(out.tuple { out.bytes(plan); out.bytes(task) })
+    out.finish()
+  }
+
+  /** The pickle of InputPartition((plan, task, piece, at)). */
+  def of(plan: Array[Byte], task: Array[Byte], piece: Int, at: Long): Array[Byte] = {
+    val out = new PickleWriter
+    out.call(Module, Name)(out.tuple {
+      out.bytes(plan)
+      out.bytes(task)
+      out.number(piece)
+      out.number(at)
+    })
+    out.finish()
+  }
+}
+
+/** An InputPartition as the unpickler makes it, which looks for `__setstate__` by that name. */
+final class UnpickledPartition {
+  var value: Any = _
+
+  def __setstate__(state: HashMap[String, Object]): Unit = value = state.get("value")
+}
+
+private[datasource] final class UnpickledConstructor extends IObjectConstructor {
+  override def construct(arguments: Array[Object]): Object = new UnpickledPartition
+}

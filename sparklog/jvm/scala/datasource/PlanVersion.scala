@@ -1,0 +1,27 @@
+package sparklog.datasource
+
+import com.fasterxml.jackson.core.{JsonFactory, JsonToken}
+
+/** Of the plans that Python makes and this jar carries out. Every plan begins with its version. */
+private[datasource] object PlanVersion {
+  val own: Int = 1
+
+  private val json = new JsonFactory
+
+  /** The version that a plan (JSON) says; -1 if it says none. */
+  def of(plan: Array[Byte]): Int = {
+    val parser = json.createParser(plan)
+    try {
+      if (parser.nextToken() == JsonToken.START_OBJECT && parser.nextFieldName() == "version") {
+        parser.nextIntValue(-1)
+      } else -1
+    } finally parser.close()
+  }
+
+  def mismatch(python: Int): String =
+    s"the Python package makes plans of version $python, and the jar that is loaded carries out " +
+      s"version $own: take the jar that `sparklog spark-conf` names, and take the other off " +
+      "spark.jars and the class path"
+
+  override def toString: String = own.toString
+}

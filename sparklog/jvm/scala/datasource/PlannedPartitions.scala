@@ -1,0 +1,110 @@
+package sparklog.datasource
+
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.connector.read.{InputPartition, PartitionReader, PartitionReaderFactory}
+import org.apache.spark.sql.execution.datasources.v2.python.{
+  PythonInputPartition, PythonStreamingInputPartition
+}
+import org.apache.spark.sql.types.StructType
+
+import sparklog.source.{PythonPartitions, ReadPlan}
+
+/** The partitions of a read as they go to the tasks, and who reads them. */
+private[datasource] final class PlannedPartitions(
+    val partitions: Array[InputPartition], val mover: Mover.Choice)
+
+private[datasource] object PlannedPartitions {
+  private val NoPlan = "the Python source made no plan for the JVM"
+
+  /** Take out of the Python source's partitions those that this JVM can read. */
+  def of(python: Array[InputPartition]): PlannedPartitions = {
+    val unpacked = python.map(unpack).filter(_ != null)
+    val jvm = unpacked.count(_.isJvm)
+    val reasons = unpacked.iterator.filter(_.why != null)
+    val mover =
+      if (!reasons.hasNext) Mover.Jvm
+      else {
+        val first = reasons.next()
+        if (jvm > 0) Mover.Both(first.why) else Mover.Python(first.why, first.isFault)
+      }
+    new PlannedPartitions(unpacked.map(_.partition), mover)
+  }
+
+  /** `isJvm`: some of it is read in the JVM. `why`: Python reads some of it; null: nothing. */
+  private final class Unpacked(
+      val partition: InputPartition,
+      val isJvm: Boolean,
+      val why: String,
+      val isFault: Boolean = false)
+
+  /** Null for a partition of nothing, of which Spark makes one where the source has none. */
+  private def unpack(partition: InputPartition): Unpacked = partition match {
+    case PythonInputPartition(index, pickle) =>
+      unpack(partition, pickle, new LogInputPartition(index, _, _, isStreaming = false))
+    case PythonStreamingInputPartition(index, pickle, None) =>
+      unpack(partition, pickle, new LogInputPartition(index, _, _, isStreaming = true))
+    case other => new Unpacked(other, false, NoPlan)
+  }
+
+  private def unpack(
+      python: InputPartition,
+      pickle: Array[Byte],
+      made: (Array[Byte], Array[Byte]) => LogInputPartition): Unpacked = {
+    val value = PartitionPickle.value(pickle)
+    if (value == null) null
+    else if (value.plan == null) new Unpacked(python, false, NoPlan)
+    else {
+      val version = PlanVersion.of(value.plan)
+      if (version != PlanVersion.own) {
+        new Unpacked(python, false, PlanVersion.mismatch(version), isFault = true)
+      } else {
+        val pieces = ReadPlan.parse(value.plan).pieces
+        val isJvm = pieces.exists(_.files != null)
+        val why = pieces.find(_.files == null).fold(null: String)(_.python)
+        new Unpacked(if (isJvm) made(value.plan, value.task) else python, isJvm, why)
+      }
+    }
+  }
+}
+
+/** A partition that the JVM reads, by `plan` (JSON); `task`: what Python reads it by, pickled. */
+private[datasource] final class LogInputPartition(
+    index: Int, val plan: Array[Byte], task: Array[Byte], isStreaming: Boolean)
+    extends InputPartition {
+  /** As the Python source made it. */
+  def whole: InputPartition = python(PartitionPickle.of(plan, task))
+
+  /** What is left of it where `piece` of its plan was read up to offset `at`. */
+  def rest(piece: Int, at: Long): InputPartition =
+    python(PartitionPickle.of(plan, task, piece, at))
+
+  private def python(pickle: Array[Byte]): InputPartition =
+    if (isStreaming) PythonStreamingInputPartition(index, pickle, None)
+    else PythonInputPartition(index, pickle)
+}
+
+/** The Python source's partitions for tasks; `python` gives rows of `given`, `wanted` go out. */
+private[datasource] final class UnpackedPartitions(
+    python: PartitionReaderFactory, given: StructType, wanted: StructType)
+    extends PythonPartitions {
+  private val columns = ReadColumns.references(given, wanted)
+
+  override def plan(partition: InputPartition): Array[Byte] = partition match {
+    case log: LogInputPartition => log.plan
+    case _ => null
+  }
+
+  override def reader(partition: InputPartition): PartitionReader[InternalRow] = partition match {
+    case log: LogInputPartition => read(log.whole)
+    case other => read(other)
+  }
+
+  override def reader(
+      partition: InputPartition, piece: Int, at: Long): PartitionReader[InternalRow] =
+    read(partition.asInstanceOf[LogInputPartition].rest(piece, at))
+
+  private def read(partition: InputPartition): PartitionReader[InternalRow] = {
+    val reader = python.createReader(partition)
+    if (columns == null) reader else new ProjectedReader(reader, columns)
+  }
+}
