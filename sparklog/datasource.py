@@ -77,8 +77,10 @@ class SparklogDataSource(DataSource):
         """Make the writer of `df.write`."""
         from sparklog.sink.options import parse
         from sparklog.sink.writers import BatchWriter
+        from sparklog.source.jvm_caller import JvmCaller
 
-        return BatchWriter(parse(self._given()), schema, overwrite)
+        _, given = JvmCaller.parse(self._given())
+        return BatchWriter(parse(given), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Make the writer of `df.writeStream`.
@@ -89,8 +91,10 @@ class SparklogDataSource(DataSource):
         """
         from sparklog.sink.options import parse
         from sparklog.sink.writers import StreamWriter
+        from sparklog.source.jvm_caller import JvmCaller
 
-        return StreamWriter(parse(self._given()), schema, False)
+        _, given = JvmCaller.parse(self._given())
+        return StreamWriter(parse(given), schema, False)
 
     def _given(self) -> Mapping[str, Any]:
         """The options. Raises InvalidRequestError for a table of Spark's catalog.

@@ -33,6 +33,7 @@ from typing import Any, Final, TypeAlias
 
 from sparklog.common import TopicPartition
 from sparklog.errors import SparklogError
+from sparklog.jvm.plans import PLAN_VERSION
 from sparklog.log.aborted_transactions import AbortedTxn, TransactionIndexes
 from sparklog.log.offset_lookup import Lookup
 from sparklog.source.input_partitions import FirstTask, PlannedRange
@@ -41,10 +42,10 @@ from sparklog.storage.local_files import LocalFiles
 from sparklog.storage.offset_ranges import clipped
 from sparklog.storage.view import View
 
-PLAN_VERSION: Final = 1
 Pieces: TypeAlias = tuple[PlannedRange, ...]
 Task: TypeAlias = Pieces | FirstTask
 Json: TypeAlias = dict[str, Any]
+_UNREADABLE: Final = json.dumps({"version": PLAN_VERSION}).encode()
 
 
 def values(view: View, tasks: Iterable[Task], options: SourceOptions) -> list[Any]:
@@ -53,8 +54,11 @@ def values(view: View, tasks: Iterable[Task], options: SourceOptions) -> list[An
     Cost: `View.local_files` once a partition; for read_committed a look for a `.txnindex` of each
     segment from a piece's start on.
     """
-    if not (options.jvm and str(PLAN_VERSION) in options.caller.plan_versions):
+    versions = options.caller.plan_versions
+    if not (options.jvm and versions):
         return list(tasks)
+    if str(PLAN_VERSION) not in versions:  # so that the JVM can tell why it is given none
+        return [(_UNREADABLE, pickle.dumps(task)) for task in tasks]
     look = _Look(view, is_committed=options.isolation_level == "read_committed")
     return [look.value(task) for task in tasks]
 

@@ -42,11 +42,14 @@ private[sparklog] object CallerOptions {
     }
 
   /** The same for a streaming query that is being started by this thread. */
-  def streaming(options: CaseInsensitiveStringMap, context: SparkContext): CaseInsensitiveStringMap =
-    plus(planning(options),
+  def streaming(
+      options: CaseInsensitiveStringMap, context: SparkContext): CaseInsensitiveStringMap =
+    plus(
+      planning(options),
       Query -> context.getLocalProperty("sql.streaming.queryId"),
       Run -> context.getLocalProperty("spark.jobGroup.id"),
-      App -> context.applicationId)
+      App -> context.applicationId
+    )
 
   /** Which log, and which part of it, for progress and messages. */
   def described(options: CaseInsensitiveStringMap): String = {

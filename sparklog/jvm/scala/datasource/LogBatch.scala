@@ -27,6 +27,7 @@ private[datasource] final class LogBatch(source: ScanSource, schema: StructType,
   override def createReaderFactory(): PartitionReaderFactory = {
     val isNarrow = planned.mover != Mover.Jvm && !source.hasPushed
     val (python, given) = if (isNarrow) (narrow, pruned) else (whole, schema)
-    new LogReaderFactory(wanted, new UnpackedPartitions(python.createReaderFactory(), given, wanted))
+    new LogReaderFactory(wanted,
+      new UnpackedPartitions(python.createReaderFactory(), given, wanted))
   }
 }

@@ -1,6 +1,8 @@
 package sparklog.datasource
 
-import org.apache.spark.sql.connector.read.{Scan, SupportsPushDownFilters, SupportsPushDownRequiredColumns}
+import org.apache.spark.sql.connector.read.{
+  Scan, SupportsPushDownFilters, SupportsPushDownRequiredColumns
+}
 import org.apache.spark.sql.execution.datasources.v2.python.PythonScanBuilder
 import org.apache.spark.sql.sources.Filter
 import org.apache.spark.sql.types.StructType

@@ -2,7 +2,9 @@ package sparklog.datasource
 
 import java.util.{Map => JavaMap, Set => JavaSet}
 
-import org.apache.spark.sql.connector.catalog.{Column, SupportsRead, SupportsWrite, Table, TableCapability}
+import org.apache.spark.sql.connector.catalog.{
+  Column, SupportsRead, SupportsWrite, Table, TableCapability
+}
 import org.apache.spark.sql.connector.catalog.constraints.Constraint
 import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.connector.read.ScanBuilder

@@ -20,10 +20,10 @@ private[datasource] object PartitionPickle {
     try {
       new Unpickler().loads(pickle) match {
         case found: UnpickledPartition => found.value match {
-          case null => null
-          case Array(plan: Array[Byte], task: Array[Byte]) => new Value(plan, task)
-          case _ => PythonsAlone
-        }
+            case null => null
+            case Array(plan: Array[Byte], task: Array[Byte]) => new Value(plan, task)
+            case _ => PythonsAlone
+          }
         case _ => PythonsAlone
       }
     } catch { case _: PickleException => PythonsAlone } // of classes that no JVM knows

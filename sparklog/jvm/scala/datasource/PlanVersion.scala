@@ -4,7 +4,7 @@ import com.fasterxml.jackson.core.{JsonFactory, JsonToken}
 
 /** Of the plans that Python makes and this jar carries out. Every plan begins with its version. */
 private[datasource] object PlanVersion {
-  val own: Int = 1
+  val own: Int = sparklog.Version.plans
 
   private val json = new JsonFactory
 

@@ -21,12 +21,14 @@ private[datasource] final class ReadPlans(val source: DefaultSource, val name: S
   /** The plan, and Python's function that reads columns of `schema`. */
   def info(schema: StructType, options: CaseInsensitiveStringMap): PythonDataSourceReadInfo =
     synchronized {
-      val function = functions.getOrElseUpdate(schema, {
-        val created = source.getOrCreateDataSourceInPython(name, options, Some(schema))
-        val made = PythonAccess.source(source).createReadInfoInPython(created, schema, false)
-        if (partitions == null) partitions = made.partitions
-        made.func
-      })
+      val function = functions.getOrElseUpdate(
+        schema, {
+          val created = source.getOrCreateDataSourceInPython(name, options, Some(schema))
+          val made = PythonAccess.source(source).createReadInfoInPython(created, schema, false)
+          if (partitions == null) partitions = made.partitions
+          made.func
+        }
+      )
       PythonDataSourceReadInfo(function, partitions)
     }
 }
