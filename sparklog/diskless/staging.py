@@ -13,7 +13,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -25,8 +25,9 @@ from sparklog.diskless.sealing import new_object_key, to_text, transport_ring
 from sparklog.diskless.staged_chunks import gathered, objects_of
 from sparklog.errors import BatchConflictError, InvalidRequestError, SparklogError
 from sparklog.format.names import partition_dir
+from sparklog.fs import Buffer
 from sparklog.log.chunk_stager import ChunksInMemory, ChunkStager
-from sparklog.storage.chunk_table import ChunkTable
+from sparklog.storage.chunk_table import ChunkTable, Place
 from sparklog.storage.commits import Chunk, StagedTooLongError
 from sparklog.storage.staging import INLINE_BYTES, Framing, GrowingChunk, Stager
 from sparklog.storage.view import TopicInfo
@@ -51,12 +52,63 @@ def inline_bytes_max(task: int) -> int:
     return INLINE_BYTES // (1 + task // _SMALL_TASKS)
 
 
+class ObjectPuts:
+    """Puts objects of chunks, some of them at the same time. For one thread.
+
+    `ring`: seals each by a data key of its own; `wrapped_keys`: {name: that key, wrapped}.
+    `parallel`: objects on their way at once; 1 puts each in the caller's thread.
+    """
+
+    def __init__(self, store: Store, ring: Keyring | None, parallel: int) -> None:
+        self._store, self._ring, self._parallel = store, ring, parallel
+        self._pool: ThreadPoolExecutor | None = None
+        self._under_way: list[Future[None]] = []
+        self.names: list[str] = []
+        self.wrapped_keys: dict[str, str] = {}
+
+    def start(self, name: str, parts: Sequence[Buffer], size: int) -> None:
+        """Put an object, in a thread; wait for an earlier one if need be. Raises what that did."""
+        self.names.append(name)
+        if self._parallel <= 1:
+            self._put(name, parts, size)
+            return
+        self._wait(self._parallel - 1)
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._parallel, thread_name_prefix="sparklog-stage")
+        self._under_way.append(self._pool.submit(self._put, name, parts, size))
+
+    def finish(self) -> None:
+        """Wait until all are acknowledged. Raises what a put raised."""
+        self._wait(0)
+        self._close_pool()
+
+    def discard(self) -> None:
+        """Delete what was put: nobody was told of it. What can't be deleted is swept."""
+        self._close_pool()
+        _delete(self._store, self.names)
+
+    def _put(self, name: str, parts: Sequence[Buffer], size: int) -> None:
+        if self._ring is None:
+            self._store.put(name, b"".join(parts))
+            return
+        data_key, key = new_object_key(self._ring, size)
+        self._store.put(name, b"".join(data_key.seal(parts, size)))
+        self.wrapped_keys[name] = to_text(key)
+
+    def _wait(self, left: int) -> None:
+        while len(self._under_way) > left:
+            self._under_way.pop(0).result()
+
+    def _close_pool(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+
+
 class StagedObjects:
     """The `sparklog.storage.staging.ChunkPlace` of a store: chunks of all partitions in objects.
 
-    `ring`: seals each object by a data key of its own, which chunks carry wrapped by it.
-    `parallel`: objects on their way at the same time; 1 puts each in the caller's thread.
-    Memory: 2 + `parallel` times `object_bytes`.
+    `ring`, `parallel`: see `ObjectPuts`. Memory: 2 + `parallel` times `object_bytes`.
     """
 
     is_memory = False
@@ -72,18 +124,15 @@ class StagedObjects:
         ring: Keyring | None = None,
     ) -> None:
         self.home = store.url
-        self._store, self._new_name, self._ring = store, new_name, ring
-        self._inline_max, self._object_bytes, self._parallel = inline_max, object_bytes, parallel
+        self._puts, self._new_name = ObjectPuts(store, ring, parallel), new_name
+        self._is_sealed = ring is not None
+        self._inline_max, self._object_bytes = inline_max, object_bytes
         self._held = 0  # bytes that grow, or wait in `_parts`
         self._growing = 0
         self._name = ""  # of the object that chunks are closed for
         self._parts: list[memoryview] = []
         self._size = 0
         self._full = False
-        self._pool: ThreadPoolExecutor | None = None
-        self._under_way: list[Future[None]] = []
-        self._keys: dict[str, str] = {}
-        self._put_names: list[str] = []
 
     def grow(self, chunk: GrowingChunk, data: memoryview) -> bool:
         """Keep a copy of the batches; the object is full when all partitions have enough."""
@@ -107,7 +156,7 @@ class StagedObjects:
 
     def finish(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
         """Return the chunks, with their bytes if these are few; else once all was acknowledged."""
-        if not self._put_names and self._size <= self._inline_max:
+        if not self._puts.names and self._size <= self._inline_max:
             data = memoryview(b"".join(self._parts))
             return [
                 replace(
@@ -120,14 +169,14 @@ class StagedObjects:
             ]
         if self._size:
             self._send()
-        self._wait(0)
-        self._close_pool()
-        if self._ring is None:
+        self._puts.finish()
+        if not self._is_sealed:
             return chunks
-        return [replace(chunk, wrapped_key=self._keys[chunk.path or ""]) for chunk in chunks]
+        keys = self._puts.wrapped_keys
+        return [replace(chunk, wrapped_key=keys[chunk.path or ""]) for chunk in chunks]
 
     def _send(self) -> None:
-        """Put the object that is full, in a thread; wait for an earlier one if need be."""
+        """Put the object that is full."""
         name, parts, size = self._name, self._parts, self._size
         self._name, self._parts, self._size, self._held, self._full = (
             "",
@@ -136,37 +185,11 @@ class StagedObjects:
             self._growing,
             False,
         )
-        self._put_names.append(name)
-        if self._parallel <= 1:
-            self._put(name, parts, size)
-            return
-        self._wait(self._parallel - 1)
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._parallel, thread_name_prefix="sparklog-stage")
-        self._under_way.append(self._pool.submit(self._put, name, parts, size))
-
-    def _put(self, name: str, parts: Sequence[memoryview], size: int) -> None:
-        if self._ring is None:
-            self._store.put(name, b"".join(parts))
-            return
-        data_key, key = new_object_key(self._ring, size)
-        self._store.put(name, b"".join(data_key.seal(parts, size)))
-        self._keys[name] = to_text(key)
-
-    def _wait(self, left: int) -> None:
-        """Wait until so many are under way. Raises what a put raised."""
-        while len(self._under_way) > left:
-            self._under_way.pop(0).result()
-
-    def _close_pool(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-            self._pool = None
+        self._puts.start(name, parts, size)
 
     def discard(self, growing: Sequence[GrowingChunk], chunks: Sequence[Chunk]) -> None:
         """Delete what was put: nobody was told of it. What can't be deleted is swept."""
-        self._close_pool()
-        _delete(self._store, self._put_names)
+        self._puts.discard()
 
 
 def _delete(store: Store, names: Sequence[str]) -> None:
@@ -234,17 +257,22 @@ class DisklessStaging:
         """Return a task's stager."""
         place = StagedObjects(
             self._opened(),
-            lambda: new_staged_name(self.log_id, max(self.head, 0), label),
+            lambda: self._new_name(label),
             inline_max=inline_bytes_max(task),
             object_bytes=self.object_bytes,
             parallel=self.parallel,
-            ring=None if self.transport_key is None else transport_ring(self.transport_key),
+            ring=self._ring(),
         )
         return ChunkStager(place, self.clock, framing, spread=label)
 
     def memory_stager(self, framing: Framing, *, spread: str) -> Stager:
         """Return the driver's stager."""
         return ChunkStager(ChunksInMemory(self.url), self.clock, framing, spread=spread)
+
+    @property
+    def puts_objects(self) -> bool:
+        """Yes: the JVM knows no store."""
+        return True
 
     def jvm_place(self) -> Mapping[str, Any]:
         """Return that the JVM gives chunks back, a table for each object that is to be put."""
@@ -253,6 +281,46 @@ class DisklessStaging:
     def jvm_topic(self, topic: TopicInfo) -> Mapping[str, Any]:
         """Return nothing: all partitions go to the same objects."""
         return {}
+
+    def put(self, tables: Iterable[ChunkTable], *, label: str, task: int = 0) -> ChunkTable:
+        """Put an object for each table, which is of `object_bytes` or the last one.
+
+        Memory: 1 + `parallel` tables; the first one waits until it isn't the last.
+        """
+        puts = ObjectPuts(self._opened(), self._ring(), self.parallel)
+        sent: list[tuple[str, ChunkTable]] = []
+        first: ChunkTable | None = None
+        try:
+            for table in tables:
+                if first is not None:
+                    sent.append(self._sent(puts, first, label))
+                first = table if not sent else None
+                if sent:
+                    sent.append(self._sent(puts, table, label))
+            if first is not None and len(first.data) <= inline_bytes_max(task):
+                return first
+            if first is not None:
+                sent.append(self._sent(puts, first, label))
+            puts.finish()
+        except BaseException:
+            puts.discard()
+            raise
+        keys = puts.wrapped_keys
+        return ChunkTable.joined(
+            [table.placed(Place(name, wrapped_key=keys.get(name))) for name, table in sent]
+        )
+
+    def _sent(self, puts: ObjectPuts, table: ChunkTable, label: str) -> tuple[str, ChunkTable]:
+        """Put a table's data; its name, and the table without them."""
+        name = self._new_name(label)
+        puts.start(name, [table.data], len(table.data))
+        return name, replace(table, data=b"")
+
+    def _new_name(self, label: str) -> str:
+        return new_staged_name(self.log_id, max(self.head, 0), label)
+
+    def _ring(self) -> Keyring | None:
+        return None if self.transport_key is None else transport_ring(self.transport_key)
 
     def planned_topic(self, name: str, partitions: int, config: TopicConfig) -> TopicInfo:
         """Return a topic that is to be made, without an id."""

@@ -144,6 +144,11 @@ class LogDirStaging:
         """Return the driver's stager."""
         return ChunkStager(ChunksInMemory(self.home), self.clock, framing, spread=spread)
 
+    @property
+    def puts_objects(self) -> bool:
+        """No: the JVM writes the files itself."""
+        return False
+
     def jvm_place(self) -> Mapping[str, Any] | None:
         """Return how the JVM writes the same files (ChunkFiles.scala); None for a file system that
         isn't the machine's own.
@@ -166,6 +171,10 @@ class LogDirStaging:
             "directories": {p: os.path.dirname(path) for p, path in topic.dirs.items()},
             "segment_bytes_min": segment_bytes_min(topic.config),
         }
+
+    def put(self, tables: Iterable[ChunkTable], *, label: str, task: int = 0) -> ChunkTable:
+        """Not for a log dir: the JVM writes its files itself."""
+        raise NotImplementedError
 
     def planned_topic(self, name: str, partitions: int, config: TopicConfig) -> TopicInfo:
         """Return a topic that is to be made; its rows are staged in the first log dir."""

@@ -4,8 +4,10 @@
 - `options`, `columns`, `topic_options`: options, columns, options that a topic takes no notice of
 - `batch_identity`: writer, number and fingerprint of a micro-batch, by which a replay is known
 - `query`: the running query, and all that is asked of Spark's JVM
-- `size_estimate`: whether a micro-batch takes the small path (rows to the driver)
-- `task`, `task_messages`: the large path: rows staged in tasks, what they send back
+- `row_staging`: how rows are staged: in Spark's JVM or in Python, in tasks or in the driver;
+  `size_estimate`: whether a micro-batch is small
+- `jvm_job`, `jvm_plan`: in the JVM: the job, and what its tasks go by
+- `task`, `task_messages`: in Python: what a task does, and sends back
 - `open_logs`: logs that this process has open for writing
 - `progress`: queries' metrics; `spark_tasks`: the cleaner's work as Spark tasks
 """

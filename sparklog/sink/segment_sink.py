@@ -1,29 +1,25 @@
 """`SegmentSink`: what foreachBatch calls, each micro-batch into the log exactly once."""
 
-import contextlib
 import logging
 import threading
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from sparklog.clock import iso
-from sparklog.errors import InvalidRequestError, SparklogError, StorageUnavailableError
+from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.log.commit import CommitResult
 from sparklog.log.log import Log
 from sparklog.lru_cache import LruCache
-from sparklog.sink import open_logs, task_messages
+from sparklog.sink import open_logs
 from sparklog.sink.batch_identity import MicroBatch, of_query, origin_of
 from sparklog.sink.columns import columns_to_write
 from sparklog.sink.options import SinkOptions, parse
 from sparklog.sink.query import Query, batch_start, plan_digest, running
-from sparklog.sink.size_estimate import SizeEstimate, is_surely_large
+from sparklog.sink.row_staging import RowStaging
 from sparklog.sink.task import TaskPlan
 from sparklog.sink.topic_options import warn_of_ineffective
 from sparklog.storage.commits import Chunk, StagedTooLongError
@@ -35,7 +31,6 @@ _LOGGER: Final = logging.getLogger("sparklog.sink")
 _SWEEP_EVERY: Final = 100
 _RUNS_MAX: Final = 256
 RUNS: "LruCache[str, _Run]" = LruCache(_RUNS_MAX)  # run id -> what it wrote
-_estimates: LruCache[tuple[str, str], SizeEstimate] = LruCache(_RUNS_MAX)  # by log and writer
 _mutex = threading.Lock()
 
 
@@ -70,7 +65,7 @@ class SegmentSink:
         self._plan = "", ""  # run id, its plan's name
 
     def __call__(self, df: DataFrame, batch: int) -> None:
-        """Write micro-batch `batch`. Called by Spark; one Spark job, none for a small batch's rows.
+        """Write micro-batch `batch`. Called by Spark; one Spark job.
 
         Raises: InvalidRequestError for bad columns, rows or a missing identity, BatchConflictError,
         StorageUnavailableError: nothing of the micro-batch is then in the log.
@@ -135,13 +130,11 @@ class SegmentSink:
         if earlier is not None:
             _report_replay(earlier, planned, log)
             return
-        # What isn't written isn't asked for: Arrow may lack its type, the driver its memory.
-        rows = df.select(*columns)
         try:
-            result = self._stage_and_commit(log, rows, columns, planned, query)
+            result = self._stage_and_commit(log, df, columns, planned, query)
         except StagedTooLongError as error:
             _LOGGER.warning("%s", error)
-            result = self._stage_and_commit(log, rows, columns, planned, query)
+            result = self._stage_and_commit(log, df, columns, planned, query)
         if result.replayed:
             _report_replay(result, planned, log)
         if identity.batch % _SWEEP_EVERY == 0:
@@ -150,34 +143,25 @@ class SegmentSink:
     def _stage_and_commit(
         self,
         log: Log,
-        rows: DataFrame,
+        df: DataFrame,
         columns: list[str],
         planned: MicroBatch,
         query: Query | None,
     ) -> CommitResult:
         identity = planned.identity
         plan = plan_tasks(self._options, log, chunk_label(identity.writer, identity.batch), columns)
-        estimate = _estimates.get_or_make((log.path, identity.writer), SizeEstimate)
-        small = estimate.is_small(planned.offsets) and not is_surely_large(rows)
-        chunks = self._collect(rows, plan) if small else None
-        if chunks is None:
-            with _noting_tasks(log):
-                tables = list(task_messages.to_tables(_one_job(rows, plan)))
-            chunks = list(plan.staging.gathered(tables))
+        staging = RowStaging(
+            log=log,
+            plan=plan,
+            writer=identity.writer,
+            offsets=planned.offsets,
+            jvm=self._options.jvm,
+            query=identity.writer if query is None else query.name or query.id,
+        )
+        chunks = staging.stage(df)
         result = commit_chunks(log, self._options, plan, chunks, planned, _source(query))
-        estimate.learn(planned.offsets, sum(chunk.size_bytes for chunk in chunks))
+        staging.learn(chunks)
         return result
-
-    def _collect(self, df: DataFrame, plan: TaskPlan) -> list[Chunk] | None:
-        """The small path: rows to the driver. None if they turn out to be too many."""
-        try:
-            table = df.toArrow()
-        except Exception as error:  # py4j's and Connect's classes differ
-            if "maxResultSize" not in str(error):
-                raise
-            _LOGGER.info("micro-batch is larger than guessed, taking the large path")
-            return None
-        return plan.run_in_memory(table)
 
 
 def plan_tasks(options: SinkOptions, log: Log, name: str, columns: list[str]) -> TaskPlan:
@@ -210,7 +194,7 @@ def commit_chunks(
     log: Log,
     options: SinkOptions,
     plan: TaskPlan,
-    chunks: list[Chunk],
+    chunks: Sequence[Chunk],
     planned: MicroBatch | None,
     source: dict[str, Any],
 ) -> CommitResult:
@@ -239,50 +223,6 @@ def commit_chunks(
     if result.replayed:
         plan.staging.discard(chunks)
     return result
-
-
-@contextlib.contextmanager
-def _noting_tasks(log: Log) -> Iterator[None]:
-    """Show as this process's what tasks could not write: their own processes end with them."""
-    try:
-        yield
-    except Exception as error:  # py4j's and Connect's classes differ
-        if StorageUnavailableError.__name__ in str(error):
-            log.home.commits.meters.failed(StorageUnavailableError(str(error)))
-        raise
-
-
-def _one_job(df: DataFrame, plan: TaskPlan) -> list[Any]:
-    """The large path: one job whose tasks stage the rows and send back what they staged."""
-    chosen_columns = [
-        # A null array makes Spark's way to Python quadratic in the rows of an Arrow batch.
-        F.coalesce(F.col(name), F.array().cast(df.schema[name].dataType)).alias(name)
-        if name == "headers"
-        else F.col(name)
-        for name in plan.columns
-    ]
-    rows = df.select(*chosen_columns).mapInArrow(Staging(plan), task_messages.SCHEMA_DDL)
-    return rows.collect()
-
-
-class Staging:
-    """The function of the job; one call a task."""
-
-    def __init__(self, plan: TaskPlan) -> None:
-        self._plan = plan
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield one row: with the staged chunks, or with the error."""
-        context = TaskContext.get()
-        task = 0 if context is None else context.partitionId()
-        try:
-            table = self._plan.run(batches, task=task)
-        except SparklogError as error:
-            if error.retriable:
-                raise  # Spark tries the task again
-            yield task_messages.error_row(error)
-            return
-        yield task_messages.to_rows(table)
 
 
 def _source(query: Query | None) -> dict[str, Any]:

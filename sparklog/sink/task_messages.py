@@ -6,7 +6,7 @@ somebody else's exception.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -26,15 +26,31 @@ def to_rows(table: ChunkTable) -> pa.RecordBatch:
 
 def error_row(error: SparklogError) -> pa.RecordBatch:
     """A row that makes `to_tables` raise this error."""
-    told = json.dumps({"error": type(error).__name__, "message": str(error)})
+    told = json.dumps(error_fields(error))
     return pa.RecordBatch.from_pylist([{"error": told}], schema=SCHEMA)
+
+
+def error_fields(error: SparklogError) -> dict[str, Any]:
+    """Describe an error for `error_of`, as JSON has it."""
+    return {"error": type(error).__name__, "message": str(error), "path": error.path}
+
+
+def error_of(told: Mapping[str, Any]) -> SparklogError:
+    """Return the error that a task told: its class in `errors`, its text, what it is about.
+
+    What else the class holds is for people, and in the text.
+    """
+    kind = getattr(errors, told["error"], SparklogError)
+    error: SparklogError = kind.__new__(kind, told["message"])
+    error.args = (told["message"],)
+    if told.get("path") is not None:
+        error.path = told["path"]
+    return error
 
 
 def to_tables(rows: Iterable[Any]) -> Iterator[ChunkTable]:
     """Turn collected rows back into tables, in their order. Raises the first error sent."""
     for row in rows:
         if row["error"] is not None:
-            told = json.loads(row["error"])
-            kind = getattr(errors, told["error"], SparklogError)
-            raise kind(told["message"])
+            raise error_of(json.loads(row["error"]))
         yield ChunkTable.unpack(row["chunks"])

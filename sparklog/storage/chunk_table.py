@@ -107,6 +107,29 @@ class ChunkTable:
                 idempotent=idempotent,
             )
 
+    def placed(self, place: Place) -> "ChunkTable":
+        """Return it with all its chunks, which are in memory, back to back in one place instead."""
+        rows = self.rows.copy()
+        assert (rows["place"] == IN_MEMORY).all()
+        rows["place"] = 0
+        return ChunkTable(self.topics, [place], rows, b"")
+
+    @classmethod
+    def joined(cls, tables: Sequence["ChunkTable"]) -> "ChunkTable":
+        """Return the chunks of some tables, none in memory, as one table."""
+        topics: dict[tuple[str, str], int] = {}
+        places: list[Place] = []
+        parts = [np.empty(0, ROW_DTYPE)]
+        for table in tables:
+            assert not table.data
+            rows = table.rows.copy()
+            numbers = [topics.setdefault(topic, len(topics)) for topic in table.topics]
+            rows["topic"] = np.array(numbers, np.uint32)[rows["topic"]]
+            rows["place"] += np.uint32(len(places))
+            places += table.places
+            parts.append(rows)
+        return cls(list(topics), places, np.concatenate(parts), b"")
+
     def pack(self) -> bytes:
         """Return it as bytes."""
         places = [[p.path, p.synced_boot_id, p.wrapped_key] for p in self.places]

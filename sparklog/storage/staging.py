@@ -6,7 +6,7 @@ the tasks of a Spark job need for that comes with them: a `TaskStaging`.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -187,6 +187,10 @@ class TaskStaging(Protocol):
     def memory_stager(self, framing: Framing, *, spread: str) -> Stager:
         """Return the stager of a small micro-batch in the driver: nothing leaves its memory."""
 
+    @property
+    def puts_objects(self) -> bool:
+        """Whether tasks in the JVM leave it to `put` to stage what they framed."""
+
     def jvm_place(self) -> Mapping[str, Any] | None:
         """Return where tasks in Spark's JVM put chunks, as JSON has it; None: they can't.
 
@@ -195,6 +199,13 @@ class TaskStaging(Protocol):
 
     def jvm_topic(self, topic: TopicInfo) -> Mapping[str, Any]:
         """Return what that place needs to know of a topic."""
+
+    def put(self, tables: Iterable[ChunkTable], *, label: str, task: int = 0) -> ChunkTable:
+        """Put the chunks that the JVM gave back, in memory, and return them as they are staged.
+
+        For a `jvm_place` of the kind "objects". Few ones stay in memory, as a stager's do.
+        Raises: StorageUnavailableError; nothing of it is left then.
+        """
 
     def planned_topic(self, name: str, partitions: int, config: TopicConfig) -> TopicInfo:
         """Return a topic that the commit of its first rows will make, without an id."""

@@ -66,6 +66,12 @@ class Probe:
             raise ProbeError(f"{operation}: {answer.decode()}")
         return answer
 
+    @property
+    def pid(self) -> int:
+        """The JVM's; it must have been called."""
+        assert self._process is not None
+        return self._process.pid
+
     def close(self) -> None:
         """End the JVM; the next call starts another."""
         if self._process is not None:

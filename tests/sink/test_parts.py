@@ -8,7 +8,12 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.errors import InvalidRequestError, LogReplacedError, RecordTooLargeError
+from sparklog.errors import (
+    InvalidRequestError,
+    LogReplacedError,
+    PartitionOfflineError,
+    RecordTooLargeError,
+)
 from sparklog.format.compression import Codec
 from sparklog.logdir.log_dir_check import LogDirIdentity
 from sparklog.sink.batch_identity import of_checkpoint, of_query
@@ -112,6 +117,10 @@ def test_chunks_and_errors_travel_as_rows() -> None:
     assert [each for table in to_tables(rows) for each in table.chunks()] == [chunk, staged]
     with pytest.raises(RecordTooLargeError, match="too large"):
         list(to_tables(error_row(RecordTooLargeError("too large")).to_pylist()))
+    gone = PartitionOfflineError("its log dir isn't there", path="/gone/t-1")
+    with pytest.raises(PartitionOfflineError, match=r"^/gone/t-1: its log dir") as caught:
+        list(to_tables(error_row(gone).to_pylist()))
+    assert caught.value.path == "/gone/t-1"
 
 
 def offsets(count: int) -> bytes:

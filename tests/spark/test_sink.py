@@ -24,7 +24,8 @@ from sparklog.errors import (
 )
 from sparklog.logdir.log_dir_check import LogDirIdentity
 from sparklog.service.metrics import collect
-from sparklog.sink import SegmentSink, open_logs, segment_sink
+from sparklog.sink import SegmentSink, open_logs, row_staging, segment_sink
+from sparklog.sink.row_staging import RowStaging
 
 pytestmark = pytest.mark.spark
 
@@ -287,18 +288,24 @@ def test_one_call_may_write_several_topics_at_once(
     assert len({row["offset"] for row in commits(path)}) == last + 1  # one record a micro-batch
 
 
+@pytest.mark.parametrize("jvm", [True, False])
 def test_outgrown_small_path(
-    numbers: Numbers, run_batches: Run, path: str, checkpoint: str, caplog: pytest.LogCaptureFixture
+    numbers: Numbers,
+    run_batches: Run,
+    path: str,
+    checkpoint: str,
+    caplog: pytest.LogCaptureFixture,
+    jvm: bool,
 ) -> None:
     # Micro-batch 3 is 12 MB where the others are tiny; the session's maxResultSize is 8 MB.
     stream = numbers(rows=10).selectExpr(
         "key", "explode(array_repeat(repeat('x', 1000), if(int(value) div 10 = 3, 1200, 1))) value"
     )
-    sink = SegmentSink(path, "t", **{"max.message.bytes": 4 << 20})
+    sink = SegmentSink(path, "t", jvm=jvm, **{"max.message.bytes": 4 << 20})
     writer = stream.writeStream.option("checkpointLocation", checkpoint).foreachBatch(sink)
     with caplog.at_level(logging.INFO, "sparklog.sink"):
         last = run_batches(writer, 5)
-    assert "larger than guessed" in caplog.text
+    assert ("larger than guessed" in caplog.text) == (not jvm)
     sizes = {row["batch"]: row["end"] - row["first"] for row in commits(path)}
     assert sizes == {n: 12_000 if n == 3 else 10 for n in range(last + 1)}
 
@@ -313,33 +320,37 @@ def test_a_batch_that_spark_knows_to_be_large_is_not_collected(
     few = spark.range(10).selectExpr("cast(id as string) value")
     many = spark.range(13_000_000).where("id % 1300000 = 0").selectExpr("cast(id as string) value")
     collected: list[str] = []
-    collect = SegmentSink._collect
+    collect = RowStaging._collected
 
-    def noted(self: SegmentSink, df: DataFrame, plan: Any) -> Any:
-        collected.append(plan.label.rpartition("-")[2])
-        return collect(self, df, plan)
+    def noted(self: RowStaging, rows: DataFrame) -> Any:
+        collected.append(self.plan.label.rpartition("-")[2])
+        return collect(self, rows)
 
-    monkeypatch.setattr(SegmentSink, "_collect", noted)
+    monkeypatch.setattr(RowStaging, "_collected", noted)
     for batch, rows in enumerate([few, few, many]):
-        SegmentSink(path, "t", writerId="w", checkpointLocation=planned(batch))(rows, batch)
+        place = planned(batch)
+        SegmentSink(path, "t", writerId="w", checkpointLocation=place, jvm=False)(rows, batch)
     assert collected == ["1"]  # the second: nothing is known of a writer's first
     assert [row["end"] - row["first"] for row in commits(path)] == [10, 10, 10]
 
 
+@pytest.mark.parametrize("jvm", [True, False])
 def test_tasks_that_can_not_write_show_outside(
     spark: SparkSession,
     small_disk: Path,
     planned: Callable[[int], str],
     monkeypatch: pytest.MonkeyPatch,
+    jvm: bool,
 ) -> None:
     path = str(small_disk / "log")
-    monkeypatch.setattr(segment_sink, "is_surely_large", lambda df: True)
+    monkeypatch.setattr(row_staging, "is_surely_large", lambda df: True)
     many = spark.range(2000).selectExpr("repeat('x', 10000) value")  # 20 MB, and there are 8
-    options = {"writerId": "w", "max.message.bytes": 4 << 20}
+    options = {"writerId": f"w{jvm}", "max.message.bytes": 4 << 20, "jvm": jvm}
     try:
         sink = SegmentSink(path, "t", checkpointLocation=planned(0), **options)
-        with pytest.raises(Exception, match="StorageUnavailableError"):
+        with pytest.raises(Exception, match=r"StorageUnavailableError: can't write .* space left"):
             sink(many, 0)
+        assert not [*Path(path).glob("sparklog-chunk-*")]
         assert collect(path).directories[0].failing
         sink(spark.range(5).selectExpr("cast(id as string) value"), 0)
         assert not collect(path).directories[0].failing

@@ -1,0 +1,57 @@
+package sparklog.sink
+
+import java.nio.ByteBuffer
+import java.util.ArrayList
+
+/**
+ * Record batches of one partition, as many as have come: offsets count from 0. What of it is in
+ * memory lies in `parts`, in order; a place may keep it elsewhere (`file`).
+ */
+private[sink] final class GrowingChunk(val topic: TopicPlan, val partition: Int) {
+  var sizeBytes = 0L
+  var records = 0L
+  var minTimestamp = Long.MaxValue // ms
+  var maxTimestamp = -1L // ms
+  val parts = new ArrayList[Array[Byte]]
+  /** Bytes in `parts`. */
+  var heldBytes = 0L
+  var file: ChunkFile = _
+
+  /** Keep a copy of batches. */
+  def keep(batches: ByteBuffer): Unit = {
+    val copy = new Array[Byte](batches.remaining)
+    batches.get(copy)
+    parts.add(copy)
+    heldBytes += copy.length
+  }
+
+  /** Take what is in memory out. */
+  def takeParts(): Array[Array[Byte]] = {
+    val taken = parts.toArray(new Array[Array[Byte]](parts.size))
+    parts.clear()
+    heldBytes = 0
+    taken
+  }
+
+  def inMemory(): Chunk = closed(takeParts(), null, null)
+  def inFile(path: String, bootId: String): Chunk = closed(null, path, bootId)
+
+  private def closed(parts: Array[Array[Byte]], path: String, bootId: String): Chunk = new Chunk(
+    topic, partition, sizeBytes, records, minTimestamp, maxTimestamp, parts, path, bootId)
+}
+
+/**
+ * A chunk as a commit takes it: in memory (`parts`), or in a file.
+ *
+ * @param bootId the boot in which the file was synced; null: it wasn't
+ */
+private[sink] final class Chunk(
+    val topic: TopicPlan, val partition: Int, val sizeBytes: Long, val records: Long,
+    val minTimestamp: Long, val maxTimestamp: Long, val parts: Array[Array[Byte]],
+    val path: String, val bootId: String) {
+  def isInMemory: Boolean = path == null
+
+  /** It, once what was in memory is in a file. */
+  def movedTo(path: String): Chunk = new Chunk(
+    topic, partition, sizeBytes, records, minTimestamp, maxTimestamp, null, path, null)
+}

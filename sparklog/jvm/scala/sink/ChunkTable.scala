@@ -1,0 +1,109 @@
+package sparklog.sink
+
+import java.io.ByteArrayOutputStream
+import java.nio.{ByteBuffer, ByteOrder}
+import java.util.{ArrayList, HashMap, LinkedHashMap}
+import java.util.zip.{Deflater, DeflaterOutputStream}
+
+import com.fasterxml.jackson.databind.ObjectMapper
+
+import sparklog.format.Arrays
+
+/** Chunks as the bytes that sparklog/storage/chunk_table.py unpacks; its docstring has the layout. */
+private[sink] object ChunkTable {
+  private val InMemory = -1 // 2^32 - 1, unsigned
+  private val RowBytes = 3 * 4 + 5 * 8 + 1
+  private val Level = 1
+
+  /**
+   * The whole table, after the bytes of `head`.
+   *
+   * Cost: a copy of what is in memory. An OutOfMemoryError if that is over 2 GiB.
+   */
+  def pack(chunks: ArrayList[Chunk], head: Array[Byte]): Array[Byte] =
+    joined(head +: columns(chunks), chunks)
+
+  /** The same without the chunks' bytes. */
+  def packWithoutData(chunks: ArrayList[Chunk], head: Array[Byte]): Array[Byte] =
+    joined(head +: columns(chunks), new ArrayList)
+
+  /** The bytes of chunks in memory, one after the other. */
+  def data(chunks: ArrayList[Chunk]): Array[Byte] = joined(Nil, chunks)
+
+  private def columns(chunks: ArrayList[Chunk]): Seq[Array[Byte]] = {
+    val topics = new HashMap[TopicPlan, Integer]
+    val places = new LinkedHashMap[ArrayList[String], Integer]
+    val columns = ByteBuffer.allocate(RowBytes * chunks.size).order(ByteOrder.LITTLE_ENDIAN)
+    val names = new ArrayList[ArrayList[String]]
+    putInts(columns, chunks,
+      chunk =>
+        topics.computeIfAbsent(chunk.topic,
+          topic => {
+            names.add(texts(topic.name, topic.id))
+            names.size - 1
+          }))
+    putInts(columns, chunks, _.partition)
+    putInts(columns, chunks,
+      chunk =>
+        if (chunk.isInMemory) InMemory
+        else {
+          places.computeIfAbsent(texts(chunk.path, chunk.bootId, null), _ => places.size)
+        })
+    var at = 0L
+    putLongs(columns, chunks,
+      chunk =>
+        if (chunk.isInMemory) {
+          at += chunk.sizeBytes
+          at - chunk.sizeBytes
+        } else 0L)
+    putLongs(columns, chunks, _.sizeBytes)
+    putLongs(columns, chunks, _.records)
+    putLongs(columns, chunks, _.minTimestamp)
+    putLongs(columns, chunks, _.maxTimestamp)
+    // The last column, idempotent: nothing here has a producer.
+    val packed = deflated(columns.array)
+    val fields = new LinkedHashMap[String, Any]
+    fields.put("topics", names)
+    fields.put("places", new ArrayList(places.keySet))
+    fields.put("rows", chunks.size)
+    fields.put("columns", packed.length)
+    val header = deflated(new ObjectMapper().writeValueAsBytes(fields))
+    val size = ByteBuffer.allocate(4).order(ByteOrder.LITTLE_ENDIAN).putInt(header.length).array
+    Seq(size, header, packed)
+  }
+
+  private def joined(parts: Seq[Array[Byte]], chunks: ArrayList[Chunk]): Array[Byte] = {
+    var size = parts.map(_.length.toLong).sum
+    chunks.forEach(chunk => if (chunk.isInMemory) size += chunk.sizeBytes)
+    if (size > Arrays.SizeMax) throw new OutOfMemoryError(s"$size bytes don't fit an array")
+    val out = ByteBuffer.allocate(size.toInt)
+    parts.foreach(out.put(_))
+    chunks.forEach(chunk => if (chunk.isInMemory) chunk.parts.foreach(out.put(_)))
+    out.array
+  }
+
+  private def texts(parts: String*): ArrayList[String] = {
+    val list = new ArrayList[String](parts.length)
+    parts.foreach(list.add)
+    list
+  }
+
+  private def putInts(
+      out: ByteBuffer, chunks: ArrayList[Chunk], value: Chunk => Int): Unit =
+    chunks.forEach(chunk => out.putInt(value(chunk)))
+
+  private def putLongs(
+      out: ByteBuffer, chunks: ArrayList[Chunk], value: Chunk => Long): Unit =
+    chunks.forEach(chunk => out.putLong(value(chunk)))
+
+  private def deflated(bytes: Array[Byte]): Array[Byte] = {
+    val out = new ByteArrayOutputStream(64 + bytes.length / 2)
+    val deflater = new Deflater(Level)
+    try {
+      val stream = new DeflaterOutputStream(out, deflater)
+      stream.write(bytes)
+      stream.close()
+    } finally deflater.end()
+    out.toByteArray
+  }
+}

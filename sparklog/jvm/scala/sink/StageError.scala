@@ -1,0 +1,77 @@
+package sparklog.sink
+
+import java.nio.file.{AccessDeniedException, FileSystemException, NoSuchFileException}
+
+import com.fasterxml.jackson.databind.JsonNode
+
+/**
+ * An error of sparklog's Python side, thrown here: it reads the same. Texts come with the plan.
+ *
+ * @param kind its class in sparklog.errors
+ * @param path what it is about; null: nothing that has one
+ * @param isRetriable whether another attempt of the task may succeed
+ */
+final class StageError(
+    val kind: String, message: String, val path: String = null, val isRetriable: Boolean = false,
+    cause: Throwable = null)
+    extends RuntimeException(message, cause) {
+  override def toString: String = s"sparklog.errors.$kind: $getMessage"
+}
+
+/** More than fits in memory came where a task may stage nothing: another way must be taken. */
+final class TooMuchStaged extends RuntimeException("more was staged than may stay in memory")
+
+/** Errors by the names that the plan gives them. */
+private[sink] final class Faults(faults: JsonNode) {
+  /** The error `name`, with values put in at their names: name, value, name, value ... */
+  def apply(name: String, values: String*): StageError = {
+    val fault = faults.get(name)
+    new StageError(fault.get(0).asText, Template.filled(fault.get(1).asText, values))
+  }
+}
+
+private[sink] object Template {
+  /** Put values in at their names in braces, as str.format does. */
+  def filled(text: String, values: Seq[String]): String = {
+    val out = new StringBuilder
+    var at = 0
+    while (at < text.length) {
+      val open = text.indexOf('{', at)
+      val close = if (open < 0) -1 else text.indexOf('}', open)
+      if (close < 0) {
+        out ++= text.substring(at)
+        at = text.length
+      } else {
+        out ++= text.substring(at, open)
+        val name = text.substring(open + 1, close)
+        out ++= values(values.indices.find(i => i % 2 == 0 && values(i) == name).get + 1)
+        at = close + 1
+      }
+    }
+    out.toString
+  }
+}
+
+/** What the file system refused, as Python tells it: `verb`, path, the system's words, what helps. */
+private[sink] final class Refusals(place: JsonNode) {
+  private val kind = place.path("refused").path(0).asText
+  private val text = place.path("refused").path(1).asText
+  private val hints = place.path("hints")
+
+  /** Of an IOException but of a file that is missing, or a thread that was interrupted. */
+  def apply(verb: String, path: String, e: java.io.IOException): Throwable = e match {
+    case _: NoSuchFileException | _: java.nio.channels.ClosedByInterruptException => e
+    case _ =>
+      val reason = reasonOf(e)
+      val told = Template.filled(text,
+        Seq(
+          "verb", verb, "path", path, "reason", reason, "hint", hints.path(reason).asText("")))
+      new StageError(kind, told, path, isRetriable = true, cause = e)
+  }
+
+  private def reasonOf(e: java.io.IOException): String = e match {
+    case _: AccessDeniedException => "Permission denied"
+    case e: FileSystemException if e.getReason != null => e.getReason
+    case e => String.valueOf(e.getMessage)
+  }
+}

@@ -1,0 +1,104 @@
+package sparklog.sink
+
+import java.nio.{ByteBuffer, ByteOrder}
+
+import com.fasterxml.jackson.databind.ObjectMapper
+
+import org.apache.spark.TaskContext
+import org.apache.spark.api.java.JavaRDD
+import org.apache.spark.rdd.RDD
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.classic.Dataset
+import org.apache.spark.sql.execution.{LogicalRDD, SQLExecution}
+import org.apache.spark.sql.functions.col
+import org.apache.spark.sql.types.StructType
+
+/** What Python calls (sparklog/sink/jvm_job.py): the tasks of one job stage a micro-batch's rows. */
+object StageJob {
+  /**
+   * Stage the rows of `df`; the tasks' answers in their order, each after its length (u32, little-
+   * endian). Runs in the caller's thread, whose job group, description and properties it takes.
+   *
+   * @param planJson of sparklog/sink/jvm_plan.py
+   * @param inMemory bytes that a task may have where it may stage nothing; 0: it may
+   */
+  def run(df: Dataset[_], planJson: Array[Byte], inMemory: Long): Array[Byte] = {
+    val narrow = narrowed(df, StagePlan.parse(planJson).columns)
+    val execution = narrow.queryExecution
+    SQLExecution.withNewExecutionId(execution, Some("sparklog")) {
+      val rows = execution.toRdd
+      val answers = new Array[Array[Byte]](rows.getNumPartitions)
+      rows.sparkContext.runJob[InternalRow, Array[Byte]](
+        rows, new StageRows(planJson, narrow.schema, inMemory), answers.indices,
+        (task: Int, answer: Array[Byte]) => answers(task) = answer)
+      joined(answers)
+    }
+  }
+
+  /** The rows of `df` framed, for Python workers that put them: see FramedObjects. */
+  def framed(df: Dataset[_], planJson: Array[Byte]): JavaRDD[Array[Byte]] = {
+    val narrow = narrowed(df, StagePlan.parse(planJson).columns)
+    val schema = narrow.schema
+    val parts: RDD[Array[Byte]] = narrow.queryExecution.toRdd.mapPartitionsWithIndex((task, rows) =>
+      new FramedObjects(planJson, schema, task, rows))
+    parts.toJavaRDD()
+  }
+
+  /**
+   * Only the columns to write, but where all are computed already: a micro-batch comes as an RDD,
+   * and a projection would copy its rows and cost some ms to plan.
+   */
+  private def narrowed(df: Dataset[_], columns: Array[String]): Dataset[_] = {
+    val names = df.schema.fieldNames
+    val isPlain = df.queryExecution.analyzed.isInstanceOf[LogicalRDD] ||
+      names.length == columns.length
+    if (isPlain && columns.forall(column => names.count(_ == column) == 1)) df
+    else df.select(columns.toIndexedSeq.map(column => col(s"`$column`")): _*)
+  }
+
+  private def joined(answers: Array[Array[Byte]]): Array[Byte] = {
+    val out = ByteBuffer.allocate(answers.map(_.length + 4).sum).order(ByteOrder.LITTLE_ENDIAN)
+    answers.foreach(answer => out.putInt(answer.length).put(answer))
+    out.array
+  }
+}
+
+/** A task's answer: what its first byte says, and then a packed ChunkTable or an error as JSON. */
+private[sink] object Answer {
+  private val Table = Array[Byte](0)
+  private val Error: Byte = 1
+  private val TooMuch: Byte = 2
+
+  def table(chunks: java.util.ArrayList[Chunk]): Array[Byte] = ChunkTable.pack(chunks, Table)
+
+  def tableWithoutData(chunks: java.util.ArrayList[Chunk]): Array[Byte] =
+    ChunkTable.packWithoutData(chunks, Table)
+
+  /** What a user can mend; thrown, Spark would try it four times. */
+  def error(e: StageError): Array[Byte] = {
+    val json = new ObjectMapper().createObjectNode()
+    json.put("error", e.kind).put("message", e.getMessage)
+    if (e.path != null) json.put("path", e.path)
+    Error +: json.toString.getBytes("UTF-8")
+  }
+
+  def tooMuch: Array[Byte] = Array(TooMuch)
+}
+
+/** The function of a job that stages. */
+private[sink] final class StageRows(planJson: Array[Byte], schema: StructType, inMemory: Long)
+    extends ((TaskContext, Iterator[InternalRow]) => Array[Byte]) with Serializable {
+  override def apply(context: TaskContext, rows: Iterator[InternalRow]): Array[Byte] =
+    try {
+      val plan = StagePlan.parse(planJson)
+      val number = context.partitionId()
+      val task =
+        if (inMemory == 0) StageTask.inFiles(plan, schema, number)
+        else new StageTask(plan, schema, number, new ChunksInMemory(inMemory))
+      while (rows.hasNext) task.add(rows.next())
+      Answer.table(task.finish())
+    } catch {
+      case e: StageError if !e.isRetriable => Answer.error(e)
+      case _: TooMuchStaged => Answer.tooMuch
+    }
+}

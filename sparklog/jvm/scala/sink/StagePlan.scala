@@ -1,0 +1,145 @@
+package sparklog.sink
+
+import java.security.MessageDigest
+import java.util.HashMap
+
+import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
+
+import sparklog.format.Codec
+
+/**
+ * What tasks stage rows by: the JSON that sparklog/sink/jvm_plan.py makes, which describes it.
+ * Topics are parsed when a row goes to one.
+ */
+final class StagePlan private (plan: JsonNode) {
+  val label: String = plan.get("label").asText
+  /** The columns to write, of those that the rows have. */
+  val columns: Array[String] = StagePlan.texts(plan.get("columns"))
+  /** Of all rows; null: each row names its own. */
+  val topic: String = plan.get("topic").asText(null)
+  val home: String = plan.get("home").asText
+  val place: JsonNode = plan.get("place")
+  val placeKind: String = place.get("kind").asText
+  private[sink] val faults = new Faults(plan.get("faults"))
+  private[sink] val directories = StagePlan.texts(plan.get("directories"))
+
+  /** batch.size: bytes that a batch aims at, and after which rows adrift go elsewhere. */
+  private[sink] val batchSize = plan.get("batch_bytes").asLong
+  private val configs = plan.get("configs")
+  private val newTopic = plan.get("new_topic")
+  private val named = new HashMap[String, JsonNode]
+  plan.get("topics").forEach(topic => named.put(topic.get("name").asText, topic))
+
+  /** A StageError for a topic that isn't there and won't be made. */
+  private[sink] def topicOf(name: String): TopicPlan = {
+    val known = named.get(name)
+    if (known != null) new TopicPlan(this, name, known.get("id").asText, known)
+    else if (newTopic.isNull) throw faults("unknown_topic", "topic", name, "home", home)
+    else {
+      TopicNames.check(name, faults)
+      new TopicPlan(this, name, "", newTopic)
+    }
+  }
+
+  private[sink] def framing(config: Int): TopicFraming =
+    new TopicFraming(configs.get(config), batchSize)
+
+  /**
+   * Where rows that say nothing of their partition begin to be spread, for one task: as Python's
+   * ChunkStager has it.
+   */
+  private[sink] def spreadStart(task: Int): Long = {
+    val digest = MessageDigest.getInstance("SHA-256").digest(s"$label-$task".getBytes("UTF-8"))
+    java.nio.ByteBuffer.wrap(digest).getInt & 0xffffffffL
+  }
+}
+
+object StagePlan {
+  /** Of the plan's JSON; plans of another version than the jar's don't come here. */
+  def parse(json: Array[Byte]): StagePlan = new StagePlan(new ObjectMapper().readTree(json))
+
+  private[sink] def texts(list: JsonNode): Array[String] = {
+    val found = new Array[String](list.size)
+    for (i <- found.indices) found(i) = list.get(i).asText
+    found
+  }
+}
+
+/** How a topic's records become batches and chunks. Sizes in bytes. */
+private[sink] final class TopicFraming(config: JsonNode, batchSize: Long) {
+  val codec: Codec = Codec.named(config.get("codec").asText)
+  val level: Option[Int] = Some(config.get("level")).filterNot(_.isNull).map(_.asInt)
+  val maxMessageBytes: Int = config.get("max_message_bytes").asInt
+  val batchBytes: Int = math.min(batchSize, maxMessageBytes).toInt
+  val rollBytes: Long = config.get("roll_bytes").asLong
+  val isCompacted: Boolean = config.get("compact").asBoolean
+  /** From which size on a chunk becomes a segment as it is; in a log dir. */
+  val segmentBytesMin: Long = config.path("segment_bytes_min").asLong(Long.MaxValue)
+
+  if (config.has("refused")) {
+    throw new StageError(config.get("refused").get(0).asText, config.get("refused").get(1).asText)
+  }
+}
+
+/** A topic that rows go to. `id`: "" of one that the commit of its first rows makes. */
+private[sink] final class TopicPlan(
+    plan: StagePlan, val name: String, val id: String, topic: JsonNode) {
+  val framing: TopicFraming = plan.framing(topic.get("config").asInt)
+  /** One more than the highest. */
+  val partitions: Int = topic.get("partitions").asInt
+  val batchSize: Long = plan.batchSize
+  private val directory = topic.path("directory")
+  private val numbers = Option(topic.get("numbers")).map { list =>
+    Array.tabulate(list.size)(list.get(_).asInt)
+  }
+  private val offline = topic.path("offline")
+
+  /** The log dir of a partition that is there. */
+  def directoryOf(partition: Int): String = {
+    val place = numbers.fold(partition)(java.util.Arrays.binarySearch(_, partition))
+    plan.directories(if (directory.isArray) directory.get(place).asInt else directory.asInt)
+  }
+
+  /** A StageError for a partition that isn't there, or can't be used. */
+  def check(partition: Int): Unit = {
+    if (!has(partition)) {
+      val there = numbers.getOrElse(Array.range(0, partitions))
+      throw plan.faults("no_partition", "topic", name, "partition", partition.toString,
+        "partitions", there.mkString("[", ", ", "]"))
+    }
+    val why = offline.path(partition.toString)
+    if (!why.isMissingNode) {
+      throw new StageError(why.get(0).asText, why.get(1).asText, why.get(2).asText(null))
+    }
+  }
+
+  private def has(partition: Int): Boolean = partition >= 0 && partition < partitions &&
+    numbers.forall(java.util.Arrays.binarySearch(_, partition) >= 0)
+
+  /** Those that rows adrift are spread over: Kafka's availablePartitionsForTopic. */
+  def available: Array[Int] = {
+    val there = Array.range(0, partitions).filterNot(p => offline.has(p.toString))
+    if (there.isEmpty) Array(0) else there
+  }
+}
+
+/** What Kafka refuses as a topic's name, as sparklog/format/names.py has it. */
+private[sink] object TopicNames {
+  private val LengthMax = 249
+
+  def check(name: String, faults: Faults): Unit = {
+    val length = name.codePointCount(0, name.length)
+    if (name.isEmpty || name == "." || name == "..") {
+      throw faults("topic_refused", "name", PythonText.repr(name))
+    } else if (length > LengthMax) {
+      val begin = name.substring(0, name.offsetByCodePoints(0, 20))
+      throw faults("topic_too_long", "name", PythonText.repr(begin), "length", length.toString,
+        "most", LengthMax.toString)
+    } else if (!name.forall(isAllowed)) {
+      throw faults("topic_characters", "name", PythonText.repr(name))
+    }
+  }
+
+  private def isAllowed(c: Char): Boolean = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+    (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-'
+}

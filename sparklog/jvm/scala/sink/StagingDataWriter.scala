@@ -1,0 +1,33 @@
+package sparklog.sink
+
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.connector.write.{DataWriter, WriterCommitMessage}
+import org.apache.spark.sql.types.StructType
+
+/**
+ * A write task of `format("sparklog")`: rows are staged as SegmentSink's are. What `commit` returns
+ * is a StagedTable; who has another message for the driver calls `stage` instead.
+ *
+ * @param planJson of sparklog/sink/jvm_plan.py
+ * @param schema of the rows; columns that the plan doesn't name are left aside
+ * @param taskId the task's number, the same for all its attempts
+ */
+final class StagingDataWriter(planJson: Array[Byte], schema: StructType, taskId: Int)
+    extends DataWriter[InternalRow] {
+  private val task = StageTask.inFiles(StagePlan.parse(planJson), schema, taskId)
+
+  /** A StageError if the row can't be staged. */
+  override def write(row: InternalRow): Unit = task.add(row)
+
+  /** All that was staged, as ChunkTable.unpack (sparklog/storage/chunk_table.py) takes it. */
+  def stage(): Array[Byte] = ChunkTable.pack(task.finish(), Array.empty)
+
+  override def commit(): WriterCommitMessage = new StagedTable(stage())
+
+  override def abort(): Unit = task.discard()
+
+  override def close(): Unit = task.close()
+}
+
+/** A packed ChunkTable on its way to the driver. */
+final class StagedTable(val packed: Array[Byte]) extends WriterCommitMessage

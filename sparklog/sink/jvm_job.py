@@ -1,0 +1,103 @@
+"""One job in Spark's JVM stages the rows of a micro-batch (scala/sink/StageJob.scala).
+
+No row comes to Python. Where a task's chunks go is the home's: those of a log dir into its files;
+those of a store come out of the JVM framed and compressed, a table for each object, and a Python
+worker of the same stage puts them. Few ones come to the driver with the tasks' answers instead.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from pyspark import RDD
+from pyspark.serializers import NoOpSerializer
+from pyspark.sql import DataFrame
+
+from sparklog.errors import SparklogError
+from sparklog.jvm.gateway import Gateway
+from sparklog.sink.task_messages import error_fields, error_of
+from sparklog.storage.chunk_table import ChunkTable
+from sparklog.storage.staging import TaskStaging
+
+_STAGE_JOB: Final = "sparklog.sink.StageJob"
+_TABLE, _ERROR, _TOO_MUCH = range(3)  # the first byte of a task's answer
+
+
+def stage(jvm: Gateway, df: DataFrame, plan: bytes) -> list[ChunkTable]:
+    """Stage the rows of `df`; returns what each task reports. `plan`: of `jvm_plan`.
+
+    Raises: what is wrong with rows; what Spark raises for a job that fails.
+    """
+    tables = collect(jvm, df, plan, in_memory_bytes=0)
+    assert tables is not None
+    return tables
+
+
+def collect(
+    jvm: Gateway, df: DataFrame, plan: bytes, *, in_memory_bytes: int
+) -> list[ChunkTable] | None:
+    """The same, and nothing is staged: all comes to the driver.
+
+    None: some task has more than `in_memory_bytes`.
+    """
+    answers = jvm.call(_STAGE_JOB, "run", df._jdf, plan, in_memory_bytes)
+    tables = []
+    for answer in _parts(memoryview(answers)):
+        if answer[0] == _TOO_MUCH:
+            return None
+        tables.append(_table(answer))
+    return tables
+
+
+def _parts(answers: memoryview) -> Iterator[memoryview]:
+    at = 0
+    while at < len(answers):
+        end = at + 4 + int.from_bytes(answers[at : at + 4], "little")
+        yield answers[at + 4 : end]
+        at = end
+
+
+def _table(answer: memoryview) -> ChunkTable:
+    """Unpack what a task said. Raises the error that it told."""
+    if answer[0] == _ERROR:
+        raise error_of(json.loads(bytes(answer[1:])))
+    return ChunkTable.unpack(answer[1:])
+
+
+def put(
+    jvm: Gateway, df: DataFrame, plan: bytes, home: TaskStaging, label: str
+) -> list[ChunkTable]:
+    """Stage the rows of `df` where Python workers put what the JVM has framed.
+
+    Raises: as `stage`.
+    """
+    framed = jvm.call(_STAGE_JOB, "framed", df._jdf, plan)
+    parts: RDD[bytes] = RDD(framed, df.sparkSession.sparkContext, NoOpSerializer())
+    tasks = parts.mapPartitionsWithIndex(_Put(home, label), preservesPartitioning=True)
+    return [_table(memoryview(answer)) for answer in tasks.collect()]
+
+
+class _Put:
+    """The function of the workers; one call a task, which gives one answer as the JVM's do."""
+
+    def __init__(self, home: TaskStaging, label: str) -> None:
+        self._home, self._label = home, label
+
+    def __call__(self, task: int, parts: Iterable[bytes]) -> Iterator[bytes]:
+        try:
+            self._home.check()
+            table = self._home.put(_tables(parts), label=f"{self._label}-{task}", task=task)
+        except SparklogError as error:
+            if error.retriable:
+                raise  # Spark tries the task again
+            yield bytes([_ERROR]) + json.dumps(error_fields(error)).encode()
+            return
+        yield bytes([_TABLE]) + table.pack()
+
+
+def _tables(parts: Iterable[bytes]) -> Iterator[ChunkTable]:
+    """Tables, each followed by its data, which is an object's as it is. Raises a told error."""
+    each = iter(parts)
+    for part in each:
+        yield replace(_table(memoryview(part)), data=next(each))

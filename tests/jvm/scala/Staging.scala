@@ -1,0 +1,62 @@
+package sparklog.probe
+
+import java.io.{DataInputStream, DataOutputStream}
+
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.{GenericInternalRow, UnsafeProjection}
+import org.apache.spark.sql.catalyst.util.GenericArrayData
+import org.apache.spark.sql.types._
+import org.apache.spark.unsafe.types.UTF8String
+
+import sparklog.sink.{StageError, StagingDataWriter}
+
+/** Rows become chunks. */
+object Staging extends Operations {
+  override def operations: Map[String, Operation] = Map(
+    // plan, schema (JSON), task (i32), whether rows are UnsafeRows (u8), rows:
+    // a packed table after 0 (u8); after 1 the error's class and its text
+    "stage" -> { (in, out) =>
+      val plan = bytesFrom(in)
+      val schema = DataType.fromJson(textFrom(in)).asInstanceOf[StructType]
+      val task = in.readInt()
+      val project =
+        if (in.readBoolean()) UnsafeProjection.create(schema) else identity[InternalRow] _
+      try {
+        val writer = new StagingDataWriter(plan, schema, task)
+        val staged =
+          try {
+            while (in.available > 0) writer.write(project(rowFrom(in, schema)))
+            writer.stage()
+          } catch {
+            case e: Throwable =>
+              writer.abort()
+              throw e
+          } finally writer.close()
+        out.writeByte(0)
+        out.write(staged)
+      } catch {
+        case e: StageError =>
+          out.writeByte(1)
+          Seq(e.kind, e.getMessage, String.valueOf(e.path), e.toString).foreach { text =>
+            val bytes = text.getBytes("UTF-8")
+            bytesTo(out, bytes, 0, bytes.length)
+          }
+      }
+    })
+
+  /** A column after the other, each after a byte that is 0 for null. */
+  private def rowFrom(in: DataInputStream, schema: StructType): InternalRow =
+    new GenericInternalRow(schema.fields.map(field => valueFrom(in, field.dataType)))
+
+  private def valueFrom(in: DataInputStream, kind: DataType): Any =
+    if (!in.readBoolean()) null
+    else kind match {
+      case StringType => UTF8String.fromBytes(bytesFrom(in))
+      case BinaryType => bytesFrom(in)
+      case IntegerType => in.readInt()
+      case TimestampType | LongType => in.readLong()
+      case ArrayType(element, _) =>
+        new GenericArrayData(Array.fill[Any](in.readInt())(valueFrom(in, element)))
+      case struct: StructType => rowFrom(in, struct)
+    }
+}
