@@ -123,7 +123,7 @@ def index_entries(
             f"offset {last[-1]} at byte {position[-1]} is out of reach of the segment "
             f"{base_offset}: roll first"
         )
-    sizes = np.ascontiguousarray(batches["size"], np.int64)
+    sizes = batches["size"].astype(np.int64)  # a copy: a packed row's field isn't aligned
     picked = np.empty(count, np.int64)
     chosen, left = kernel.pick_entries(
         sizes.data, interval_bytes, state.bytes_since_entry, picked.data

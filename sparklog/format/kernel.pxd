@@ -12,6 +12,7 @@ cdef inline i64 load32(const u8[::1] buf, Py_ssize_t at) noexcept nogil
 @cython.locals(low=i64)
 cdef inline i64 load64(const u8[::1] buf, Py_ssize_t at) noexcept nogil
 cdef inline void store(u8[::1] buf, Py_ssize_t at, i64 value, Py_ssize_t width) noexcept nogil
+cdef inline i64 wrap(i64 value) noexcept nogil
 cdef inline int is_set(const u8[::1] bitmap, i64 bit) noexcept nogil
 @cython.locals(left=Py_ssize_t, h=u64, k=u64)
 cdef inline u64 murmur2(const u8[::1] data, Py_ssize_t at, Py_ssize_t stop) noexcept nogil

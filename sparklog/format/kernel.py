@@ -56,6 +56,13 @@ def store(buf: View, at: int, value: int, width: int) -> None:
         value >>= 8
 
 
+def wrap(value: int) -> int:
+    """Two's complement of 64 bits, as Java's long; C does it by itself."""
+    if not cython.compiled:
+        return ((value + (1 << 63)) & 0xFFFFFFFFFFFFFFFF) - (1 << 63)
+    return value
+
+
 def is_set(bitmap: View, bit: int) -> int:
     """One bit of an Arrow validity bitmap."""
     return (bitmap[bit >> 3] >> (bit & 7)) & 1
@@ -94,7 +101,7 @@ def walk(buf: View, at: int, table: View, most: int) -> tuple[int, int, bool]:
             table[rows, 0] = at
             table[rows, 1] = length + 12
             table[rows, 2] = load64(buf, at)
-            table[rows, 3] = table[rows, 2] + load32(buf, at + 23)
+            table[rows, 3] = wrap(table[rows, 2] + load32(buf, at + 23))
             table[rows, 4] = load64(buf, at + 27)
             table[rows, 5] = load64(buf, at + 35)
             table[rows, 6] = load64(buf, at + 43)

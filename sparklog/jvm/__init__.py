@@ -1,6 +1,7 @@
 """What runs in Spark's JVM: Scala sources, and the jar that they are compiled to.
 
-- `jar`: compiled at first use, by the compiler that ships with pyspark
+- `jar`: compiled at first use, or one that is given; `compiler`: Spark's own for Scala;
+  `jar_file`: what a jar says it is
 - `gateway`: the way from Python to what the jar has; `plans`: their version
 - `scala/`: `checkpoint` (checkpoints as logs), `format` (record batches), `sink` (rows become
   chunks), `source` (segments become rows), `datasource` (`format("sparklog")` in the JVM)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from sparklog.jvm.plans import PLAN_VERSION
+from sparklog.jvm.jar_file import REMEDY, JarVersions
 from sparklog.lru_cache import LruCache
 
 if TYPE_CHECKING:
@@ -119,14 +119,11 @@ def _found(session: Any, load: Callable[[str], Any]) -> Gateway | Obstacle:
     found = _class(load, "sparklog.Version$")
     if found is None:
         old = _class(load, _OLD_CLASS)
-        return NO_JAR if old is None else _mismatch("an earlier sparklog's")
-    version = _scala_object(found)
-    made_by = version.sparklog() or "another sparklog"
-    if version.plans() != PLAN_VERSION:
-        return _mismatch(f"{made_by}'s, with plans of version {version.plans()}")
-    if _minor(version.spark()) not in ("", _minor(session.version())):
-        return _mismatch(f"made for Spark {version.spark()}, this is {session.version()}")
-    return Gateway(load)
+        return NO_JAR if old is None else _mismatch("it is of an earlier sparklog")
+    said, spark = _scala_object(found), session.version()
+    versions = JarVersions(said.spark() or spark, said.sparklog() or "?", said.plans())
+    reason = versions.mismatch(spark)
+    return Gateway(load) if reason is None else _mismatch(reason)
 
 
 def _class(load: Callable[[str], Any], name: str) -> Any:
@@ -146,15 +143,9 @@ def _scala_object(loaded: Any) -> Any:
     return loaded.getField("MODULE$").get(None)
 
 
-def _minor(version: str | None) -> str:
-    return ".".join((version or "").split(".")[:2])
-
-
-def _mismatch(of: str) -> Obstacle:
+def _mismatch(reason: str) -> Obstacle:
     return Obstacle(
-        f"the session's jar isn't this sparklog's (plans of version {PLAN_VERSION}) but {of}: take "
-        "the one that `sparklog spark-conf` names, and take the other off spark.jars and the class "
-        "path",
+        f"sparklog's jar in spark.jars or on the class path can't be used: {reason}: {REMEDY}",
         logging.WARNING,
     )
 

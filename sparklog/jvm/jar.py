@@ -1,113 +1,172 @@
-"""The jar of what runs in Spark's JVM: compiled at first use, by the compiler of pyspark.
+"""The jar of what runs in Spark's JVM: compiled at first use, or one that was made elsewhere.
 
 Spark's classes change with every minor version, so a jar belongs to one of them: it is kept by the
-version of Spark and the digest of its sources. No JDK, Maven or sbt is needed, a Java runtime does.
+version of Spark's jars and the digest of what it is made from. A host without a compiler, or with
+nowhere to write to, is given one by SPARKLOG_JAR or `spark.jars`.
 """
 
+import contextlib
+import errno
+import fcntl
 import hashlib
-import importlib.resources
 import os
 import pathlib
 import shutil
-import subprocess
 import tempfile
-from collections.abc import Iterator
-from importlib.resources.abc import Traversable
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 from sparklog.errors import InvalidRequestError
-from sparklog.extras import needed
 from sparklog.fs import LOCAL
+from sparklog.jvm.compiler import Spark, compile_into, sources
+from sparklog.jvm.jar_file import REMEDY, JarVersions, given_among, local_path, read, write
 
-CACHE_VARIABLE = "SPARKLOG_CACHE"
-_COMPILER = "scala.tools.nsc.Main"
-_TIMEOUT_S = 300
+CACHE_VARIABLE: Final = "SPARKLOG_CACHE"
+JAR_VARIABLE: Final = "SPARKLOG_JAR"
+_LOCK: Final = ".lock"
+_COMPILING: Final = ".compiling-"
 
 
-def jar() -> str:
-    """Return the path of the jar for the pyspark that is installed; takes about 10 s at first use.
+def jar(given: Iterable[str] = ()) -> str:
+    """Return the path of the jar for the Spark that is installed; takes some 10 s at first use.
 
-    It is kept below $SPARKLOG_CACHE, else $XDG_CACHE_HOME/sparklog, else ~/.cache/sparklog.
+    It is the one among `given` (paths, URLs), else $SPARKLOG_JAR, else compiled and kept below
+    $SPARKLOG_CACHE, else $XDG_CACHE_HOME/sparklog, else ~/.cache/sparklog. Of processes that are
+    the first at once one compiles, the others wait for it.
 
-    Raises: InvalidRequestError if there is no Java, no pyspark, or nowhere to write to.
+    Raises: InvalidRequestError if the jar that is given isn't for this sparklog and Spark; if there
+        is no Java, no Spark, or nowhere to write to.
     """
-    with needed(InvalidRequestError):
-        import pyspark
-    sources = _sources()
-    digest = hashlib.sha256(b"".join(text for _, text in sources)).hexdigest()
-    name = f"sparklog-jvm-{pyspark.__version__}-{digest[:16]}.jar"
-    home = _cache()
-    path = home / name
-    if not path.exists():
-        with tempfile.TemporaryDirectory(dir=home, prefix=".compiling-") as directory:
-            built = _compile(sources, _jars_of(pathlib.Path(pyspark.__file__).parent), directory)
-            LOCAL.rename(str(built), str(path))
+    found = given_among(given) or os.environ.get(JAR_VARIABLE)
+    if found:
+        return _checked(found)
+    spark, scala = Spark.installed(), sources()
+    path = _cache() / f"sparklog-jvm-{spark.version}-{_digest(scala, spark)}.jar"
+    if not _is_whole(path):
+        _build(path, scala, spark)
     return str(path)
 
 
-def _sources() -> list[tuple[str, bytes]]:
-    """Names and texts of the Scala files; one in a package begins with its folder."""
-    root = importlib.resources.files("sparklog.jvm").joinpath("scala")
-    return sorted(_scala_files(root, ""))
+def write_jar(target: str) -> str:
+    """Write the jar to a file or into a directory, for hosts that can't compile it; its path.
+
+    Raises: InvalidRequestError as `jar` does, and if it can't be written there, or another file
+        than a jar of ours is there.
+    """
+    built = jar()
+    path = pathlib.Path(target).absolute()
+    if path.is_dir() or target.endswith(os.sep):
+        path /= os.path.basename(built)
+    try:
+        if path.exists():
+            if path.samefile(built):
+                return str(path)
+            if read(path) is None:
+                raise InvalidRequestError(
+                    f"{path} is there and isn't a whole jar of sparklog's: remove it, or name "
+                    "another file"
+                )
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as directory:
+            copy = pathlib.Path(directory, "copy.jar")
+            shutil.copyfile(local_path(built), copy)
+            _move(copy, path)
+    except OSError as e:
+        raise InvalidRequestError(
+            f"the jar can't be written to {path} ({e.strerror}): name a file or a directory that "
+            "can be written"
+        ) from e
+    return str(path)
 
 
-def _scala_files(directory: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
-    for entry in directory.iterdir():
-        if entry.is_dir():
-            yield from _scala_files(entry, f"{prefix}{entry.name}-")
-        elif entry.name.endswith(".scala"):
-            yield prefix + entry.name, entry.read_bytes()
+def _checked(name: str) -> str:
+    """A jar that is given, if it will do; one that isn't on this host is checked in the session."""
+    path = local_path(name)
+    if "://" in path or path.startswith("local:"):
+        return name
+    try:
+        versions = read(path)
+    except OSError as e:
+        raise InvalidRequestError(
+            f"sparklog's jar {path} can't be read ({e.strerror}): name one that is "
+            f"there, or {REMEDY}"
+        ) from e
+    if versions is None:
+        raise InvalidRequestError(f"{path} isn't a whole jar of sparklog's: {REMEDY}")
+    spark = None
+    with contextlib.suppress(InvalidRequestError):  # none here that would start a session
+        spark = Spark.installed().version
+    reason = versions.mismatch(spark)
+    if reason is not None:
+        raise InvalidRequestError(f"{path} can't be used: {reason}: {REMEDY}")
+    return name if name != path else os.path.abspath(path)
+
+
+def _digest(scala: list[tuple[str, bytes]], spark: Spark) -> str:
+    parts = [JarVersions(spark.version).manifest()]
+    parts += (part for name, text in scala for part in (name.encode(), text))
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+
+
+def _is_whole(path: pathlib.Path) -> bool:
+    try:
+        return read(path) is not None
+    except OSError:
+        return False
+
+
+def _build(path: pathlib.Path, scala: list[tuple[str, bytes]], spark: Spark) -> None:
+    home = path.parent
+    try:
+        with _alone(home) as alone:
+            if _is_whole(path):  # another process was quicker
+                return
+            if alone:
+                for left in home.glob(f"{_COMPILING}*"):  # by a process that was killed
+                    shutil.rmtree(left, ignore_errors=True)
+            with tempfile.TemporaryDirectory(dir=home, prefix=_COMPILING) as directory:
+                compile_into(pathlib.Path(directory), scala, spark, "-nowarn")
+                built = pathlib.Path(directory, "built.jar")
+                write(built, pathlib.Path(directory, "classes"), JarVersions(spark.version))
+                _move(built, path)
+    except OSError as e:
+        raise _unwritable(home, e) from e
+
+
+@contextlib.contextmanager
+def _alone(home: pathlib.Path) -> Iterator[bool]:
+    """Wait until no other process compiles; false where the file system has no locks."""
+    with (home / _LOCK).open("wb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:
+            yield False
+        else:
+            yield True
+
+
+def _move(built: pathlib.Path, path: pathlib.Path) -> None:
+    """Let a file appear whole: a JVM that has its predecessor open keeps that."""
+    with built.open("rb") as file:
+        os.fsync(file.fileno())
+    LOCAL.rename(str(built), str(path))
 
 
 def _cache() -> pathlib.Path:
-    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    home = pathlib.Path(os.environ.get(CACHE_VARIABLE) or pathlib.Path(base) / "sparklog")
+    named = os.environ.get(CACHE_VARIABLE)
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    home = pathlib.Path(named or f"{base}/sparklog").absolute()
     try:
+        if not named and base.startswith("~"):  # a user that nobody knows, as containers have
+            raise FileNotFoundError(errno.ENOENT, "the user has no home directory")
         home.mkdir(parents=True, exist_ok=True)
     except OSError as e:
-        raise InvalidRequestError(
-            f"{home} can't be made for the compiled jar ({e.strerror}): set "
-            f"{CACHE_VARIABLE} to a directory that can be written"
-        ) from e
+        raise _unwritable(home, e) from e
     return home
 
 
-def _jars_of(pyspark: pathlib.Path) -> pathlib.Path:
-    home = os.environ.get("SPARK_HOME")
-    jars = pathlib.Path(home) / "jars" if home else pyspark / "jars"
-    if not list(jars.glob("scala-compiler*.jar")):
-        raise InvalidRequestError(
-            f"{jars} has no Scala compiler: install pyspark whole (pip install 'sparklog[spark]'), "
-            "or set SPARK_HOME to a Spark that has its jars"
-        )
-    return jars
-
-
-def _compile(sources: list[tuple[str, bytes]], jars: pathlib.Path, directory: str) -> pathlib.Path:
-    folder = pathlib.Path(directory)
-    for name, text in sources:
-        (folder / name).write_bytes(text)
-    built = folder / "built.jar"
-    files = [str(folder / name) for name, _ in sources]
-    classes = [f"{jars}/*", _COMPILER, "-usejavacp", "-nowarn", "-d", str(built)]
-    try:
-        done = subprocess.run(
-            [_java(), "-cp", *classes, *files], capture_output=True, text=True, timeout=_TIMEOUT_S
-        )
-    except (OSError, subprocess.TimeoutExpired) as e:
-        raise InvalidRequestError(
-            f"sparklog's jar couldn't be compiled ({e}): Spark needs a Java runtime, 17 or "
-            "later; set JAVA_HOME to it"
-        ) from e
-    if done.returncode != 0 or not built.exists():
-        raise InvalidRequestError(
-            f"sparklog's jar doesn't compile against {jars} (sparklog is made for Spark "
-            f"4.3): {(done.stdout + done.stderr).strip()[-2000:]}"
-        )
-    return built
-
-
-def _java() -> str:
-    home = os.environ.get("JAVA_HOME")
-    if home:
-        return os.path.join(home, "bin", "java")
-    return shutil.which("java") or "java"
+def _unwritable(home: pathlib.Path, e: OSError) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"the compiled jar can't be kept in {home} ({e.strerror}): set {CACHE_VARIABLE} to a "
+        f"directory that can be written, or {JAR_VARIABLE} to the jar that `sparklog spark-conf "
+        "--jar FILE` makes elsewhere"
+    )

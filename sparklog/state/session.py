@@ -1,19 +1,22 @@
-"""Setting up Spark sessions: the checkpoint manager, and what makes micro-batches quick."""
+"""Setting up Spark sessions: sparklog's jar, the checkpoint manager, quick Python workers."""
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sparklog.errors import InvalidRequestError
-from sparklog.jvm.gateway import NO_JAR, find
+from sparklog.jvm.gateway import NO_JAR, Obstacle, find
 from sparklog.jvm.jar import jar
+from sparklog.jvm.jar_file import given_among
 from sparklog.state.workers import workers_find_daemon
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_LOGGER = logging.getLogger("sparklog")
 MANAGER_KEY = "spark.sql.streaming.checkpointFileManagerClass"
 MANAGER = "sparklog.checkpoint.LogCheckpointFileManager"
-_JARS_KEY = "spark.jars"
+JARS_KEY = "spark.jars"
 _IN_SESSION = {
     MANAGER_KEY: MANAGER,
     # Each record has its CRC already; Spark's own would be a second file beside each.
@@ -31,32 +34,36 @@ def spark_conf(
     for key, value in sparklog.spark_conf().items():
         builder = builder.config(key, value)
 
-    Checkpoints are then kept as logs, and Python workers start and answer faster (Unix sockets, a
-    daemon that has its imports). `spark.jars` of `conf` are kept beside sparklog's; other settings
-    of `conf` win. Compiles the checkpoint manager at first use (about 10 s, once a Spark version).
+    Checkpoints are then kept as logs, the JVM reads and writes logs by itself, and Python workers
+    start and answer faster (Unix sockets, a daemon that has its imports). `spark.jars` of `conf`
+    are kept beside sparklog's; other settings of `conf` win. Compiles the jar at first use (some
+    10 s, once a Spark version), unless `spark.jars` or $SPARKLOG_JAR has one.
 
     Args:
         daemon: let executors run sparklog's daemon of Python workers. It must be installed for
             their Python: what comes by --py-files is there too late, and no worker would start.
             By default it is used where it is known to be: with a local master, if the workers'
             Python finds it.
-    Raises: InvalidRequestError if the manager can't be compiled.
+    Raises: InvalidRequestError if the jar can't be compiled, or the one that is given isn't for
+        this sparklog and Spark.
     """
     given = dict(conf or {})
-    jars = [name for name in given.pop(_JARS_KEY, "").split(",") if name]
+    jars = [name for name in given.pop(JARS_KEY, "").split(",") if name]
     use_daemon = workers_find_daemon(given) if daemon is None else daemon
     at_start = {**_AT_START, **(_DAEMON if use_daemon else {})}
-    return {**at_start, **_IN_SESSION, **given, _JARS_KEY: ",".join([*jars, jar()])}
+    own = jar(jars)
+    jars = [*jars, *([] if given_among(jars) else [own])]
+    return {**at_start, **_IN_SESSION, **given, JARS_KEY: ",".join(jars)}
 
 
 def enable(spark: "SparkSession") -> None:
-    """Let a running session keep its new queries' checkpoints as logs.
+    """Let a running session load the jar, and keep its new queries' checkpoints as logs.
 
     What only holds from a session's start on (`spark_conf`) is left as it is. Queries that run
     already go on as they are; a checkpoint that Spark's own manager wrote is continued.
 
     Raises: InvalidRequestError on Spark Connect, whose server has to be started with the settings
-        of `spark_conf`, and if the manager can't be compiled.
+        of `spark_conf`, and if the jar can't be compiled.
     """
     if not hasattr(spark, "_jsparkSession"):
         raise InvalidRequestError(
@@ -64,7 +71,11 @@ def enable(spark: "SparkSession") -> None:
             "with the settings that sparklog.spark_conf() gives (on the command line: sparklog "
             "spark-conf), and call sparklog.register(spark) here"
         )
-    if find(spark) is NO_JAR:  # listJars doesn't tell: spark.jars of a second context aren't loaded
-        spark.sql(f"ADD JAR '{jar()}'")
+    found = find(spark)
+    if found is NO_JAR:  # listJars doesn't tell: spark.jars of a second context aren't loaded
+        path = jar().replace("\\", "\\\\").replace("'", "\\'")
+        spark.sql(f"ADD JAR '{path}'")
+    elif isinstance(found, Obstacle):
+        _LOGGER.log(found.level, "%s", found.reason)
     for key, value in _IN_SESSION.items():
         spark.conf.set(key, value)

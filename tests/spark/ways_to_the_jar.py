@@ -4,13 +4,15 @@ python ways_to_the_jar.py WAY DIRECTORY
 """
 
 import json
+import os
 import sys
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
 import sparklog
 from sparklog.jvm.gateway import NO_JAR, find, gateway
-from sparklog.jvm.jar import jar
+from sparklog.jvm.jar import JAR_VARIABLE, jar, write_jar
 from tests.spark.jvm import QUICK
 
 
@@ -28,15 +30,18 @@ def builder(**conf: str) -> SparkSession.Builder:
     return made
 
 
-def session(way: str) -> SparkSession:
+def session(way: str, directory: str) -> SparkSession:
     """A session that has the jar, in the way of that name."""
     match way:
         case "jars":
-            return builder(**{"spark.jars": jar()}).getOrCreate()
+            return builder(**{"spark.jars": write_jar(directory)}).getOrCreate()
         case "class path":
             places = ("spark.driver.extraClassPath", "spark.executor.extraClassPath")
             return builder(**dict.fromkeys(places, jar())).getOrCreate()
         case "enable":
+            quoted = Path(directory, "it's here")
+            quoted.mkdir()
+            os.environ[JAR_VARIABLE] = write_jar(f"{quoted}/any name.jar")
             spark = builder().getOrCreate()
         case "second context":  # spark.jars come to the class path when the JVM starts, or never
             builder().getOrCreate().stop()
@@ -53,7 +58,7 @@ found: list[object] = []
 
 
 def main(way: str, directory: str) -> None:
-    spark = session(way)
+    spark = session(way, directory)
     found.extend([find(spark), find(spark.newSession())])
     seen = []
 

@@ -1,8 +1,8 @@
-"""The jar, and the settings that a session gets."""
+"""The settings that a session gets. Where the jar comes from: tests/jvm/test_jar.py."""
 
+import json
 import os
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -12,35 +12,9 @@ from pyspark.sql import SparkSession
 import sparklog
 from sparklog.cli.spark_conf import spark_conf
 from sparklog.errors import InvalidRequestError
-from sparklog.jvm.jar import CACHE_VARIABLE, jar
+from sparklog.jvm.jar import CACHE_VARIABLE, JAR_VARIABLE, jar, write_jar
+from sparklog.jvm.jar_file import JarVersions, write
 from sparklog.state.session import MANAGER, MANAGER_KEY
-
-
-@pytest.mark.deep  # compiles it anew
-def test_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "new" / "cache"))
-    first = jar()
-    written = os.stat(first).st_mtime_ns
-    began = time.monotonic()
-    assert jar() == first
-    assert time.monotonic() - began < 1
-    assert os.stat(first).st_mtime_ns == written
-    assert os.listdir(tmp_path / "new" / "cache") == [os.path.basename(first)]
-
-
-def test_what_it_needs_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
-    with pytest.raises(InvalidRequestError, match="set JAVA_HOME"):
-        jar()
-    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    with pytest.raises(InvalidRequestError, match="no Scala compiler"):
-        jar()
-    (tmp_path / "file").write_bytes(b"")
-    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "file" / "cache"))
-    with pytest.raises(InvalidRequestError, match=CACHE_VARIABLE):
-        jar()
-    assert os.listdir(tmp_path / "cache") == []
 
 
 def test_settings_of_a_session_to_be_built() -> None:
@@ -50,6 +24,43 @@ def test_settings_of_a_session_to_be_built() -> None:
     assert conf["spark.jars"].split(",") == ["/a.jar", "/b.jar", jar()]
     assert conf["spark.python.unix.domain.socket.enabled"] == "false"
     assert conf[DAEMON] == "sparklog.state.daemon"
+
+
+def test_a_jar_that_is_given_is_not_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host without a compiler and without a place to keep what it makes."""
+    own = write_jar(str(tmp_path / "any.jar"))
+    monkeypatch.setenv(CACHE_VARIABLE, "/dev/null/cache")
+    with pytest.raises(InvalidRequestError, match=CACHE_VARIABLE):
+        sparklog.spark_conf()
+    assert sparklog.spark_conf({"spark.jars": f"/a.jar,{own}"})["spark.jars"] == f"/a.jar,{own}"
+    far = "/a.jar,s3://b/sparklog-jvm-4.3.0-0123456789abcdef.jar"
+    assert sparklog.spark_conf({"spark.jars": far})["spark.jars"] == far
+    monkeypatch.setenv(JAR_VARIABLE, own)
+    assert sparklog.spark_conf({"spark.jars": "/a.jar"})["spark.jars"] == f"/a.jar,{own}"
+    (tmp_path / "classes").mkdir()
+    write(tmp_path / "old.jar", tmp_path / "classes", JarVersions("3.5.1"))
+    with pytest.raises(
+        InvalidRequestError, match=r"old\.jar can't be used: .* Spark 3\.5\.1"
+    ):
+        sparklog.spark_conf({"spark.jars": str(tmp_path / "old.jar")})
+
+
+def test_the_jar_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for form in (["--json"], ["--args"], []):
+        said = CliRunner().invoke(spark_conf, [*form, "--jar", "sparklog.jar"])
+        assert said.exit_code == 0
+        assert (tmp_path / "sparklog.jar").read_bytes() == Path(jar()).read_bytes()
+        words = json.loads(said.output).values() if form == ["--json"] else said.output.split()
+        assert any(w.endswith(str(tmp_path / "sparklog.jar")) for w in words)
+        assert jar() not in said.output
+    (tmp_path / "app.jar").write_bytes(b"mine")
+    said = CliRunner().invoke(spark_conf, ["--jar", "app.jar"])
+    assert said.exit_code == 2
+    assert "remove it, or name another file" in said.output
+    assert (tmp_path / "app.jar").read_bytes() == b"mine"
 
 
 DAEMON = "spark.python.daemon.module"

@@ -1,0 +1,126 @@
+"""The Scala compiler that ships with Spark: our sources to classes, for that Spark.
+
+No JDK, Maven or sbt is needed, a Java runtime does.
+"""
+
+import importlib.resources
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources.abc import Traversable
+from typing import Final
+
+from sparklog.errors import InvalidRequestError
+from sparklog.extras import needed
+
+_COMPILER: Final = "scala.tools.nsc.Main"
+_TIMEOUT_S: Final = 300
+_JAVA: Final = 17  # the oldest that Spark 4 runs on: executors may have that one
+_QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xss8m")  # half the CPU time
+_CORE: Final = re.compile(r"spark-core_[\d.]+-(.+)\.jar")
+
+
+@dataclass(frozen=True, slots=True)
+class Spark:
+    """A Spark by its directory of jars, and their version."""
+
+    jars: pathlib.Path
+    version: str
+
+    @staticmethod
+    def installed() -> "Spark":
+        """Return the one that sessions of this process would start: SPARK_HOME's, else pyspark's.
+
+        Raises: InvalidRequestError if there is none, or one without its jars.
+        """
+        home = os.environ.get("SPARK_HOME")
+        if home:
+            jars = pathlib.Path(home) / "jars"
+        else:
+            with needed(InvalidRequestError):
+                import pyspark
+            jars = pathlib.Path(pyspark.__file__).parent / "jars"
+        cores = filter(None, map(_CORE.fullmatch, sorted(p.name for p in jars.glob("spark-core*"))))
+        core = next(cores, None)
+        if core is None:
+            raise _incomplete(jars, "spark-core")
+        return Spark(jars, core[1])
+
+
+def _incomplete(jars: pathlib.Path, what: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{jars} has no {what}*.jar: install pyspark whole (pip install 'sparklog[spark]'), set "
+        "SPARK_HOME to a Spark that has its jars, or set SPARKLOG_JAR to the jar that `sparklog "
+        "spark-conf --jar FILE` makes where they are"
+    )
+
+
+def sources() -> list[tuple[str, bytes]]:
+    """Return names and texts of the Scala files; one in a package begins with its folder."""
+    root = importlib.resources.files("sparklog.jvm").joinpath("scala")
+    return sorted(_scala_files(root, ""))
+
+
+def _scala_files(directory: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
+    for entry in directory.iterdir():
+        if entry.is_dir():
+            yield from _scala_files(entry, f"{prefix}{entry.name}/")
+        elif entry.name.endswith(".scala"):
+            yield prefix + entry.name, entry.read_bytes()
+
+
+def compile_into(
+    directory: pathlib.Path, scala: list[tuple[str, bytes]], spark: Spark, *options: str
+) -> str:
+    """Compile Scala files into the directory, which has none; return what the compiler says.
+
+    Raises: InvalidRequestError if there is no Java or compiler, or they don't compile against
+        that Spark.
+    Cost: some 5 s of CPU for our sources.
+    """
+    if not list(spark.jars.glob("scala-compiler*.jar")):
+        raise _incomplete(spark.jars, "scala-compiler")
+    texts, classes = directory / "scala", directory / "classes"
+    classes.mkdir()
+    for name, text in scala:
+        (texts / name).parent.mkdir(parents=True, exist_ok=True)
+        (texts / name).write_bytes(text)
+    java = _java()
+    command = [java, *_QUICK, "-cp", f"{spark.jars}/*", _COMPILER, "-usejavacp", *options]
+    files = [str(texts / name) for name, _ in scala]
+    try:
+        done = subprocess.run(
+            [*command, _release(java), "-d", str(classes), *files],
+            capture_output=True, text=True, timeout=_TIMEOUT_S,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as e:
+        raise InvalidRequestError(
+            f"sparklog's jar couldn't be compiled ({e}): Spark needs a Java runtime, {_JAVA} or "
+            "later; set JAVA_HOME to it"
+        ) from e
+    said = (done.stdout + done.stderr).strip().replace(f"{texts}/", "")
+    if done.returncode != 0:
+        raise InvalidRequestError(
+            f"sparklog's jar doesn't compile against {spark.jars}, by {java} (sparklog is made for "
+            f"Spark 4.3 and Java {_JAVA} or later): {said[-2000:]}"
+        )
+    return said
+
+
+def _release(java: str) -> str:
+    """The option for classes that Java 17 runs. Only a JDK knows which methods 17 had."""
+    found = shutil.which(java)
+    home = pathlib.Path(found).resolve().parents[1] if found else pathlib.Path()
+    known = (home / "lib" / "ct.sym").exists()
+    return f"-release:{_JAVA}" if known else f"-Xunchecked-java-output-version:{_JAVA}"
+
+
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        return os.path.join(home, "bin", "java")
+    return shutil.which("java") or "java"
