@@ -4,7 +4,7 @@ python -m tests.scala lint            what `make lint` asks: nothing is changed
 python -m tests.scala format [FILE]   lay out all files, or these
 
 The formatter is scalafmt, brought by Maven once (tests/jars.py); where it can't be had, lint says
-so and goes on with the rest. What passed is remembered in the tests' cache, by the files' digest.
+so and goes on. What passed is remembered in the tests' cache, by the files' digest.
 """
 
 import hashlib
@@ -13,11 +13,15 @@ import sys
 import tempfile
 from pathlib import Path
 
+from sparklog.errors import InvalidRequestError
+from sparklog.jvm import compiler
 from tests import jars
 from tests.paths import ROOT
 
 CONF = ROOT / ".scalafmt.conf"
 POM = Path(__file__).with_name("scalafmt.xml")
+PROBES = ROOT / "tests" / "jvm" / "scala"
+STRICT = ("-Werror", "-Xlint", "-deprecation", "-feature", "-unchecked", "-Wdead-code")
 
 
 def sources() -> list[str]:
@@ -51,22 +55,38 @@ def misplaced(files: list[str]) -> list[str]:
         return [name for copy, name in pairs if copy.read_bytes() != (ROOT / name).read_bytes()]
 
 
+def warnings() -> str:
+    """What the compiler warns of: sparklog's own, and the tests' that need nothing else.
+
+    Raises: InvalidRequestError with its text, if there is anything or no Java or Spark.
+    """
+    probes = ((path.name, path.read_bytes()) for path in sorted(PROBES.glob("*.scala")))
+    found = [*compiler.sources(), *((f"tests/{name}", text) for name, text in probes)]
+    with tempfile.TemporaryDirectory() as directory:
+        return compiler.compile_into(Path(directory), found, compiler.Spark.installed(), *STRICT)
+
+
 def lint() -> int:
     """Say what is wrong; return the exit code."""
     files = sources()
-    told = [*files, str(CONF), str(POM)]
+    told = [*files, str(CONF), str(POM), __file__]
     digest = hashlib.sha256(b"\0".join((ROOT / name).read_bytes() for name in told)).hexdigest()
     passed = jars.cache() / f"scala-lint-{digest[:16]}"
     if passed.exists():
         return 0
     try:
         wrong = misplaced(files)
+        said = warnings()
     except jars.Unavailable as e:
-        print(f"Scala's layout isn't checked: {e}")
+        print(f"Scala isn't checked: {e}")
         return 0
+    except InvalidRequestError as e:
+        print(e)
+        return 1
     for name in wrong:
         print(f"{name}: scalafmt lays it out otherwise: python -m tests.scala format {name}")
-    if wrong:
+    if wrong or said:
+        print(said, end="\n" if said else "")
         return 1
     passed.touch()
     return 0

@@ -23,6 +23,9 @@ ENGINE = (
     "sparklog/format/", "sparklog/storage/", "sparklog/log/", "sparklog/logdir/", "sparklog/config",
     "sparklog/errors",
 )  # fmt: skip
+DEF = re.compile(r"( *)(?:(?:override|private(?:\[\w+\])?|protected|final) )*def ")
+PRINTS = re.compile(r"\b(?:println|printStackTrace|System\.exit)\b")
+SCALA_ABSOLUTE = re.compile(r'"(?:/home|/root|/tmp|/var|/usr|/opt|/mnt)\b')
 ABSOLUTE = re.compile(r"""["'](/home|/root|/tmp|/var|/usr|/opt|/mnt)\b""")
 
 
@@ -33,6 +36,7 @@ def _files(*patterns: str) -> list[str]:
 
 
 PYTHON = _files("*.py")
+SCALA = _files("*.scala")
 PACKAGE = [f for f in PYTHON if f.startswith("sparklog/") or re.fullmatch(r"\w+_sparklog\.py", f)]
 
 
@@ -90,9 +94,39 @@ def test_module_says_what_it_is_and_names_no_machine(path):
     assert not ABSOLUTE.findall(text), f"{path} names an absolute path"
 
 
+def _scala_breaches(path: str) -> list[str]:
+    """What is wrong with one Scala file; scalafmt sees to its layout (tests/scala.py)."""
+    lines = (ROOT / path).read_text().splitlines()
+    found = [
+        f"{path}:{at}: {len(line)} columns, at most {COLUMNS_MAX}"
+        for at, line in enumerate(lines, 1)
+        if len(line) > COLUMNS_MAX and not line.startswith("import ")
+    ]
+    starts = [(at, m[1]) for at, line in enumerate(lines) if (m := DEF.match(line))]
+    for at, indent in starts:
+        ends = (n for n in range(at + 1, len(lines)) if lines[n].startswith(indent + "}"))
+        nexts = (n for n in range(at + 1, len(lines)) if re.match(rf"{indent}\S", lines[n]))
+        size = min(next(ends, at), next(nexts, len(lines))) - at + 1
+        if size > FUNCTION_LINES_MAX:
+            found.append(f"{path}:{at + 1}: {lines[at].strip()} has {size} lines")
+    text = "\n".join(lines)
+    if path.startswith("sparklog/"):
+        if not re.search(r"^/\*\*", text, re.MULTILINE):
+            found.append(f"{path}: no scaladoc says what it is")
+        found += [f"{path}: {name} has no place in a library" for name in PRINTS.findall(text)]
+        found += [f"{path} names an absolute path" for _ in SCALA_ABSOLUTE.findall(text)]
+    return found
+
+
+@pytest.mark.parametrize("path", SCALA)
+def test_scala_is_tidy(path):
+    assert _scala_breaches(path) == []
+
+
 def hints() -> list[str]:
     """Modules that are worth a look; `make lint` prints them, nothing fails for them."""
-    sizes = ((path, len((ROOT / path).read_text().splitlines())) for path in PACKAGE)
+    files = [*PACKAGE, *(f for f in SCALA if f.startswith("sparklog/"))]
+    sizes = ((path, len((ROOT / path).read_text().splitlines())) for path in files)
     return [
         f"hint: {path} has {size} lines: does it hold two nouns?"
         for path, size in sizes
@@ -110,6 +144,16 @@ def test_the_rules_are_not_asleep(tmp_path, monkeypatch):
     text = "\n".join(_breaches("sparklog/log/bad.py"))
     for want in ("101 columns", "f has 72 lines", "os.rename()"):
         assert want in text
+    scala = bad.with_name("Bad.scala")
+    rows = "    val x = 1\n" * FUNCTION_LINES_MAX
+    scala.write_text(
+        f"// {'#' * 98}\nclass Bad {{\n  def f(): Unit = {{\n{rows}    println(1)\n  }}\n"
+        '  val place = "/tmp/x"\n  def g = 1\n}\n'
+    )
+    text = "\n".join(_scala_breaches("sparklog/log/Bad.scala"))
+    for want in ("101 columns", "f(): Unit = { has 73 lines", "scaladoc", "println", "absolute"):
+        assert want in text
+    assert "def g" not in text
 
 
 if __name__ == "__main__":

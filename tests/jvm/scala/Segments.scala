@@ -35,8 +35,8 @@ object Segments extends Operations {
         Nothing
       })
     },
-    // i32 most rows: events, a row each (u8 1, its columns), or where Python reads (u8 2, i32 piece,
-    // i64 offset), of which nothing comes here
+    // i32 most rows: events, a row each (u8 1, its columns), or where Python reads (u8 2, i32
+    // piece, i64 offset), of which nothing comes here
     "take" -> { (in, out) =>
       var left = in.readInt()
       while (left > 0) {

@@ -4,7 +4,6 @@ import java.io.{DataInputStream, DataOutputStream}
 import java.nio.ByteBuffer
 
 import org.apache.spark.unsafe.Platform
-
 import sparklog.format._
 
 /** Rows become record batches; keys become partitions. */
@@ -29,8 +28,7 @@ object Writing extends Operations {
       out.writeInt(Murmur2.partition(key, at, key.length, partitions))
     },
     "build" -> build,
-    "held" -> held
-  )
+    "held" -> held)
 
   /**
    * codec, level (i32, the least: none), batch bytes, max message bytes (i32), base offset (i64),
@@ -48,9 +46,8 @@ object Writing extends Operations {
     val base = in.readLong()
     val rows = in.readAllBytes()
     try {
-      feed(ByteBuffer.wrap(rows), batches, base,
-        new DataOutputStream(
-          java.io.OutputStream.nullOutputStream))
+      feed(ByteBuffer.wrap(rows), batches, base, new DataOutputStream(
+        java.io.OutputStream.nullOutputStream))
       batches.release()
       assert(batches.heldBytes == 0 && batches.count == 0 && batches.sizeBytes == 0)
       feed(ByteBuffer.wrap(rows), batches, base, out)
@@ -117,7 +114,7 @@ object Writing extends Operations {
     while (in.available > 0) {
       val value = new Array[Byte](in.readInt())
       assert(batches.append(0, null, 0, -1, value, Platform.BYTE_ARRAY_OFFSET.toLong, value.length,
-          null, 0))
+        null, 0))
       batches.close(0)
       out.writeLong(batches.heldBytes)
     }

@@ -61,8 +61,8 @@ package state {
   import org.apache.hadoop.fs.FSDataInputStream
 
   /**
-   * RocksDBSuite names this class of its own for all its stores. Ours comes first on the class path,
-   * and counts the streams that are left open as that one does.
+   * RocksDBSuite names this class of its own for all its stores. Ours comes first on the class
+   * path, and counts the streams that are left open as that one does.
    */
   class OpenStreamCountedTestFileManager(path: Path, conf: Configuration)
       extends SuiteManager(path, conf) {

@@ -9,8 +9,8 @@ import java.util.zip.CRC32C
 final case class DamagedRecord(position: Long, key: String, isDeletion: Boolean)
 
 /**
- * Which file a damaged record is of, by its layout, and by its CRC, which holds if one byte of the CRC,
- * or one before the end of the key, is changed. The rules, and the same in Python:
+ * Which file a damaged record is of, by its layout, and by its CRC, which holds if one byte of the
+ * CRC, or one before the end of the key, is changed. The rules, and the same in Python:
  * sparklog/checkpoint/log_backed/damaged_records.py.
  */
 object DamagedRecord {

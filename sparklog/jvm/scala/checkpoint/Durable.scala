@@ -19,7 +19,9 @@ object Durable {
     rename(next, path)
   }
 
-  /** Sync a file that Spark's own manager wrote, with Hadoop's checksum of it, if they are there. */
+  /**
+   * Sync a file that Spark's own manager wrote, with Hadoop's checksum of it, if they are there.
+   */
   def syncWritten(file: Path): Unit =
     Seq(file, file.resolveSibling(s".${file.getFileName}.crc")).filter(Files.exists(_)).foreach(
       sync)

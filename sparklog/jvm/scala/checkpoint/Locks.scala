@@ -13,17 +13,17 @@ import java.util.zip.CRC32C
 
 /**
  * Byte ranges of `sparklog.lock`, held by this JVM against other processes, and within it by one
- * thread. POSIX frees a process's locks when it closes any descriptor of the file, so that a JVM has
- * one channel for a lock file, by whatever path it came to it, and closes it only while it holds no
- * lock there (PROTOCOL, C3). The jar may be loaded by several class loaders: what they must share
- * lies in the system properties, in classes of the JVM's own.
+ * thread. POSIX frees a process's locks when it closes any descriptor of the file, so that a JVM
+ * has one channel for a lock file, by whatever path it came to it, and closes it only while it
+ * holds no lock there (PROTOCOL, C3). The jar may be loaded by several class loaders: what they
+ * must share lies in the system properties, in classes of the JVM's own.
  */
 final class Locks(file: Path, timeoutMs: () => Long) {
   import Locks._
 
   /**
-   * Run `body` while this JVM and thread alone hold the lock at `position`. An IOException if another
-   * process holds it for too long: one that stands still would hold up tasks for ever.
+   * Run `body` while this JVM and thread alone hold the lock at `position`. An IOException if
+   * another process holds it for too long: one that stands still would hold up tasks for ever.
    */
   def hold[T](position: Long)(body: => T): T = {
     val id = name()
@@ -46,8 +46,8 @@ final class Locks(file: Path, timeoutMs: () => Long) {
     var lock = tryLock(id, position)
     while (lock.isEmpty) {
       if (System.nanoTime() > end) throw new IOException(
-        s"another process has held the lock at byte $position of $file for ${timeoutMs()} ms: find " +
-          s"it by: fuser $file. Nothing was written")
+        s"another process has held the lock at byte $position of $file for ${timeoutMs()} ms: " +
+          s"find it by: fuser $file. Nothing was written")
       Thread.sleep(pauseMs)
       pauseMs = math.min(20, pauseMs * 2)
       lock = tryLock(id, position)
@@ -57,8 +57,8 @@ final class Locks(file: Path, timeoutMs: () => Long) {
 
   private def tryLock(id: String, position: Long): Option[FileLock] = {
     if (isReadOnly) throw new IOException(
-      s"$file can't be written (a read-only mount, or another user's): its checkpoint can be read, " +
-        "and archived. Nothing was written")
+      s"$file can't be written (a read-only mount, or another user's): its checkpoint can be " +
+        "read, and archived. Nothing was written")
     use(id) { channel =>
       val lock =
         try Option(channel.tryLock(position, 1, false))
@@ -75,8 +75,8 @@ final class Locks(file: Path, timeoutMs: () => Long) {
     finally holders.merge(id, -1, (a: Integer, b: Integer) => a + b)
 
   /**
-   * Take the lock at `position` for `owner`, from whomever in this JVM has it; until it is given back.
-   * False if another process has it.
+   * Take the lock at `position` for `owner`, from whomever in this JVM has it; until it is given
+   * back. False if another process has it.
    */
   def take(position: Long, owner: String): Boolean = {
     val id = name()
@@ -88,7 +88,9 @@ final class Locks(file: Path, timeoutMs: () => Long) {
     ) != null
   }
 
-  /** Give back what `owner` took at `position` of the lock file `identity`, unless it is another's. */
+  /**
+   * Give back what `owner` took at `position` of the lock file `identity`, unless it is another's.
+   */
   def giveBack(position: Long, owner: String, identity: AnyRef): Unit =
     taken.computeIfPresent(s"$identity@$position",
       (_, known) =>
@@ -118,7 +120,9 @@ final class Locks(file: Path, timeoutMs: () => Long) {
     channel.force(false)
   }
 
-  /** Do something with the lock file's channel that neither waits nor lets it be closed meanwhile. */
+  /**
+   * Do something with the lock file's channel that neither waits nor lets it be closed meanwhile.
+   */
   private def use[T](id: String)(what: FileChannel => T): T = {
     var done: Option[T] = None
     channels.compute(id,

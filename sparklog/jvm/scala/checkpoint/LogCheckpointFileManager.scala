@@ -20,10 +20,10 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
  * as they all reach their checkpoint through Spark's CheckpointFileManager; a provider of ours
  * couldn't serve transformWithState, which takes none but Spark's.
  *
- * A checkpoint is one when its directory has the log dir `sparklog`; it is made when a query starts.
- * Everything else, `_spark_metadata` of file sinks or checkpoints on other file systems, goes to
- * Spark's own manager. A checkpoint that Spark's manager wrote is continued: what is a file stays one
- * until it is written again.
+ * A checkpoint is one when its directory has the log dir `sparklog`; it is made when a query
+ * starts. Everything else, `_spark_metadata` of file sinks or checkpoints on other file systems,
+ * goes to Spark's own manager. A checkpoint that Spark's manager wrote is continued: what is a file
+ * stays one until it is written again.
  */
 class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
     extends CheckpointFileManager with Logging {
@@ -108,9 +108,9 @@ class LogCheckpointFileManager(path: Path, hadoopConf: Configuration)
   override def close(): Unit = spark.close()
 
   /**
-   * The file or directory at `path` if a log dir has it. A manager stays with the checkpoint it began
-   * with: state stores of an old run do their last maintenance after a new one has begun, and what
-   * they'd write has no place in a checkpoint that was reset in between.
+   * The file or directory at `path` if a log dir has it. A manager stays with the checkpoint it
+   * began with: state stores of an old run do their last maintenance after a new one has begun, and
+   * what they'd write has no place in a checkpoint that was reset in between.
    */
   private def file(path: Path): Option[CheckpointFile] =
     LogCheckpointFileManager.local(path).flatMap { local =>
@@ -131,7 +131,9 @@ object LogCheckpointFileManager {
   private def hasLocks(path: LocalPath): Boolean =
     !Networked.matches(Files.getFileStore(path).`type`)
 
-  /** The path on this host's file system, without symbolic links' names resolved; None elsewhere. */
+  /**
+   * The path on this host's file system, without symbolic links' names resolved; None elsewhere.
+   */
   private def local(path: Path): Option[LocalPath] = {
     val scheme = path.toUri.getScheme
     if (scheme == null || scheme == "file") Some(LocalPath.of(path.toUri.getPath).toAbsolutePath)

@@ -9,7 +9,9 @@ import scala.util.control.NonFatal
 
 import org.apache.hadoop.conf.Configuration
 
-/** The log dir of the checkpoint at a path without links: its partitions, made as they are needed. */
+/**
+ * The log dir of the checkpoint at a path without links: its partitions, made as they are needed.
+ */
 final class LogDir private (val checkpoint: Path, @volatile private var settings: Settings) {
   private val directory = checkpoint.resolve(Layout.LogDirName)
   private val locks = new Locks(directory.resolve(Layout.LockName), () => settings.lockTimeoutMs)
@@ -57,9 +59,9 @@ final class LogDir private (val checkpoint: Path, @volatile private var settings
   }
 
   /**
-   * After a reboot cut what it tore, once, whoever comes first. In one boot a write that was cut off
-   * leaves too few bytes; only a power cut leaves wrong ones, and then damage needn't be a fault.
-   * Who can only read leaves it as it is, and reads up to it.
+   * After a reboot cut what it tore, once, whoever comes first. In one boot a write that was cut
+   * off leaves too few bytes; only a power cut leaves wrong ones, and then damage needn't be a
+   * fault. Who can only read leaves it as it is, and reads up to it.
    */
   private def recover(): Unit = if (!locks.isReadOnly) locks.hold(Locks.Directories) {
     val boot = LogDir.bootId()
@@ -121,7 +123,9 @@ object LogDir {
   private def identityAt(checkpoint: Path): AnyRef =
     Files.readAttributes(lockOf(checkpoint), classOf[BasicFileAttributes]).fileKey()
 
-  /** Whether `path` has a checkpoint's log dir; a log that happens to have its name has a ledger. */
+  /**
+   * Whether `path` has a checkpoint's log dir; a log that happens to have its name has a ledger.
+   */
   private def isCheckpoint(path: Path): Boolean = {
     val directory = path.resolve(Layout.LogDirName)
     Files.exists(directory.resolve(Layout.LockName)) &&
@@ -133,8 +137,8 @@ object LogDir {
   def create(checkpoint: Path, settings: Settings): LogDir = {
     val lock = lockOf(checkpoint)
     if (Files.exists(lock) && !isCheckpoint(checkpoint)) throw new java.io.IOException(
-      s"a log lies at ${lock.getParent}, where this checkpoint's own would: give the query another " +
-        "checkpointLocation, or the log another directory")
+      s"a log lies at ${lock.getParent}, where this checkpoint's own would: give the query " +
+        "another checkpointLocation, or the log another directory")
     if (!Files.exists(lock)) {
       Durable.createDirectory(lock.getParent)
       try Files.createFile(lock)

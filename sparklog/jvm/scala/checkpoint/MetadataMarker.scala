@@ -5,9 +5,10 @@ import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, Path}
 
 /**
- * The file `metadata` of a checkpoint that is kept as a log: Spark's own manager can't parse a query id
- * from it. Its error shows what the file says, so that the query doesn't begin from batch 0. To this
- * manager the file isn't there. sparklog/checkpoint/log_backed/metadata_marker.py writes the same.
+ * The file `metadata` of a checkpoint that is kept as a log: Spark's own manager can't parse a
+ * query id from it. Its error shows what the file says, so that the query doesn't begin from batch
+ * 0. To this manager the file isn't there. sparklog/checkpoint/log_backed/metadata_marker.py writes
+ * the same.
  */
 object MetadataMarker {
   val File = "metadata"
@@ -28,8 +29,9 @@ object MetadataMarker {
       Files.readString(path).startsWith(Begin)
 
   /**
-   * Write the marker, and what Spark's manager had there as a record: a checkpoint that it began goes on
-   * here. An IOException if a session without this manager ran when the log had begun already.
+   * Write the marker, and what Spark's manager had there as a record: a checkpoint that it began
+   * goes on here. An IOException if a session without this manager ran when the log had begun
+   * already.
    */
   def settle(logDir: LogDir): Unit = {
     checkOneHistory(logDir)
@@ -49,10 +51,13 @@ object MetadataMarker {
 
   /** The error of a checkpoint whose log dir has lost the query's id. */
   def lost(path: Path): IOException = new IOException(
-    s"${path.getParent} was kept as a log, and its log dir `${Layout.LogDirName}` doesn't have the " +
-      "query's id any more: restore it from a copy. To begin from nothing use a new directory")
+    s"${path.getParent} was kept as a log, and its log dir `${Layout.LogDirName}` doesn't have " +
+      "the query's id any more: restore it from a copy. To begin from nothing use a new directory")
 
-  /** Plans and commits that lie there as files are older than the log's own, or the same (an import). */
+  /**
+   * Plans and commits that lie there as files are older than the log's own, or the same (an
+   * import).
+   */
   private def checkOneHistory(logDir: LogDir): Unit = {
     val file = logDir.checkpoint.resolve(File)
     val known = logDir.partition(Layout.Metadata).read(File)
@@ -98,8 +103,9 @@ object MetadataMarker {
   }
 
   private def mixed(logDir: LogDir, file: String): IOException = new IOException(
-    s"${logDir.checkpoint} has two histories: its log's, and that of the file $file, which a session " +
-      "without sparklog's checkpoint manager wrote. Nothing was done. What differs is said by: " +
-      s"sparklog checkpoint verify ${logDir.checkpoint}. To go on with the log's, move the files of " +
-      "the other one (metadata, offsets, commits) away; what that session wrote to its sink stays")
+    s"${logDir.checkpoint} has two histories: its log's, and that of the file $file, which a " +
+      "session without sparklog's checkpoint manager wrote. Nothing was done. What differs is " +
+      s"said by: sparklog checkpoint verify ${logDir.checkpoint}. To go on with the log's, move " +
+      "the files of the other one (metadata, offsets, commits) away; what that session wrote to " +
+      "its sink stays")
 }

@@ -8,7 +8,8 @@ import com.sun.management.UnixOperatingSystemMXBean
 /**
  * Which partitions of this JVM have their files open, the longest unused first. Above the bound the
  * first ones rest: they close their files and keep what they know of them. Shared by all class
- * loaders of the jar, as the bound is the process's: in the system properties, in classes of the JVM.
+ * loaders of the jar, as the bound is the process's: in the system properties, in classes of the
+ * JVM.
  */
 object OpenFiles {
   /** Partitions, with a file each as a rule: an eighth of what the process may open. */

@@ -18,7 +18,9 @@ import org.apache.spark.internal.Logging
 /** A live file of the checkpoint: where its last record lies. */
 final case class Entry(segment: Segment, position: Long, bytes: Int, batch: RecordBatch)
 
-/** Files of one directory of a checkpoint as a partition of its log dir, for all threads of a JVM. */
+/**
+ * Files of one directory of a checkpoint as a partition of its log dir, for all threads of a JVM.
+ */
 final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
   private val lock = Locks.ofPartition(directory.getFileName.toString)
   private val mutex = new ReentrantLock
@@ -41,7 +43,9 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     live.get(key)
   }
 
-  /** The content of a file, if it exists. IOException naming segment and position if it is damaged. */
+  /**
+   * The content of a file, if it exists. IOException naming segment and position if it is damaged.
+   */
   def read(key: String): Option[ByteBuffer] = exclusively {
     get(key).map { entry =>
       val buffer = entry.segment.read(entry.position, entry.bytes)
@@ -221,7 +225,10 @@ final class Partition(directory: Path, locks: Locks, settings: () => Settings) {
     damaged
   }
 
-  /** Walk a segment; damage that whole batches follow is stepped over, if it is known which file it is of. */
+  /**
+   * Walk a segment; damage that whole batches follow is stepped over, if it is known which file it
+   * is of.
+   */
   private def walk(segment: Segment, stepping: Boolean): Option[Damage] = {
     var damage = segment.walk(seen(segment))
     while (stepping && damage.exists(stepOver)) damage = segment.walk(seen(segment))

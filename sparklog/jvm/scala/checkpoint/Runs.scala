@@ -6,9 +6,9 @@ import java.nio.charset.StandardCharsets.UTF_8
 import org.apache.spark.TaskContext
 
 /**
- * Which run of the query owns a checkpoint. A run is what Spark calls runId. Each run is written down
- * before its first batch; from then on drivers and tasks of the runs before it, which may have been
- * paused or cut off, write no more.
+ * Which run of the query owns a checkpoint. A run is what Spark calls runId. Each run is written
+ * down before its first batch; from then on drivers and tasks of the runs before it, which may have
+ * been paused or cut off, write no more.
  */
 final class Runs(logDir: LogDir, locks: Locks, identity: AnyRef) {
   import Runs._
@@ -40,13 +40,15 @@ final class Runs(logDir: LogDir, locks: Locks, identity: AnyRef) {
     }
   }
 
-  /** The driver that had it may just be at its end: it gives the lock back with its query's thread. */
+  /**
+   * The driver that had it may just be at its end: it gives the lock back with its query's thread.
+   */
   private def takeLock(run: String, thread: Thread): Unit = {
     val end = System.nanoTime() + WaitMs * 1000000
     while (!locks.take(Locks.Running, run)) {
       if (System.nanoTime() > end) throw new IOException(
-        s"the query with checkpoint ${logDir.checkpoint} runs in another process (or a reset of it " +
-          "is under way): stop it first, or give this query a checkpoint of its own by " +
+        s"the query with checkpoint ${logDir.checkpoint} runs in another process (or a reset of " +
+          "it is under way): stop it first, or give this query a checkpoint of its own by " +
           "sparklog.checkpoint.fork")
       Thread.sleep(PauseMs)
     }
@@ -88,13 +90,15 @@ object Caller {
   /** How StreamExecution names its thread. */
   private val Driver = s"(?s)stream execution thread for .*\\[id = ($Id), runId = ($Id)\\]".r
 
-  /** Where Spark says to a state store's provider which run it is of: StreamExecution.RUN_ID_KEY. */
+  /**
+   * Where Spark says to a state store's provider which run it is of: StreamExecution.RUN_ID_KEY.
+   */
   val RunIdKey = "sql.streaming.runId"
 
   /**
-   * The calling thread's: the query's own in the driver, or a task's, whose state store is of the run
-   * `ofStore`. No run outside of streaming queries. The job group names the run as well, but it is
-   * the user's to set, within foreachBatch, too.
+   * The calling thread's: the query's own in the driver, or a task's, whose state store is of the
+   * run `ofStore`. No run outside of streaming queries. The job group names the run as well, but it
+   * is the user's to set, within foreachBatch, too.
    */
   def current(ofStore: Option[String]): Caller = {
     val thread = Thread.currentThread()

@@ -151,8 +151,9 @@ final case class Damage(segment: Segment, position: Long, short: Boolean) {
     }
 
   /**
-   * Whose the damaged batches were, and where the next whole one begins; None if that can't be told,
-   * or nothing follows. `first`: their first offset; `base`: of the next segment, if there is one.
+   * Whose the damaged batches were, and where the next whole one begins; None if that can't be
+   * told, or nothing follows. `first`: their first offset; `base`: of the next segment, if there is
+   * one.
    */
   def examine(first: Long, base: Option[Long]): Option[(Seq[DamagedRecord], Long)] = {
     val bytes = rest
@@ -166,6 +167,6 @@ final case class Damage(segment: Segment, position: Long, short: Boolean) {
 
   def error(reason: String): IOException = new IOException(
     s"${segment.path} is damaged at position $position: $reason. With the query stopped, " +
-      "`sparklog checkpoint verify --repair CHECKPOINT` keeps what is whole and says what that means " +
-      "for the query; or restore the checkpoint from a copy")
+      "`sparklog checkpoint verify --repair CHECKPOINT` keeps what is whole and says what that " +
+      "means for the query; or restore the checkpoint from a copy")
 }

@@ -7,8 +7,8 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
 
 /**
  * RocksDB's snapshots: a zip that Spark writes last, and the SST and log files beside it, which it
- * copies past the checkpoint manager. The query's commit needs them, and is synced: so are they, when
- * the zip is closed.
+ * copies past the checkpoint manager. The query's commit needs them, and is synced: so are they,
+ * when the zip is closed.
  */
 final class Snapshots(setting: () => Flush) {
   private val synced = new ConcurrentHashMap[Path, Set[Path]]

@@ -16,8 +16,8 @@ import sparklog.format.RecordCursor
 
 /**
  * Reads the pieces of a task, one after the other: by itself what was planned for the JVM, by
- * `python` the rest, and all that isn't as planned, from the offset on that was reached. So whatever
- * is wrong with a log is said, retried or left out by Python, as ever.
+ * `python` the rest, and all that isn't as planned, from the offset on that was reached. So
+ * whatever is wrong with a log is said, retried or left out by Python, as ever.
  *
  * `python(piece, at)` reads that piece of the plan from offset `at` on, and behind it the pieces up
  * to the next one that is the JVM's. Memory: 64 KiB to 2 MiB of a segment and a batch's records

@@ -6,8 +6,8 @@ import java.nio.file.{DirectoryStream, Files, NoSuchFileException, Path}
 import java.nio.file.attribute.BasicFileAttributes
 
 /**
- * Tells, while a piece is read, whether its log and its topic still are the planned ones: after each
- * read of bytes and before any record of them is given out, as Python does (read_retry.py).
+ * Tells, while a piece is read, whether its log and its topic still are the planned ones: after
+ * each read of bytes and before any record of them is given out, as Python does (read_retry.py).
  *
  * Names and contents of a log that was replaced may all be the same, inodes are not. The
  * partition's directory is held open: its inode goes to no other directory until `close`. The lock

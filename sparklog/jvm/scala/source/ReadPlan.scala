@@ -45,8 +45,8 @@ object ReadPlan {
     val plan = mapper.readTree(json)
     val version = required(plan, "version").asInt
     if (version != Version) throw new IllegalArgumentException(
-      s"a read plan of version $version, $Version is known: the jar and the Python package are of " +
-        "two versions of sparklog")
+      s"a read plan of version $version, $Version is known: the jar and the Python package are " +
+        "of two versions of sparklog")
     val standing = mapped(required(plan, "standing")) { each =>
       new Standing(Paths.get(each.get(0).asText), each.get(2).asLong)
     }

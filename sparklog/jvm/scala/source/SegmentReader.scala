@@ -9,8 +9,8 @@ import java.nio.file.attribute.BasicFileAttributes
 import sparklog.format.{BatchHeader, RecordCursor}
 
 /**
- * Walks the batches of one segment file after the other, each as it is when it is opened, in windows
- * that grow: a few records cost a small read, many a large one. One thread's. Source:
+ * Walks the batches of one segment file after the other, each as it is when it is opened, in
+ * windows that grow: a few records cost a small read, many a large one. One thread's. Source:
  * sparklog/log/partition_reader.py, `_segment`.
  */
 private[source] final class SegmentReader extends Closeable {
