@@ -74,22 +74,34 @@ def lint() -> int:
     passed = jars.cache() / f"scala-lint-{digest[:16]}"
     if passed.exists():
         return 0
-    try:
-        wrong = misplaced(files)
-        said = warnings()
-    except jars.Unavailable as e:
-        print(f"Scala isn't checked: {e}")
-        return 0
-    except InvalidRequestError as e:
-        print(e)
-        return 1
-    for name in wrong:
-        print(f"{name}: scalafmt lays it out otherwise: python -m tests.scala format {name}")
-    if wrong or said:
-        print(said, end="\n" if said else "")
+    faults = [*_layout(files), *_warnings()]
+    if faults:
+        print("\n".join(faults))
         return 1
     passed.touch()
     return 0
+
+
+def _layout(files: list[str]) -> list[str]:
+    try:
+        wrong = misplaced(files)
+    except jars.Unavailable as e:
+        print(f"Scala's layout isn't checked: {e}")
+        return []
+    hint = "scalafmt lays it out otherwise: python -m tests.scala format"
+    return [f"{name}: {hint} {name}" for name in wrong]
+
+
+def _warnings() -> list[str]:
+    try:
+        jars.java()
+        said = warnings()
+    except jars.Unavailable as e:
+        print(f"Scala's warnings aren't looked for: {e}")
+        return []
+    except InvalidRequestError as e:
+        return [str(e)]
+    return [said] if said else []
 
 
 def main(command: str, *files: str) -> int:
