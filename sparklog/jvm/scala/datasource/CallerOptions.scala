@@ -23,7 +23,9 @@ private[sparklog] object CallerOptions {
   private val App = Prefix + "app"
   private val Chosen = Seq("subscribe", "assign", "subscribePattern")
 
-  /** Why all is the Python source's alone; null if it isn't. A wrong value is for Python to tell. */
+  /**
+   * Why all is the Python source's alone; null if it isn't. A wrong value is for Python to tell.
+   */
   def whyPython(options: CaseInsensitiveStringMap): String = {
     val jvm = Option(options.get(Jvm))
     val asked = jvm.getOrElse(SQLConf.get.getConfString(JvmConf, "true"))

@@ -7,8 +7,8 @@ import org.apache.spark.sql.types.StructType
 import sparklog.source.LogReaderFactory
 
 /**
- * One read of the log. Python plans for all columns of the table: whoever reads others of them later
- * needs no other plan. It is asked for those wanted only where it reads itself.
+ * One read of the log. Python plans for all columns of the table: whoever reads others of them
+ * later needs no other plan. It is asked for those wanted only where it reads itself.
  */
 private[datasource] final class LogBatch(source: ScanSource, schema: StructType, wanted: StructType)
     extends Batch {

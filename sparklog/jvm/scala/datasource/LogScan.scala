@@ -13,7 +13,9 @@ import org.apache.spark.sql.types.StructType
 
 import sparklog.source.ReadMetrics
 
-/** A read of the log, as a batch or as a stream. `schema`: the table's; `wanted`: of its columns. */
+/**
+ * A read of the log, as a batch or as a stream. `schema`: the table's; `wanted`: of its columns.
+ */
 private[datasource] final class LogScan(
     source: ScanSource, schema: StructType, wanted: StructType, filters: Array[Filter])
     extends Scan with SupportsMetadata {

@@ -5,14 +5,16 @@ import java.util.{Map => JavaMap}
 import com.fasterxml.jackson.databind.ObjectMapper
 
 /**
- * How many offsets a query is behind the log's ends, over all partitions, under the names of Spark's
- * Kafka source. Source: KafkaMicroBatchStream.metrics (Spark 4.1).
+ * How many offsets a query is behind the log's ends, over all partitions, under the names of
+ * Spark's Kafka source. Source: KafkaMicroBatchStream.metrics (Spark 4.1).
  */
 private[datasource] object OffsetsBehind {
   private val Aside = '#' // in names beside topics' that offsets remember more by
   private val mapper = new ObjectMapper
 
-  /** Add to `found` by two of the source's offsets (JSON); nothing where there are no partitions. */
+  /**
+   * Add to `found` by two of the source's offsets (JSON); nothing where there are no partitions.
+   */
   def put(found: JavaMap[String, String], latest: String, consumed: String): Unit = {
     val read = mapper.readTree(consumed)
     var count, least, most, sum = 0L

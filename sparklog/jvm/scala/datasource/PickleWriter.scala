@@ -4,8 +4,8 @@ import java.io.{ByteArrayOutputStream, DataOutputStream}
 import java.nio.charset.StandardCharsets.UTF_8
 
 /**
- * Python's pickles, protocol 4, of what goes back to it: calls of functions by name, of tuples, bytes
- * and numbers. Source: pickletools.py (Python 3.11).
+ * Python's pickles, protocol 4, of what goes back to it: calls of functions by name, of tuples,
+ * bytes and numbers. Source: pickletools.py (Python 3.11).
  */
 private[datasource] final class PickleWriter {
   private val all = new ByteArrayOutputStream

@@ -11,8 +11,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 import sparklog.DefaultSource
 
 /**
- * What Python planned for all batch reads of a table. As Spark has it for a Python source, the first
- * plan stands: who reads a DataFrame twice reads the same offsets.
+ * What Python planned for all batch reads of a table. As Spark has it for a Python source, the
+ * first plan stands: who reads a DataFrame twice reads the same offsets.
  */
 private[datasource] final class ReadPlans(val source: DefaultSource, val name: String) {
   private var partitions: Seq[Array[Byte]] = _
