@@ -9,7 +9,9 @@ import com.fasterxml.jackson.databind.ObjectMapper
 
 import sparklog.format.Arrays
 
-/** Chunks as the bytes that sparklog/storage/chunk_table.py unpacks; its docstring has the layout. */
+/**
+ * Chunks as the bytes that sparklog/storage/chunk_table.py unpacks; its docstring has the layout.
+ */
 private[sink] object ChunkTable {
   private val InMemory = -1 // 2^32 - 1, unsigned
   private val RowBytes = 3 * 4 + 5 * 8 + 1

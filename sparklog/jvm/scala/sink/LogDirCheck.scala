@@ -7,7 +7,9 @@ import java.nio.file.{Files, NoSuchFileException, Path, Paths}
 
 import com.fasterxml.jackson.databind.JsonNode
 
-/** Whether this process sees the log dir that the driver means: sparklog/logdir/log_dir_check.py. */
+/**
+ * Whether this process sees the log dir that the driver means: sparklog/logdir/log_dir_check.py.
+ */
 private[sink] object LogDirCheck {
   private val PageBytes = 96
   private val InodeAt = 68

@@ -52,7 +52,9 @@ private[sink] object Template {
   }
 }
 
-/** What the file system refused, as Python tells it: `verb`, path, the system's words, what helps. */
+/**
+ * What the file system refused, as Python tells it: `verb`, path, the system's words, what helps.
+ */
 private[sink] final class Refusals(place: JsonNode) {
   private val kind = place.path("refused").path(0).asText
   private val text = place.path("refused").path(1).asText

@@ -13,7 +13,9 @@ import org.apache.spark.sql.execution.{LogicalRDD, SQLExecution}
 import org.apache.spark.sql.functions.col
 import org.apache.spark.sql.types.StructType
 
-/** What Python calls (sparklog/sink/jvm_job.py): the tasks of one job stage a micro-batch's rows. */
+/**
+ * What Python calls (sparklog/sink/jvm_job.py): the tasks of one job stage a micro-batch's rows.
+ */
 object StageJob {
   /**
    * Stage the rows of `df`; the tasks' answers in their order, each after its length (u32, little-
